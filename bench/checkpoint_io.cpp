@@ -1,5 +1,5 @@
-// Writes and reads a checkpoint as one rank does and, for comparison, makes plain direct sequential transfers of the
-// same bytes on the same disk in the same run: how much of the disk's throughput a checkpoint achieves.
+// Writes and reads a checkpoint like one rank and, for comparison, makes plain direct sequential transfers of the same
+// bytes on the same disk in the same run: the fraction of the disk's throughput that a checkpoint achieves.
 //
 //   bench_checkpoint_io FOLDER [GIBIBYTES=4] [REPEATS=3]
 //
@@ -134,7 +134,7 @@ void run(const fs::path& parent, int64_t gibibytes, int repeats) {
   job.model_type = "bench";
   job.progress.dtype = "bf16";
   for (const UnitSpec& unit : units) job.shards.push_back({&unit, 0, kUnitElements});
-  // Each data set starts at a page, as in a snapshot.
+  // Each dataset starts at a page, as in a snapshot.
   constexpr int64_t kStride = (kUnitElements + 1023) / 1024 * 1024;
   const Values values = random_values(3 * num_units * kStride);
   const auto slice = [&](size_t unit, StateKind kind) {

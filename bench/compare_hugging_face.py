@@ -8,7 +8,7 @@ the same AdamW, clipping and WarmupCosineLR. The Hugging Face side keeps fp32 ma
 on a bf16 copy, whose gradients the update turns to fp32, as mpzero's do. --fp32 makes both compute in fp32.
 
 Writes FOLDER/mpzero.jsonl and FOLDER/hugging_face.jsonl, prints one JSON line, and exits with status 1 if the losses of
-any step differ by more than the tolerance, in nats a token.
+any step differ by more than the tolerance, in nats per token.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Pat
     with device:
         model = make_model(config, torch.float32, attention)
     model.load_state_dict(type(model).from_pretrained(weights, dtype=torch.float32).state_dict())
-    # Parameters are copies of the masters in the type to compute in; a tied head is one parameter in both.
+    # Parameters are copies of the masters in the compute dtype; a tied head is one parameter in both.
     masters = [parameter.detach().clone() for parameter in model.parameters()]
     model.to(dtype)
     settings = {"betas": tuple(OPTIMIZER["betas"]), "eps": OPTIMIZER["eps"], "weight_decay": OPTIMIZER["weight_decay"]}
@@ -119,7 +119,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
         "checkpoint_freq": 0,
         "checkpoint_dir": folder / "checkpoints",
         "resume_from_checkpoint": "none",
-        "save_final": "false",  # so that it can be repeated in its folder
+        "save_final": "false",  # so that it can run again in its folder
         "metrics_file": metrics,
         "device": arguments.device,
     }
@@ -133,9 +133,9 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
 
 
 def compare(name: str, ours: list[dict], theirs: list[dict], tolerance: float) -> dict:
-    """The verdict over all steps. A run of another length, or one at other learning rates, is not the same work."""
+    """The verdict over all steps. Runs of different lengths or learning rates cannot be compared."""
     if [line["step"] for line in ours] != [line["step"] for line in theirs] or not ours:
-        sys.exit(f"{name}: {len(ours)} steps, but {len(theirs)}; there is nothing to compare")
+        sys.exit(f"{name}: {len(ours)} steps, but {len(theirs)}; the runs cannot be compared")
     for one, other in zip(ours, theirs, strict=True):
         if not math.isclose(one["lr"], other["lr"], rel_tol=1e-9, abs_tol=1e-15):
             sys.exit(f"{name}: at step {one['step']} the learning rates are {one['lr']} and {other['lr']}")
@@ -175,8 +175,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--fp32", action="store_true", help="both sides compute in fp32")
-    parser.add_argument("--control", action="store_true", help="also Hugging Face with another kernel for attention")
-    parser.add_argument("--tolerance", type=float, default=1e-2, help="nats a token (default: 0.01)")
+    parser.add_argument("--control", action="store_true", help="also run Hugging Face with another attention kernel")
+    parser.add_argument("--tolerance", type=float, default=1e-2, help="nats per token (default: 0.01)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     config = read_model(arguments.model_type, arguments.vocab_size)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training on the CPU beside Hugging Face transformers, in one visit: tokens a second and the parts of a step.
+"""Training on the CPU compared with Hugging Face transformers, in one visit: tokens per second and the parts of a step.
 
     bench/cpu_training.py FOLDER [WORK ...] [--steps 8] [--build build]
 
@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 @dataclass(frozen=True)
 class Work:
     model: str
-    micro_batch: int  # of all ranks together
+    micro_batch: int  # over all ranks
     seq_length: int
     ranks: int = 1
     bf16: bool = True
@@ -119,11 +119,11 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
     parser.add_argument("--warm_up", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--no_peer", action="store_true", help="mpzero alone")
+    parser.add_argument("--no_peer", action="store_true", help="run only mpzero")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:
-        parser.error(f"there is no work {unknown[0]}; name some of {', '.join(WORKS)}")
+        parser.error(f"unknown work {unknown[0]}; pass some of {', '.join(WORKS)}")
     lines = []
 
     def report(line: dict) -> None:

@@ -4,7 +4,7 @@
     bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
     srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
 
-Starts one process a GPU by itself, with the variables that torch.distributed reads; no launcher is needed. With --meet
+Starts one process per GPU with the variables that torch.distributed reads; needs no launcher. With --meet
 it is one rank of those that srun or mpirun starts; they meet at that address, which is rank 0's. --two_hosts: NCCL
 takes the GPUs of this machine for hosts of one GPU each.
 """
@@ -32,12 +32,12 @@ TOTAL_STEPS = 1000
 class Work:
     model: str
     seq_length: int
-    config: str | dict  # a file of the repository, or what a ds_config.json holds
+    config: str | dict  # a file of the repository, or the content of a ds_config.json
     recompute: bool = False
 
 
 def on_gpu(stage: int, micro_batch: int, gas: int = 1) -> dict:
-    """Everything on the GPU, in the style of the users' files."""
+    """All states on the GPU, in the style of the users' files."""
     zero: dict = {"stage": stage}
     if stage == 3:
         names = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
@@ -61,7 +61,7 @@ LLAMA_FILE = "configs/ds_config_llama3_8b_zero3_offload.json"
 
 
 def without_compiler(config: dict) -> dict:
-    """The same with torch's AdamW in place of DeepSpeed's, whose kernel is compiled at first use."""
+    """The same with torch's AdamW instead of DeepSpeed's, whose kernel is compiled at first use."""
     optimizer = config["optimizer"]
     return config | {"optimizer": {**optimizer, "params": {**optimizer["params"], "torch_adam": True}}}
 
@@ -89,7 +89,7 @@ WORKS = {
 
 
 def as_deepspeed_reads_it(config: dict, hidden_size: int) -> dict:
-    """A user's ds_config.json with what stock DeepSpeed refuses filled in as the Hugging Face Trainer would.
+    """A user's ds_config.json, with values that DeepSpeed refuses filled in as the Hugging Face Trainer would.
 
     That is each "auto", the length of the schedule, and the name of the cosine's floor.
     """
@@ -202,7 +202,7 @@ def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> N
 
 
 def initialize_shards(model, deviation: float) -> None:
-    """Weights as the model would have them: what is made inside zero.Init keeps the modules' own defaults."""
+    """Initializes weights as the model would: modules created inside zero.Init keep their own defaults."""
     import deepspeed
     import torch
 
@@ -213,14 +213,14 @@ def initialize_shards(model, deviation: float) -> None:
 
 
 def host_memory_used() -> int:
-    """Bytes of the machine's memory that are in use, all processes together."""
+    """Used memory of the machine in bytes, over all processes."""
     import psutil
 
     return psutil.virtual_memory().used
 
 
 def join(meet: str) -> None:
-    """Sets what torch.distributed reads, from what srun or mpirun has set for this rank."""
+    """Sets torch.distributed's variables from those that srun or mpirun has set for this rank."""
     names = {
         "RANK": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
         "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"),
@@ -239,7 +239,7 @@ def join(meet: str) -> None:
 
 
 def launch(gpus: int, *, two_hosts: bool) -> int:
-    """Starts this program once a GPU; the first failure ends all. Returns the exit status."""
+    """Starts this program once per GPU; the first failure ends all. Returns the exit status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -275,7 +275,7 @@ def launch(gpus: int, *, two_hosts: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=WORKS, nargs="?")
-    parser.add_argument("--deepspeed_config", type=Path, help="in place of a work, with the next two")
+    parser.add_argument("--deepspeed_config", type=Path, help="instead of a work, with one of the next two")
     model = parser.add_mutually_exclusive_group()
     model.add_argument("--model_type", help="a preset of configs/models")
     model.add_argument("--model_config", type=Path, help="a config.json")
@@ -288,7 +288,7 @@ def main() -> int:
     parser.add_argument("--cpu", action="store_true", help="on the CPU, over Gloo")
     arguments = parser.parse_args()
     if arguments.deepspeed_config is None and arguments.work is None:
-        parser.error("give a work, or --deepspeed_config with --model_type or --model_config")
+        parser.error("pass a work, or --deepspeed_config with --model_type or --model_config")
     if arguments.deepspeed_config is not None and not (arguments.model_type or arguments.model_config):
         parser.error("--deepspeed_config needs --model_type or --model_config")
     if arguments.meet:

@@ -1,5 +1,5 @@
-// FP8 on one GPU: a layer's products in bf16 and in FP8, with one scale a tensor and one a row, and the casts in front
-// of them in GB/s.
+// FP8 on one GPU: a layer's products in bf16 and in FP8, with one scale per tensor or per row, and the preceding casts
+// in GB/s.
 //
 //   build/bin/bench_fp8 CONFIG_DIR OUTPUT.json [WORD ...]
 //
@@ -86,7 +86,7 @@ json measure_product(const Product& product, int64_t tokens, const Precision& pr
   at::Tensor gradient = at::empty({product.out, product.in}, at::TensorOptions().device(at::kCUDA));
   matmuls.weight_gradient_out(gradient, dy[0], x[0]);
   matmuls.weight_gradient_out(gradient, dy[0], x[0], /*accumulate=*/true);
-  matmuls.weight_gradient_out(gradient, dy[0], x[0]);  // tunes what accumulates
+  matmuls.weight_gradient_out(gradient, dy[0], x[0]);  // tunes the accumulating product
   const auto at_set = [](const std::vector<Operand>& all, int set) -> const Operand& {
     return all[static_cast<size_t>(set)];
   };

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tokens a second of Hugging Face's models on one GPU, with random tokens, AdamW and clipping; of PEFT for LoRA.
+"""Tokens per second of Hugging Face's models on one GPU, with random tokens, AdamW and clipping; with PEFT for LoRA.
 
     bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
-    bench/hugging_face_peer.py --trl llama3_8b_lora_t4096     the same by TRL's SFTTrainer
+    bench/hugging_face_peer.py --trl llama3_8b_lora_t4096     the same with TRL's SFTTrainer
 
-The optimizer keeps its states in the weights' type, as a plain torch.optim.AdamW on such a model does.
+The optimizer keeps its states in the weights' dtype, as a plain torch.optim.AdamW on such a model does.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Work:
     model: str
     micro_batch: int
     seq_length: int
-    dtype: str = "bf16"  # or fp32: of the weights, the gradients and the optimizer's states
-    lora_r: int = 0  # of PEFT's adapters on all projections of the layers, in fp32 as PEFT makes them; 0: none
-    checkpointing: bool = False  # of whole layers, as TRL's SFTTrainer has it by default
+    dtype: str = "bf16"  # or fp32: dtype of weights, gradients and optimizer states
+    lora_r: int = 0  # rank of PEFT's adapters on all projections, in fp32 as created by PEFT; 0: none
+    checkpointing: bool = False  # of whole layers, the default of TRL's SFTTrainer
 
 
 WORKS = {
@@ -80,7 +80,7 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
 
 
 def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, steps: int) -> dict:
-    """SFTTrainer with PEFT's adapters; its data are tokens already."""
+    """SFTTrainer with PEFT's adapters on tokenized data."""
     from datasets import Dataset
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast, TrainerCallback
@@ -170,11 +170,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     loops = parser.add_mutually_exclusive_group()
     loops.add_argument("--eager", action="store_true", help="without torch.compile")
-    loops.add_argument("--trl", action="store_true", help="TRL's SFTTrainer, of works with adapters")
+    loops.add_argument("--trl", action="store_true", help="TRL's SFTTrainer, for works with adapters")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:
-        parser.error(f"there is no work {unknown[0]}; name some of {', '.join(WORKS)}")
+        parser.error(f"unknown work {unknown[0]}; pass some of {', '.join(WORKS)}")
     device = torch.device(arguments.device)
     for name in arguments.works:
         kwargs = {"warm_up": arguments.warm_up, "steps": arguments.steps}

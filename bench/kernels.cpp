@@ -81,7 +81,7 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
   const double loss = step.forward_backward().item<double>();
   fmt::print("{}: {:.0f} tokens/s, loss {:.3f}\n", workload.name,
              static_cast<double>(workload.micro_batch * workload.length) / all.seconds, loss);
-  // Products of NaN use less power and so less time: such a measurement is meaningless.
+  // Products of NaN use less power and are therefore faster: such a measurement is meaningless.
   if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trains between two hosts of this machine whose link is as slow as it is told, beside what the bytes predict.
+"""Trains between two emulated hosts on this machine over a link of limited speed, compared with a prediction.
 
     bench/limited_network.py FOLDER [--gigabits 1 10 25 100] [--milliseconds 0 0.1 1] [--build build] [--device cuda]
 
 The hosts are network namespaces (bench/two_namespaces.py) with a rank each. Needs root and Linux. Parameters and
-gradients have as many bytes each, so that with two levels a node sends 2 x bytes x parameters x (nodes - 1) / nodes in
+gradients have the same size, so that with two levels a node sends 2 x bytes x parameters x (nodes - 1) / nodes in
 a step, and with one level the gradients at each micro-batch.
 
   --device cpu    a small model of fp32; MPI's TCP connects the hosts, with one connection
   --device cuda   Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU, bf16; a GPU for each host, NCCL's sockets.
-                  `mpzero doctor --bandwidth` says what NCCL carries between them, beside plain streams
+                  `mpzero doctor --bandwidth` measures NCCL between them, besides plain streams
 
 Prediction: the bytes that the formula counts, at the rate that plain TCP streams reached on the same link with both
 hosts sending (bench/tcp_streams.py), plus a trip for each collective. Measured: the time that the ranks waited for
@@ -17,8 +17,8 @@ collectives in the median step and in the quickest one, the bytes that mpzero co
 headers included. Ranks also wait for each other's computing, so that other programs on the machine lengthen the median.
 
 FOLDER has the results of each run when it has ended: limited.json, limited.md, which is printed, and a folder for each
-run. A run that takes longer than --limit, and
-a link whose streams cannot be measured, are rows that say so.
+run. A run that takes longer than --limit, and a
+link whose streams cannot be measured, are reported in their rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from two_namespaces import ADDRESSES, Hosts, Link, reason_to_skip, two_hosts
 from visit import end
 
 VOCABULARY = 4096
-# Of the GPU's work.
+# For the GPU work.
 PRESET = "qwen3_0_6b"
 MODEL = {
     "model_type": "qwen3",
@@ -68,13 +68,13 @@ ACCUMULATION = 4
 
 @dataclass(frozen=True)
 class Work:
-    """What is trained, and how many plain streams and bytes it is compared with."""
+    """The work, and the number of plain streams and bytes to compare it with."""
 
     device: str
     model: dict
     config: dict
     flags: tuple[str, ...]
-    bytes: int  # of a parameter, and of a gradient, under way
+    bytes: int  # per transferred parameter and gradient
     streams: tuple[int, ...]
     network: str = "auto"
 
@@ -104,13 +104,13 @@ def parameters_of(model: dict) -> int:
 
 
 def predicted_bytes(parameters: int, *, levels: int, accumulation: int, nodes: int = 2, bytes_each: int = 4) -> float:
-    """What a node of one rank sends in a step of ZeRO-2."""
+    """Bytes that a node of one rank sends in a step of ZeRO-2."""
     sums = 1 if levels == 2 else accumulation
     return (sums + 1) * bytes_each * parameters * (nodes - 1) / nodes
 
 
 def collectives(model: dict, *, levels: int, accumulation: int) -> int:
-    """Between the nodes in a step: a sum and a gather for each unit (embedding, layers, head), and the norm's."""
+    """Collectives between the nodes per step: a sum and a gather per unit (embedding, layers, head), and the norm's."""
     units = model["num_hidden_layers"] + 2
     return units * ((1 if levels == 2 else accumulation) + 1) + 1
 
@@ -119,12 +119,12 @@ def collectives(model: dict, *, levels: int, accumulation: int) -> int:
 class Result:
     link: Link
     levels: int
-    round_trip_us: float  # of the link when nothing else runs
+    round_trip_us: float  # of the idle link
     stream_gbs: float  # GB/s each way
-    nccl_gbs: float | None = None  # of the slower collective of 512 MiB, by the doctor
+    nccl_gbs: float | None = None  # the slower collective at 512 MiB, measured by the doctor
     formula_mb: float = 0
     counted_mb: float = 0
-    interface_mb: float = 0  # of both hosts, the mean
+    interface_mb: float = 0  # mean over both hosts
     predicted_ms: float = 0
     communication_ms: float = 0
     least_communication_ms: float = 0
@@ -134,7 +134,7 @@ class Result:
 
 
 def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) -> dict:
-    """Plain streams between the hosts, while nothing else runs."""
+    """Plain streams between the otherwise idle hosts."""
     program = str(Path(tcp_streams.__file__).resolve())
     port = "5201"
     serving = subprocess.Popen(hosts.inside(1, [sys.executable, program, "serve", "--port", port]))
@@ -160,12 +160,12 @@ def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) ->
 
 
 def doctor_rate(hosts: Hosts, work: Work, folder: Path, args) -> float | None:
-    """GB/s each way of NCCL's slower collective at the largest size; None where the doctor measures nothing."""
+    """GB/s each way of NCCL's slower collective at the largest size; None if the doctor measures nothing."""
     if work.device != "cuda":
         return None
     program = str(args.build.resolve() / "bin" / "mpzero")
     launch = hosts.mpirun(args.folder / "agent", gpus=True)
-    # Without GPUs, by itself, the doctor would measure MPI.
+    # Without GPUs, the doctor would otherwise measure MPI.
     own = ["--bandwidth", "--device=cuda", "--network=socket", f"--checkpoint_dir={args.folder}"]
     words = [*launch, program, "doctor", *own]
     log = Path(f"{folder}_doctor.log")
@@ -187,7 +187,7 @@ def name_of(link: Link) -> str:
 
 
 def train(hosts: Hosts, work: Work, result: Result, args: argparse.Namespace) -> None:
-    """One run; adds what was measured to `result`."""
+    """Performs one run and adds its measurements to `result`."""
     levels = result.levels
     folder = args.folder / f"{name_of(result.link)}_{levels}_levels"
     folder.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,7 @@ def train(hosts: Hosts, work: Work, result: Result, args: argparse.Namespace) ->
     result.formula_mb = formula / 1e6
     trips = collectives(work.model, levels=levels, accumulation=ACCUMULATION) * result.round_trip_us / 2
     result.predicted_ms = result.formula_mb / result.stream_gbs + trips / 1e3
-    # The start of the run sends the initial weights and little else; it counts as a step's.
+    # The start of the run sends little besides the initial weights; it counts as a step.
     result.interface_mb = sent / args.steps / 1e6
     result.error = row.error
     if row.step is not None and row.parts is not None:
@@ -248,7 +248,7 @@ def write(results: list[Result], folder: Path) -> None:
 
 
 def measure(link: Link, work: Work, args: argparse.Namespace, results: list[Result]) -> None:
-    """All runs over a link, each written when it has ended."""
+    """All runs over a link; each is written when it has ended."""
     with two_hosts(link) as hosts:
         streams = streams_of(hosts, args.seconds, work.streams)
         each_way = max(streams["both_ways"].values()) / 2
@@ -266,8 +266,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--gigabits", nargs="+", type=float, default=[1, 10, 25, 100], help="a second; 0: no limit")
-    parser.add_argument("--milliseconds", nargs="+", type=float, default=[0, 0.1, 1], help="one way, in addition")
+    parser.add_argument("--gigabits", nargs="+", type=float, default=[1, 10, 25, 100], help="Gb/s; 0: no limit")
+    parser.add_argument("--milliseconds", nargs="+", type=float, default=[0, 0.1, 1], help="additional one-way latency")
     parser.add_argument("--levels", nargs="+", type=int, choices=[1, 2], default=[2, 1])
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm_up", type=int, default=2)
@@ -278,7 +278,7 @@ def main(arguments: list[str]) -> int:
         print(f"limited_network.py: {reason}", file=sys.stderr)
         return 2
     os.environ |= MPI_AS_ROOT
-    # So that a run ends with this program.
+    # Ends a run with this program.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)

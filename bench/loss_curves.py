@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the same weights in rows that differ in a key or a flag, and draws their losses beside those of the first row.
+"""Trains the same weights in rows that differ in a key or a flag, and plots their losses against the first row's.
 
     bench/loss_curves.py fp8 FOLDER [--rows bf16 tensorwise ...] [--launch "mpirun -n 2 ..."] -- FLAGS OF mpzero train
     bench/loss_curves.py compression FOLDER [--rows exact int8 ...] [--launch ...] -- FLAGS OF mpzero train
@@ -39,7 +39,7 @@ from network_experiment import command_of, sentence_of, split_flags, take_flag
 @dataclass(frozen=True)
 class Row:
     label: str
-    change: Callable[[dict], dict] = lambda config: config  # a ds_config.json, to that of the row
+    change: Callable[[dict], dict] = lambda config: config  # from a ds_config.json to the row's
     flags: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ def without_fp8(config: dict) -> dict:
 
 
 def with_keys(**keys: bool) -> Callable[[dict], dict]:
-    """The change of a ds_config.json to these keys of zero_optimization, and no others of compression."""
+    """Sets these keys of zero_optimization in a ds_config.json, and removes other keys of compression."""
 
     def change(config: dict) -> dict:
         zero = {key: value for key, value in config["zero_optimization"].items() if "quantized" not in key}
@@ -71,7 +71,7 @@ def with_moments(in_bf16: bool) -> Callable[[dict], dict]:
 
 GRADIENTS, WEIGHTS = {"zero_quantized_gradients": True}, {"zero_quantized_weights": True}
 FOUR_BITS = ("--quantized_gradient_bits=4",)
-# The first row of each is what the others are compared with.
+# The first row of each comparison is the reference.
 COMPARISONS = {
     "fp8": {
         "bf16": Row("bf16", without_fp8),
@@ -101,12 +101,12 @@ COMPARISONS = {
 
 
 def means(values: list[float], window: int) -> list[float]:
-    """Of each full window, which do not overlap."""
+    """Means over full, non-overlapping windows."""
     return [statistics.fmean(values[i : i + window]) for i in range(0, len(values) - window + 1, window)]
 
 
 def result(steps: list[dict], first: list[dict], window: int) -> dict:
-    """What a table says of a row: its loss at the end, how far it is from the first row, its time."""
+    """Table entries of a row: its final loss, its distance to the first row, its time."""
     losses = [step["loss"] for step in steps]
     common = min(len(losses), len(first))
     ours, theirs = means(losses[:common], window), means([step["loss"] for step in first][:common], window)
@@ -137,7 +137,7 @@ def train(
     config: dict,
     flags: list[str],
 ) -> str:
-    """Trains one row. Returns why it failed; empty: it did not."""
+    """Trains one row. Returns the reason of a failure, else an empty string."""
     own = args.folder.resolve() / name
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
@@ -158,8 +158,8 @@ def train(
 
 
 def run(args: argparse.Namespace, config: dict, flags: list[str]) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """Trains the rows that args.rows names and FOLDER lacks. Returns the metrics of all rows that FOLDER has, and why
-    others failed."""
+    """Trains rows in args.rows that FOLDER lacks. Returns the metrics of all rows in FOLDER, and the reasons of
+    failures."""
     folder, rows = args.folder.resolve(), COMPARISONS[args.comparison]
     folder.mkdir(parents=True, exist_ok=True)
     errors = {}
@@ -208,7 +208,7 @@ def draw(
     file: Path,
     title: str,
 ) -> None:
-    """The losses, their differences to those of the first row, and the gradient norms."""
+    """Losses, their differences to the first row's, and gradient norms."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -253,11 +253,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--launch", default="", help="the command that starts the ranks, without mpzero")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="all by default")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--window", type=int, default=25, help="steps whose mean is a point of a curve")
+    parser.add_argument("--window", type=int, default=25, help="steps averaged per point of a curve")
     parser.add_argument("--limit", type=int, default=1800, help="seconds for one row")
-    parser.add_argument("--again", action="store_true", help="run rows that FOLDER has, too")
+    parser.add_argument("--again", action="store_true", help="also run rows that are already in FOLDER")
     parser.add_argument("--title", default="")
-    parser.add_argument("--ranks_per_node", type=int, default=1, help="unless the file says it")
+    parser.add_argument("--ranks_per_node", type=int, default=1, help="unless set in the file")
     args = parser.parse_args(own)
     rows = COMPARISONS[args.comparison]
     args.rows = args.rows or list(rows)
@@ -265,7 +265,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--rows {unknown[0]}: {args.comparison} has {', '.join(rows)}")
     file = take_flag(flags, "deepspeed_config")
     if file is None:
-        parser.error("after -- there must be --deepspeed_config")
+        parser.error("pass --deepspeed_config after --")
     config = json.loads(Path(file).read_text(encoding="utf-8"))
     if args.comparison in ("fp8", "moments") and not config.get("bf16", {}).get("enabled"):
         parser.error(f"{file}: {args.comparison} needs bf16; enable it there")

@@ -1,4 +1,4 @@
-"""What the measuring programs compute from models' configs, metrics files and logs. Standard library only."""
+"""Computations of the benchmarks from model configs, metrics files and logs. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PEAK_FLOPS = 989e12  # dense bf16 of H100 and H200
-# For the environment of mpirun, which refuses to start as root otherwise.
+# Environment for mpirun, which otherwise refuses to run as root.
 MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-# Tokens a second on one GPU that a run is meant to reach.
+# Target tokens per second of a run on one GPU.
 TARGETS = {
     "qwen3_0_6b_mb8": 111_000,
     "qwen3_0_6b_mb1": 70_000,
     "llama3_8b_zero3_4gpu_t8192": 11_000,
     "llama3_8b_zero3_4gpu_t512": 11_800,
 }
-# How much of a peer's tokens a second in the same session a run is meant to reach; a peer may be a run of mpzero.
+# Target ratio to a peer's tokens per second in the same session; a peer may be a run of mpzero.
 SHARES = {
     ("qwen2_5_0_5b_mb8", "llmq"): 1.05,
     ("qwen2_5_0_5b_mb1", "llmq"): 1.05,
@@ -48,7 +48,7 @@ def flops_per_token(config: dict, seq_length: int, frozen: bool = False) -> floa
 
 
 def read_metrics(path: Path) -> list[dict]:
-    """The lines of a metrics file; a last line that was cut off is left out."""
+    """Lines of a metrics file; drops an incomplete last line."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -79,7 +79,7 @@ def medians(lines: list[dict], *, warm_up: int) -> dict:
 
 
 def summarize(lines: list[dict], *, ranks: int, warm_up: int, flops: float) -> dict:
-    """The medians after the first `warm_up` steps, with `flops` a token; memory is the most of any step."""
+    """Medians after the first `warm_up` steps, with `flops` per token; memory is the maximum."""
     result = medians(lines, warm_up=warm_up)
     if result:
         seconds = statistics.median(line["step_seconds"] for line in lines[warm_up:])
@@ -96,7 +96,7 @@ def summarize(lines: list[dict], *, ranks: int, warm_up: int, flops: float) -> d
 
 
 def planned_memory(log: str) -> dict:
-    """`Peak memory: planned X GiB, measured Y GiB …` of a log, and how far the plan was off."""
+    """`Peak memory: planned X GiB, measured Y GiB …` in a log, and the error of the plan."""
     found = re.search(r"Peak memory: planned ([\d.]+) GiB, measured ([\d.]+) GiB(.*)", log)
     if found is None:
         return {}
@@ -108,7 +108,7 @@ def planned_memory(log: str) -> dict:
 
 
 def compare_losses(one: list[float], other: list[float], tolerance: float) -> dict:
-    """How far two runs' losses are apart, relative to the first's."""
+    """Distance of two runs' losses, relative to the first's."""
     pairs = list(zip(one, other, strict=False))
     apart = max((abs(a - b) / abs(a) for a, b in pairs), default=float("nan"))
     return {
@@ -120,7 +120,7 @@ def compare_losses(one: list[float], other: list[float], tolerance: float) -> di
 
 
 def read_peers(paths: Iterable[Path]) -> list[dict]:
-    """The JSON lines with "peer", "work" and "tokens_per_second_per_gpu" in what the peers' programs printed."""
+    """JSON lines with "peer", "work" and "tokens_per_second_per_gpu" in the peers' output."""
     peers = []
     for path in paths:
         for line in path.read_text(errors="replace", encoding="utf-8").splitlines():

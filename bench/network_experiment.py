@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Compares networks and layouts of ZeRO: the same training over each --network and with each number of ranks a node.
+"""Compares networks and layouts of ZeRO: the same training over each --network and with each number of ranks per node.
 
     bench/network_experiment.py FOLDER [--launch "mpirun -n 16 ..."] [--networks efa socket] -- FLAGS OF mpzero train
 
 `--launch` starts the ranks; the default is two ranks of this machine that NCCL takes for two hosts. FLAGS must have
 --deepspeed_config: each row changes its zero_optimization.stage and zero_hpz_partition_size or mics_shard_size, and
-nothing else. A row that cannot run (no EFA, ranks that do not fill the nodes) is a row with mpzero's sentence.
+nothing else. A row that cannot run (no EFA, ranks that do not fill the nodes) contains mpzero's message.
 --deepspeed adds a row of stock DeepSpeed for each network and stage, on the same file, with random tokens; its ranks
-meet at --meet, an address of rank 0. --streams takes what bench/tcp_streams.py has written into the results.
+meet at --meet, an address of rank 0. --streams adds the output of bench/tcp_streams.py to the results.
 
-FOLDER gets a folder for each run with its log and metrics, table.md, results.json and, where matplotlib is installed,
+FOLDER gets a folder for each run with its log and metrics, table.md, results.json and, if matplotlib is installed,
 steps.png and steps.svg: the median step with its exposed communication, what a node sends in a step, and each row's
 ratio to the first row that ran. Exits with status 1 if no row ran.
 """
@@ -29,14 +29,14 @@ from measures import medians, read_metrics, read_peers
 from visit import end
 
 PARTS = ("forward", "backward", "optimizer", "data", "exposed_gradients", "exposed_parameters")
-# Flags that a run gets from here.
+# Flags that this program sets for each run.
 OWN_FLAGS = ("max_steps", "checkpoint_freq", "save_final", "overwrite", "checkpoint_dir", "metrics_file", "network")
 DEEPSPEED = "DeepSpeed"
 
 
 @dataclass
 class Row:
-    """One run, and what came of it; times in milliseconds."""
+    """One run and its results; times in milliseconds."""
 
     network: str
     stage: int
@@ -44,8 +44,8 @@ class Row:
     step: float | None = None
     parts: dict[str, float] | None = None  # of mpzero
     internode_megabytes: float | None = None
-    over: str = ""  # the network that was used, in the program's own words
-    nodes: int = 1  # of the layout that was used
+    over: str = ""  # the network in use, as reported by mpzero
+    nodes: int = 1  # of the layout in use
     program: str = "mpzero"
     error: str = ""
 
@@ -58,7 +58,7 @@ class Row:
         return self.ranks_per_node not in ("one level", "auto", DEEPSPEED)
 
     def layout(self) -> str:
-        """What the row is of, for the table."""
+        """Label of the row in the table."""
         if self.program != "mpzero":
             return self.program
         if self.ranks_per_node != "auto" or self.step is None:
@@ -77,7 +77,7 @@ class Row:
 @dataclass(frozen=True)
 class Settings:
     folder: Path
-    config: dict  # of ds_config.json
+    config: dict  # content of ds_config.json
     flags: list[str]
     build: Path = Path("build")
     launch: str = ""
@@ -122,7 +122,7 @@ def command_of(launch: str, words: list[str]) -> list[str]:
 
 
 def sentence_of(log: str) -> str:
-    """The program's own word on why it ended."""
+    """mpzero's reason for ending."""
     errors = re.findall(r"^mpzero: error: (.*)$", log, re.MULTILINE) or re.findall(
         r"^(?:\w+\.)*\w*Error: .*$", log, re.MULTILINE
     )
@@ -140,7 +140,7 @@ def words_of_mpzero(row: Row, own: Path, config: Path, settings: Settings) -> li
 
 
 def words_of_deepspeed(row: Row, config: Path, settings: Settings) -> list[str]:
-    # NCCL chooses the network, unless it is told to take sockets; its log says which one it has taken.
+    # NCCL chooses the network unless told to use sockets; its log reports the choice.
     environment = ["env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT"]
     if row.network == "socket":
         environment.append("NCCL_NET=Socket")
@@ -288,7 +288,7 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
         help="default: 'one level' and auto; without --launch 'one level' and 1, since mpzero sees one host",
     )
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warm_up", type=int, default=5, help="steps that do not count")
+    parser.add_argument("--warm_up", type=int, default=5, help="steps that are not measured")
     parser.add_argument("--limit", type=int, default=600, help="seconds for one run")
     parser.add_argument("--deepspeed", action="store_true")
     parser.add_argument("--meet", default=Settings.meet, metavar="HOST:PORT")
@@ -296,14 +296,14 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
     args = parser.parse_args(own)
     if args.warm_up >= args.steps:
         parser.error("--warm_up leaves no step to measure")
-    # Two ranks of one machine are one host to mpzero, whatever NCCL takes them for.
+    # Two ranks of one machine are one host for mpzero, whatever NCCL assumes.
     sizes = args.ranks_per_node or ["one level", "auto" if args.launch else "1"]
     for size in sizes:
         if size not in ("one level", "auto") and not re.fullmatch("[1-9][0-9]*", size):
-            parser.error(f"--ranks_per_node {size}: give numbers, auto or 'one level'")
+            parser.error(f"--ranks_per_node {size}: pass numbers, auto or 'one level'")
     file = take_flag(flags, "deepspeed_config")
     if file is None:
-        parser.error("after -- there must be --deepspeed_config")
+        parser.error("pass --deepspeed_config after --")
     for name in OWN_FLAGS:
         if any(word == f"--{name}" or word.startswith(f"--{name}=") for word in flags):
             parser.error(f"--{name} is not for the flags after --: each run gets its own")

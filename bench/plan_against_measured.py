@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what `mpzero plan` says of the runs in bench/plan_measured.json with what they took.
+"""Compares `mpzero plan` with the measured runs in bench/plan_measured.json.
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
@@ -27,14 +27,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CALIBRATIONS = ROOT / "configs" / "calibrations"
 MEASURED = ROOT / "bench" / "plan_measured.json"
-DEFAULTS = json.loads(MEASURED.read_text(encoding="utf-8"))["defaults"]  # of a run, for what it does not have
+DEFAULTS = json.loads(MEASURED.read_text(encoding="utf-8"))["defaults"]  # of runs, for missing fields
 CLOSE, FAR, MOST_CLOSE = 0.10, 0.20, 0.90
 MEMORY_CLOSE = 0.01
 GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
 
 
 def users_config(run: dict) -> dict:
-    """The users' own file, with what the run has changed of it."""
+    """The users' own file with the changes of the run."""
     name = "ds_config_llama3_8b_zero3_offload" if run["model"] == "llama_3_8b" else "ds_config"
     config = json.loads((ROOT / "configs" / f"{name}.json").read_text(encoding="utf-8"))
     config["train_micro_batch_size_per_gpu"] = run["micro_batch"]
@@ -71,7 +71,7 @@ def ds_config(run: dict) -> dict:
 
 
 def memory_of_rank(plan: dict) -> dict:
-    """Of a plan: bytes of a GPU, or of a rank on a CPU."""
+    """Planned bytes of a GPU, or of a rank on a CPU."""
     memory = plan["memory"]
     return memory["gpu_bytes"] if "gpu_bytes" in memory else memory["rank_bytes"]
 
@@ -81,7 +81,7 @@ def is_on_cpu(run: dict) -> bool:
 
 
 def shipped_file(device: str) -> str:
-    """The file of configs/calibrations that is of a device; a name for one if there is none."""
+    """The file of a device in configs/calibrations; a new name if there is none."""
     for file in sorted(CALIBRATIONS.glob("*.json")):
         if json.loads(file.read_text(encoding="utf-8"))["device"] == device:
             return file.name
@@ -99,12 +99,12 @@ def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
 
 
 def plan(run: dict, program: Path, calibration: str | None) -> dict:
-    """What the program says; `calibration`: None is the shipped one, with what the run's own host had in it."""
+    """Output of the program; `calibration`: None is the shipped one, with values of the run's own host."""
     if calibration is None and run.get("calibrated"):
         with shipped_with(run["calibrated"], run["device"]) as file:
             return plan(run, program, file)
     if not is_on_cpu(run) and run["device"] not in GPUS:
-        raise SystemExit(f"{run['name']}: {run['device']} is none of {', '.join(GPUS)}")
+        raise SystemExit(f"{run['name']}: {run['device']} is not one of {', '.join(GPUS)}")
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(ds_config(run), file)
         file.flush()
@@ -141,7 +141,7 @@ def gibibytes(value: float) -> str:
 
 
 class Difference:
-    """How far plans are from measurements, as shares of these."""
+    """Relative errors of plans."""
 
     def __init__(self) -> None:
         self.of_steps: list[float] = []
@@ -176,7 +176,7 @@ class Difference:
 
 
 def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], Difference, list[str]]:
-    """Rows of the table, how far they are off, and the runs that are left out."""
+    """Rows of the table, their errors, and the excluded runs."""
     lines, difference, left_out = [], Difference(), []
     for run in runs:
         reason = run.get("left_out") or run.get("has_chosen")

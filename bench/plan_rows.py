@@ -1,10 +1,10 @@
-"""The runs that bench/plan_runs.py plans and then makes: of GPUs, and of CPUs."""
+"""The runs that bench/plan_runs.py plans and then performs: on GPUs and on CPUs."""
 
 from __future__ import annotations
 
 from plan_against_measured import DEFAULTS
 
-# Llama's shape with 3.6 billion parameters, which no calibration has.
+# Llama's shape with 3.6 billion parameters, which is in no calibration.
 LLAMA_3B = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
 # Qwen3-1.7B's, likewise.
 QWEN3_2B = {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16}
@@ -21,11 +21,11 @@ def row(name: str, **changed) -> dict:
 def rows() -> list[dict]:
     two = {"gpus": 2}
     hosts = {"gpus": 2, "nodes": 2, "length": 512, "accumulation": 4, "steps": 15, "warm_up": 4}
-    # Without clipping no update is done twice, which the plan assumes.
+    # Without clipping, no update is done twice, as the plan assumes.
     host_adamw = {"offload_optimizer": True, "clipping": 0, "steps": 20}
     large = {"model": "llama_3_8b", "model_flags": LLAMA_3B, "steps": 13, "warm_up": 4, "limit": 50}
     levels = {"layout": "two_levels"}
-    # As much of the update on the host as the GPU has no room for.
+    # Put as much of the update on the host as does not fit on the GPU.
     in_part = {"offload_ratio": "auto", "warm_up": 3, "steps": 9}
     large_7b = {"model": "qwen2_5_7b", "micro_batch": 2, "limit": 170}
     return [
@@ -72,7 +72,7 @@ def rows() -> list[dict]:
     ]
 
 
-# Between the tiny preset and the next in size, in a shape that no calibration has: 7.6 million parameters.
+# Between the tiny preset and the next larger one, in a shape that is in no calibration: 7.6 million parameters.
 CPU_MID = {
     "hidden_size": 256,
     "intermediate_size": 768,
@@ -84,7 +84,7 @@ CPU_MID = {
 
 
 def cpu_rows(device: str, calibrations: list[str]) -> list[dict]:
-    """Two models in both types by one and two ranks. `calibrations`: by one rank of all cores, and by two."""
+    """Two models in both dtypes on one and two ranks. `calibrations`: for one rank with all cores, and for two."""
     base = {"device": device, "length": 256, "steps": 28, "warm_up": 6, "clipping": 1.0}
     found = []
     for size, more in (("tiny", {}), ("mid", {"model_flags": CPU_MID, "vocab_size": 4096})):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Short runs of many kinds on this machine's GPUs, for a comparison with what `mpzero plan` said of them before.
+"""Short runs of many kinds on this machine's GPUs, for comparison with their `mpzero plan`.
 
     bench/plan_runs.py FOLDER [--calibrate 110] [--results RESULTS] [--train_data T.h5] [--budget 240] [--only WORD ...]
     bench/plan_runs.py FOLDER --device cpu --calibrate 20    # or on its CPU
-    bench/plan_runs.py FOLDER --dry H100 [--gpus 2]          # the plans alone, without a GPU
+    bench/plan_runs.py FOLDER --dry H100 [--gpus 2]          # only the plans, without a GPU
 
 --calibrate measures the device first, for so many seconds (`mpzero plan --calibrate`), into a copy of
 configs/calibrations; a file of the same device that is there keeps its names. Then every row is planned, before the
@@ -62,13 +62,13 @@ START_SECONDS, START_OF_BILLION, START_OF_BILLION_ON_HOST = 4.0, 1.5, 6.0
 
 
 class Visit(two_hosts.Visit):
-    """What is kept is plan_runs.json."""
+    """Only plan_runs.json is kept."""
 
     def __init__(self, args: argparse.Namespace, gpus: list[str]):
         super().__init__(args)
         self.gpus = gpus
         self.runs: list[dict] = []
-        self.calibration: Path | None = None  # made in this visit, of a GPU
+        self.calibration: Path | None = None  # of a GPU, made in this visit
 
     def save(self) -> None:
         machine = {"gpus": self.gpus, "cores": os.cpu_count()}
@@ -111,7 +111,7 @@ class Visit(two_hosts.Visit):
 
 
 def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, dict]:
-    """A calibration of this machine, and what is worth printing of it."""
+    """A calibration of this machine, and its summary."""
     folder = visit.folder / "calibrations"
     if not folder.exists():
         shutil.copytree(CALIBRATIONS, folder)
@@ -136,16 +136,16 @@ def calibrate_gpu(visit: Visit) -> dict:
 
 
 def calibrate_cpu(visit: Visit, ranks: int) -> dict:
-    """By one rank of all cores, or by so many that share them."""
+    """A calibration for one rank with all cores, or for several that share them."""
     launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
     path, figures = measured_times(visit, f"cpu_{ranks}.json", launch)
     return figures | {"path": str(path), "device": json.loads(path.read_text(encoding="utf-8"))["device"]}
 
 
 def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
-    """The same command on two hosts, which are daemons of mpirun on this machine with names of their own."""
+    """The same command on two hosts, which are mpirun daemons on this machine with their own names."""
     agent = folder / "agent.sh"
-    # Daemons write the machine's topology to a file of one name, and one of them dies of it if both do at once.
+    # Daemons write the machine's topology to a file of the same name, and one of them fails if both do so at once.
     base = shlex.quote(str(folder / "mpi"))
     agent.write_text(
         "#!/bin/sh\n# In place of ssh HOST COMMAND, with a folder of its own for Open MPI.\n"
@@ -164,7 +164,7 @@ def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
 
 
 def doctor(visit: Visit) -> dict:
-    """GB/s that a host sends in collectives by their size, alone on the network."""
+    """GB/s that a host sends in collectives, by size, on an otherwise idle network."""
     file = visit.folder / "doctor.json"
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
     command = on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
@@ -205,7 +205,7 @@ def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
 
 
 def tokens(visit: Visit, vocabulary: int) -> Path:
-    """The file that was given, or random ids, made once."""
+    """The given file, or random ids, created once."""
     if visit.args.train_data is not None:
         return visit.args.train_data.resolve()
     path = visit.folder / f"tokens_{vocabulary}.h5"
@@ -216,7 +216,7 @@ def tokens(visit: Visit, vocabulary: int) -> Path:
 
 
 def measure(visit: Visit, run: dict) -> dict:
-    """Makes the run and adds its figures to it; returns what is worth printing."""
+    """Performs the run and adds its results to it; returns its summary."""
     folder = visit.folder / run["name"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -239,7 +239,7 @@ def most_gib(lines: list[dict], name: str) -> float | None:
 
 
 def planned(visit: Visit, run: dict) -> bool:
-    """Writes down what the plan says of a row; False where the run has none, or does not fit."""
+    """Records the plan of a row; False if the run has none, or does not fit."""
     program = visit.args.build.resolve() / "bin" / "mpzero"
     run |= {"plan_ms": None, "plan_gib": None, "shipped_plan_ms": None}
     try:
@@ -267,12 +267,12 @@ def expected_seconds(run: dict) -> float:
 
 
 def dry_run(visit: Visit, wanted: list[dict]) -> int:
-    """The plans of all rows, and how long a visit would be; 1 where a row has none or the budget is too short."""
+    """Plans of all rows, and the duration of a visit; 1 if a row has no plan or the budget is too short."""
     without = 0
     seconds = 1.2 * visit.args.calibrate + 20 if visit.args.calibrate else 0.0
     seconds += NETWORK_SECONDS if any(run["nodes"] > 1 for run in wanted) else 0
     for run in wanted:
-        # What such a network carries, for want of a measurement.
+        # Assumed rate of such a network, without a measurement.
         run["network_rate"] = 5.0 if run["nodes"] > 1 else None
         if not planned(visit, run):
             without += 1
@@ -326,13 +326,13 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
     parser.add_argument("--train_data", type=Path, help="random tokens if not given")
-    parser.add_argument("--budget", type=float, default=240, help="seconds for all of it")
+    parser.add_argument("--budget", type=float, default=240, help="seconds for the whole visit")
     parser.add_argument("--stream_seconds", type=float, default=0.6)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--calibrations", nargs=2, help="of the CPU: by one rank of all cores, by two ranks")
+    parser.add_argument("--calibrations", nargs=2, help="for the CPU: one rank with all cores, and two ranks")
     parser.add_argument("--calibrate", type=float, default=0, metavar="SECONDS", help="measure the device first")
-    parser.add_argument("--results", type=Path, help="a folder for copies of what the visit is for, and no other files")
-    parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="plan alone, for such GPUs")
+    parser.add_argument("--results", type=Path, help="folder for copies of the results, without other files")
+    parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="only plan, for these GPUs")
     parser.add_argument("--gpus", type=int, default=1, help="with --dry")
     parser.add_argument("--only", nargs="*", default=[], help="rows whose name contains one of these words")
     args = parser.parse_args(arguments)
@@ -357,7 +357,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
         visit.part("streams", lambda: two_hosts.streams(visit))
         visit.part("doctor", lambda: doctor(visit))
     if visit.network_rate() is None:
-        # No rate that another run has chosen takes its place.
+        # Rates chosen by other runs must not replace it.
         visit.results["left_out"] += [run["name"] for run in wanted if run["nodes"] > 1]
         wanted = [run for run in wanted if run["nodes"] == 1]
     for run in wanted:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what bench_kernels measured: for each operation the time of a step, and how much of it is above the ceiling.
+"""Plots measurements of bench_kernels: for each operation its time in a step, and the part above the ceiling.
 
 bench/plot_roofline.py KERNELS.json PICTURE.svg [WORD ...]
 
@@ -70,7 +70,7 @@ def main():
     measured = json.loads(arguments.kernels.read_text(encoding="utf-8"))["workloads"]
     wanted = [w for w in measured if not arguments.words or any(word in w["workload"] for word in arguments.words)]
     if not wanted:
-        parser.error(f"{arguments.kernels} has no workload named like that: it has {[w['workload'] for w in measured]}")
+        parser.error(f"{arguments.kernels} has no such workload: it has {[w['workload'] for w in measured]}")
     draw(wanted, arguments.picture)
 
 

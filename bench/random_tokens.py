@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a token file of random ids, in the format that app/prepare_data.py writes.
+"""Writes a token file of random ids, in the format of app/prepare_data.py.
 
 bench/random_tokens.py OUT.h5 --vocab_size N [--packed SEQ_LENGTH]     packed: into sequences, documents of mean 600
-bench/random_tokens.py OUT.h5 --vocab_size N --pairs SOURCE TARGET     pairs of so many tokens, without padding
+bench/random_tokens.py OUT.h5 --vocab_size N --pairs SOURCE TARGET     pairs of this many tokens, without padding
 """
 
 from __future__ import annotations

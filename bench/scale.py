@@ -41,20 +41,20 @@ LAYOUTS = [
 # Models" (2024), section 3.3.4. The other is a cluster six times as bad.
 NODE_HOURS_BETWEEN_FAILURES = (54 * 24 * 16384 / GPUS_PER_NODE / 419, 1000.0)
 CHECKPOINT_BYTES = 12 * 8_030_261_248
-# Assumptions: what a shared file system takes from all nodes together, and gives them.
+# Assumption: the rates at which a shared file system is written and read by all nodes together.
 FILE_SYSTEM_RATE = 50e9
-# Measured (bench/RESULTS.md): what one node writes and reads; training stands still while states are copied.
+# Measured (bench/RESULTS.md): the rates at which one node writes and reads; training pauses while states are copied.
 NODE_WRITES, NODE_READS = 2.5e9, 4.06e9
 STANDSTILL_SECONDS = 0.11
-# Measured: until a rank that does not answer is named, and from mpirun to the first step of 8B on four GPUs.
+# Measured: until an unresponsive rank is reported, and from mpirun to the first step of 8B on four GPUs.
 DETECTION_SECONDS, START_SECONDS = 12.5, 11.2
-# An assumption: Slurm gives the job its nodes again.
+# Assumption: Slurm assigns nodes to the job again.
 REQUEUE_SECONDS = 120.0
 PAYS = 0.9  # of the best layout's speed on the same network
 
 
 def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool, network: str) -> dict | None:
-    """None where the run does not fit."""
+    """None if the run does not fit."""
     zero = {"stage": stage}
     if nodes > 1:
         zero["mics_shard_size"] = GPUS_PER_NODE if two_levels else nodes * GPUS_PER_NODE
@@ -80,7 +80,7 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
             f"--network={network}",
         ]
         result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
-    # A plan that does not fit is one, too: only what is none is an error.
+    # A plan that does not fit is valid, too: only its absence is an error.
     if not result.stdout.startswith("{"):
         raise SystemExit(f"{' '.join(command)}: {result.stderr.strip()}")
     found = json.loads(result.stdout)
@@ -109,7 +109,7 @@ def speed_table(curves: dict[str, list[float | None]]) -> list[str]:
 
 
 def where_it_stops(curves: dict[str, list[float | None]]) -> list[str]:
-    """For each layout the last number of GPUs up to which it has PAYS of the best one's speed on its network."""
+    """For each layout, the largest number of GPUs up to which it has PAYS of the best layout's speed on its network."""
     lines = ["| layout | pays up to | speed there, of one node's |", "|---|---|---|"]
     for name, values in curves.items():
         network = name.split(", ")[-1]
@@ -129,7 +129,7 @@ def save_seconds(nodes: int) -> float:
 
 
 def restart_seconds(nodes: int) -> float:
-    """From a failure to the first step after it, without the steps that are done again."""
+    """From a failure to the next step, without repeated steps."""
     reading = CHECKPOINT_BYTES / min(FILE_SYSTEM_RATE, NODE_READS * nodes)
     return DETECTION_SECONDS + REQUEUE_SECONDS + START_SECONDS + reading
 
@@ -148,7 +148,7 @@ def daly(cost: float, between_failures: float) -> float:
 
 
 def lost(cost: float, interval: float, save: float, restart: float, between_failures: float) -> float:
-    """Share of the time: saves, and for each failure half an interval, the save that was under way, and the restart."""
+    """Fraction of time lost: saves and, per failure, half an interval, the save in progress, and the restart."""
     return cost / (interval + cost) + (interval / 2 + save + restart) / between_failures
 
 
@@ -162,7 +162,7 @@ def failure_table(hours: float) -> list[str]:
         between = hours * 3600 / nodes
         save, restart = save_seconds(nodes), restart_seconds(nodes)
         still = daly(save, between)
-        # The next save begins when the last one has been written.
+        # The next save begins after the previous one has been written.
         background = max(daly(STANDSTILL_SECONDS, between), save)
         cells = [
             f"{nodes * GPUS_PER_NODE:,}",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens a second of T5 under PyTorch's FSDP, with the settings of PyTorch's FSDP tutorial: full sharding by T5Block,
+"""Tokens per second of T5 under PyTorch's FSDP, with the settings of PyTorch's FSDP tutorial: full sharding by T5Block,
 bf16, AdamW. Random tokens; no dropout, as mpzero has none.
 
     torchrun --nproc_per_node N bench/t5_peer.py CONFIG.json NAME [--batch 8]     prints one JSON line
@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
     parser.add_argument("name")
-    parser.add_argument("--batch", type=int, default=8, help="pairs a rank")
+    parser.add_argument("--batch", type=int, default=8, help="pairs per rank")
     parser.add_argument("--source_length", type=int, default=512)
     parser.add_argument("--target_length", type=int, default=128)
     parser.add_argument("--checkpointing", action="store_true", help="of whole blocks")

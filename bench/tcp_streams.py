@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What plain TCP streams carry from one host to another, for comparison with what NCCL's sockets reach between them.
+"""Throughput of plain TCP streams between two hosts, for comparison with NCCL's sockets.
 
     bench/tcp_streams.py serve [--port 5201]                                      on one host
     bench/tcp_streams.py measure HOST [--port 5201] [--streams 1 2 4 8] [--seconds 2]     on the other
     bench/tcp_streams.py local [--interface eth0]                      both on this machine
     srun --nodes=2 --ntasks=2 bench/tcp_streams.py slurm FILE          the first two nodes of a Slurm job
 
-A process a stream on either side. Prints a JSON object: gigabytes a second (1e9 bytes) of all streams together, by
-their number, each way by itself and both at once, and the time that a byte takes there and back. Standard library only.
+One process per stream on either side. Prints a JSON object: gigabytes per second (1e9 bytes) of all streams together,
+by their number, for each direction and both at once, and the round-trip time of a byte. Standard library only.
 
 With --lockstep 1 4 32 also what so many connections each way carry in messages, as those of a collective: each is split
 over all of them, both ways at once, and neither side begins the next one before it has sent and received this one. A
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUFFER = 1 << 20
-# What a connection is for; the server ends the process of a connection with the connection.
+# Purposes of a connection; the server ends the process of a connection with the connection.
 SEND, RECEIVE, ECHO, LOCKSTEP = b"S", b"R", b"E", b"L"
 PATIENCE = 60
 
@@ -152,7 +152,7 @@ def answer(connection: socket.socket) -> None:
 
 
 def serve(listening: socket.socket) -> None:
-    """Answers each connection in a process of its own until this one is ended, and they with it."""
+    """Serves each connection in its own process until this one is ended, which also ends them."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     workers: list[multiprocessing.Process] = []
     while True:
@@ -178,7 +178,7 @@ def connect(address: tuple[str, int], what: bytes) -> socket.socket:
 
 
 def stream(address: tuple[str, int], what: bytes, seconds: float, barrier, rates) -> None:
-    """One stream; puts its bytes a second, of the time after the first half second."""
+    """One stream; reports its bytes per second, excluding the first half second."""
     with connect(address, what) as connection:
         barrier.wait(PATIENCE)
         count, begun = 0, time.monotonic()
@@ -199,7 +199,7 @@ def stream(address: tuple[str, int], what: bytes, seconds: float, barrier, rates
 
 
 def rate_of(address: tuple[str, int], kinds: list[bytes], seconds: float) -> float:
-    """Bytes a second of streams at the same time, one of each kind in the list."""
+    """Bytes per second of concurrent streams, one of each kind in the list."""
     barrier = multiprocessing.Barrier(len(kinds))
     rates: multiprocessing.Queue = multiprocessing.Queue()
     arguments = [(address, kind, seconds, barrier, rates) for kind in kinds]
@@ -253,9 +253,9 @@ def address_of(interface: str) -> str:
 
 @contextlib.contextmanager
 def server(address: str) -> Iterator[int]:
-    """A server in a process of its own; its port."""
+    """The port of a server in its own process."""
     with listen(address, 0) as listening:
-        # It has children of its own, so it is no daemon.
+        # It has children of its own, so it cannot be a daemon.
         process = multiprocessing.Process(target=serve, args=(listening,))
         process.start()
         try:
@@ -288,7 +288,7 @@ def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: 
         return
     host, port, step = json.loads(wait_for(meeting))
     while step != os.environ["SLURM_STEP_ID"]:
-        # Of a step before this one.
+        # Left by an earlier step.
         time.sleep(0.2)
         host, port, step = json.loads(wait_for(meeting))
     text = json.dumps(measure((host, port), streams, seconds, messages), indent=1)
@@ -302,7 +302,7 @@ def wait_for(file: Path) -> str:
         with contextlib.suppress(FileNotFoundError):
             return file.read_text(encoding="utf-8")
         time.sleep(0.2)
-    raise SystemExit(f"tcp_streams.py: {file} did not come to be: the other node has not started, or does not share it")
+    raise SystemExit(f"tcp_streams.py: {file} does not appear: the other node has not started, or does not share it")
 
 
 def main(arguments: list[str]) -> int:
@@ -315,9 +315,9 @@ def main(arguments: list[str]) -> int:
         if name == "serve":
             continue
         command.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8])
-        command.add_argument("--seconds", type=float, default=2.0, help="for each number and way")
+        command.add_argument("--seconds", type=float, default=2.0, help="per number of streams and direction")
         command.add_argument("--lockstep", type=int, nargs="+", default=[], metavar="N", help="connections each way")
-        command.add_argument("--message", type=int, default=16, metavar="MIB", help="of --lockstep")
+        command.add_argument("--message", type=int, default=16, metavar="MIB", help="message size for --lockstep")
         if name == "measure":
             command.add_argument("host")
         if name == "local":

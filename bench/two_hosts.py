@@ -44,9 +44,9 @@ BENCH = Path(__file__).resolve().parent
 MODEL = "qwen3_0_6b"
 SEQUENCE = 512
 STREAMS = [1, 4, 16, 32]
-# Enough to begin a part; each is ended when the budget is.
+# Minimum time left to begin a part; each ends with the budget.
 LEAST_SECONDS = 12
-# Of what plain streams carry, that NCCL's sockets are to reach.
+# Fraction of the plain streams' rate that NCCL's sockets should reach.
 LEAST_SHARE = 0.9
 
 
@@ -62,7 +62,7 @@ class Visit:
         return self.end - time.monotonic()
 
     def part(self, name: str, work) -> None:
-        """Adds what a part returns. A part that fails is its error."""
+        """Adds the result of a part; if it fails, its error."""
         if self.args.only and name not in self.args.only:
             return
         if self.left() < LEAST_SECONDS:
@@ -95,14 +95,14 @@ class Visit:
 
 
 def interface_to_others() -> str:
-    """The one that leads to other machines, which NCCL takes unless NCCL_SOCKET_IFNAME names another."""
+    """The interface to other machines, which NCCL uses unless NCCL_SOCKET_IFNAME selects another."""
     names = sorted(path.name for path in Path("/sys/class/net").iterdir())
     named = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if re.fullmatch(r"=?[a-z][\w.-]*", named):
-        # To NCCL it is the beginning of a name, unless it begins with "=".
+        # NCCL takes it as a prefix unless it begins with "=".
         found = [name for name in names if (name == named[1:] if named[0] == "=" else name.startswith(named))]
         if not found:
-            raise ValueError(f"NCCL_SOCKET_IFNAME={named} is none of {', '.join(names)}")
+            raise ValueError(f"NCCL_SOCKET_IFNAME={named} is not one of {', '.join(names)}")
         return found[0]
     for line in Path("/proc/net/route").read_text(encoding="utf-8").splitlines()[1:]:
         interface, destination = line.split()[:2]
@@ -127,7 +127,7 @@ def doctor(visit: Visit) -> dict:
     hosts = json.loads(file.read_text(encoding="utf-8"))["hosts"] if file.exists() else []
     messages = {each["check"]: each["message"] for host in hosts for each in host["findings"]}
     rates = collective_rates(messages.get("bandwidth_between", ""))
-    # What each host sends while it receives as much.
+    # Bytes that each host sends while it receives as much.
     largest = {name: sizes["512"] for name, sizes in rates.items() if "512" in sizes}
     found: dict = {"status": status, "rates_512_mib": largest}
     plain = visit.results.get("streams", {}).get("both_ways")
@@ -199,7 +199,7 @@ def deepspeed(visit: Visit, stage: int) -> dict:
 
 
 def install(visit: Visit) -> dict:
-    """What DeepSpeed needs into a folder; DeepSpeed itself is used where it lies."""
+    """Installs DeepSpeed's dependencies into a folder; DeepSpeed itself is used in place."""
     packages, site = visit.args.deepspeed.resolve(), visit.folder / "site"
     os.environ["DS_BUILD_OPS"] = "0"
     os.environ["PYTHONPATH"] = ":".join([str(site), str(packages), os.environ.get("PYTHONPATH", "")]).rstrip(":")
@@ -217,7 +217,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--train_data", type=Path, help="random tokens if not given")
     parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES")
-    parser.add_argument("--budget", type=float, default=200, help="seconds for all of it")
+    parser.add_argument("--budget", type=float, default=200, help="seconds for the whole visit")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--warm_up", type=int, default=4)
     parser.add_argument("--deepspeed_steps", type=int, default=4)

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Of the range for benchmarks between networks (RFC 2544).
+# From the range for benchmarks between networks (RFC 2544).
 NETWORK = "198.18.7.0/24"
 ADDRESSES = ("198.18.7.1", "198.18.7.2")
 HOSTS = ("limited0", "limited1")
@@ -47,8 +47,8 @@ TUN_F_CSUM, TUN_F_TSO4 = 0x01, 0x02
 
 @dataclass(frozen=True)
 class Link:
-    gigabits: float | None = None  # a second, each way; None: as fast as it goes
-    milliseconds: float = 0  # one way, in addition to what the machine takes
+    gigabits: float | None = None  # per second, each way; None: unlimited
+    milliseconds: float = 0  # one way, in addition to the machine's own latency
 
     @property
     def name(self) -> str:
@@ -56,14 +56,14 @@ class Link:
         return f"{rate}, {self.milliseconds:g} ms"
 
     def bucket(self) -> str:
-        """tbf's words for the rate."""
+        """tbf's arguments for the rate."""
         # A millisecond's: what the timer may be late by without loss of rate. A packet of TCP's largest must fit.
         burst = max(256 << 10, round(self.gigabits * 1e9 / 8 * 1e-3))
         return f"tbf rate {self.gigabits:g}gbit burst {burst} limit {QUEUE}"
 
 
 def reason_to_skip() -> str | None:
-    """Why there can be no such hosts here, or None."""
+    """Why such hosts cannot be created, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("unshare", "nsenter", "ip", "tc", "mpirun"):
@@ -82,12 +82,12 @@ class Hosts:
         self.pids = pids
 
     def inside(self, host: int, command: list[str]) -> list[str]:
-        """The command as a process of a host, in the working directory of this one."""
+        """Runs the command as a process of a host, in the current working directory."""
         spaces = ["nsenter", f"--target={self.pids[host]}", "--net", "--uts", "--mount"]
         return [*spaces, "env", f"--chdir={Path.cwd()}", *command]
 
     def run(self, host: int, command: str) -> str:
-        """What a command on a host prints; OSError with its own words if it fails."""
+        """Output of a command on a host; raises OSError with its message if it fails."""
         words = self.inside(host, shlex.split(command))
         done = subprocess.run(words, capture_output=True, text=True, check=False, encoding="utf-8")
         if done.returncode != 0:
@@ -114,7 +114,7 @@ class Hosts:
             "btl": "self,tcp",
             "btl_tcp_if_include": NETWORK,
             "oob_tcp_if_include": NETWORK,
-            # Of two ranks, halves. Open MPI's own choice sends all to one of them and half of it back.
+            # Split evenly between two ranks. Open MPI's own choice sends everything to one of them and half of it back.
             "coll_tuned_use_dynamic_rules": "1",
             "coll_tuned_reduce_scatter_block_algorithm": "3",
         }
@@ -131,7 +131,7 @@ def two_hosts(link: Link) -> Iterator[Hosts]:
     nodes: list[subprocess.Popen] = []
     try:
         with tempfile.NamedTemporaryFile("w", prefix="hosts_", encoding="utf-8") as names:
-            # So that each knows the other by name. The mounts keep the file until the hosts end.
+            # Lets each host resolve the other's name. The mounts keep the file until the hosts end.
             lines = [("127.0.0.1", "localhost"), *zip(ADDRESSES, HOSTS, strict=True)]
             names.write("".join(f"{address} {name}\n" for address, name in lines))
             names.flush()
@@ -171,7 +171,7 @@ def configure(hosts: Hosts, host: int, address: str, link: Link) -> None:
 
 
 def all_cores(count: int) -> str:
-    """As the kernel writes a mask of cores: 32 of them in a group."""
+    """The kernel's format of a core mask: groups of 32."""
     mask = (1 << count) - 1
     return ",".join(f"{mask >> shift & 0xFFFFFFFF:x}" for shift in reversed(range(0, count, 32)))
 
@@ -190,11 +190,11 @@ def keep_order(hosts: Hosts, host: int) -> None:
 
 
 def delay_line(hosts: Hosts, seconds: float) -> multiprocessing.Process:
-    """Makes the interface of both hosts, between which a process passes packets on after so long."""
+    """Creates the interfaces of both hosts, between which a process forwards packets with a delay."""
     ready, child = multiprocessing.Pipe()
     process = multiprocessing.Process(target=pass_on, args=(hosts.pids, seconds, child), daemon=True)
     process.start()
-    # So that its end is noticed.
+    # Makes its end detectable.
     child.close()
     try:
         error = ready.recv()

@@ -1,4 +1,4 @@
-"""One session of measuring on a machine: runs programs under time limits, and keeps what they said and measured.
+"""One session of measuring on a machine: runs programs under time limits, and keeps their output and measurements.
 
 OUTPUT_DIR/results.json holds the figures and OUTPUT_DIR/logs.tar.gz the logs and metrics files; both are written anew
 after each run, so that a session that is cut off leaves what it had.
@@ -33,7 +33,7 @@ from measures import (
 REPOSITORY = Path(__file__).resolve().parents[1]
 WARM_UP_STEPS = 10
 POLL_SECONDS = 0.02
-SKIPPED = 77  # exit status of a test program that lacks something here (tests/skip.hpp)
+SKIPPED = 77  # exit status of a skipped test program (tests/skip.hpp)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Settings:
     train_data: Path
     validation_data: Path
     scratch: Path
-    only: tuple[str, ...] = ()  # words of which a run's name must contain one; none: every run
+    only: tuple[str, ...] = ()  # a run's name must contain one of these words; empty: every run
 
 
 def ds_config(
@@ -55,7 +55,7 @@ def ds_config(
     offload_param: bool = False,
     bf16_moments: bool = False,
 ) -> dict:
-    """The ds_config.json of the runs that are not a user's own file."""
+    """The ds_config.json of runs without a user's own file."""
     zero: dict = {"stage": stage}
     if offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
@@ -77,7 +77,7 @@ def ds_config(
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that `pid` has started, and those that they have."""
+    """The descendants of `pid`."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -90,7 +90,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Ends a program of ours at once.
+    """Ends one of our programs immediately.
 
     A run of mpzero that is asked to end saves its state first, which may take longer than what was measured: its ranks
     are killed, all before any notices that another is gone. mpirun then ends by itself; killed, it would leave them.
@@ -113,7 +113,7 @@ class Visit:
     def __init__(self, settings: Settings):
         self.settings = settings
         settings.output.mkdir(parents=True, exist_ok=True)
-        # Never a folder of an earlier session: its logs would pass for this one's.
+        # Never reuse an earlier session's folder: its logs would be mistaken for this session's.
         self.logs = settings.scratch / "logs"
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
@@ -177,7 +177,7 @@ class Visit:
     def test(self, name: str, ranks: int = 1, limit: float = 120) -> None:
         label = name if ranks == 1 else f"{name}_{ranks}ranks"
         if self.wanted(label) and ranks <= self.gpus:
-            # Line by line, so that the log of one that is ended at its limit says how far it came.
+            # Write line by line, so that the log of a run that is killed at its limit shows its progress.
             program = ["stdbuf", "-oL", str(self.settings.build / "tests" / name), "--durations", "yes"]
             self.run(label, [*self.mpirun(ranks), *program], limit)
 
@@ -192,7 +192,7 @@ class Visit:
         checker = [
             *["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "20"],
             *["--kernel-name", "kernel_substring=mpzero"],
-            # NCCL asks CUDA for kernels that this GPU has not, and takes no for an answer.
+            # NCCL requests kernels from CUDA that this GPU lacks, and handles the failure.
             *["--report-api-errors", "no"],
         ]
         self.run(label, [*self.mpirun(1), *checker, str(self.settings.build / "tests" / program), *cases], limit)
@@ -319,7 +319,7 @@ class Visit:
         self.write()
 
     def compare(self, one: str, other: str, tolerance: float) -> None:
-        """Records how far the losses of two runs are apart."""
+        """Records the distance of two runs' losses."""
         if "losses" not in self.results.get(one, {}) or "losses" not in self.results.get(other, {}):
             return
         verdict = compare_losses(self.results[one]["losses"], self.results[other]["losses"], tolerance)

@@ -95,7 +95,7 @@ def test_a_row_that_takes_too_long_is_ended_with_its_ranks(tmp_path: Path) -> No
     ("own", "flags", "words"),
     [
         (["--warm_up=4"], [], "leaves no step"),
-        (["--ranks_per_node", "two"], [], "give numbers, auto or 'one level'"),
+        (["--ranks_per_node", "two"], [], "pass numbers, auto or 'one level'"),
         ([], ["--overwrite"], "--overwrite is not for the flags after --"),
         ([], ["--max_steps", "3"], "--max_steps is not for the flags after --"),
         (["--deepspeed"], [], "needs --model_type or --model_config"),

@@ -143,7 +143,7 @@ def test_streams_of_the_interface_to_others(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "l")
     assert two_hosts.interface_to_others() == "lo"
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=l")
-    with pytest.raises(ValueError, match=r"NCCL_SOCKET_IFNAME==l is none of .*lo"):
+    with pytest.raises(ValueError, match=r"NCCL_SOCKET_IFNAME==l is not one of .*lo"):
         two_hosts.interface_to_others()
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "^docker,lo")
     assert two_hosts.interface_to_others() != "docker"
