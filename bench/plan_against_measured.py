@@ -90,7 +90,8 @@ def shipped_file(device: str) -> str:
 
 @contextlib.contextmanager
 def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
-    """A file of the shipped calibration of a GPU with what a visit's own one had in its place."""
+    """A file with a GPU's shipped calibration, in which values of a visit's own calibration replace the shipped
+    ones."""
     shipped = json.loads((CALIBRATIONS / shipped_file(device)).read_text(encoding="utf-8"))
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump({**shipped, **calibrated}, file)
@@ -203,7 +204,7 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
 
 
 def runs_of(file: Path) -> list[dict]:
-    """Each with its visit's title, and what a calibration of the visit's own said of its host."""
+    """Runs with their visit's title, and host values from the visit's own calibration."""
     found = json.loads(file.read_text(encoding="utf-8"))
     return [
         {

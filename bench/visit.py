@@ -132,7 +132,7 @@ class Visit:
         return not self.settings.only or any(word in name for word in self.settings.only)
 
     def run(self, name: str, command: list[str], limit: float, until: Callable[[float], bool] | None = None) -> dict:
-        """Runs a command with its output in NAME.log; returns what is known of it.
+        """Runs a command with its output in NAME.log; returns its record.
 
         `until`: asked every 20 ms with the seconds since the start; once it is true, the program is ended: a success.
         """

@@ -9,7 +9,7 @@ starter=${1:-slurmd}
   printf 'node_setup: error: %s is neither slurmd nor containerd.\n' "$starter" >&2
   exit 2
 }
-root=${NODE_ROOT:-} # where it writes; empty on a node
+root=${NODE_ROOT:-} # root of its output files; empty on a node
 
 # Jobs inherit the limit of locked memory from the daemon that starts them and, under Slurm, from the shell that calls sbatch. EFA locks the
 # memory that it sends.

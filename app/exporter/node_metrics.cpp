@@ -26,7 +26,7 @@ std::optional<double> number_in(const fs::path& path) {
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-// Sorted entries of a folder; entries that cannot be read are omitted.
+// Sorted entries of a folder, as far as it can be read.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code error;

@@ -34,8 +34,8 @@ class RunEvents {
   void checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // Waits until the events are on disk.
   void sync();
-  // Ends the start as "finished", "stopped" or "failed": writes the summary and returns it as a log line. If the start
-  // has already ended, writes nothing and returns an empty string.
+  // Ends the start as "finished", "stopped" or "failed": writes the summary and returns its log line. If the start has
+  // already ended, writes nothing and returns an empty string.
   std::string end(std::string_view status, std::string_view reason);
 
   // Totals over the run's starts in `folder`/events.jsonl.

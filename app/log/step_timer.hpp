@@ -43,7 +43,8 @@ class StepTimer {
 
   // Begins another phase. The first one after finish_step() begins a step; time before it belongs to no step.
   void enter(Phase phase);
-  // Counts waits for states that the host updates as optimizer time, in any phase. `stalls`: in the timeline's order.
+  // Counts these waits for host-side updates of states as optimizer time, in any phase. `stalls`: in the timeline's
+  // order.
   void held_up_by_updates(const std::vector<parallel::Stall>& stalls);
   // The host has just waited for all work queued before the current phase.
   void caught_up();
