@@ -175,7 +175,7 @@ def test_a_doctor_whose_folder_hangs_reports_in_the_log(job):
     (job.checkpoints / "doctor.json").mkdir()
     result = job(f"{write_log(*lines)}; refuse_hosts 137", SLURM_RESTART_COUNT="1")
     assert "2 of 2 hosts hang in the check checkpoint_write" in result.stdout, errors(job)
-    assert "is no regular file" not in errors(job)
+    assert "not a regular file" not in errors(job)
 
 
 def test_a_doctor_that_its_watch_ends_without_a_report_is_no_failure(job):
