@@ -10,10 +10,11 @@
 namespace mpzero::plan {
 namespace {
 
-std::map<std::string, UnitCall> all_units(UnitRecorder recorder) {
+std::map<std::string, UnitCall> all_units(UnitRecorder recorder, at::Device device) {
   std::map<std::string, UnitCall> calls;
-  // Twice: a GPU tunes products when they first run, which takes memory.
-  for (int i = 0; i < 2; ++i) {
+  // A GPU tunes products when they first run, which takes memory.
+  const int runs = device.is_cuda() ? 2 : 1;
+  for (int i = 0; i < runs; ++i) {
     calls["embedding forward"] = recorder.embedding_forward();
     calls["embedding backward"] = recorder.embedding_backward();
     calls["head"] = recorder.head();
@@ -38,8 +39,8 @@ std::vector<std::string> described(const UnitCall& call) {
 
 std::vector<std::string> differences(const model::ModelConfig& config, const MicroBatchShape& shape,
                                      const UnitRecorder::RealDevice& real, int64_t max_logits, double tolerance) {
-  const auto expected = all_units(UnitRecorder(config, shape, real.device, max_logits, real));
-  const auto simulated = all_units(UnitRecorder(config, shape, real.device, max_logits));
+  const auto expected = all_units(UnitRecorder(config, shape, real.device, max_logits, real), real.device);
+  const auto simulated = all_units(UnitRecorder(config, shape, real.device, max_logits), real.device);
   int64_t largest = 0;
   for (const auto& [unit, call] : expected) largest = std::max(largest, call.peak);
   std::vector<std::string> found;
