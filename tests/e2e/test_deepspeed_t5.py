@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from golden_run import nightly
 from test_t5 import ADAMW, BATCH, CLIPPING, STEPS, T5Run, expected_steps, loss_of, tiny_model
 
 pytestmark = pytest.mark.e2e
@@ -68,8 +69,7 @@ def run_deepspeed(folder: Path, *arguments) -> list[float]:
     return json.loads((folder / "losses.json").read_text())
 
 
-@pytest.mark.parametrize("stage", [2, 3])
-@pytest.mark.parametrize("gated", [False, True], ids=["v1.0", "v1.1"])
+@pytest.mark.parametrize(("gated", "stage"), [(False, 3), (True, 2), nightly(False, 2), nightly(True, 3)])
 def test_each_resumes_from_the_others_files(tmp_path: Path, gated: bool, stage: int) -> None:
     losses, _ = expected_steps(tiny_model(tmp_path / "weights", gated))
     weights, theirs = tmp_path / "weights", tmp_path / "deepspeed"
