@@ -371,9 +371,9 @@ int prune(const Arguments& arguments) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR              list checkpoints, newest first; a complete one has all files of its manifest, with\n"
-         "                      their sizes\n"
-         "  verify DIR [-t TAG] verify the checksums of all checkpoints, or of one; status 1 if one is damaged\n"
+         "  ls DIR              list checkpoints, newest first; complete: all files in the manifest exist and have\n"
+         "                      the recorded sizes\n"
+         "  verify DIR [-t TAG] verify the checksums of all checkpoints, or of TAG only; status 1 if any is damaged\n"
          "  show DIR [-t TAG]   print run, step, model, settings and layout of a checkpoint\n"
          "  diff A B            compare two checkpoints except their weights: status 0 if equal, 1 if different, 2 if\n"
          "                      unreadable. A folder of checkpoints stands for its latest\n"

@@ -28,7 +28,7 @@ FlagGroup data_flags() {
         .required = true},
        {.name = "validation_data",
         .value = Custom{.read = read_validation_data, .show = show_validation_data},
-        .help = "validation token file, or FILE,FILE or NAME=FILE,NAME=FILE for a loss each and their mean; prefix a "
+        .help = "validation token file, or FILE,FILE or NAME=FILE,NAME=FILE for one loss per file and their mean; prefix a "
                 "single path that contains = with ./",
         .unit = "FILE",
         .default_text = "no validation"},

@@ -193,7 +193,7 @@ std::string plan_help() {
          "                           and print the ds_config.json of the fastest\n"
          "  --instances LIST         compare only these hosts, e.g. p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1\n"
          "  --max_seq_length         plan the longest sequences that fit in memory\n"
-         "  --largest_model          plan the model with the most layers of these dimensions that fits in memory\n"
+         "  --largest_model          plan the deepest model with these layer dimensions that fits in memory\n"
          "  --json                   print JSON (docs/formats.md)\n"
          "  --calibration FILE       kernel times (default: from configs/calibrations)\n"
          "  --price N                price per host and hour, in any currency\n"
