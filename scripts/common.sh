@@ -122,7 +122,7 @@ require_number() {
   local value=${!1:-}
   [[ -n $value ]] || return 0
   { [[ $value =~ ^[0-9]{1,15}$ ]] && ((10#$value >= $2)); } ||
-    die "$1=$value is not a whole number of at least $2 and at most 15 digits; fix or unset it."
+    die "$1=$value must be a whole number of at least $2, with at most 15 digits; fix or unset it."
   printf -v "$1" '%d' "$((10#$value))"
 }
 

@@ -51,13 +51,13 @@ read_hostfile() {
 require_hosts() {
   local nodes=$1 ranks=${2:-${MPZERO_SLOTS[0]}} i
   if ((nodes == 1 && ${#MPZERO_HOSTS[@]} == 2)); then
-    die "The job asks for 1 node and has 2 pods: with numNodes 1 Kubeflow Trainer starts a pod of the job \"node\" beside the launcher; use the runtime mpzero-one-node, which has no such job."
+    die "The job requests 1 node but has 2 pods: with numNodes 1 Kubeflow Trainer starts a pod of the job \"node\" beside the launcher; use the runtime mpzero-one-node, which has no such job."
   fi
   ((${#MPZERO_HOSTS[@]} == nodes)) ||
-    die "The job asks for $(counted "$nodes" node) (MPZERO_NODES), but its hostfile has $(counted "${#MPZERO_HOSTS[@]}" host): ${MPZERO_HOSTS[*]}; numNodes and MPZERO_NODES of the TrainJob must be equal."
+    die "The job requests $(counted "$nodes" node) (MPZERO_NODES), but its hostfile has $(counted "${#MPZERO_HOSTS[@]}" host): ${MPZERO_HOSTS[*]}; numNodes and MPZERO_NODES of the TrainJob must be equal."
   for ((i = 0; i < nodes; ++i)); do
     ((MPZERO_SLOTS[i] == ranks)) ||
-      die "The hostfile gives ${MPZERO_HOSTS[i]} $(counted "${MPZERO_SLOTS[i]}" slot), but each node must have $(counted "$ranks" rank); set numProcPerNode of the TrainJob."
+      die "The hostfile assigns ${MPZERO_HOSTS[i]} $(counted "${MPZERO_SLOTS[i]}" slot), but each node must have $(counted "$ranks" rank); set numProcPerNode of the TrainJob."
   done
 }
 
@@ -197,18 +197,18 @@ judge_driver() {
 # slower; on none, NCCL would see those in /sys and fail to open them.)
 judge_pod() {
   local host=$1 line=$2 gpus=$3 efa=$4 devices has all older
-  older="resourcesPerNode of the TrainJob asks for them, and an older Kubeflow Trainer then gives them to the launcher alone"
+  older="resourcesPerNode of the TrainJob requests them, but an older Kubeflow Trainer assigns them only to the launcher"
   has=$(surveyed gpus "$line")
   [[ -z $gpus ]] || ((gpus == 0 || has == 0 || has >= gpus)) ||
-    refuse "$host has $(counted "$has" GPU), and the job asks for $gpus a node (MPZERO_GPUS): one has failed; 'nvidia-smi' in the pod shows which, and 'kubectl cordon NODE' excludes the node $(surveyed node "$line") from the next start."
+    refuse "$host has $(counted "$has" GPU), but the job requests $gpus per node (MPZERO_GPUS): one has failed; 'nvidia-smi' in the pod shows which, and 'kubectl cordon NODE' excludes the node $(surveyed node "$line") from the next start."
   [[ -z $gpus ]] || ((gpus == 0)) || [[ $has == "$gpus" ]] ||
-    die "$host has $(counted "$has" GPU), and the job asks for $gpus a node (MPZERO_GPUS): $older (nvidia.com/gpu)."
+    die "$host has $(counted "$has" GPU), but the job requests $gpus per node (MPZERO_GPUS): $older (nvidia.com/gpu)."
   devices=$(surveyed efa "$line")
   has=${devices%/*} all=${devices#*/}
   [[ -z $efa || $has == "$efa" ]] ||
-    die "$host has $(counted "$has" "EFA device"), and the job asks for $efa a node (MPZERO_EFA): $older (vpc.amazonaws.com/efa)."
+    die "$host has $(counted "$has" "EFA device"), but the job requests $efa per node (MPZERO_EFA): $older (vpc.amazonaws.com/efa)."
   ((has > 0 || all == 0 || ${#MPZERO_HOSTS[@]} == 1)) || [[ ${NETWORK:-} == socket ]] ||
-    die "The node of $host has $(counted "$all" "EFA device"), and the pod was given none; ask for vpc.amazonaws.com/efa in resourcesPerNode, or set NETWORK=socket to train over TCP."
+    die "The node of $host has $(counted "$all" "EFA device"), but the pod has none; request vpc.amazonaws.com/efa in resourcesPerNode, or set NETWORK=socket to train over TCP."
 }
 
 # choose_pod_launcher FILE RANKS: fills MPZERO_MPIRUN, and writes its hostfile to FILE. Open MPI 4 and 5 read different variables; Open MPI
@@ -294,6 +294,6 @@ count_ranks() {
   spread=$(sed -n 's/^rank on //p' "$file" | sort | uniq --count | awk '{print $2 " has " $1}')
   rm -f "$file"
   if [[ $(wc -l <<<"$spread") != "${#MPZERO_HOSTS[@]}" ]] || grep --quiet --invert-match " has $ranks\$" <<<"$spread"; then
-    die "The job asks for $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but of mpirun's processes ${spread//$'\n'/, }: mpirun ignores the hostfile; 'env | grep MCA' shows variables that may override it."
+    die "The job requests $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but of mpirun's processes ${spread//$'\n'/, }: mpirun ignores the hostfile; 'env | grep MCA' shows variables that may override it."
   fi
 }

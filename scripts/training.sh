@@ -242,7 +242,7 @@ prepare() {
 lock_data() {
   local reason
   reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be created (${reason##*: }); set DATA_DIR to a writable folder."
-  [[ -w $1 ]] || die "The data folder $1 is not writable for $(id -un); set DATA_DIR to a writable folder."
+  [[ -w $1 ]] || die "The data folder $1 is not writable by $(id -un); set DATA_DIR to a writable folder."
   lock "$1/prepare.lock" "prepare its data"
 }
 
@@ -293,7 +293,7 @@ prepare_data() {
 make_folder() {
   local reason
   reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be created (${reason##*: }); choose another folder or fix its permissions."
-  [[ -w $2 ]] || die "$1=$2 is not writable for $(id -un); choose another folder or fix its permissions."
+  [[ -w $2 ]] || die "$1=$2 is not writable by $(id -un); choose another folder or fix its permissions."
 }
 
 # make_checkpoint_folder: the folder of checkpoints, metrics and the plot.

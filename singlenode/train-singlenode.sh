@@ -246,7 +246,7 @@ if installed; then
   require_installation
   require_sink
 elif built_by_another; then
-  [[ $build_only == false ]] || die "$MPZERO_ROOT is not writable for $(id -un), but a build writes there; have its owner run with --build-only."
+  [[ $build_only == false ]] || die "$MPZERO_ROOT is not writable by $(id -un), but a build writes there; have its owner run with --build-only."
   require_build_of_another "$gpus"
   require_sink
 else

@@ -157,8 +157,8 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
   if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {
     return without_gpu_direct(
         fmt::format("libfabric {} does not support GPU memory", which),
-        "it looks for libcudart.so and libcuda.so.1: add CUDA's folder with libcudart.so (not only libcudart.so.13) to "
-        "LD_LIBRARY_PATH; it must also be Amazon's libfabric (/opt/amazon/efa)");
+        "libfabric must find libcuda.so.1 and libcudart.so: add the CUDA folder that contains libcudart.so (not only "
+        "libcudart.so.13) to LD_LIBRARY_PATH, and use Amazon's libfabric (/opt/amazon/efa)");
   }
   if (gpus && instance && instance->gpu_direct && forbids_device_rdma(parallel::process_environment)) {
     return without_gpu_direct("FI_EFA_USE_DEVICE_RDMA forbids it",

@@ -77,15 +77,16 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
     {"checkpoint_space", Fault::kFolder,
      "free space, or use another --checkpoint_dir; a checkpoint needs 12 to 18 bytes per parameter"},
     {"checkpoint_write", Fault::kFolder,
-     "make it writable for the job's user, free space there, or use another --checkpoint_dir"},
+     "make it writable by the job's user, free space there, or use another --checkpoint_dir"},
     {"report", Fault::kFolder},  // its folder does not respond
     {"versions", Fault::kShared, "start all nodes from one image, and share mpzero's build folder between them"},
     {"network", Fault::kJob, "see docs/ec2.md"},
     {"nccl_network", Fault::kShared},
     {"bandwidth", Fault::kShared, "see docs/ec2.md"},
-    {"bandwidth_inside", Fault::kHost, "`mpzero train` logs the network that it uses; docs/ec2.md lists what it needs"},
+    {"bandwidth_inside", Fault::kHost,
+     "see the network in the log of `mpzero train`, and its requirements in docs/ec2.md"},
     {"bandwidth_between", Fault::kShared,
-     "`mpzero train` logs the network that it uses; docs/ec2.md lists what it needs: EFA on every card, a cluster "
+     "see the network in the log of `mpzero train`, and its requirements in docs/ec2.md: EFA on every card, a cluster "
      "placement group, no other job on the nodes"},
 });
 

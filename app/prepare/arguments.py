@@ -102,7 +102,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--rewritten_turns",
         choices=(SPLIT, MASK, REFUSE),
-        help="assistant turns that the template renders differently in later context (e.g. Qwen3's reasoning): "
+        help="assistant turns that the template renders differently once messages follow (e.g. Qwen3's reasoning): "
         "split (an example each), mask (no loss), refuse (an error) (default: split)",
     )
     group = parser.add_argument_group("tokenizer")

@@ -37,7 +37,7 @@ class Conversation:
         """Texts that a template may render: contents, reasoning, tool calls and tools."""
         parts = ("content", "reasoning_content", "tool_calls")
         left = [self.tools, *(message.get(part) for message in self.messages for part in parts)]
-        while left:  # JSON may be nested too deep for recursion
+        while left:  # JSON may be nested too deeply for recursion
             part = left.pop()
             if isinstance(part, str):
                 yield part

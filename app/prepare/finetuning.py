@@ -207,7 +207,7 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
     if made.counts[REWRITTEN]:
         became = "each an example of its own" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not trained"
         print(
-            f"{path}: answers that the template renders differently in later context, {became} "
+            f"{path}: answers that the template renders differently once messages follow, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
         )
     if made.counts[UNTAGGED]:

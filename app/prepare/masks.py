@@ -105,7 +105,7 @@ class Renderer:
         rewritten = [i for i, span in zip(answers, found, strict=True) if span is None]
         if rewritten and self.rewritten_turns == REFUSE:
             raise PrepareError(
-                f"the template renders message {rewritten[0] + 1}, an answer, differently in later context: pass "
+                f"the template renders message {rewritten[0] + 1}, an answer, differently once messages follow: pass "
                 "--rewritten_turns split or mask"
             )
         counts[REWRITTEN] += len(rewritten)

@@ -58,7 +58,7 @@ def _rewrite(path: Path, file) -> None:
     print(f"{shown(path)}: rewritten with checksums, {written.num_tokens:,} tokens.")
     known = (*OWN, *attributes)
     if others := [shown(name) for name in (*file.attrs, *file) if name not in (*known, "tokens", "document_offsets")]:
-        print(f"{shown(path)}: not copied, since token files do not contain them: {', '.join(others)}.")
+        print(f"{shown(path)}: not copied, since they do not belong in a token file: {', '.join(others)}.")
 
 
 def _tokens_of(file):

@@ -204,7 +204,7 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def _reason(error: Exception) -> str:
-    return "nested too deep" if isinstance(error, RecursionError) else str(error)
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _text_of_row(row: dict, column: str, where: str, skip: bool, is_double: bool) -> str:

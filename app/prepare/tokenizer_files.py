@@ -65,7 +65,7 @@ def read_object(path: Path) -> dict:
     try:
         value = {} if text is None else json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise PrepareError(f"{shown(path)} is not JSON ({reason}): copy or download it again.") from error
     if not isinstance(value, dict):
         raise PrepareError(f"{shown(path)} does not contain a JSON object: copy or download it again.")

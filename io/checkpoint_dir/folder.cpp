@@ -273,7 +273,7 @@ static std::string show_tags_in(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (is_folder(entry.path()) && looks_like_checkpoint(entry.path())) tags.push_back(entry.path().filename());
   }
-  if (tags.empty()) return "it is empty; check the folder";
+  if (tags.empty()) return "it contains no checkpoints; check the path";
   std::sort(tags.begin(), tags.end());
   const size_t others = tags.size() > kShown ? tags.size() - kShown : 0;
   tags.resize(tags.size() - others);

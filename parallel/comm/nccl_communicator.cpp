@@ -169,8 +169,8 @@ at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& opti
   c10::cuda::CUDACachingAllocator::emptyCache();
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= free, "CUDA out of memory: a buffer for NCCL of ", bytes,
-                   " bytes was requested, ", free, " bytes are free");
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= free, "CUDA out of memory: tried to allocate an NCCL buffer of ", bytes,
+                   " bytes, but only ", free, " bytes are free");
   Buffer& buffer = buffers_.emplace_back();
   MPZERO_NCCL_CHECK(ncclMemAlloc(&buffer.memory, bytes));
   C10_CUDA_CHECK(cudaMemset(buffer.memory, 0, bytes));

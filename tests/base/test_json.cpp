@@ -52,7 +52,7 @@ TEST_CASE("a key cannot break the sentence that names it") {
   CHECK(problem(fmt::format("{{\"{0}\": 1, \"{0}\": 1}}", longest)).size() < 150);
 }
 
-TEST_CASE("text that is nested too deep or too long is refused") {
+TEST_CASE("text that is too long or nested too deeply is refused") {
   CHECK(problem("[[[[]]]]") == "no error");
   CHECK(problem(R"({"a": {"b": [{}]}})") == "no error");
   CHECK(problem("[[[[[]]]]]") == "it is nested deeper than 4 levels; fix the file");

@@ -76,7 +76,7 @@ def test_an_empty_list_has_no_rows(tmp_path, monkeypatch, text):
         ('[{"text": "a", "text": "b"}]', "element 1 has two keys"),
         ('[{"text": "a"}, {"text": "b", "n": ' + "1" * 5000 + "}]", "element 2 is not JSON"),
         ('[{"body": "a"}]', "element 1 has no column 'text', only body"),
-        ("[" * 100_000, "element 1 is not JSON (nested too deep)"),
+        ("[" * 100_000, "element 1 is not JSON (nested too deeply)"),
     ],
 )
 @pytest.mark.parametrize("block", [1, 1000])

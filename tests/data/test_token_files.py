@@ -81,7 +81,7 @@ def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch, s
     assert written.attributes == {**ATTRIBUTES, **record, **special}
     said = capsys.readouterr().out
     assert "rewritten with checksums, 1,000 tokens" in said
-    assert "not copied, since token files do not contain them: note." in said
+    assert "do not belong in a token file: note." in said
     before = path.read_bytes()
     rewriting.rewrite(path)
     assert "already has checksums" in capsys.readouterr().out

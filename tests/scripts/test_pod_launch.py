@@ -210,7 +210,7 @@ def test_ranks_that_all_start_on_the_launcher_are_no_run(pods):
         ({}, [], ["lists no host"]),
         ({"MPZERO_HOSTFILE": "/no/such/file"}, HOSTS, ["no hostfile /no/such/file"]),
         ({"MPZERO_GPUS": "4"}, HOSTS, ["4 GPUs", "2 ranks", "numProcPerNode"]),
-        ({"MPZERO_NODES": "a[$(touch hacked)]"}, HOSTS, ["not a whole number"]),
+        ({"MPZERO_NODES": "a[$(touch hacked)]"}, HOSTS, ["must be a whole number"]),
         ({"CHECK_NODES": "perhaps"}, HOSTS, ["CHECK_NODES=perhaps"]),
     ],
 )

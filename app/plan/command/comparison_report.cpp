@@ -72,17 +72,17 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   std::vector<std::string> lines = {fmt::format(
       "{} configurations of global batch {}, {} of them fit{}. The fastest {}:", comparison.tried,
       comparison.train_batch_size, fitting,
-      comparison.without_times > 0 ? fmt::format(", {} without times", comparison.without_times) : "",
+      comparison.without_times > 0 ? fmt::format(", {} without kernel times", comparison.without_times) : "",
       several ? fmt::format("{} of each kind of hosts", kRowsOfEach)
               : fmt::format("{} of {}, and the fastest one of each other", kRowsOfAsked, comparison.asked.front()))};
   const auto add_left_out = [&] {
     for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
   };
   if (comparison.ranked.empty()) {
-    lines.emplace_back(comparison.without_times > 0 ? "None can be ranked: those that fit have no times."
-                       : comparison.refused == comparison.tried
-                           ? "None can be evaluated."
-                           : "None fits: use more or larger GPUs, or a smaller model.");
+    lines.emplace_back(
+        comparison.without_times > 0 ? "None can be ranked: no calibration has the kernel times of those that fit."
+        : comparison.refused == comparison.tried ? "None can be evaluated."
+                                                 : "None fits: use more or larger GPUs, or a smaller model.");
     add_left_out();
     return lines;
   }

@@ -201,7 +201,7 @@ TEST_CASE("an unknown key is refused, naming the nearest known one") {
   CHECK(contains(error("llama_3_8b", [](json& object) { object["sliding_window"] = 4096; }), {"sliding_window 4096"}));
 }
 
-TEST_CASE("a file with a duplicate key, or nested too deep, is refused") {
+TEST_CASE("a file with a duplicate key, or nested too deeply, is refused") {
   const auto problem = [](const std::string& text) {
     try {
       ModelConfig::from_json(text, "x/config.json");
