@@ -146,7 +146,7 @@ class Decoder {
                                            Gradient& output_weight_gradient, const at::Tensor& loss_mask = {},
                                            const Dropout& dropout = {}) const;
 
-  // The products that read FP8, by layer; empty without FP8.
+  // The matrix products with FP8 operands, by layer; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
   // With KeptCasts::kAsToldLater: the first `layers` layers keep the casts of their weights.

@@ -44,8 +44,8 @@ struct CarriedChoice {
   bool gradients = false;
   bool parameters = false;
   bool damaged = false;            // a needed file cannot be read: the run cannot use the checkpoint
-  std::string left_out;            // why stored state is discarded, as "this run has ..."; empty: it belongs to the run
-  std::string gradients_missing;   // ranks without the residuals that the run needs, as "rank 1"; empty: none
+  std::string left_out;            // why stored state is discarded: "this run has ..."; empty: it belongs to the run
+  std::string gradients_missing;   // ranks without the residuals that the run needs, e.g. "rank 1"; empty: none
   std::string parameters_missing;  // likewise
 };
 

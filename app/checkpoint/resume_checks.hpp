@@ -19,13 +19,13 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
 struct Continuation {
   RunConfig config;  // with the length and the schedule computed from the position
   RunPosition position;
-  std::vector<std::string> changes;        // log lines: one lists the changes
+  std::vector<std::string> changes;        // log lines about changes
   std::vector<std::string> warnings;       // about changes that may be unintended
   std::vector<std::string> differences;    // each key with both values: "lr 0.001 -> 0.0001"; without the layout
   std::optional<std::string> recompute{};  // of the checkpoint's run; std::nullopt: not recorded
 };
-// Leaves open what depends on data that is not prepared yet: the data's identity, and the steps of --epochs. Throws
-// UserError if the schedule cannot continue: see schedule_after.
+// Before the data is prepared, does not compare the data's identity, nor settings that depend on its size, such as the
+// steps of --epochs. Throws UserError if the schedule cannot continue: see schedule_after.
 Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup& setup);
 
 // Throws UserError if no step is left to train and `run` has differences: the finished run is not the requested one,

@@ -73,7 +73,7 @@ std::vector<std::string> files_of_run(const fs::path& folder, const std::string&
   return names;
 }
 
-// The folder's checkpoints of other runs that this run would replace or be mixed up with.
+// The checkpoints of other runs in the folder that this run would overwrite or mix with its own.
 std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunRecord& run,
                                          const std::optional<Resumed>& resumed) {
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(config.checkpoint_dir);

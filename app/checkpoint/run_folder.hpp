@@ -54,8 +54,8 @@ class RunFolder {
   std::set<std::string> named_;
 };
 
-// The checkpoints in --checkpoint_dir that do not belong to `run` and that it would replace or be mixed up with. Throws
-// UserError if there are any, unless --overwrite moves them, or if it would move the weights of --init_from. Read-only.
+// The checkpoints of other runs in --checkpoint_dir that `run` would overwrite or mix with its own. Throws UserError if
+// there are any, unless --overwrite moves them, or if it would move the weights of --init_from. Read-only.
 std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
                                                   const std::optional<Resumed>& resumed);
 

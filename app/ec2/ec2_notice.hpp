@@ -22,7 +22,7 @@ struct Ec2Notice {
   };
   Kind kind = Kind::kInterruption;
   std::string what;    // "terminate", "system-reboot", ...
-  double at = 0;       // of the event, in seconds since 1970; for kRebalance, of the notice
+  double at = 0;       // time of the event, or for kRebalance of the notice, in seconds since 1970
   std::string moment;  // `at` as EC2 writes it
   auto operator<=>(const Ec2Notice&) const = default;
 };

@@ -27,8 +27,8 @@ struct Straggler {
 // The warning that names the rank. `gpu`: gpu_condition() of its GPU; empty: unknown.
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu);
 
-// Compares the ranks' own times: computing, loading and updating, without waiting for each other. The result is the
-// same on all ranks that add the same times.
+// Compares the ranks' own times: computation, data loading and updates, excluding waits for other ranks. The result is
+// the same on all ranks that add the same times.
 class Stragglers {
  public:
   // Adds one step's times in seconds, by rank; 0: not measured. Returns the slowest rank; std::nullopt for a single

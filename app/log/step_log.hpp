@@ -40,7 +40,7 @@ struct StepReport {
   double seconds = 0;
   StepSplit split;  // of this rank; see StepTimer::finish_step
   int64_t tokens_seen = 0;
-  int64_t internode_bytes = 0;                  // that a node sent to other nodes; see LevelCommunicators
+  int64_t internode_bytes = 0;                  // sent by a node to other nodes; see LevelCommunicators
   PeakMemory peak_memory;                       // of this rank
   std::vector<ValidationLoss> validation = {};  // in steps with a validation
   std::optional<SlowestRank> slowest;           // of the previous step

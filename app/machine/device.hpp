@@ -37,8 +37,8 @@ parallel::MpiThreads mpi_threads(const std::string& requested);
 
 // Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one
 // for each rank of a machine (choose_gpu()), or the CPU. `requested`: "auto" (GPUs, unless no rank sees any), "cuda" or
-// "cpu". Initializes CUDA on a GPU. Collective; throws on all ranks: DeviceFailure if GPUs do not work that Slurm has
-// assigned to a host, or that CUDA reports as broken; UserError if the user can choose others, or the CPU.
+// "cpu". Initializes CUDA on a GPU. Collective; throws on all ranks: DeviceFailure if a GPU that Slurm has
+// assigned to a host fails, or CUDA reports one as broken; UserError if the user can choose other GPUs, or the CPU.
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
 // "cpu" or the GPU's name, e.g. "NVIDIA H200".

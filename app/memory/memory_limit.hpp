@@ -11,7 +11,7 @@ namespace mpzero {
 struct MachineSizes {
   std::optional<int64_t> gpu;  // of the smallest GPU; std::nullopt: no GPU limits the run
   int64_t gpu_used = 0;        // of a GPU, by anything but this run's tensors: contexts, other processes
-  int64_t host = 0;            // that a process can still allocate
+  int64_t host = 0;            // bytes that a process can still allocate
   int ranks = 1;               // on the machine
 };
 

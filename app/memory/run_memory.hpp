@@ -44,7 +44,7 @@ class RunMemory {
   // --recompute auto finds no levels that fit.
   std::vector<model::Recompute> plan(const parallel::MemoryUse& states, ProcessGroup& group);
 
-  // After plan(): the recompute level, as "selective", or "none x 20, full x 8" if layers differ.
+  // After plan(): the recompute level, e.g. "selective", or "none x 20, full x 8" if layers differ.
   std::string recompute() const;
   // After plan(): the number of layers that keep the FP8 casts of their weights, for Decoder::keep_casts.
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }

@@ -38,7 +38,7 @@ struct CalibrationData {
   struct Host {
     double adamw_parameters_per_second = 0;
     int threads = 0;                     // per rank
-    int ranks = 1;                       // that measured concurrently on the host
+    int ranks = 1;                       // ranks that measured concurrently on the host
     double memory_bytes_per_second = 0;  // of a copy, counting read and written bytes
     double disk_write_bytes_per_second = 0;
   };

@@ -19,7 +19,7 @@ struct Estimate {
 class TimeTable {
  public:
   struct Sample {
-    std::vector<double> work;   // the w_i: as many for all samples of a table
+    std::vector<double> work;   // the w_i; all samples of a table have the same number
     std::vector<double> place;  // coordinates: log2 of sizes; classes as distances
     double seconds = 0;         // > 0
   };

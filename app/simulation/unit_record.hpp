@@ -27,7 +27,7 @@ enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKn
 // One micro-batch of one rank.
 struct MicroBatchShape {
   int64_t sequences = 1, length = 1;             // of whole sequences
-  int sequence_ranks = 1;                        // that share the sequences
+  int sequence_ranks = 1;                        // ranks that share the sequences
   int64_t source_length = 0;                     // part of the length that an encoder reads
   int64_t documents = 0;                         // packed per sequence; 0: no document mask
   bool loss_mask = false;                        // targets have weights

@@ -64,8 +64,9 @@ struct MicroBatch {
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // weights of the targets' losses; empty: all 1
-  // The end of each document among the B * T tokens, ascending to B * T; each sequence ends one. Tokens attend within
-  // their document. Empty: each sequence is one document. Always for whole sequences, also with sequence parallelism.
+  // The offset of each document's end in the B * T tokens, ascending; the last is B * T. Each sequence's end is
+  // one of them. Tokens attend within their document. Empty: each sequence is one document. Always for whole sequences,
+  // also with sequence parallelism.
   std::vector<int32_t> document_ends;
   int64_t sequences = 0;  // B
   int64_t epoch = 0;      // epoch of its first window, from 0

@@ -93,9 +93,9 @@ struct DeepSpeedSettings {
   int64_t sub_group_size = 1'000'000'000;
 };
 
-// All files of a checkpoint in DeepSpeed's format, named, laid out and described as by its engine for `ranks` ranks:
-// engine.load_checkpoint and zero_to_fp32.py of DeepSpeed 0.19.8 read them. Depends only on its arguments, so that
-// every rank knows the position of its values in all files; ranks write into each other's files.
+// All files of a checkpoint in DeepSpeed's format, with the names, layout and metadata that its engine writes on
+// `ranks` ranks: engine.load_checkpoint and zero_to_fp32.py of DeepSpeed 0.19.8 read them. Depends only on its
+// arguments, so that every rank knows the position of its values in all files; ranks write into each other's files.
 //
 // For stage 0, which DeepSpeed saves differently, these are the files of stage 1.
 class DeepSpeedPlan {

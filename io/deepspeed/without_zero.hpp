@@ -24,8 +24,8 @@ struct StatesWithoutZero {
 };
 
 // The optimizer numbers its tensors without naming them. They follow the order of the model's parameters, in one group
-// or in two by weight decay (matrices and vectors). Throws UserError if the shapes or, without own masters, the groups
-// match neither.
+// or in two by weight decay (matrices and vectors). Throws UserError if neither order matches
+// the shapes and, without own masters, the group sizes.
 StatesWithoutZero read_states_without_zero(const pickle::Value& model, const std::filesystem::path& file);
 
 // Throws UserError unless the optimizer's masters, rounded, equal the model's weights: shapes alone do not distinguish

@@ -26,8 +26,8 @@ class WritePace {
 
   // Bytes written so far.
   int64_t bytes() const;
-  // Estimates how long writing that took `seconds` in total would have taken without a limit, from the disk's speed
-  // while there was none. Returns `seconds` if that is unknown: everything was limited, or went through the page cache.
+  // Estimates the time without throttling of writes that took `seconds` in total, from the disk's speed while nothing
+  // was throttled. Returns `seconds` if that speed is unknown: every write was throttled, or went to the page cache.
   double without_limit(double seconds) const;
 
  private:

@@ -22,7 +22,7 @@ constexpr std::string_view name(LayerProduct product) {
   return kNames[static_cast<size_t>(product)];
 }
 
-// Whether each LayerProduct reads FP8.
+// Whether each LayerProduct has FP8 operands.
 using Fp8Products = std::array<bool, kLayerProducts.size()>;
 
 // The weights that the product reads as one matrix.

@@ -49,7 +49,7 @@ inline constexpr int64_t kHostBlock = int64_t{1} << 14;
 // replicas on different hosts stay equal.
 enum class HostKernel { kPortable, kAvx2, kAvx512 };
 bool cpu_runs(HostKernel kernel);
-HostKernel fastest_host_kernel();     // that this CPU supports
+HostKernel fastest_host_kernel();     // the fastest one that this CPU supports
 const char* name(HostKernel kernel);  // "AVX2"
 
 // Uses all threads of the process.

@@ -30,26 +30,26 @@ namespace mpzero::parallel {
 // Held states are never written. An update of a held unit also writes to spare states, and waits if there are none.
 class HostOptimizer final : public HostUpdater {
  public:
-  // The state machine of a unit's spare states. At most one job per unit is in progress: an ordered update begins once
+  // The state machine of a unit's spare states. At most one job per unit is in progress: a queued update begins once
   // the previous one uses no spare states, and only then is its destination chosen.
   //
   //   in          | event                                   | then
   //   ------------+-----------------------------------------+------------------------------------------------------------
   //   kNone       | a gradient arrives, scalars expected,   | takes spare states: kRunning
   //               |   spare states exist                    |
-  //   kNone       | an ordered update begins, not held      | updates in place: kNone
-  //   kNone       | an ordered update begins, held          | takes spare states: kConfirmed; if there are none, waits
+  //   kNone       | a queued update begins, not held        | updates in place: kNone
+  //   kNone       | a queued update begins, held            | takes spare states: kConfirmed; if there are none, waits
   //               |                                         |   for some, or for the hold's end
   //   kRunning    | finish(), as expected                   | kConfirmed
-  //   kRunning    | finish() otherwise, discard()           | orders an update, or a publish(): kDropped
+  //   kRunning    | finish() otherwise, discard()           | queues an update, or a publish(): kDropped
   //   kRunning    | last piece done                         | kComputed
   //   kComputed   | finish(), as expected                   | spare and own states change places: kNone
-  //   kComputed   | finish() otherwise, discard()           | gives the spare states back, orders as above: kNone
+  //   kComputed   | finish() otherwise, discard()           | returns the spare states, queues as above: kNone
   //   kConfirmed  | last piece done                         | spare and own states change places: kNone
-  //   kConfirmed  | finish(): the next update, whose        | orders an update, which waits: kConfirmed
+  //   kConfirmed  | finish(): the next update, whose        | queues an update, which waits: kConfirmed
   //               |   gradient was not taken                |
   //   kConfirmed  | discard()                               | kConfirmed: it belongs to the last step, not to this one
-  //   kDropped    | last piece of those begun done          | gives the spare states back: kNone
+  //   kDropped    | last piece of those begun done          | returns the spare states: kNone
   enum class Ahead : uint8_t { kNone, kRunning, kComputed, kConfirmed, kDropped };
 
   // `shards`: by unit; null for those that are updated elsewhere. The shards and the team outlive the optimizer.
@@ -86,7 +86,7 @@ class HostOptimizer final : public HostUpdater {
     OptimizerStates next;       // spare states in use; none in kNone
     AdamWUpdate next_update{};  // in kRunning and kComputed: the expected scalars
     int64_t ordered = 0, done = 0;
-    bool under_way = false;  // a job of this unit has begun and not ended
+    bool under_way = false;  // a job of this unit is in progress
   };
   enum class Kind : uint8_t { kUpdate, kPublish };
   struct Job {
@@ -119,7 +119,7 @@ class HostOptimizer final : public HostUpdater {
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void give_spare_back(Unit& unit);
   void throw_if_failed() const;
-  // Whether the first ordered job may begin or, if there is none, a unit may be updated ahead.
+  // Whether the first queued job may begin or, if there is none, a unit may be updated ahead.
   bool can_begin() const;
   std::shared_ptr<Job> begin_ordered();
   std::shared_ptr<Job> begin_ahead();

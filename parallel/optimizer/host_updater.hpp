@@ -40,7 +40,7 @@ class HostUpdater {
   virtual void expect(const AdamWUpdate& update) = 0;
   // The gradient [numel] of a unit is complete once the work queued on the current stream is done, and no work queued
   // after it reads the unit's parameters before finish() or discard(). Both tensors, on the training device or in host
-  // memory, remain valid until the update that finish() orders is done; `parameter` [numel] receives the rounded master
+  // memory, remain valid until the update that finish() queues is done; `parameter` [numel] receives the rounded master
   // weights.
   virtual void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) = 0;
   // Updates all units, in their order, with the gradients taken since the last finish().
@@ -50,16 +50,16 @@ class HostUpdater {
   // Writes the master weights, rounded, to `parameter` [numel], which no work queued after this call reads.
   virtual void publish(size_t unit, const at::Tensor& parameter) = 0;
 
-  // Whether everything ordered for the unit is done, so that wait() returns immediately.
+  // Whether all work queued for the unit is done, so that wait() returns immediately.
   virtual bool ready(size_t unit) = 0;
   // Waits until ready(); work queued on the current stream from now on sees the uploaded parameters.
   virtual void wait(size_t unit) = 0;
   virtual void wait_for_all() = 0;
-  // Waits until the unit's states are updated as ordered; the parameters may still be in transfer. From any thread,
-  // while nothing more is ordered.
+  // Waits until the unit's queued state updates are done; the parameters may still be in transfer. From any thread,
+  // while no more work is queued.
   virtual void wait_for_states(size_t unit) = 0;
 
-  // The unit's states after everything ordered. From any thread, while nothing more is ordered.
+  // The unit's states after all queued work. From any thread, while no more work is queued.
   virtual StateHold hold(size_t unit) = 0;
   // Allocates spare states for every unit, so that no update waits for a hold if each unit is held at most once. Uses
   // as much memory as the states. From any thread, once.

@@ -14,8 +14,8 @@ struct PlanComparison {
   std::vector<std::string> asked;     // requested hosts, as in hosts_of()
   int64_t train_batch_size = 0;       // requested
   int64_t tried = 0;
-  int64_t without_times = 0;          // that fit but need times that no calibration has
-  int64_t refused = 0;                // that `mpzero train` would refuse
+  int64_t without_times = 0;          // configurations that fit, but no calibration has their kernel times
+  int64_t refused = 0;                // configurations that `mpzero train` would refuse
   std::vector<std::string> left_out;  // skipped instances and configurations, with reasons
   std::vector<std::string> warnings;  // for the user, one line each
 };
