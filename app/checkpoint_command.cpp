@@ -145,9 +145,9 @@ Found look_at(const fs::path& folder, const std::function<void(const io::StoredC
   } catch (const io::ReplacedWhileRead& replaced) {
     found.notes.clear();
     if (replaced.change() == io::OpenFolder::Change::kRemoved) {
-      found.change = "removed meanwhile";
+      found.change = "removed while being read";
     } else {
-      found.change = "replaced meanwhile";
+      found.change = "replaced while being read";
       found.problem = replaced.what();
     }
   } catch (const Damaged& error) {

@@ -103,7 +103,7 @@ JsonError syntax_error(std::string_view text, const json::parse_error& error) {
   if (end < text.size() && (text[end] == '/' || text[end] == '#')) {
     return JsonError("not valid JSON, which has no comments; remove the comment", place);
   }
-  return JsonError(fmt::format("not valid JSON, {}; look for a missing or a trailing comma or quote there",
+  return JsonError(fmt::format("not valid JSON, {}; check for a missing or trailing comma or quote there",
                                syntax_error_detail(error.what())),
                    place);
 }

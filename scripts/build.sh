@@ -170,7 +170,7 @@ build_gpu_kernels() {
     die "MPZERO_GPU_ARCHITECTURES=none builds no GPU kernels, but this job has GPUs ($1 per node); unset it, or train with --device cpu."
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
-    die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
+    die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks the packages to build them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
   say "The programs have no GPU kernels: building them now."
   sync_environment cuda
   build_programs off "$1" mpzero zero_to_fp32

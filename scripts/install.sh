@@ -125,7 +125,7 @@ install_packages() {
   fi
   if [[ ${missing[0]} == g++ ]]; then missing[0]=$(compiler_package); fi
   read -r -a rights < <(install_rights) ||
-    die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo apt-get install ${missing[*]}'."
+    die "These packages are missing and neither root nor a password-less sudo is available: ask an administrator to run 'sudo apt-get install ${missing[*]}'."
   say "Installing ${missing[*]}."
   rights+=(DEBIAN_FRONTEND=noninteractive)
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get update -q </dev/null ||
@@ -152,7 +152,7 @@ install_with_dnf() {
     die "No repository that dnf knows here has ${missing[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
   ((${#names[@]} > 0)) || return 0
   read -r -a rights < <(install_rights) ||
-    die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo dnf install ${names[*]}'."
+    die "These packages are missing and neither root nor a password-less sudo is available: ask an administrator to run 'sudo dnf install ${names[*]}'."
   say "Installing ${names[*]}."
   run_watched "$MPZERO_ROOT/logs/dnf.log" "${rights[@]}" dnf install --assumeyes "${names[@]}" </dev/null ||
     die "dnf could not install ${names[*]}; its output is in logs/dnf.log."
@@ -318,7 +318,7 @@ require_environment() {
   local python=$MPZERO_VENV/bin/python target
   # uv links to the Python that it found, which may be in its owner's home.
   if target=$(readlink "$python") && [[ ! -x $python ]]; then
-    die "$python is a link to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV make it anew with one that all users can run, such as UV_PYTHON=/usr/bin/python3."
+    die "$python is a link to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV recreate it with one that all users can run, such as UV_PYTHON=/usr/bin/python3."
   fi
   local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
   if installed; then

@@ -29,7 +29,7 @@ read_hostfile() {
   while IFS= read -r line || [[ -n $line ]]; do
     number=$((number + 1))
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
-    [[ $line =~ $pattern ]] || die "Line $number of $file is '$line', which is not 'HOST slots=RANKS'; see what has written it."
+    [[ $line =~ $pattern ]] || die "Line $number of $file is '$line', which is not 'HOST slots=RANKS'; check what wrote it."
     host=${BASH_REMATCH[1]}
     [[ " $own ${MPZERO_HOSTS[*]} " != *" $host "* ]] || die "$file lists $host twice; each pod is listed once, with the number of its ranks as slots."
     if own_pod "$host"; then

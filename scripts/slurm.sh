@@ -51,7 +51,7 @@ ask_again() {
     if ((attempt >= 10)); then
       (($(date +%s) + pause <= until)) || break
       ((attempt > 10)) ||
-        warn "Slurm does not answer '$*'. The job keeps its nodes meanwhile, so Slurm is asked again until $(date --date="@$until" '+%F %T')."
+        warn "Slurm does not answer '$*'. The job keeps its nodes; retrying until $(date --date="@$until" '+%F %T')."
       if ((attempt > 10)); then pause=$((2 * pause < 30 ? 2 * pause : 30)); fi
     fi
     sleep "$pause"

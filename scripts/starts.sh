@@ -26,14 +26,14 @@ has_saved() { [[ -n $MPZERO_CHECKPOINT_BEFORE ]] && saved_since "$MPZERO_CHECKPO
 
 # end_start STATUS: prints how the ranks ended.
 end_start() {
-  local next="there is no checkpoint yet, so that the next start begins anew" tag
+  local next="there is no checkpoint yet, so the next start begins from scratch" tag
   if tag=$(latest_tag); then next="the next start resumes from $CHECKPOINT_DIR/$tag"; fi
   if (($1 == MPZERO_STOPPED)); then
     local saved=" before it had saved"
     if has_saved; then saved=" and has saved"; fi
     say "The run was stopped$saved; $next."
   elif [[ -n $MPZERO_STOP ]]; then
-    say "This pod was asked to end (SIG$MPZERO_STOP), and the ranks ended with status $1; $next."
+    say "This pod received SIG$MPZERO_STOP, and the ranks exited with status $1; $next."
   elif (($1 > 128)); then
     say "A rank was ended by SIG$(kill -l $(($1 - 128)) 2>/dev/null || echo "NAL $(($1 - 128))")$( (($1 != 137)) || echo "; a pod may have exceeded its memory limit ('kubectl describe pod': OOMKilled)"); $next."
   else

@@ -93,7 +93,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     flag.set(options, value.value_or(""));
   }
   if (options.quick && options.bandwidth) {
-    throw_user_error("--quick and --bandwidth exclude each other: --quick skips what --bandwidth measures.");
+    throw_user_error("--quick and --bandwidth are mutually exclusive: --quick skips what --bandwidth measures.");
   }
   return options;
 }

@@ -28,8 +28,9 @@ FlagGroup data_flags() {
         .required = true},
        {.name = "validation_data",
         .value = Custom{.read = read_validation_data, .show = show_validation_data},
-        .help = "validation token file, or FILE,FILE or NAME=FILE,NAME=FILE for one loss per file and their mean; prefix a "
-                "single path that contains = with ./",
+        .help =
+            "validation token file, or FILE,FILE or NAME=FILE,NAME=FILE for one loss per file and their mean; prefix a "
+            "single path that contains = with ./",
         .unit = "FILE",
         .default_text = "no validation"},
        {.name = "dataset",
@@ -67,7 +68,7 @@ FlagGroup data_flags() {
         .recorded = Recorded{.key = "document_mask"}},
        {.name = "shuffle",
         .value = Boolean{field<&Settings::shuffle>},
-        .help = "shuffle the sequences anew each epoch",
+        .help = "reshuffle the sequences each epoch",
         .recorded = Recorded{.key = "shuffle"}},
        {.name = "seed",
         .value = Unsigned{field<&Settings::seed>},

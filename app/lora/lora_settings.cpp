@@ -26,7 +26,7 @@ std::vector<std::string> ordered_targets(const std::vector<std::string>& given, 
 
 void refuse_other_methods(const Settings& config, const std::string& source) {
   if (config.lora.load_in_8bit && config.lora.load_in_4bit) {
-    throw_user_error("{}: --load_in_8bit and --load_in_4bit exclude each other; leave out one of the two", source);
+    throw_user_error("{}: --load_in_8bit and --load_in_4bit are mutually exclusive; leave out one of the two", source);
   }
   if (!config.freeze_parameters.empty()) {
     throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all weights; leave it out",

@@ -51,7 +51,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--document_separator",
         default="auto",
         metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="what separates documents in text files; auto: articles in files like WikiText, else files; "
+        help="document separator in text files; auto: articles in files like WikiText, else files; "
         r"TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
     )
     group.add_argument(

@@ -80,7 +80,7 @@ class Fingerprinter:
         for file, before, status in zip(self._files, self._before, after, strict=True):
             if status != before or status[0] != file.size:
                 raise PrepareError(
-                    f"{shown(file.path)} changed while being read: stop what writes to it, and start again."
+                    f"{shown(file.path)} changed while being read: stop the process that writes to it, and start again."
                 )
         settled = all(now - max(times) >= SETTLED for _, *times, _ in after)
         length = self._parts[-1][0] if self._parts else None

@@ -108,7 +108,7 @@ class Nodes:
             self._asked[host].join(max(0, deadline - time.monotonic()))
         nodes = [self._view(host, port, answers.get(host, "timed out")) for host in hosts[:MOST_NODES]]
         if len(hosts) > MOST_NODES:
-            nodes.append(NodeView(f"{len(hosts) - MOST_NODES} more hosts", problem="not asked"))
+            nodes.append(NodeView(f"{len(hosts) - MOST_NODES} more hosts", problem="not queried"))
         return nodes
 
     def _view(self, host: str, port: int, answer: Samples | str) -> NodeView:

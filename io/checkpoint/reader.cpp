@@ -144,7 +144,7 @@ struct Hdf5Checkpoint::Impl {
       }
     }
     if (states.units.empty()) {
-      throw_incomplete("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
+      throw_incomplete("{} contains no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
     }
     if (const std::string mistake = mistake_in_shards(manifest, states.units); !mistake.empty()) {
       throw_damaged(folder / kManifestName, mistake);

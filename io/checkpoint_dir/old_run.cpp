@@ -40,7 +40,7 @@ std::optional<int64_t> number_of(std::string_view name) {
 bool has_entry(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
-  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("look for", path, error.value());
+  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("access", path, error.value());
   return fs::exists(status);
 }
 

@@ -40,7 +40,7 @@ TokenBlocks::TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums)
   if (tokens.element_size() == sizeof(uint32_t)) block_.emplace<std::vector<uint32_t>>();
   const uint64_t num_blocks = (tokens.size() + block_size_ - 1) / block_size_;
   if (checksums_.size() != num_blocks) {
-    throw_user_error("{} of {} holds {} checksums, but {} tokens in blocks of {} need {}", checksums_.name(),
+    throw_user_error("{} of {} has {} checksums, but {} tokens in blocks of {} need {}", checksums_.name(),
                      checksums_.file().string(), checksums_.size(), tokens.size(), block_size_, num_blocks);
   }
 }
@@ -48,7 +48,7 @@ TokenBlocks::TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums)
 void TokenBlocks::read(uint64_t begin, std::span<int64_t> out) {
   while (!out.empty()) {
     const uint64_t block = begin / block_size_, end = std::min((block + 1) * block_size_, tokens_->size());
-    if (begin >= end) throw_failure("token {} was requested from {}, which holds {}", begin, tokens_->name(), end);
+    if (begin >= end) throw_failure("token {} was requested from {}, which has {}", begin, tokens_->name(), end);
     load(block);
     const auto part = out.first(std::min<size_t>(out.size(), static_cast<size_t>(end - begin)));
     const auto first = static_cast<ptrdiff_t>(begin - block * block_size_);

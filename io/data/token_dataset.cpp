@@ -241,7 +241,7 @@ void TokenDataset::Impl::check_shapes() const {
                      path.string(), tokens.size());
   }
   if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    throw_user_error("{} is damaged: it claims to hold {} tokens", path.string(), tokens.size());
+    throw_user_error("{} is damaged: it claims to contain {} tokens", path.string(), tokens.size());
   }
 }
 
@@ -344,7 +344,7 @@ void TokenDataset::Impl::for_windows(std::span<const int64_t> windows, const Rea
   const int64_t count = (static_cast<int64_t>(tokens.size()) - 1) / seq_length;
   for (const int64_t window : windows) {
     if (window < 0 || window >= count) {
-      throw_failure("window {} was requested from {}, which holds {}", window, path.string(), count);
+      throw_failure("window {} was requested from {}, which has {}", window, path.string(), count);
     }
   }
   try {

@@ -93,7 +93,7 @@ File File::open_in(int folder, const std::string& name, const fs::path& path) {
     throw_system_error("open", path, error);
   }
   File file(path, descriptor);
-  if (::fstat(descriptor, &status) != 0) throw_system_error("look at", path, errno);
+  if (::fstat(descriptor, &status) != 0) throw_system_error("access", path, errno);
   check_regular(status, path);
   return file;
 }
@@ -231,7 +231,7 @@ fs::file_status status_of(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return status;
-  if (error) throw_system_error("look at", path, error.value());
+  if (error) throw_system_error("access", path, error.value());
   return status;
 }
 

@@ -14,7 +14,7 @@ namespace mpzero::io {
 std::optional<Inode> inode_of(const std::filesystem::path& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0) return Inode{status.st_dev, status.st_ino};
-  if (errno != ENOENT) throw_system_error("look for", path, errno);
+  if (errno != ENOENT) throw_system_error("access", path, errno);
   return std::nullopt;
 }
 
@@ -51,13 +51,13 @@ std::optional<FileIdentity> OpenFolder::find(const std::string& name) const {
   struct stat status {};
   if (::fstatat(descriptor_, name.c_str(), &status, 0) == 0) return identity_of(status);
   if (is_absent(errno)) return std::nullopt;
-  throw_system_error("look for", path_ / name, errno);
+  throw_system_error("access", path_ / name, errno);
 }
 
 File OpenFolder::open(const std::string& name) const {
   File file = File::open_in(descriptor_, name, path_ / name);
   struct stat status {};
-  if (::fstat(file.descriptor(), &status) != 0) throw_system_error("look for", file.path(), errno);
+  if (::fstat(file.descriptor(), &status) != 0) throw_system_error("access", file.path(), errno);
   const std::scoped_lock lock(mutex_);
   opened_.emplace(name, identity_of(status));
   return file;
@@ -76,7 +76,7 @@ OpenFolder::Change OpenFolder::change() const {
   struct stat held {};
   if (::stat(path_.c_str(), &named) != 0) {
     if (is_absent(errno)) return Change::kRemoved;
-    throw_system_error("look for", path_, errno);
+    throw_system_error("access", path_, errno);
   }
   // fstat fails if the folder was removed on its server.
   if (::fstat(descriptor_, &held) != 0) return Change::kReplaced;

@@ -219,9 +219,9 @@ void FolderLock::set_run(const std::string& run) {
 bool FolderLock::is_named() const {
   struct stat held {};
   struct stat named {};
-  if (::fstat(descriptor_, &held) != 0) throw_system_error("look at", path_, errno);
+  if (::fstat(descriptor_, &held) != 0) throw_system_error("access", path_, errno);
   if (::stat(path_.c_str(), &named) == 0) return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
-  if (errno != ENOENT) throw_system_error("look at", path_, errno);
+  if (errno != ENOENT) throw_system_error("access", path_, errno);
   return false;
 }
 

@@ -66,7 +66,7 @@ class Reader {
   }
 
   Node* make(Kind kind) {
-    if (document_.nodes.size() >= kMaxNodes) fail("holds more objects than a checkpoint has");
+    if (document_.nodes.size() >= kMaxNodes) fail("contains more objects than a checkpoint has");
     Node& node = document_.nodes.emplace_back();
     node.kind = kind;
     return &node;

@@ -166,7 +166,7 @@ class DirectoryParser {
 void locate(const File& file, const Directory& directory, Entry& entry) {
   const auto limit = static_cast<uint64_t>(directory.offset);
   const auto fail = [&] {
-    throw_damaged(file.path(), fmt::format("its ZIP directory gives a wrong position for {:.100}", entry.record.name));
+    throw_damaged(file.path(), fmt::format("its ZIP directory has a wrong offset for {:.100}", entry.record.name));
   };
   if (limit < sizeof(zip::LocalHeader) || entry.header_offset > limit - sizeof(zip::LocalHeader)) fail();
   const auto header = header_at<zip::LocalHeader>(file, static_cast<int64_t>(entry.header_offset));
@@ -205,7 +205,7 @@ ZipDirectory read_zip_directory(const File& file) {
     extents.emplace_back(entry.header_offset, entry.record.offset + entry.record.size);
     const std::string name = entry.record.name;
     if (!records.emplace(name, std::move(entry.record)).second) {
-      throw_damaged(file.path(), fmt::format("it holds {:.100} twice", name));
+      throw_damaged(file.path(), fmt::format("it contains {:.100} twice", name));
     }
   }
   std::sort(extents.begin(), extents.end());
@@ -253,7 +253,7 @@ std::string prefix_of(const File& file, const std::map<std::string, ZipRecord>& 
     const std::string prefix = name.substr(0, name.size() - kPickleName.size());
     if (std::count(prefix.begin(), prefix.end(), '/') == (prefix.empty() ? 0 : 1)) return prefix;
   }
-  throw_damaged(file.path(), "it holds no data.pkl, so it is not a file of torch.save");
+  throw_damaged(file.path(), "it contains no data.pkl, so it was not written by torch.save");
 }
 
 void widen(const File& file, int64_t offset, std::span<float> out, float (*convert)(uint16_t), RangeChecksums& read,

@@ -53,7 +53,7 @@ bool skip_shard_number(std::string_view& text) {
 fs::file_type type_of(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
-  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("look for", path, error.value());
+  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("access", path, error.value());
   return status.type();
 }
 

@@ -298,7 +298,7 @@ def test_this_hosts_endpoint_is_asked_at_its_address_and_too_many_hosts_are_coun
             view(tmp_path / str(place), STEP, start=start)
             assert ("GPU 0" in top(tmp_path / str(place)).stdout) == (place < 2), address
     view(tmp_path, STEP, start=START | {"hosts": [f"127.0.0.{i}" for i in range(1, 41)], "metrics_port": port})
-    assert "\n8 more hosts: not asked\n" in top(tmp_path).stdout
+    assert "\n8 more hosts: not queried\n" in top(tmp_path).stdout
 
 
 def test_an_endpoint_that_hangs_holds_up_no_view_and_no_end(tmp_path):

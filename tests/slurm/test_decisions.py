@@ -57,7 +57,7 @@ train() {
     try:
         (run.folder / "away").touch()
         deadline = time.monotonic() + 300
-        while "so Slurm is asked again until" not in job.text():
+        while "The job keeps its nodes; retrying until" not in job.text():
             assert time.monotonic() < deadline, job.text()
             time.sleep(0.2)
     finally:

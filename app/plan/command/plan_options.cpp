@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
 
 void set_limit(PlanOptions& options, PlanLimit limit) {
   if (options.limit != PlanLimit::kNone && options.limit != limit) {
-    throw_user_error("--max_seq_length and --largest_model exclude each other; pass one of them.");
+    throw_user_error("--max_seq_length and --largest_model are mutually exclusive; pass one of them.");
   }
   options.limit = limit;
 }
@@ -138,7 +138,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     throw_user_error("--instance, --gpu or --device cpu is missing; pass e.g. --instance p5.48xlarge or --gpu H200.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
-    throw_user_error("--instance {} and --gpu {} exclude each other; keep one of the two.", options.instance,
+    throw_user_error("--instance {} and --gpu {} are mutually exclusive; keep one of the two.", options.instance,
                      options.gpu);
   }
   if (options.host_gigabits && options.gpu.empty()) {
