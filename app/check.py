@@ -128,7 +128,7 @@ def wanted_of(flag: dict, text: str) -> str | None:
     if flag["type"] == "choice":
         return None if text in flag["choices"] else f"one of {', '.join(flag['choices'])}"
     if flag["type"] not in ("integer", "number"):
-        return None if text else "a text"
+        return None if text else "a non-empty string"
     try:
         value = int(text) if flag["type"] == "integer" else float(text)
     except ValueError:

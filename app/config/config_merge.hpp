@@ -87,7 +87,7 @@ class ConfigMerge {
   void finish() const {
     if (mismatches_.empty()) return;
     throw_user_error(
-        "the command line and {} contradict each other: {}; change or remove one of {}, or let flags override "
+        "the command line and {} conflict: {}; change or remove one of {}, or let flags override "
         "the file with --deepspeed_config_yields true.",
         file_.path, fmt::join(mismatches_, ", "), mismatches_.size() == 1 ? "the two" : "each pair");
   }

@@ -38,9 +38,8 @@ int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) 
   const int64_t steps = steps_of(epochs, num_windows, epoch_batch(config));
   check_one_step("num_train_epochs", epochs, num_windows, steps, config);
   const auto refuse = [&](const char* other, int64_t value, const std::string& remark) {
-    throw_user_error(
-        "--num_train_epochs {} ({} steps of {} sequences) and --{} {}{} contradict each other; keep one of the two.",
-        epochs, steps, epoch_batch(config), other, value, remark);
+    throw_user_error("--num_train_epochs {} ({} steps of {} sequences) and --{} {}{} conflict; keep one of the two.",
+                     epochs, steps, epoch_batch(config), other, value, remark);
   };
   if (config.max_steps_given != kNoLimit && config.max_steps_given != steps) {
     refuse("max_steps", config.max_steps_given, "");

@@ -200,7 +200,7 @@ void fit_warmup(RunConfig& config, int64_t all_steps) {
   const Origin& origin = config.origins.warmup;
   if (origin.kind == Origin::Kind::kFile && config.schedule.warmup_num_steps() != steps) {
     throw_user_error(
-        "the command line and {} contradict each other: --warmup_ratio {} of {} steps is {} but {} {}; change or "
+        "the command line and {} conflict: --warmup_ratio {} of {} steps is {} but {} {}; change or "
         "remove one of the two, or let flags override the file with --deepspeed_config_yields true.",
         config.ds_config_path, *config.warmup_ratio, all_steps, steps, origin.name, config.schedule.warmup_num_steps());
   }

@@ -152,7 +152,7 @@ void Ec2Watch::complain(const std::string& problem) {
   }
   if (missed.empty()) return;
   const bool all = missed.size() == sources_.size();
-  warn_(fmt::format("EC2's metadata service ({}:{}) does not work on host {}: {}. Not monitored there: {}{}",
+  warn_(fmt::format("EC2's metadata service ({}:{}) failed on host {}: {}. Not monitored there: {}{}",
                     options_.endpoint.host, options_.endpoint.port, options_.host, problem, fmt::join(missed, ", "),
                     all ? ". Containers need two hops (aws ec2 modify-instance-metadata-options "
                           "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true disables this check"

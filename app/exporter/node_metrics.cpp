@@ -195,7 +195,7 @@ void collect_ec2(const Ec2Watch& watch, Families& to) {
   std::map<Kind, int64_t> counts = watch.counts();
   for (const auto& [kind, name] : {std::pair(Kind::kInterruption, "interruption"),
                                    std::pair(Kind::kRebalance, "rebalance"), std::pair(Kind::kEvent, "event")}) {
-    to.counter("mpzero_ec2_notices_total", "Notices of EC2 about this instance.", static_cast<double>(counts[kind]),
+    to.counter("mpzero_ec2_notices_total", "EC2 notices about this instance.", static_cast<double>(counts[kind]),
                {{"kind", name}});
   }
   to.gauge("mpzero_ec2_metadata_up", "1 while EC2's metadata service answers.", watch.answers() ? 1 : 0);

@@ -90,8 +90,8 @@ struct GivenFlag {
 void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag& second) {
   if (first.name == second.name) throw_user_error("--{} is given twice; keep one of the two.", first.name);
   if (first.read(flag) == second.read(flag)) return;
-  throw_user_error("--{} {} and --{} {} contradict each other: they are aliases; keep one of the two.", first.name,
-                   first.value, second.name, second.value);
+  throw_user_error("--{} {} and --{} {} conflict: they are aliases; keep one of the two.", first.name, first.value,
+                   second.name, second.value);
 }
 
 // --warmup_ratio 0 is ignored if --warmup_steps is given, and means 0 steps otherwise.
@@ -142,10 +142,10 @@ void check_decay(const CommandLine& line) {
 void check_save_strategy(const CommandLine& line) {
   if (line.save_strategy == SaveStrategy::kSteps) return;
   if (line.save_strategy == SaveStrategy::kNo && line.gives("save_final") && line.save_final) {
-    throw_user_error("--save_strategy no and --save_final true contradict each other; keep one of the two.");
+    throw_user_error("--save_strategy no and --save_final true conflict; keep one of the two.");
   }
   if (!line.gives("checkpoint_freq") || line.checkpoint_freq == 0) return;
-  throw_user_error("--save_strategy {} and --{} {} contradict each other; keep one of the two.",
+  throw_user_error("--save_strategy {} and --{} {} conflict; keep one of the two.",
                    line.save_strategy == SaveStrategy::kNo ? "no" : "epoch", line.name_of("checkpoint_freq"),
                    line.checkpoint_freq);
 }
@@ -155,10 +155,9 @@ void settle_recompute(CommandLine& line) {
   if (!line.gradient_checkpointing) return;
   const Recomputation asked = *line.gradient_checkpointing ? Recomputation::kFull : Recomputation::kNone;
   if (line.gives("recompute") && line.recompute != asked) {
-    throw_user_error(
-        "--recompute {} and --gradient_checkpointing {} (--recompute {}) contradict each other; keep one of the two.",
-        flag_named("recompute").show(line), *line.gradient_checkpointing,
-        *line.gradient_checkpointing ? "full" : "none");
+    throw_user_error("--recompute {} and --gradient_checkpointing {} (--recompute {}) conflict; keep one of the two.",
+                     flag_named("recompute").show(line), *line.gradient_checkpointing,
+                     *line.gradient_checkpointing ? "full" : "none");
   }
   line.recompute = asked;
 }

@@ -119,7 +119,7 @@ std::string generate_help() {
          "  --prompt TEXT         prompt for a model trained on bytes; app/generate.py accepts the same flags for "
          "other\n"
          "                        tokenizers and --chat TEXT\n"
-         "  --prompt_tokens IDS   token ids instead of a text, e.g. 1,2,3; prints one id per line\n"
+         "  --prompt_tokens IDS   prompt as token ids, e.g. 1,2,3; prints one id per line\n"
          "  --max_tokens N        maximum number of new tokens (default: 200, limited by max_position_embeddings)\n"
          "  --temperature T       sampling temperature; 0 is greedy (default: 0.8)\n"
          "  --top_k K             sample from the K most likely tokens; 0: from all (default: 0)\n"

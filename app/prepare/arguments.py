@@ -120,7 +120,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--special_tokens",
         choices=("text", "ids"),
-        help="how to encode special token names in texts, e.g. </s>: as plain text or as special ids (default: text; "
+        help="how to encode special token names in text, e.g. </s>: as plain text or as special ids (default: text; "
         "in conversations ids)",
     )
     group.add_argument("--vocab_size", type=positive, help="vocabulary size of the model, at least the tokenizer's")
@@ -130,11 +130,11 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--validation_fraction",
         type=fraction,
         help="evenly spaced fraction of the documents for validation (default: the dataset's validation split, else "
-        "0.01, more for small texts)",
+        "0.01, more for small datasets)",
     )
     group = parser.add_argument_group("run")
     group.add_argument(
-        "--workers", type=positive, help="number of processes (default: all cores, fewer for small texts)"
+        "--workers", type=positive, help="number of processes (default: all cores, fewer for small datasets)"
     )
     existing = group.add_mutually_exclusive_group()
     existing.add_argument(

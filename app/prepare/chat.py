@@ -110,7 +110,7 @@ def _json(value: object, where: str, name: str) -> object:
     try:
         value = json.loads(value, object_pairs_hook=double)
     except (ValueError, RecursionError) as error:
-        raise PrepareError(f"{where}: '{name}' is a text that is not JSON ({error}): fix it.") from error
+        raise PrepareError(f"{where}: '{name}' is a string that is not JSON ({error}): fix it.") from error
     if double.name is not None:
         raise two_keys(f"{where}: '{name}'", double.name)
     return value
@@ -150,7 +150,7 @@ def _of_completion(values: dict, where: str) -> Conversation | Completion:
     if isinstance(prompt, str) and isinstance(completion, str):
         return Completion(where, prompt, completion)
     if isinstance(prompt, str) or isinstance(completion, str):
-        raise PrepareError(f"{where}: only one of 'prompt' and 'completion' is a text: use the same type for both.")
+        raise PrepareError(f"{where}: only one of 'prompt' and 'completion' is a string: use the same type for both.")
     after = _list(completion, where, "completion")
     found = _conversation(_list(prompt, where, "prompt") + after, values, where)
     begin = len(found.messages) - len(after)
@@ -204,7 +204,7 @@ def _message(message: dict, where: str) -> dict:
     copy["content"] = _text(message.get("content"), where)
     reasoning = [name for name in REASONING if name in copy]
     if wrong := [name for name in reasoning if not isinstance(copy[name], str)]:
-        raise PrepareError(f"{where}: '{wrong[0]}' of a message is not a text: fix it.")
+        raise PrepareError(f"{where}: '{wrong[0]}' of a message is not a string: fix it.")
     if reasoning:
         copy["reasoning_content"] = copy[reasoning[0]]
     if calls := copy.get("tool_calls"):
@@ -224,7 +224,7 @@ def _text(content: object, where: str) -> str:
     kinds = [part.get("type", "text") for part in parts if isinstance(part, dict)]
     if not all(isinstance(text, str) for text in texts) or any(kind != "text" for kind in kinds):
         raise PrepareError(
-            f"{where}: 'content' of a message is neither a text nor a list of texts: only text is trained."
+            f"{where}: 'content' of a message is neither a string nor a list of text parts: mpzero trains on text only."
         )
     return "".join(texts)
 

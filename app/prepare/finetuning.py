@@ -51,7 +51,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
                 print(f"{shown(source.dataset)}: --format {formats[source.dataset]}, detected from {columns}.")
         if len(set(formats.values())) > 1:
             raise PrepareError(
-                f"The datasets have several formats ({', '.join(f'{shown(n)}: {f}' for n, f in formats.items())}): "
+                f"The datasets have different formats ({', '.join(f'{shown(n)}: {f}' for n, f in formats.items())}): "
                 "prepare them separately."
             )
         format = next(iter(formats.values()))
@@ -217,8 +217,8 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
             print(f"{path}: the template drops {name.removeprefix(LEFT_OUT)}, times: {count:,}.")
     if made.counts[STRADDLING]:
         print(
-            f"{path}: tokens across the begin or end of an answer, excluded from the loss: "
-            f"{made.counts[STRADDLING]:,}; does the text before end with a space?"
+            f"{path}: tokens across the start or end of an answer, excluded from the loss: "
+            f"{made.counts[STRADDLING]:,}; does the text before it end with a space?"
         )
     if made.counts[SPECIAL]:
         print(f"{path}: special token names in messages, encoded as their ids: {made.counts[SPECIAL]:,}.")

@@ -55,7 +55,7 @@ def refusal(what: str, name: str, error: BaseException) -> str | None:
     page = f"https://huggingface.co/{'datasets/' if what == 'dataset' else ''}{name}"
     return (
         f"Hugging Face refuses the {what} '{name}' ({status}): the name is wrong, or it requires an account that has "
-        f"accepted its licence; accept it on {page} and set HF_TOKEN to a token of that account (or log in with "
+        f"accepted its license; accept it on {page} and set HF_TOKEN to a token of that account (or log in with "
         "'hf auth login'), or pass a local folder."
     )
 

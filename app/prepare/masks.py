@@ -22,8 +22,8 @@ REWRITTEN, UNTAGGED, LEFT_OUT = "rewritten", "untagged", "left out: "  # names o
 FIRST, EMPTY, UNTRAINED, NO_CALLS = (
     "the assistant speaks first",
     "an assistant message is empty",
-    "no assistant message to train",
-    "the template leaves out the tool calls to train",
+    "no trained assistant message",
+    "the template omits tool calls of a trained message",
 )
 
 

@@ -65,7 +65,7 @@ def text_of(value: object, column: str, where: str) -> str:
             ) from error
     if not isinstance(value, str):
         raise PrepareError(
-            f"Column '{column}' of {where} is not a text but {type(value).__name__}: choose another with --text_column."
+            f"Column '{column}' of {where} is not a string but {type(value).__name__}: choose another (--text_column)."
         )
     if not value.isascii():
         try:

@@ -34,7 +34,7 @@ def separator_of(argument: str) -> str:
 
     separator = _ESCAPE.sub(decoded, argument)
     if not separator:
-        raise PrepareError(f"--document_separator is empty: pass {', '.join(SEPARATORS)}, or a text.")
+        raise PrepareError(f"--document_separator is empty: pass {', '.join(SEPARATORS)}, or a string.")
     if any("\ud800" <= character <= "\udfff" for character in separator):
         raise PrepareError(
             "--document_separator is not valid text: it contains half of a surrogate pair, or is not UTF-8."

@@ -177,9 +177,7 @@ class FileSource(Source):
         separator = self.reading.separator
         if separator == "auto":
             separator = "wikitext" if looks_like_wikitext(path) else "file"
-            meaning = (
-                "each article of a text is a document" if separator == "wikitext" else "each text file is a document"
-            )
+            meaning = "each article is a document" if separator == "wikitext" else "each text file is a document"
             self.note(f"{meaning} (--document_separator {separator})")
         blocks = self._blocks(path, stream)
         if separator == "file":

@@ -56,7 +56,7 @@ def bos_of(
     added = _put_in_front(tokenizer)
     if wish == "auto" and len(added) > 1:
         raise PrepareError(
-            f"The post-processor of tokenizer '{shown(name)}' adds the ids {added} before a text, and documents begin "
+            f"The post-processor of tokenizer '{shown(name)}' prepends the ids {added} to a text, but documents begin "
             "with one id at most: pass --add_bos true or false."
         )
     token = declared.bos_token

@@ -19,12 +19,12 @@ class DamagedText(ValueError):
 
 
 def text_of(file, name: str) -> str:
-    """An attribute of the open h5py.File. Raises KeyError if there is none, ValueError if it is not a text."""
+    """An attribute of the open h5py.File. Raises KeyError if there is none, ValueError if it is not a string."""
     import h5py
 
     kind = file.attrs.get_id(name).get_type()
     if not isinstance(kind, h5py.h5t.TypeStringID):
-        raise ValueError(f"attribute '{name}' is not a text")
+        raise ValueError(f"attribute '{name}' is not a string")
     if not kind.is_variable_str():
         value = file.attrs[name]
         return value.decode() if isinstance(value, bytes) else str(value)

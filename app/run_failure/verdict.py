@@ -167,7 +167,7 @@ def not_connected(present: list[Record], idle: float) -> Verdict:
     lag = find_lag(present, "queued")
     late = [record for record in present if lag is None or record.rank in lag.late]
     complaint = next((f": {record.error}" for record in late if record.why == "stuck" and record.error), "")
-    subject = f"{names(late)} {have(late)} not connected, unlike the others," if lag else "the hosts have not connected"
+    subject = f"unlike the others, {names(late)} {have(late)} not connected" if lag else "the hosts have not connected"
     remedy = "check that all hosts of the job reach each other on every port (`mpzero doctor`)"
     return Verdict(lag.late if lag else (), f"{subject} for {idle:.0f} s{complaint}", remedy)
 

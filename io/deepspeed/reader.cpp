@@ -184,7 +184,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
 
   void set_layout(std::vector<DeepSpeedLayout::Group> groups, int stage, int ranks) {
     if (const std::string prefix = common_prefix(groups, aliases_); !prefix.empty()) {
-      warnings_.push_back(fmt::format("{}: dropped the prefix {:.100} of all names.", folder_.string(), prefix));
+      warnings_.push_back(fmt::format("{}: removed the prefix {:.100} from all names.", folder_.string(), prefix));
       for (DeepSpeedLayout::Group& group : groups) {
         for (ParameterSpec& parameter : group.parameters) parameter.name.erase(0, prefix.size());
       }

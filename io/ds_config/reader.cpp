@@ -174,7 +174,7 @@ void ObjectReader::read(const std::string& key, Setting<bool>& setting, Auto all
 void ObjectReader::read(const std::string& key, Setting<std::string>& setting, Auto allow_auto,
                         const std::vector<std::string>& choices) {
   note(key, "choice", {{"choices", choices}, {"auto", allow_auto == Auto::kAllowed}});
-  const json* value = find_value(key, setting, allow_auto, "a text");
+  const json* value = find_value(key, setting, allow_auto, "a string");
   if (value == nullptr) return;
   if (value->is_string()) {
     for (const std::string& choice : choices) {

@@ -306,7 +306,7 @@ void File::close() {
 bool Node::has_attribute(const std::string& name) const {
   const Lock lock;
   const htri_t exists = H5Aexists(handle_.id(), name.c_str());
-  if (exists < 0) throw_user_error("cannot access attribute '{}' of {}: {}", name, where(), reason());
+  if (exists < 0) throw_user_error("cannot access attribute '{}' on {}: {}", name, where(), reason());
   return exists > 0;
 }
 
@@ -322,7 +322,7 @@ size_t Node::attribute_size(const std::string& name) const {
 void Node::read_attribute(const std::string& name, Type type, void* out, size_t count) const {
   const Lock lock;
   const size_t size = attribute_size(name);
-  if (size != count) throw_user_error("attribute '{}' of {} has {} values, expected {}", name, where(), size, count);
+  if (size != count) throw_user_error("attribute '{}' on {} has {} values, expected {}", name, where(), size, count);
   const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
   if (!attribute || H5Aread(attribute.id(), native(type), out) < 0) {
     throw_user_error("cannot read attribute '{}' on {} as a number: {}", name, where(), reason());

@@ -180,7 +180,7 @@ bool Value::boolean() const {
 }
 
 const std::string& Value::text() const {
-  if (node_->kind != Kind::kText) throw_unexpected("a text");
+  if (node_->kind != Kind::kText) throw_unexpected("a string");
   return node_->text;
 }
 

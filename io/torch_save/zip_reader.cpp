@@ -44,13 +44,13 @@ int64_t find_end_record(const File& file, int64_t size) {
     if (end.signature != zip::kEndSignature) continue;
     if (at + static_cast<int64_t>(sizeof end) + end.comment_bytes == tail_bytes) return size - tail_bytes + at;
   }
-  throw_damaged(file.path(), "it lacks the end of a ZIP archive: it is truncated or not a file of torch.save");
+  throw_damaged(file.path(), "it lacks the end of a ZIP archive: it is truncated or not a torch.save file");
 }
 
 Directory find_directory(const File& file) {
   const int64_t size = file.size();
   if (size < static_cast<int64_t>(sizeof(zip::EndRecord))) {
-    throw_damaged(file.path(), fmt::format("it has {} bytes, too few for a file of torch.save", size));
+    throw_damaged(file.path(), fmt::format("it has {} bytes, too few for a torch.save file", size));
   }
   const int64_t end_offset = find_end_record(file, size);
   const auto end = header_at<zip::EndRecord>(file, end_offset);

@@ -94,7 +94,7 @@ class MatchedWeights final : public WeightSource {
     // A head outside the module of the prefix, for example if only the decoder is compiled.
     if (const ParameterSpec* head = find_ending(stored, kOutputWeight)) stored_names_[kOutputWeight] = head->name;
     if (!prefix.empty()) {
-      warnings_.push_back(fmt::format("{}: dropped the prefix {} of all names.", folder_, prefix));
+      warnings_.push_back(fmt::format("{}: removed the prefix {} from all names.", folder_, prefix));
     }
     if (lacks_base) {
       warnings_.push_back(

@@ -105,7 +105,7 @@ def check_network(request: Request, no_efa: bool) -> None:
     if request.variables.get("NETWORK") != "efa":
         return
     if no_efa:
-        raise Mistake("--set NETWORK=efa contradicts --no_efa, which gives the pods no EFA device; remove one of them.")
+        raise Mistake("--set NETWORK=efa conflicts with --no_efa (no EFA device in the pods); remove one of them.")
     if request.nodes > 1 and request.efa_devices == 0:
         raise Mistake(f"--set NETWORK=efa: no pod on {request.node.name} gets an EFA device; remove it.")
 
@@ -138,7 +138,7 @@ def read_secrets(words: list[str], variables: dict[str, str]) -> dict[str, tuple
 def check_variable(flag: str, name: str, given: dict) -> None:
     if name in OWN:
         raise Mistake(
-            f"{flag} {name} may contradict the request; use --nodes, --instance, --ranks or --grace_seconds instead."
+            f"{flag} {name} may conflict with the request; use --nodes, --instance, --ranks or --grace_seconds instead."
         )
     if name.startswith(RESERVED):
         raise Mistake(

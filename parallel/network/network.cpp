@@ -54,7 +54,8 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
   const auto net = environment("NCCL_NET");
   if (net && !is_libfabric_net(*net)) {
     throw_user_error(
-        "NCCL_NET={} contradicts --network {} on {}, which has EFA; unset NCCL_NET, or pass --network socket for TCP",
+        "NCCL_NET={} conflicts with --network {} on {}, which has EFA; unset NCCL_NET, or pass --network socket for "
+        "TCP",
         *net, as_given(choice), own.host);
   }
   const auto provider = environment("FI_PROVIDER");
@@ -127,7 +128,7 @@ void open_more_sockets(const Environment& environment, const std::vector<NodeNet
 
 NetworkPlan plan_socket(const Environment& environment, const std::vector<NodeNetwork>& nodes) {
   if (const auto net = environment("NCCL_NET"); net && !equal_ignoring_case(*net, "Socket")) {
-    throw_user_error("NCCL_NET={} contradicts --network socket; unset NCCL_NET or leave out the flag", *net);
+    throw_user_error("NCCL_NET={} conflicts with --network socket; unset NCCL_NET or leave out the flag", *net);
   }
   NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
   open_more_sockets(environment, nodes, plan);

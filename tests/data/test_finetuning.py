@@ -172,7 +172,7 @@ def test_a_file_is_kept_for_the_same_arguments_alone(prepare, tmp_path):
         (ROWS, (*BYTES, "--seq_length", 64, "--special_tokens", "text"), "--special_tokens"),
         (ROWS, (*BYTES, "--seq_length", 8), "no trained token within --seq_length"),
         (ROWS, (*BYTES, "--seq_length", 30), "end-of-turn token"),
-        ([{"messages": [user("q")]}], (*BYTES, "--seq_length", 64), "no assistant message"),
+        ([{"messages": [user("q")]}], (*BYTES, "--seq_length", 64), "no trained assistant message"),
         ([{"text": "a", "messages": []}], (*BYTES, "--seq_length", 64), "--format"),
         ([{"prompt": "a", "completion": "b"}], (*BYTES, "--seq_length", 64), "--chat_template"),
         ([{"prompt": [user("a")], "completion": [assistant("b")]}], ("--seq_length", 64), "--chat_template FILE"),

@@ -98,7 +98,7 @@ def test_rows_without_the_column_are_skipped_on_request_and_counted(prepare, tmp
         assert "4 of 6 rows have no text" in process.stdout
     assert "skip_empty" in prepare("b.json", "a.h5", "--if_missing", fails=True).stderr
     (tmp_path / "c.jsonl").write_text('{"text": 5}\n')  # no text, but a mistake
-    assert "is not a text" in prepare("c.jsonl", "c.h5", "--skip_empty", fails=True).stderr
+    assert "is not a string" in prepare("c.jsonl", "c.h5", "--skip_empty", fails=True).stderr
 
 
 BYTES = [b"one page", "zwölf Seiten".encode(), None]

@@ -208,7 +208,7 @@ def test_max_documents(prepare, tmp_path):
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl line 2 is not JSON"),
         ("a.jsonl", b'{"text": "a"}\n["b"]\n', "a.jsonl line 2 is not a JSON object"),
         ("a.jsonl", b'{"body": "a"}\n', "a.jsonl line 1 has no column 'text', only body"),
-        ("a.jsonl", b'{"text": 3}\n', "is not a text but int"),
+        ("a.jsonl", b'{"text": 3}\n', "is not a string but int"),
         ("a.parquet", b"no parquet", "a.parquet cannot be read as Parquet"),
     ],
 )

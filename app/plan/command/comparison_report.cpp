@@ -46,7 +46,8 @@ void add_ds_config(std::vector<std::string>& lines, const std::string& whose, co
   lines.push_back(fmt::format("ds_config.json of the fastest {}, for {} with --recompute {}, +/- {:.0f}%:", whose,
                               hosts_of(one.machine), one.recompute, 100 * one.plan.error));
   if (!one.contradicting.empty()) {
-    lines.push_back(fmt::format("Leave out {}, which this file contradicts.", fmt::join(one.contradicting, ", ")));
+    lines.push_back(
+        fmt::format("Omit the flags that conflict with this file: {}.", fmt::join(one.contradicting, ", ")));
   }
   std::istringstream text(one.ds_config.dump(2));
   for (std::string line; std::getline(text, line);) lines.push_back(line);
@@ -74,7 +75,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
       comparison.train_batch_size, fitting,
       comparison.without_times > 0 ? fmt::format(", {} without kernel times", comparison.without_times) : "",
       several ? fmt::format("{} of each kind of hosts", kRowsOfEach)
-              : fmt::format("{} of {}, and the fastest one of each other", kRowsOfAsked, comparison.asked.front()))};
+              : fmt::format("{} of {}, and the fastest of each alternative", kRowsOfAsked, comparison.asked.front()))};
   const auto add_left_out = [&] {
     for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
   };
@@ -113,7 +114,8 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
         length ? hours_text(length->gpu_hours) : "", length ? shown_of(length->cost) : ""));
   }
   for (const std::string& hosts : comparison.asked) {
-    if (without.contains(hosts)) lines.push_back(fmt::format("  {}: no configuration fits and has times", hosts));
+    if (without.contains(hosts))
+      lines.push_back(fmt::format("  {}: no configuration that fits has kernel times", hosts));
   }
   add_left_out();
   const PlanCandidate& best = comparison.ranked.front();

@@ -132,9 +132,8 @@ std::string set_to_largest(PlanLimit limit, const CommandLine& line, const PlanM
   const bool layers = limit == PlanLimit::kLayers;
   const std::string flag = layers ? "num_hidden_layers" : "seq_length";
   if (line.gives(flag)) {
-    throw_user_error("--{} and --{} {} contradict each other; pass one of them.",
-                     layers ? "largest_model" : "max_seq_length", line.name_of(flag),
-                     layers ? *line.model_overrides.num_hidden_layers : line.seq_length);
+    throw_user_error("--{} and --{} {} conflict; pass one of them.", layers ? "largest_model" : "max_seq_length",
+                     line.name_of(flag), layers ? *line.model_overrides.num_hidden_layers : line.seq_length);
   }
   const auto set_up = [&](const CommandLine& tried) {
     RunSetup one = set_up_run(tried, machine.world_size(), DataFiles::kMayBeUnnamed);
@@ -191,7 +190,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   const CommandLine line = read_train_flags(options.rest);
   const bool on_cpu = line.device == "cpu";
   if (on_cpu && !options.gpu.empty()) {
-    throw_user_error("--gpu {} and --device cpu contradict each other; keep one of the two.", options.gpu);
+    throw_user_error("--gpu {} and --device cpu conflict; keep one of the two.", options.gpu);
   }
   if (line.nproc_per_node && !options.instance.empty() && !on_cpu) {
     throw_user_error("--nproc_per_node {}: --instance {} sets the GPUs per host; leave it out.", *line.nproc_per_node,

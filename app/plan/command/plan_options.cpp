@@ -109,7 +109,7 @@ bool asks_for_cpu(const std::vector<std::string>& rest) {
 void read_instances(PlanOptions& options, bool gives_nodes) {
   if (options.instances.empty()) return;
   const auto refuse = [](const std::string& flag, const char* why) {
-    throw_user_error("{} and --instances contradict each other: {}; keep one of the two.", flag, why);
+    throw_user_error("{} and --instances conflict: {}; keep one of the two.", flag, why);
   };
   if (!options.instance.empty()) refuse("--instance " + options.instance, "both select hosts");
   if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both select hosts");

@@ -94,7 +94,7 @@ TEST_CASE("every contradiction of flags and file is named in one message") {
                                             "--grad_clip=1", "--warmup_steps=100", "--bf16=false",
                                             "--train_micro_batch_size_per_gpu=2", "--gradient_accumulation_steps=8"});
   for (const char* part :
-       {"the command line and ds.json contradict each other", "--deepspeed_config_yields true",
+       {"the command line and ds.json conflict", "--deepspeed_config_yields true",
         "--learning_rate 0.0001 but optimizer.params.lr 5e-05", "--beta1 0.8 but optimizer.params.betas[0] 0.9",
         "--beta2 0.99 but optimizer.params.betas[1] 0.95", "--weight_decay 0.2 but optimizer.params.weight_decay 0.1",
         "--grad_clip 1 but gradient_clipping 0.5", "--warmup_steps 100 but scheduler.params.warmup_num_steps 10",

@@ -64,7 +64,7 @@ TEST_CASE("aliases of a setting must agree") {
   CHECK(parse_command_line({"--grad_clip=1", "--max_grad_norm=1.0"}).gradient_clipping == 1.0);
   CHECK_THAT(parse_error({"--grad_clip=1", "--max_grad_norm=2"}), Contains("--grad_clip 1 and --max_grad_norm 2"));
   CHECK_THAT(parse_error({"--save_steps=10", "--checkpoint_freq=20"}),
-             Contains("--save_steps 10 and --checkpoint_freq 20 contradict each other"));
+             Contains("--save_steps 10 and --checkpoint_freq 20 conflict"));
   CHECK(parse_error({"--max_grad_norm=2", "--max_grad_norm=2"}) ==
         "--max_grad_norm is given twice; keep one of the two.");
   CHECK(parse_error({"--max_grad_norm=-2"}) == "--max_grad_norm -2 is out of range; it must be 0 or more and finite.");
@@ -223,7 +223,7 @@ TEST_CASE("a warm-up that is missing, or given twice, is refused") {
   CHECK_THAT(error_of(trio(2, 0, 0), {"--warmup_ratio=0.1"}), Contains("--warmup_ratio 0.1 but scheduler is missing"));
 }
 
-TEST_CASE("lr_scheduler_type and a scheduler section contradict each other") {
+TEST_CASE("lr_scheduler_type and a scheduler section conflict") {
   const auto scheduled = [](const std::string& params) {
     return R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
         "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto")" +
@@ -302,7 +302,7 @@ TEST_CASE("save_strategy says when checkpoints are made") {
   CHECK_THAT(parse_error({"--save_strategy=no", "--save_steps=7"}), Contains("--save_strategy no and --save_steps 7"));
   CHECK_THAT(data_error(trio(0, 4, 2), {"--save_strategy=epoch"}, 15), Contains("--save_strategy epoch: the 15"));
   CHECK(parse_error({"--save_strategy=epoch", "--save_steps=7"}) ==
-        "--save_strategy epoch and --save_steps 7 contradict each other; keep one of the two.");
+        "--save_strategy epoch and --save_steps 7 conflict; keep one of the two.");
   CHECK_THAT(parse_error({"--save_strategy=best"}), Contains("--save_strategy must be one of no, steps, epoch"));
 }
 

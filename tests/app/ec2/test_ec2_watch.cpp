@@ -192,7 +192,7 @@ TEST_CASE("a service that is of no use gives one warning, and requests no stop")
                           .host = "node-7",
                           .interval = std::chrono::milliseconds(1)},
                          stop, [&](const std::string& text) { warnings.add(text); });
-    CHECK_THAT(warnings.wait_for(before + 1).back(), Contains("does not work on host node-7") && Contains("two hops"));
+    CHECK_THAT(warnings.wait_for(before + 1).back(), Contains("failed on host node-7") && Contains("two hops"));
     const int asked = service.asked();
     while (service.asked() < asked + 4) std::this_thread::yield();
     CHECK(warnings.count() == before + 1);

@@ -189,7 +189,7 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK(error_of({"--help=3"}) == "--help takes no value; leave it out.");
 }
 
-TEST_CASE("flags that contradict each other are refused") {
+TEST_CASE("flags that conflict are refused") {
   CHECK_THAT(error_of({"--local_dataset"}), Contains("--local_dataset true needs --dataset"));
   CHECK_THAT(error_of({"--seq_length=4096", "--max_position_embeddings=2048"}),
              Contains("--seq_length 4096 is longer than --max_position_embeddings 2048"));

@@ -221,7 +221,7 @@ TEST_CASE("an environment variable that contradicts the choice is named") {
   const auto efa = [](const std::map<std::string, std::string>& variables) {
     return plan(NetworkChoice::kAuto, {kEfaA, kEfaB}, variables);
   };
-  CHECK_THROWS_WITH(efa({{"NCCL_NET", "Socket"}}), Catch::Contains("NCCL_NET=Socket contradicts --network auto"));
+  CHECK_THROWS_WITH(efa({{"NCCL_NET", "Socket"}}), Catch::Contains("NCCL_NET=Socket conflicts with --network auto"));
   CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "tcp"}}), Catch::Contains("FI_PROVIDER=tcp disables EFA"));
   CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "^efa"}}), Catch::Contains("FI_PROVIDER=^efa disables EFA"));
   // Settings that allow EFA among others are made strict.
@@ -231,7 +231,7 @@ TEST_CASE("an environment variable that contradicts the choice is named") {
   CHECK_THROWS_WITH(efa({{"NCCL_NET", "AWS Libfabric"}}), Catch::Contains("\"Libfabric\""));
   CHECK_THROWS_WITH(efa({{"NCCL_NET_PLUGIN", "none"}}), Catch::Contains("NCCL_NET_PLUGIN=none"));
   CHECK_THROWS_WITH(plan(NetworkChoice::kSocket, {kEfaA, kEfaB}, {{"NCCL_NET", "Libfabric"}}),
-                    Catch::Contains("NCCL_NET=Libfabric contradicts --network socket"));
+                    Catch::Contains("NCCL_NET=Libfabric conflicts with --network socket"));
 }
 
 TEST_CASE("a missing library, one that is not a plugin, and another plugin are distinguished") {

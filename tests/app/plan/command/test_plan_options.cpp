@@ -53,7 +53,7 @@ TEST_CASE("a list of hosts is a comparison, and takes the place of --instance an
   for (const std::string flag :
        {"--instance=p5.48xlarge", "--gpu=H200", "--nodes=2", "--price=5", "--network_rate=4"}) {
     const std::string name = flag.substr(0, flag.find('='));
-    CHECK_THAT(error(flag), Contains(name) && Contains("and --instances contradict each other"));
+    CHECK_THAT(error(flag), Contains(name) && Contains("and --instances conflict"));
   }
   const auto list = [](const std::string& text) {
     return error_from([&] { parse_plan_options({"--instances=" + text}); });
