@@ -69,9 +69,9 @@ def parse_arguments() -> argparse.Namespace:
         "metrics)",
     )
     parser.add_argument("--project", default="mpzero", help="W&B project or MLflow experiment (default: mpzero)")
-    parser.add_argument("--pid", type=int, help="flush and end when this process ends")
+    parser.add_argument("--pid", type=int, help="flush and exit when this process exits")
     until = parser.add_mutually_exclusive_group()
-    until.add_argument("--once", action="store_true", help="forward existing metrics and end")
+    until.add_argument("--once", action="store_true", help="forward existing metrics and exit")
     until.add_argument("--wait", action="store_true", help="wait for the run to start")
     until.add_argument("--check", action="store_true", help="only check that the sink's package is installed")
     return parser.parse_args()

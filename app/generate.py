@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise PrepareError(f"--{flag} is not UTF-8: only a model trained on bytes completes arbitrary bytes.")
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
-        raise PrepareError(f"--{flag} has no tokens: pass a text of at least one character.")
+        raise PrepareError(f"--{flag} has no tokens: pass at least one character.")
     if arguments.chat is None:
         bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
         ids = [bos] * adds_bos + ids

@@ -127,7 +127,7 @@ run_step() {
       break
     fi
     if ((code != 0)) && [[ -z $MPZERO_STOP ]] && mpi_aborted "$log_bytes"; then
-      printf 'mpzero: error: MPI ended all ranks at their start; correct or unset %s.\n' "$(printable "$(mpi_variables)")" >&2 || true
+      printf 'mpzero: error: MPI terminated all ranks at startup; correct or unset %s.\n' "$(printable "$(mpi_variables)")" >&2 || true
       code=$MPZERO_USER_ERROR
       break
     fi

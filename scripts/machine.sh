@@ -93,7 +93,7 @@ require_limits() {
     # Threads for computation, MPI and mpzero; mpirun and this script.
     need=$((ranks * ($(positive_number_or "${OMP_NUM_THREADS:-}" "$(($(visible_cpus) / ranks + 1))") + 16) + 16))
     ((used + need <= limit)) ||
-      refuse_machine "'ulimit -u' limits $(id -un) to $limit processes and threads, of which $used exist; $(counted "$ranks" rank) may need $need more: end others, or raise the limit."
+      refuse_machine "'ulimit -u' limits $(id -un) to $limit processes and threads, of which $used exist; $(counted "$ranks" rank) may need $need more: stop other processes, or raise the limit."
   fi
 }
 

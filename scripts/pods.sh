@@ -25,7 +25,7 @@ read_hostfile() {
   MPZERO_HOSTS=()
   MPZERO_SLOTS=()
   [[ -f $file ]] ||
-    die "There is no hostfile $file; Kubeflow Trainer mounts it into the job \"launcher\" of a runtime whose mlPolicy has mpi, or MPZERO_HOSTFILE names another."
+    die "There is no hostfile $file; Kubeflow Trainer mounts it into the job \"launcher\" of a runtime whose mlPolicy has mpi; for another file, set MPZERO_HOSTFILE."
   while IFS= read -r line || [[ -n $line ]]; do
     number=$((number + 1))
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
@@ -173,13 +173,13 @@ survey_hosts() {
     line=$(grep -m 1 '^survey ' "$folder/$host") ||
       refuse "$host did not report its devices ($(tail -n 1 "$folder/$host.said")); see its log: kubectl logs ${host%%.*}."
     [[ $line =~ $MPZERO_SURVEY ]] ||
-      refuse "$host answers the survey with '${line:0:300}', which container/survey does not; look at its log: kubectl logs ${host%%.*}."
+      refuse "$host replied to the survey with '${line:0:300}', which is not from container/survey; see its log: kubectl logs ${host%%.*}."
     say "$host: $(surveyed gpus "$line") GPUs, $(surveyed efa "$line") EFA devices, $(surveyed cores "$line") cores, /dev/shm of $(surveyed shm "$line") MiB, on the node $(surveyed node "$line")."
     [[ -n $first ]] || first=$line
     judge_driver "$host" "$line" "$(sed -n 's/^driver //p' "$folder/$host")"
     judge_pod "$host" "$line" "$1" "$2"
     [[ $(surveyed programs "$line") == "$(surveyed programs "$first")" ]] ||
-      die "$host runs another mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes only the launcher's image; remove it, and set the image of both jobs in the runtime."
+      die "$host runs a different mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes only the launcher's image; remove it, and set the image of both jobs in the runtime."
     report+=$(sed -n "s/^\(warning\|problem\|route\) /$host &/p" "$folder/$host")$'\n'
   done
   rm -rf "$folder"

@@ -35,7 +35,7 @@ end_start() {
   elif [[ -n $MPZERO_STOP ]]; then
     say "This pod received SIG$MPZERO_STOP, and the ranks exited with status $1; $next."
   elif (($1 > 128)); then
-    say "A rank was ended by SIG$(kill -l $(($1 - 128)) 2>/dev/null || echo "NAL $(($1 - 128))")$( (($1 != 137)) || echo "; a pod may have exceeded its memory limit ('kubectl describe pod': OOMKilled)"); $next."
+    say "A rank was killed by SIG$(kill -l $(($1 - 128)) 2>/dev/null || echo "NAL $(($1 - 128))")$( (($1 != 137)) || echo "; a pod may have exceeded its memory limit ('kubectl describe pod': OOMKilled)"); $next."
   else
     say "The run failed with status $1; $next."
   fi

@@ -295,7 +295,7 @@ if ((status != 0)); then
   elif ((status == 130)); then
     say "Interrupted, and nothing was saved; $next."
   elif ((ended > 128)); then
-    say "$(signal_name $((ended - 128))) ended a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next."
+    say "$(signal_name $((ended - 128))) killed a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next."
   fi
   exit "$status"
 fi

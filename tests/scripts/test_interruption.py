@@ -137,7 +137,7 @@ def test_a_rank_that_is_killed_is_a_failure_and_no_interruption(checkout, saved)
     remains = (
         "the same command resumes from" if saved else "there is no checkpoint yet, so the same command starts over"
     )
-    assert f"SIGKILL ended a rank; check dmesg for out of memory; {remains}" in output
+    assert f"SIGKILL killed a rank; check dmesg for out of memory; {remains}" in output
     assert "Interrupted" not in output
 
 
