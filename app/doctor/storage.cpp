@@ -43,7 +43,7 @@ class ProbeFile {
 
   bool opened() const { return descriptor_ >= 0; }
 
-  // Writes `bytes` and waits until they are on the disk. Returns 0 or an errno.
+  // Writes `bytes` and waits until they are on disk. Returns 0 or an errno.
   int fill(int64_t bytes) {
     const std::string block(static_cast<size_t>(std::min<int64_t>(bytes, 4 << 20)), 'm');
     for (int64_t done = 0; done < bytes;) {

@@ -56,8 +56,8 @@ struct ManifestFile {
 };
 
 struct Manifest {
-  // Counts the saves into a checkpoint folder, from 1. A larger generation is later, whatever the steps in the names.
-  // 0: written before generations existed.
+  // Counts the saves into a checkpoint folder, from 1. A larger generation is later, regardless of the steps in
+  // the names. 0: written before generations existed.
   int64_t generation = 0;
   std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty: unknown
   RunRecord run;

@@ -5,8 +5,8 @@
 
 namespace mpzero::io {
 
-// Identifies the training run that saved a checkpoint. A resumed run is the same run, whatever the format, number of
-// ranks and ZeRO stage.
+// Identifies the training run that saved a checkpoint. A resumed run is the same run, regardless of the format, the
+// number of ranks and the ZeRO stage.
 struct RunRecord {
   std::string id;         // 16 hexadecimal digits; empty: saved by DeepSpeed, or by an mpzero older than run ids
   std::string init_from;  // the folder of its initial weights, absolute; empty: random weights

@@ -15,7 +15,7 @@
 //
 // A checkpoint is written to `<tag>.<8 digits of its writer>.tmp` (`<tag>.tmp` without a writer). A writer is one start
 // of a run, identified by 16 hexadecimal digits, so that two starts never write into one folder. The folder is renamed
-// to `<tag>` when every byte and the manifest are on the disk, and then `latest` is updated to name it. A crash leaves
+// to `<tag>` when every byte and the manifest are on disk, and then `latest` is updated to name it. A crash leaves
 // at worst such a folder or, if the file system cannot swap two folders atomically, the former `<tag>` as
 // `<tag>.replaced`. clean_up() handles both.
 namespace mpzero::io {

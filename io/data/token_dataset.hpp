@@ -53,8 +53,8 @@ class TokenDataset {
   const std::string& source() const;
   // Whether a changed byte of the tokens would be detected.
   bool has_checksums() const;
-  // XXH3 (64 bits, 16 hexadecimal digits) of all tokens as stored. Identifies the dataset whatever the file's name.
-  // Empty if the file lacks it.
+  // XXH3 (64 bits, 16 hexadecimal digits) of all tokens as stored. Identifies the dataset regardless of the file's
+  // name. Empty if the file lacks it.
   const std::string& content_hash() const;
   // Consecutive windows overlap by one token: window i is tokens[i*S : i*S + S + 1].
   int64_t num_windows() const;

@@ -10,7 +10,7 @@
 
 namespace mpzero::io {
 
-// Identifies the tokens of a token file, whatever the file's location and name.
+// Identifies the tokens of a token file, regardless of the file's location and name.
 struct TokenIdentity {
   int64_t num_tokens = 0;
   // XXH3 (64 bits, 16 hexadecimal digits) of the bytes of /tokens; with a loss mask, of that hash and those of
@@ -34,8 +34,8 @@ inline constexpr int64_t kMaxIdentityBytes = int64_t{1} << 30;
 // Throws UserError, naming the file, if it cannot be read or the attribute is not such a hash.
 TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max_bytes = kMaxIdentityBytes);
 
-// The identity of a mixture: of all its tokens, whatever the order of its sources. `sources` must not be empty and must
-// share a tokenizer; the end of turn and the chat template are those of the first source with chat data.
+// The identity of a mixture: of all its tokens, regardless of the order of its sources. `sources` must not be empty and
+// must share a tokenizer; the end of turn and the chat template are those of the first source with chat data.
 TokenIdentity identity_of(std::span<const TokenIdentity> sources);
 
 // The seed of a source's shuffled order in a mixture. It does not depend on the other sources.

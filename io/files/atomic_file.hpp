@@ -49,7 +49,7 @@ class File {
   void resize(int64_t size);
   // Asks the kernel to start writing [offset, offset + size) to the disk, so that a later sync() has less to wait for.
   void start_writeback(int64_t offset, int64_t size) noexcept;
-  // Returns once the contents are on the disk. After a failure the file must be discarded: a second attempt can succeed
+  // Returns once the contents are on disk. After a failure the file must be discarded: a second attempt can succeed
   // although data were lost.
   void sync();
 

@@ -52,7 +52,7 @@ class OutputFile {
   void append(std::span<const std::byte> bytes);
   int64_t size() const { return size_; }
 
-  // Writes the remaining bytes and returns once everything is on the disk.
+  // Writes the remaining bytes and returns once everything is on disk.
   void finish();
 
  private:

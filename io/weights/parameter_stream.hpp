@@ -24,8 +24,8 @@ struct Destination {
   RangeChecksums* checksums = nullptr;  // receives the checksums of the bytes; may be null
 };
 
-// Copies every parameter from `source` to its destination in pieces of 4 MiB of fp32, from several threads, whatever
-// the sizes of the parameters. Does not sync.
+// Copies every parameter from `source` to its destination in pieces of 4 MiB of fp32, from several threads, regardless
+// of the sizes of the parameters. Does not sync.
 void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written);
 

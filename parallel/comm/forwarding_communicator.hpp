@@ -40,7 +40,7 @@ class ForwardingCommunicator : public Communicator {
 };
 
 // Measures how long another communicator's collectives stall compute: on a GPU, the time between a wait() and the work
-// after it on the timeline's stream, whichever stream runs the collective; on the CPU, the host's time in the
+// after it on the timeline's stream, regardless of which stream runs the collective; on the CPU, the host's time in the
 // collective and in wait(). Never waits itself. A wait() on a stream other than the timeline's stalls only that stream
 // and is not counted. In a trace, starting a collective is a separate range.
 class MeasuredCommunicator final : public ForwardingCommunicator, public StallSource {

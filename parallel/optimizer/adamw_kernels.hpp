@@ -42,7 +42,7 @@ struct SimulatedKernels {
 SimulatedKernels& simulated_kernels();
 
 // On the host a block of elements is updated by one thread. Blocks begin at multiples of this many elements, so that
-// each element is processed by the same instructions, whichever thread updates it and however many threads there are.
+// each element is processed by the same instructions, regardless of the thread and of the number of threads.
 inline constexpr int64_t kHostBlock = int64_t{1} << 14;
 
 // The instruction set of AdamW on the host: AVX-512, AVX2 with FMA, or baseline x86-64. All give the same bits, so that
