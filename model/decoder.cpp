@@ -67,7 +67,7 @@ bool Decoder::rotates(const Weights& layer) const {
 }
 
 int64_t Decoder::tile_of(Recompute recompute, int64_t tokens) const {
-  if (recompute != Recompute::kTiled || options_.fp8 || lora_ || tokens <= options_.mlp_tile) return 0;
+  if (!runs_tiles(recompute) || options_.fp8 || lora_ || tokens <= options_.mlp_tile) return 0;
   return rows_of_piece(tokens, options_.mlp_tile);
 }
 

@@ -47,7 +47,7 @@ struct DecoderOptions {
   // The maximum number of logits that head_loss and head_forward_backward allocate at a time, over all tokens of a
   // chunk; 0: 5 * 2^28 on a GPU (2.5 GiB in bf16), 2^27 on a CPU.
   int64_t max_logits = 0;
-  // The maximum number of tokens, over all sequences, in an MLP tile with Recompute::kTiled.
+  // The maximum number of tokens, over all sequences, in an MLP tile with Recompute::kTiled or kHost.
   int64_t mlp_tile = 8192;
   // FP8 layers; weights and activations are bf16.
   std::optional<Fp8Options> fp8 = {};

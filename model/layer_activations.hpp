@@ -16,15 +16,16 @@
 namespace mpzero::model {
 
 // Activation checkpointing: the activations that a layer keeps for its backward. Gradients are bit-identical at all
-// levels except kTiled, if matrix products and attention are reproducible.
+// levels except kTiled and kHost, which agree with each other, if matrix products and attention are reproducible.
 enum class Recompute : uint8_t {
   kNone,       // everything
   kSelective,  // the results of matrix products and attention; backward recomputes the rest
   kFull,       // the layer's input only; backward reruns the forward
   kTiled,      // like kFull, but the MLP runs in tiles of tokens; not with FP8 or adapters
+  kHost,       // like kTiled to the layer; its caller keeps the input in host memory
 };
 
-// "none", "selective", "full", "tiled".
+// "none", "selective", "full", "tiled", "host".
 constexpr std::string_view name(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone:
@@ -34,17 +35,21 @@ constexpr std::string_view name(Recompute recompute) {
     case Recompute::kFull:
       return "full";
     case Recompute::kTiled:
+      return "tiled";
+    case Recompute::kHost:
       break;
   }
-  return "tiled";
+  return "host";
 }
 
-inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
-                                           Recompute::kTiled};
+inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kTiled,
+                                           Recompute::kHost};
 
-constexpr bool keeps_input_only(Recompute recompute) {
-  return recompute == Recompute::kFull || recompute == Recompute::kTiled;
+constexpr bool runs_tiles(Recompute recompute) {
+  return recompute == Recompute::kTiled || recompute == Recompute::kHost;
 }
+
+constexpr bool keeps_input_only(Recompute recompute) { return recompute == Recompute::kFull || runs_tiles(recompute); }
 
 // Parses a level's name; std::nullopt for other names.
 constexpr std::optional<Recompute> recompute_of(std::string_view text) {

@@ -136,6 +136,22 @@ void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig
   config.optimizer.bias_correction = file.optimizer.bias_correction.value;
 }
 
+// The file's cpu_checkpointing means --recompute host; --gradient_checkpointing true does not contradict it.
+void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
+  constexpr const char* kKey = "activation_checkpointing.cpu_checkpointing";
+  if (!file.cpu_checkpointing.given()) return;
+  const bool on_host = file.cpu_checkpointing.value, gives = line.gives("recompute");
+  const bool by_trainers = !gives && line.gradient_checkpointing.has_value();
+  const bool contradicts = !on_host      ? line.recompute == Recomputation::kHost
+                           : by_trainers ? !*line.gradient_checkpointing
+                                         : gives && line.recompute != Recomputation::kHost;
+  const char* const flag = by_trainers ? "gradient_checkpointing" : "recompute";
+  if (contradicts && merge.flag_holds(flag, flag_named(flag).show(line), kKey, on_host)) return;
+  if (!on_host) return;
+  config.recompute = Recomputation::kHost;
+  config.origins.set("recompute", {Origin::Kind::kFile, kKey});
+}
+
 // The dtypes of communicated gradients, accumulated gradients, and AdamW's moments.
 void resolve_types(const DsConfig& file, RunConfig& config) {
   Origins& origins = config.origins;
@@ -385,6 +401,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_pa
   config.sequence_parallel_size = file.sequence_parallel_size.value;
   resolve_length(line, config);
   resolve_optimizer(file, merge, config);
+  resolve_recompute(file, line, merge, config);
   resolve_types(file, config);
   resolve_zero(file, model.hidden_size, config.zero, warnings);
   resolve_compression(file, line, config.zero, warnings);

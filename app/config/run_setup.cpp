@@ -16,6 +16,7 @@
 #include "app/config/size_limits.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/flags/options.hpp"
+#include "app/flags/training_flags.hpp"
 #include "app/flags/validation_data.hpp"
 #include "app/lora/lora_settings.hpp"
 #include "app/tokens/encoder_checks.hpp"
@@ -207,14 +208,19 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
   }
 }
 
-// Each tile would have its own FP8 scales, and its own dropout in adapters.
-void check_tiles(const RunConfig& config, const model::ModelConfig& model) {
-  if (config.recompute != Recomputation::kTiled) return;
-  const auto refuse = [](std::string_view other) {
-    throw_user_error("--recompute tiled does not support {}; use --recompute full", other);
+// Each tile would have its own FP8 scales, and its own dropout in adapters; --recompute host runs these without tiles.
+// T5's layers share inputs.
+void check_recompute(const RunConfig& config, const model::ModelConfig& model) {
+  const bool tiled = config.recompute == Recomputation::kTiled;
+  if (!tiled && config.recompute != Recomputation::kHost) return;
+  const Origin& origin = config.origins.of("recompute");
+  const std::string where = origin.kind == Origin::Kind::kFile ? config.ds_config_path + ": " + origin.name + " true"
+                                                               : "--recompute " + flag_named("recompute").show(config);
+  const auto refuse = [&](std::string_view other) {
+    throw_user_error("{} does not support {}; use --recompute full", where, other);
   };
-  if (config.fp8_options) refuse("--fp8 (fp8.enabled)");
-  if (model.lora) refuse("adapters (--lora_r)");
+  if (tiled && config.fp8_options) refuse("--fp8 (fp8.enabled)");
+  if (tiled && model.lora) refuse("adapters (--lora_r)");
   if (model.t5) refuse("T5 (--model_type t5)");
 }
 
@@ -526,7 +532,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   check_sizes(config, setup.model, source);
   check_encoder(config, setup.model);
   check_fp8_products(config, setup.model, source, setup.warnings);
-  check_tiles(config, setup.model);
+  check_recompute(config, setup.model);
   check_seq_length(config, setup.model);
   set_up_data(command_line, init, data_files, setup);
   check_no_decay(config, setup.model, setup.warnings);

@@ -188,9 +188,9 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
   const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);
-  const LayoutChoice nodes =
-      choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
-                    memory_limit(ranks, machine, on_gpus), prediction(setup, ranks, machine, on_gpus));
+  const MemoryNeed limit = memory_limit(ranks, machine, on_gpus);
+  const LayoutChoice nodes = choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
+                                           limit, prediction(setup, ranks, machine, on_gpus));
   setup.layout = nodes.layout;
   setup.hosts = ranks.world_size / ranks.per_host;
   setup.device = !on_gpus ? "cpu" : machine.gpu_name.empty() ? "cuda" : machine.gpu_name;
@@ -204,7 +204,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   std::vector<std::string> lines = describe_run(setup, ranks, preview);
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (!nodes.line.empty()) lines.push_back("  " + nodes.line);
-  add(memory_report(setup, ranks, on_gpus));
+  add(memory_report(setup, ranks, on_gpus, limit));
   add(settings_table(setup));
   lines.emplace_back("Not checked: GPUs and network (mpzero doctor), checksums of data, weights and checkpoint.");
   for (const std::string& warning : setup.warnings) print_warning(warning);

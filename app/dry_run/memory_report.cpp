@@ -19,12 +19,10 @@ MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
 }
 
 // Activations and workspace of a micro-batch. With --recompute auto, a range: they use the available GPU memory.
-std::string activations(const MemoryEstimate& estimate, const RunConfig& config) {
-  const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-  const LayerLevels leanest = estimate.leanest(config.recompute);
-  const int64_t least = activation_peak(leanest, sizes);
+std::string activations(const MemoryEstimate& estimate, const RunConfig& config, int64_t least) {
   if (config.recompute != Recomputation::kAuto) return gibibytes(least);
-  const int64_t most = activation_peak({.none = leanest.count()}, sizes);
+  const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
+  const int64_t most = activation_peak({.none = std::ssize(sizes.layers)}, sizes);
   return fmt::format("{} to {} (--recompute auto)", gibibytes(least), gibibytes(most));
 }
 
@@ -64,22 +62,24 @@ MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, 
       {.gpu = machine.smallest_gpu, .gpu_used = machine.gpu_used, .host = machine.host, .ranks = ranks.per_host});
 }
 
-std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus) {
+std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
+                                       const MemoryNeed& limit) {
   const MemoryEstimate estimate = estimate_of(setup, on_gpus);
-  const MemoryNeed need = estimate.need(estimate.scenario());
+  const MemoryNeed need = estimate.need_within(limit, estimate.scenario());
   const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
+  const std::string in_use = activations(estimate, setup.config, need.device - device_bytes(use));
   std::vector<std::string> lines;
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (on_gpus) {
     lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));
-    add(device_lines(use, activations(estimate, setup.config)));
+    add(device_lines(use, in_use));
     lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host),
                                 counted(ranks.per_host, "rank"), need.host == 0 ? ", as nothing is offloaded" : ""));
     return lines;
   }
   lines.push_back(fmt::format("Memory per host, on the CPU: at least {} for {}, per rank:",
                               gibibytes(need.device * ranks.per_host), counted(ranks.per_host, "rank")));
-  add(device_lines(use, activations(estimate, setup.config)));
+  add(device_lines(use, in_use));
   return lines;
 }
 
@@ -87,16 +87,17 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
                                           const MachineMemory& machine) {
   if (!can_be_host_of(machine, ranks)) return std::nullopt;
   const MemoryEstimate estimate = estimate_of(setup, /*on_gpus=*/true);
-  const MemoryNeed need = estimate.need(estimate.scenario());
-  if (need.device > *machine.smallest_gpu) {
-    const auto changes = changes_that_fit(estimate.scenario(), ranks.world_size,
-                                          {.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host},
-                                          [&](const MemoryScenario& changed) { return estimate.need(changed); });
+  const MemoryNeed limit{.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host};
+  const MemoryNeed need = estimate.need_within(limit, estimate.scenario(), 0);
+  if (need.device > limit.device) {
+    const auto changes =
+        changes_that_fit(estimate.scenario(), ranks.world_size, limit,
+                         [&](const MemoryScenario& changed) { return estimate.need_within(limit, changed); });
     return fmt::format("the run does not fit: it needs {} of GPU memory, but a GPU has {}; {}", gibibytes(need.device),
                        gibibytes(*machine.smallest_gpu), describe_changes(changes));
   }
   // The minimum: spare states are omitted if they do not fit.
-  const int64_t host = host_bytes(estimate.states_of(estimate.scenario(), 0)) * ranks.per_host;
+  const int64_t host = need.host * ranks.per_host;
   if (host <= machine.host) return std::nullopt;
   return fmt::format(
       "the run does not fit into host memory: {} ranks per host need {}, but {} are available here; use more hosts or "

@@ -35,8 +35,9 @@ bool can_be_host_of(const MachineMemory& machine, const DryRunRanks& ranks);
 // several hosts is limited only if a launcher started it on this machine.
 MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus);
 
-// The run's memory, one line each: per GPU by purpose, and per host. Without GPUs, only per host.
-std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus);
+// The run's memory, one line each: per GPU by purpose, and per host. Without GPUs, only per host. `limit`: per rank.
+std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
+                                       const MemoryNeed& limit);
 
 // Why the run does not fit, and changes that would; std::nullopt if it fits. Compares only with a machine that can be
 // one of the run's hosts, with a GPU per rank.

@@ -57,10 +57,12 @@ FlagGroup model_flags() {
                                                                          {"selective", Recomputation::kSelective},
                                                                          {"full", Recomputation::kFull},
                                                                          {"tiled", Recomputation::kTiled},
+                                                                         {"host", Recomputation::kHost},
                                                                          {"auto", Recomputation::kAuto}}),
             .help = "activation checkpointing: none; selective (recomputes cheap operations); full (keeps only layer "
-                    "inputs); tiled (full, with the MLP in tiles of 8,192 tokens); auto (the least that fits into GPU "
-                    "memory; none on the CPU)"},
+                    "inputs); tiled (full, with the MLP in tiles of 8,192 tokens); host (tiled, with layer inputs in "
+                    "host memory); auto (the least that fits into GPU memory; none on the CPU)",
+            .file = FileKey{.name = "activation_checkpointing.cpu_checkpointing"}},
            {.name = "gradient_checkpointing",
             .value = Boolean{field<&Settings::gradient_checkpointing>},
             .help = "the Trainer's flag: true means --recompute full, false --recompute none",

@@ -51,8 +51,8 @@ struct LoraSettings {
 };
 
 // Activation checkpointing: decoder layers recompute nothing, cheap operations, everything but their input, the same
-// with a tiled MLP, or (kAuto) as little per layer as GPU memory allows.
-enum class Recomputation : uint8_t { kNone, kSelective, kFull, kTiled, kAuto };
+// with a tiled MLP, the same with inputs in host memory, or (kAuto) as little per layer as GPU memory allows.
+enum class Recomputation : uint8_t { kNone, kSelective, kFull, kTiled, kHost, kAuto };
 
 // When checkpoints are written: never, every checkpoint_freq steps, or after each pass over the training data.
 enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };

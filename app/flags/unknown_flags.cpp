@@ -90,6 +90,7 @@ const std::vector<Answer>& trainers() {
       {{"torch_dtype"}, "use --bf16 true or false"},
       {{"attn_implementation"}, "mpzero selects the fastest attention; leave it out"},
       {{"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"}, "use --recompute"},
+      {{"activation_offloading", "enable_activation_offloading"}, "use --recompute host"},
       {{"auto_find_batch_size"},
        "use --dry_run to see the memory of a micro-batch, then --per_device_train_batch_size"},
       {{"torch_empty_cache_steps"}, "mpzero plans the GPU's memory before the first step; leave it out"},

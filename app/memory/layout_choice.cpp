@@ -18,11 +18,13 @@ std::string traffic(int64_t bytes) {
   return value >= 1e6 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} kB", value / 1e3);
 }
 
-// The minimum, without spare states: a run omits them if memory is short.
-MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout) {
+// The minimum, without spare states: a run omits them if memory is short. With `limit`, --recompute auto keeps layer
+// inputs on the host if nothing else is within it.
+MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout,
+                   const std::optional<MemoryNeed>& limit) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);
-  const MemoryNeed need{.device = estimate.need(estimate.scenario()).device,
-                        .host = host_bytes(estimate.states_of(estimate.scenario(), 0))};
+  const MemoryScenario now = estimate.scenario();
+  const MemoryNeed need = limit ? estimate.need_within(*limit, now, 0) : estimate.need(now, std::nullopt, 0);
   // On the CPU, device memory is host memory.
   return device.is_cpu() ? MemoryNeed{.device = 0, .host = need.device + need.host} : need;
 }
@@ -73,20 +75,27 @@ struct Candidates {
 
 Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
                       const PredictStep& predict) {
-  const auto candidate = [&](const parallel::ParallelLayout& layout) {
+  const auto candidate = [&](const parallel::ParallelLayout& layout, const std::optional<MemoryNeed>& offloads_within) {
     Candidate one{.layout = layout,
                   .bytes = bytes_between(setup, zero_options(setup.config, device), layout, ranks.hosts()),
-                  .need = need_of(setup, device, layout),
+                  .need = need_of(setup, device, layout, offloads_within),
                   .step = std::nullopt};
     one.fits = one.need.device <= limit.device && one.need.host <= limit.host;
     if (one.fits && predict) one.step = predict(layout);
     return one;
   };
   const int sequence_ranks = setup.layout.sequence_ranks;
-  return {
-      .nodes = candidate({.nodes = ranks.hosts(), .ranks_per_node = *ranks.per_host, .sequence_ranks = sequence_ranks}),
-      .one_level = candidate({.nodes = 1, .ranks_per_node = ranks.world_size, .sequence_ranks = sequence_ranks}),
-      .limit = limit};
+  const auto both = [&](const std::optional<MemoryNeed>& offloads_within) {
+    return Candidates{
+        .nodes =
+            candidate({.nodes = ranks.hosts(), .ranks_per_node = *ranks.per_host, .sequence_ranks = sequence_ranks},
+                      offloads_within),
+        .one_level = candidate({.nodes = 1, .ranks_per_node = ranks.world_size, .sequence_ranks = sequence_ranks},
+                               offloads_within),
+        .limit = limit};
+  };
+  const Candidates without = both(std::nullopt);
+  return without.nodes.fits || without.one_level.fits ? without : both(limit);
 }
 
 // Shorter by more than the error of the predictions.

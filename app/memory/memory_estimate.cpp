@@ -28,7 +28,8 @@ MemoryScenario MemoryEstimate::scenario() const {
           .keeps_casts = config_.fp8_options && config_.fp8_options->kept_casts == model::KeptCasts::kAll,
           .may_offload_optimizer = !device_.is_cpu(),
           // Compressed parameters are on the GPU: see resolve_compression.
-          .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights};
+          .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights,
+          .may_offload_activations = may_offload_activations()};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {
@@ -145,15 +146,33 @@ bool MemoryEstimate::gathers_codes(const MemoryScenario& scenario) const {
 }
 
 LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
-  return leanest_levels(activation_sizes(config_.micro_batch_size), recompute);
+  return leanest(activation_sizes(config_.micro_batch_size), recompute);
 }
 
-MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels) const {
+LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {
+  const bool stays = recompute == Recomputation::kHost && !may_offload_activations();
+  return leanest_levels(sizes, stays ? Recomputation::kTiled : recompute);
+}
+
+MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels,
+                                std::optional<int64_t> host_extra_bytes) const {
   const bool may_keep = scenario.keeps_casts && scenario.zero_stage < 3;
   const ActivationSizes sizes = sizes_of(scenario, may_keep ? kept_casts() : 0);
-  const parallel::MemoryUse use = states_of(scenario);
-  const int64_t activations = activation_peak(levels.value_or(leanest_levels(sizes, scenario.recompute)), sizes);
-  return {.device = device_bytes(use) + activations, .host = host_bytes(use)};
+  const parallel::MemoryUse use = states_of(scenario, host_extra_bytes);
+  const LayerLevels of_layers = levels.value_or(leanest(sizes, scenario.recompute));
+  return {.device = device_bytes(use) + activation_peak(of_layers, sizes),
+          .host = host_bytes(use) + host_activations(of_layers, sizes)};
+}
+
+MemoryNeed MemoryEstimate::need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
+                                       std::optional<int64_t> host_extra_bytes) const {
+  const MemoryNeed need = this->need(scenario, std::nullopt, host_extra_bytes);
+  const bool may_change = scenario.recompute == Recomputation::kAuto && may_offload_activations();
+  if (!may_change || need.device <= limit.device) return need;
+  MemoryScenario changed = scenario;
+  changed.recompute = Recomputation::kHost;
+  const MemoryNeed offloaded = this->need(changed, std::nullopt, host_extra_bytes);
+  return offloaded.device <= limit.device && offloaded.host <= limit.host ? offloaded : need;
 }
 
 }  // namespace mpzero

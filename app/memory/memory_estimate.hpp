@@ -40,12 +40,19 @@ class MemoryEstimate {
   // `host_extra_bytes`: see parallel::HostUpdateOptions.
   parallel::MemoryUse states_of(const MemoryScenario& scenario,
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // The levels with the lowest peak that `recompute` allows.
+  // The levels with the lowest peak that `recompute` allows; of kAuto those without activations on the host.
   LayerLevels leanest(Recomputation recompute) const;
-  // The memory needed with `levels` (default: the leanest).
-  MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt) const;
+  // Whether layer inputs may wait in host memory: not on the CPU, and not those of T5, whose layers share inputs.
+  bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }
+  // The memory needed with `levels` (default: the leanest). `host_extra_bytes`: see states_of().
+  MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,
+                  std::optional<int64_t> host_extra_bytes = std::nullopt) const;
+  // The same with the leanest levels; of kAuto with activations on the host if only that is within `limit`.
+  MemoryNeed need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
+                         std::optional<int64_t> host_extra_bytes = std::nullopt) const;
 
  private:
+  LayerLevels leanest(const ActivationSizes& sizes, Recomputation recompute) const;
   // Allocations of a model's units on a simulated device.
   ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
   ActivationSizes record_sizes(int64_t micro_batch_size, const parallel::GradientTarget& gradients,

@@ -42,8 +42,12 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
   if (now.recompute == Recomputation::kNone || now.recompute == Recomputation::kSelective) {
     recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kFull; });
   }
-  if (now.recompute != Recomputation::kTiled && now.recompute != Recomputation::kAuto) {
+  const bool may_recompute_more = now.recompute != Recomputation::kHost && now.recompute != Recomputation::kAuto;
+  if (may_recompute_more && now.recompute != Recomputation::kTiled) {
     recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kTiled; });
+  }
+  if (may_recompute_more && now.may_offload_activations) {
+    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kHost; });
   }
   for (const int64_t size : smaller_divisors(now.micro_batch_size)) {
     batch.values.emplace_back([size](MemoryScenario& s) {
@@ -89,9 +93,25 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
 // The level of the layer at this place in the forward pass.
 model::Recompute level_of(const LayerLevels& levels, size_t layer) {
   const auto place = static_cast<int64_t>(layer);
-  if (place < levels.tiled) return model::Recompute::kTiled;
-  if (place < levels.tiled + levels.full) return model::Recompute::kFull;
-  return place < levels.tiled + levels.full + levels.selective ? model::Recompute::kSelective : model::Recompute::kNone;
+  if (place < levels.host) return model::Recompute::kHost;
+  const int64_t tiled = levels.host + levels.tiled;
+  if (place < tiled) return model::Recompute::kTiled;
+  if (place < tiled + levels.full) return model::Recompute::kFull;
+  return place < tiled + levels.full + levels.selective ? model::Recompute::kSelective : model::Recompute::kNone;
+}
+
+// The layer whose input is on the host while this layer runs its forward, and those after it; std::nullopt: none.
+std::optional<size_t> moved_before(const LayerLevels& levels, size_t layer) {
+  const int64_t moved = static_cast<int64_t>(layer) - LayerLevels::kInputsOnDevice;
+  if (moved < 0 || static_cast<int64_t>(layer) >= levels.host) return std::nullopt;
+  return static_cast<size_t>(moved);
+}
+
+// What a layer adds to the activations on the device.
+int64_t added_by(const LayerLevels& levels, const ActivationSizes& sizes, size_t layer) {
+  int64_t added = sizes.layers[layer].at(level_of(levels, layer)).kept;
+  if (const auto moved = moved_before(levels, layer)) added -= sizes.layers[*moved].tiled.kept;
+  return added;
 }
 
 }  // namespace
@@ -104,12 +124,13 @@ std::vector<model::Recompute> by_layer(const LayerLevels& levels) {
   return layers;
 }
 
-std::array<std::pair<std::string_view, int64_t>, 4> by_name(const LayerLevels& levels) {
+std::array<std::pair<std::string_view, int64_t>, 5> by_name(const LayerLevels& levels) {
   using enum model::Recompute;
   return {{{name(kNone), levels.none},
            {name(kSelective), levels.selective},
            {name(kFull), levels.full},
-           {name(kTiled), levels.tiled}}};
+           {name(kTiled), levels.tiled},
+           {name(kHost), levels.host}}};
 }
 
 std::string describe(const LayerLevels& levels) {
@@ -124,6 +145,7 @@ std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_c
 
 const ActivationSizes::Level& ActivationSizes::Layer::at(model::Recompute recompute) const {
   switch (recompute) {
+    case model::Recompute::kHost:
     case model::Recompute::kTiled:
       return tiled;
     case model::Recompute::kFull:
@@ -138,7 +160,15 @@ const ActivationSizes::Level& ActivationSizes::Layer::at(model::Recompute recomp
 
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
   int64_t sum = 0;
-  for (size_t i = 0; i < sizes.layers.size(); ++i) sum += sizes.layers[i].at(level_of(levels, i)).kept;
+  for (size_t i = 0; i < sizes.layers.size(); ++i) sum += added_by(levels, sizes, i);
+  return sum;
+}
+
+int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < sizes.layers.size(); ++i) {
+    if (const auto moved = moved_before(levels, i)) sum += sizes.layers[*moved].tiled.kept;
+  }
   return sum;
 }
 
@@ -146,7 +176,7 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
   int64_t held = 0, peak = 0;
   for (size_t i = 0; i < sizes.layers.size(); ++i) {
     const ActivationSizes::Level& level = sizes.layers[i].at(level_of(levels, i));
-    held += level.kept;
+    held += added_by(levels, sizes, i);
     // A layer runs, forward or backward, while it and all layers before it keep their activations.
     peak = std::max(peak, held + level.workspace);
   }
@@ -190,18 +220,21 @@ void visit_mixes(const ActivationSizes& sizes, const Visit& visit) {
 
 }  // namespace
 
-std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget) {
+std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget) {
   std::optional<LayerLevels> cheapest;
   visit_mixes(sizes, [&](const LayerLevels& levels, int64_t peak) {
     if (peak <= budget) cheapest = levels;
     return cheapest.has_value();
   });
-  const LayerLevels tiled{.tiled = std::ssize(sizes.layers)};
-  if (!cheapest && activation_peak(tiled, sizes) <= budget) cheapest = tiled;
+  const int64_t count = std::ssize(sizes.layers);
+  for (const LayerLevels& levels : {LayerLevels{.tiled = count}, LayerLevels{.host = count}}) {
+    const bool fits = activation_peak(levels, sizes) <= budget && host_activations(levels, sizes) <= host_budget;
+    if (!cheapest && fits) cheapest = levels;
+  }
   return cheapest;
 }
 
-LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute) {
+LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget) {
   const int64_t layers = std::ssize(sizes.layers);
   switch (recompute) {
     case Recomputation::kNone:
@@ -212,6 +245,8 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
       return {.full = layers};
     case Recomputation::kTiled:
       return {.tiled = layers};
+    case Recomputation::kHost:
+      return {.host = layers};
     case Recomputation::kAuto:
       break;
   }
@@ -222,8 +257,13 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
     least = std::min(least, peak);
     return false;
   });
-  const LayerLevels tiled{.tiled = layers};
-  return activation_peak(tiled, sizes) < least ? tiled : leanest;
+  for (const LayerLevels& levels : {LayerLevels{.tiled = layers}, LayerLevels{.host = layers}}) {
+    const int64_t peak = activation_peak(levels, sizes);
+    if (peak >= least || host_activations(levels, sizes) > host_budget) continue;
+    leanest = levels;
+    least = peak;
+  }
+  return leanest;
 }
 
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,

@@ -27,17 +27,21 @@ constexpr int64_t kUsualContext = int64_t{3} << 30;
 // The number of decoder layers at each level of activation checkpointing. The model's first layers keep the least: when
 // they recompute their forward, the last layers are done and their memory is free.
 struct LayerLevels {
+  int64_t host = 0;       // as tiled, and all inputs but the last kInputsOnDevice are in host memory
   int64_t tiled = 0;      // keep their input only, and run the MLP by tiles; all layers or none
   int64_t full = 0;       // keep their input only
   int64_t selective = 0;  // keep what is expensive to recompute
   int64_t none = 0;       // keep all
 
-  int64_t count() const { return tiled + full + selective + none; }
+  // Of layers at `host`; see HostActivations.
+  static constexpr int64_t kInputsOnDevice = 2;
+
+  int64_t count() const { return host + tiled + full + selective + none; }
   bool operator==(const LayerLevels&) const = default;
 };
 
 // By the names of model::Recompute, starting with the level that keeps the most.
-std::array<std::pair<std::string_view, int64_t>, 4> by_name(const LayerLevels& levels);
+std::array<std::pair<std::string_view, int64_t>, 5> by_name(const LayerLevels& levels);
 // e.g. "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels);
 
@@ -48,15 +52,16 @@ struct ActivationSizes {
     int64_t workspace = 0;  // while the layer runs, in addition to what all layers keep
   };
   struct Layer {
-    Level tiled, full, selective, none;
+    Level tiled, full, selective, none;  // a layer at `host` is one at `tiled`
     const Level& at(model::Recompute recompute) const;
   };
   std::vector<Layer> layers;  // in the order of the forward pass
   int64_t head = 0;           // workspace while the head runs
 };
 
-// The sum over all layers, reached at the end of the forward pass.
+// The sum over all layers, reached at the end of the forward pass: on the device, and in host memory.
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes);
+int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 
 // The peak during a micro-batch: kept activations and workspace.
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
@@ -64,14 +69,15 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 // The levels with the least recomputation whose peak is at most `budget`; std::nullopt if all need more. A layer at
 // `full` recomputes its whole forward; one at `selective` a few passes over its activations, far less than a tenth of
 // that. So as few layers as possible are at `full`, then as few as possible at `selective`. A layer at `tiled` keeps as
-// much as one at `full`, and its smaller workspace only helps if no layer has a larger one.
-std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget);
+// much as one at `full`, and its smaller workspace only helps if no layer has a larger one. `host` is the last choice,
+// if its activations in host memory are at most `host_budget`.
+std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 
-// The levels that --recompute requests; for kAuto, those with the lowest peak. The last layers may still keep more than
-// their input, which they would recompute immediately.
-LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute);
+// The levels that --recompute requests; for kAuto, those with the lowest peak within `host_budget`. The last layers may
+// still keep more than their input, which they would recompute immediately.
+LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget = 0);
 
 // Settings that a user can change to reduce a run's memory. The global batch stays the same.
 struct MemoryScenario {
@@ -85,6 +91,7 @@ struct MemoryScenario {
   // Whether other settings of the run, which stay unchanged, allow these changes.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
+  bool may_offload_activations = true;  // --recompute host
 };
 
 struct MemoryNeed {

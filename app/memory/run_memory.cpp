@@ -76,11 +76,11 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
 }
 
 std::vector<MemoryChange> RunMemory::changes(int64_t device_limit) const {
-  return changes_that_fit(estimate_.scenario(), world_size_, {.device = device_limit, .host = host_available_},
-                          [this](const MemoryScenario& changed) {
-                            const bool as_planned = plan_ && changed.recompute == config_.recompute;
-                            return estimate_.need(changed, as_planned ? std::optional(plan_->levels) : std::nullopt);
-                          });
+  const MemoryNeed limit{.device = device_limit, .host = host_available_};
+  return changes_that_fit(estimate_.scenario(), world_size_, limit, [&](const MemoryScenario& changed) {
+    const bool as_planned = plan_ && changed.recompute == config_.recompute;
+    return as_planned ? estimate_.need(changed, plan_->levels) : estimate_.need_within(limit, changed);
+  });
 }
 
 parallel::MemoryUse RunMemory::states() const {
@@ -88,6 +88,19 @@ parallel::MemoryUse RunMemory::states() const {
 }
 
 LayerLevels RunMemory::levels() const { return plan_ ? plan_->levels : estimate_.leanest(config_.recompute); }
+
+int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const {
+  if (!estimate_.may_offload_activations()) return 0;
+  return std::max<int64_t>(0, min(group, host_available_ - kHostMargin / local_size_) - host_bytes(states));
+}
+
+LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, ProcessGroup& group) const {
+  if (config_.recompute != Recomputation::kAuto) return estimate_.leanest(config_.recompute);
+  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
+  const int64_t available = min(group, at_start_.total) - kUsualContext, on_host = host_budget(states, group);
+  return cheapest_levels(sizes, available - memory_margin(available) - device_bytes(states), on_host)
+      .value_or(leanest_levels(sizes, config_.recompute, on_host));
+}
 
 int64_t RunMemory::planned_bytes() const {
   return device_bytes(states()) + activation_peak(levels(), estimate_.activation_sizes(config_.micro_batch_size));
@@ -102,7 +115,10 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   const int64_t layers = estimate_.decoder().config().num_hidden_layers;
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const bool automatic = config_.recompute == Recomputation::kAuto;
-  Plan plan{.states = states, .levels = leanest_levels(sizes, config_.recompute)};
+  const int64_t on_host = automatic ? host_budget(states, group) : 0;
+  Plan plan{
+      .states = states,
+      .levels = automatic ? leanest_levels(sizes, config_.recompute, on_host) : estimate_.leanest(config_.recompute)};
   if (device_.is_cpu()) {
     if (automatic) plan.levels = {.none = layers};
     estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
@@ -119,7 +135,9 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
                       describe_changes(changes(plan.available - memory_margin(plan.available)))),
           ErrorScope::kAllRanks);
     }
-    if (automatic) plan.levels = cheapest_levels(sizes, room - memory_margin(plan.available)).value_or(plan.levels);
+    if (automatic) {
+      plan.levels = cheapest_levels(sizes, room - memory_margin(plan.available), on_host).value_or(plan.levels);
+    }
     // Activations first: recomputing them costs more than casting weights again.
     const int64_t left = room - memory_margin(plan.available) - activation_peak(plan.levels, sizes);
     estimate_.keep_casts(estimate_.kept_casts_within(left));
@@ -131,21 +149,25 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
 std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   if (device_.is_cpu()) return std::nullopt;
   const parallel::MemoryUse use = estimate_.states_of(estimate_.scenario(), 0);
-  const int64_t needed = host_bytes(use);
+  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
+  const int64_t inputs = host_activations(expected_levels(use, group), sizes), needed = host_bytes(use) + inputs;
   if (needed == 0) return std::nullopt;
   const int64_t left = min(group, host_available_ - kHostMargin / local_size_) - needed;
   run_on_all_ranks(group, [&] {
     if (left >= 0) return;
     throw_user_error(
         "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
-        "parameters in transfer {}), the {} ranks of a host need {}, but {} is available; use more hosts or ranks, "
-        "keep part of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory limit of the job "
-        "or container",
+        "parameters in transfer {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
+        "hosts "
+        "or ranks, {}, or raise the memory limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
-        gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
-        gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
+        gibibytes(use.host_staging), gibibytes(inputs), local_size_, gibibytes(needed * local_size_),
+        gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)),
+        config_.recompute == Recomputation::kHost
+            ? "use --recompute tiled"
+            : "keep part of the states on the GPUs with \"ratio\" in offload_optimizer");
   });
-  if (host_bytes(estimate_.states_of(estimate_.scenario())) - needed <= left) return std::nullopt;
+  if (host_bytes(estimate_.states_of(estimate_.scenario())) - host_bytes(use) <= left) return std::nullopt;
   return left;
 }
 
@@ -182,10 +204,17 @@ std::vector<std::string> RunMemory::breakdown() const {
         gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
         config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_staging)));
   }
+  if (const int64_t inputs = host_activations(plan_->levels, sizes); inputs > 0) {
+    lines.push_back(fmt::format("Host memory, per rank: layer inputs {}{}", gibibytes(inputs),
+                                config_.zero.pin_memory ? ", pinned" : ""));
+  }
   return lines;
 }
 
 std::optional<std::string> RunMemory::warning() const {
+  if (device_.is_cpu() && config_.recompute == Recomputation::kHost) {
+    return "--recompute host runs as --recompute tiled on the CPU, where all activations are in host memory";
+  }
   if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
   return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", gibibytes(planned_bytes()),
                      gibibytes(plan_->available),

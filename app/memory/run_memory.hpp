@@ -35,8 +35,8 @@ class RunMemory {
   void check_micro_batch(ProcessGroup& group) const;
 
   // Call before the training state is allocated. Returns the host memory available for updates before the norm is
-  // known; std::nullopt: no limit. Collective; throws UserError on all ranks if the state does not fit even without
-  // that memory.
+  // known; std::nullopt: no limit. Collective; throws UserError on all ranks if the state, and layer inputs of
+  // --recompute host, do not fit even without that memory.
   std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
 
   // Chooses what each layer recomputes, by layer, once the training state is allocated (`states`). Collective: every
@@ -84,6 +84,10 @@ class RunMemory {
   // The plan's values or, before plan(), the estimate's: states, activations and workspace.
   parallel::MemoryUse states() const;
   LayerLevels levels() const;
+  // The levels that plan() will probably choose once `states` are allocated. Collective.
+  LayerLevels expected_levels(const parallel::MemoryUse& states, ProcessGroup& group) const;
+  // Host memory for layer inputs, in addition to `states`, on the rank with the least. Collective.
+  int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;
   std::string parts() const;
 

@@ -277,7 +277,10 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
   record->embedding_backward = recorder.embedding_backward();
   record->head = recorder.head();
   for (const model::Recompute recompute : model::kRecomputes) {
-    record->layers[static_cast<size_t>(recompute)] = recorder.layer(recompute);
+    // Its layers do what those at kTiled do.
+    const bool same = recompute == model::Recompute::kHost;
+    record->layers[static_cast<size_t>(recompute)] =
+        same ? record->layer(model::Recompute::kTiled) : recorder.layer(recompute);
   }
   kept.push_back({config, shape, target.type(), record});
   return record;

@@ -48,9 +48,11 @@ parallel::ZeroOptions engine_options(const RunSetup& setup, at::Device device, c
   const RunConfig& config = setup.config;
   parallel::ZeroOptions options = zero_options(config, device);
   options.codec = weight_codec(config.fp8_options, setup.model);
-  if (device.is_cpu() || !config.zero.offload_optimizer) return options;
+  if (device.is_cpu()) return options;
+  const std::optional<int64_t> extra_bytes = memory.host_extra_bytes(mpi);
+  if (!config.zero.offload_optimizer) return options;
   options.host_update = host_update_options(device, mpi);
-  options.host_update.extra_bytes = memory.host_extra_bytes(mpi);
+  options.host_update.extra_bytes = extra_bytes;
   return options;
 }
 
@@ -324,7 +326,7 @@ void Trainer::start() {
       }
     }
   }
-  pass_.recompute(placement_.plan());
+  pass_.recompute(placement_.plan(), config_.micro_batch_tokens());
   if (config_.recompute == Recomputation::kAuto) {
     setup_.recompute = memory_.recompute();
     if (resumed && resumed->recompute && *resumed->recompute != setup_.recompute) {

@@ -289,7 +289,7 @@ void read_observers(ObjectReader& root, NotActedOn& not_acted_on) {
   root.not_acted_on({"log_level"}, "auto", kNoPython);
 }
 
-void read_checkpoint_and_memory(ObjectReader& root) {
+void read_checkpoint_and_memory(ObjectReader& root, Setting<bool>& cpu_checkpointing) {
   if (auto section = root.section("checkpoint")) {
     section->harmless({"tag_validation", "checkpoint_serialization"});
     section->not_acted_on({"load_universal", "use_node_local_storage"}, false, kCheckpoints);
@@ -298,8 +298,9 @@ void read_checkpoint_and_memory(ObjectReader& root) {
   }
   root.not_acted_on({"nebula", "datastates_ckpt"}, false, kCheckpoints);
   if (auto section = root.section("activation_checkpointing")) {
+    section->read("cpu_checkpointing", cpu_checkpointing, Auto::kAllowed);
     section->not_acted_on({"partition_activations", "contiguous_memory_optimization", "synchronize_checkpoint_boundary",
-                           "profile", "cpu_checkpointing", "number_checkpoints"},
+                           "profile", "number_checkpoints"},
                           false, "use --recompute for activation checkpointing");
     section->finish();
   }
@@ -330,7 +331,7 @@ DsConfig read_document(const json& document, const std::string& path, NotActedOn
   read_zero(root, config.zero);
   refuse_other_methods(root);
   read_observers(root, not_acted_on);
-  read_checkpoint_and_memory(root);
+  read_checkpoint_and_memory(root, config.cpu_checkpointing);
   root.finish();
   not_acted_on.refuse_problems(path);
   config.warnings = not_acted_on.lines(path);

@@ -121,6 +121,7 @@ struct DsConfig {
   Setting<std::string> grad_accum_dtype{"fp32"};  // "fp32" or "bf16"
   Setting<bool> bf16_enabled{false};
   Setting<bool> bf16_optimizer_states{false};  // AdamW's moments
+  Setting<bool> cpu_checkpointing{false};      // of `activation_checkpointing`
   Setting<std::vector<std::string>> freeze;    // regular expressions for parameter names; mpzero's own key
   OptimizerSection optimizer;
   SchedulerSection scheduler;

@@ -98,6 +98,9 @@ class ZeroEngine {
   // all ranks.
   void initialize(const ParameterSource& source, ProcessGroup& group);
 
+  at::Device device() const { return options_.device; }
+  at::ScalarType dtype() const { return options_.dtype; }
+  bool pins_memory() const { return options_.pin_memory; }
   const UnitParts& parts() const { return parts_; }
   ParameterStore& parameters() { return *parameters_; }
   GradientStore& gradients() { return gradients_; }

@@ -93,7 +93,7 @@ def test_the_plan_of_several_micro_batches_matches_the_cpu(tmp_path: Path, stage
 
 
 @needs_gpu
-@pytest.mark.parametrize("level", ["none", "selective", "full", "tiled"])
+@pytest.mark.parametrize("level", ["none", "selective", "full", "tiled", "host"])
 def test_the_plan_matches_the_measurement(tmp_path: Path, level: str) -> None:
     run = wide_run(tmp_path)
     result = run.train(*WIDE, f"--recompute={level}")
@@ -127,6 +127,30 @@ def test_tiles_are_refused_where_they_do_not_exist(flags: list[str], config: dic
     assert "--recompute tiled does not support" in result.stderr
 
 
+def test_inputs_on_the_host_train_as_tiles_also_with_adapters_and_fp8(tmp_path: Path) -> None:
+    def steps(name: str, *flags: str, config: dict | None = None) -> list[tuple[float, float]]:
+        run = TinyRun(tmp_path / name, stage=3, micro_batch=640, config=config or {})
+        result = run.train("--max_steps=3", *flags)
+        assert ("--recompute host" in result.stderr) == (name.startswith("host"))  # the CPU has no other memory
+        return [(line["loss"], line["grad_norm"]) for line in run.metrics()]
+
+    tiled = steps("tiled", "--recompute=tiled")
+    assert len(tiled) == 3
+    assert steps("host", "--recompute=host") == tiled
+    key = {"activation_checkpointing": {"cpu_checkpointing": True}}
+    assert steps("host_by_key", config=key) == tiled
+    assert steps("host_lora", "--recompute=host", "--lora_r=2") == steps("lora", "--recompute=full", "--lora_r=2")
+    fp8 = {"fp8": {"enabled": True}, "bf16": {"enabled": True}}
+    assert steps("host_fp8", "--recompute=host", config=fp8) == steps("fp8", "--recompute=full", config=fp8)
+
+
+def test_a_flag_that_contradicts_cpu_checkpointing_is_refused(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, config={"activation_checkpointing": {"cpu_checkpointing": True}})
+    result = run.train("--max_steps=1", "--recompute=full", check=False)
+    assert result.returncode == 2
+    assert "activation_checkpointing.cpu_checkpointing" in result.stderr
+
+
 @needs_gpu
 def test_auto_keeps_all_if_it_fits(tmp_path: Path) -> None:
     assert "recompute none x 4" in wide_run(tmp_path).train(*WIDE).stdout
@@ -137,7 +161,7 @@ def test_auto_recomputes_if_memory_is_short(tmp_path: Path) -> None:
     with memory_left(5.0):
         result = wide_run(tmp_path).train(*WIDE)
     assert "recompute none x 4" not in result.stdout
-    assert re.search(r"recompute .*(selective|full|tiled) x \d", result.stdout), result.stdout
+    assert re.search(r"recompute .*(selective|full|tiled|host) x \d", result.stdout), result.stdout
 
 
 def refusal(run: TinyRun, *flags: str) -> str:

@@ -263,6 +263,7 @@ def test_validation_is_the_mean_over_targets(tmp_path: Path) -> None:
         (["--dropout_rate=1"], "--dropout_rate"),
         (["--document_mask=true"], "--document_mask"),
         (["--recompute=tiled"], "--recompute tiled"),
+        (["--recompute=host"], "--recompute host"),
         (["--num_hidden_layers=3"], "--dropout_rate"),
         (["--freeze_parameters=block.0.layer.0.layer_norm"], "encoder.block.0"),
     ],

@@ -47,11 +47,27 @@ TEST_CASE("one tile has the bits of full recomputation, and so have models that 
     const Decoder decoder(config, options);
     const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
     FlatModel full(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
+    FlatModel host(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
     FlatModel tiled(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
     INFO(config.model_type);
     CHECK(bitwise_equal(full.forward_backward(tokens, 1.0, Recompute::kFull),
                         tiled.forward_backward(tokens, 1.0, Recompute::kTiled)));
     check_same_gradients(full, tiled);
+    host.forward_backward(tokens, 1.0, Recompute::kHost);
+    check_same_gradients(full, host);
+  }
+}
+
+TEST_CASE("a layer whose input waits on the host has the bits of one whose input stays") {
+  for (const ModelConfig& config : small_models()) {
+    const Decoder decoder(config, {.mlp_tile = 16});
+    const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
+    FlatModel tiled(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kFloat);
+    FlatModel host(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kFloat);
+    INFO(config.model_type);
+    CHECK(bitwise_equal(tiled.forward_backward(tokens, 1.0, Recompute::kTiled),
+                        host.forward_backward(tokens, 1.0, Recompute::kHost)));
+    check_same_gradients(tiled, host);
   }
 }
 

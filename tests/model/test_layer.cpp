@@ -102,6 +102,7 @@ TEST_CASE("a layer's backward by tiles agrees with autograd") {
     for (const int64_t tile : {1, 7, 25, 26}) {
       INFO(config.model_type << ", tiles of " << tile);
       check_layer(config, Recompute::kTiled, {.mlp_tile = tile});
+      check_layer(config, Recompute::kHost, {.mlp_tile = tile});
     }
   }
 }

@@ -86,6 +86,10 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const PlanC
     json["fp8"]["enabled"] = setup.config.fp8 != "none";
     if (setup.config.fp8 != "none") json["fp8"]["recipe"] = setup.config.fp8;
   }
+  // --recompute says where layer inputs are.
+  if (auto section = json.find("activation_checkpointing"); section != json.end() && section->is_object()) {
+    section->erase("cpu_checkpointing");
+  }
   Json& zero = json["zero_optimization"];
   if (!zero.is_object()) zero = Json::object();
   zero["stage"] = choice.stage;
@@ -101,11 +105,9 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const PlanC
 }
 
 Recomputation recomputation_of(const std::string& name) {
-  const std::map<std::string, Recomputation> names = {{"none", Recomputation::kNone},
-                                                      {"selective", Recomputation::kSelective},
-                                                      {"full", Recomputation::kFull},
-                                                      {"tiled", Recomputation::kTiled},
-                                                      {"auto", Recomputation::kAuto}};
+  const std::map<std::string, Recomputation> names = {
+      {"none", Recomputation::kNone},   {"selective", Recomputation::kSelective}, {"full", Recomputation::kFull},
+      {"tiled", Recomputation::kTiled}, {"host", Recomputation::kHost},           {"auto", Recomputation::kAuto}};
   return names.at(name);
 }
 

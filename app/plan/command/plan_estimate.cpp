@@ -56,10 +56,21 @@ int64_t margin_of(const PlanMachine& machine, int64_t room) { return machine.is_
 
 const char* memory_name(const PlanMachine& machine) { return machine.is_cpu() ? "memory per rank" : "GPU memory"; }
 
+// The memory that a rank's plan may use.
+MemoryNeed limit_of(const PlanMachine& machine) {
+  return {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)};
+}
+
+// The minimum, without spare states.
+MemoryNeed least_need(const MemoryEstimate& estimate, const PlanMachine& machine) {
+  return estimate.need_within(limit_of(machine), estimate.scenario(), 0);
+}
+
 // Memory for updates ahead of the norm; see RunMemory::host_extra_bytes.
 std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const PlanMachine& machine) {
   const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
-  const int64_t left = host_limit(machine) == kUnlimited ? kUnlimited : host_limit(machine) - least;
+  const int64_t needed = least_need(estimate, machine).host;
+  const int64_t left = host_limit(machine) == kUnlimited ? kUnlimited : host_limit(machine) - needed;
   if (host_bytes(estimate.states_of(estimate.scenario())) - least <= left) return std::nullopt;
   return std::max<int64_t>(0, left);
 }
@@ -72,9 +83,10 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
   for (int hosts = 2 * machine.nodes; hosts <= kMost * machine.nodes; hosts *= 2) {
     const MemoryEstimate there(setup.config, setup.model, machine.device(),
                                {.nodes = 1, .ranks_per_node = hosts * machine.gpus});
-    const MemoryNeed need = there.need(there.scenario());
     const int64_t room = machine.is_cpu() ? available(machine) : machine.gpu_bytes - kUsualContext;
-    if (need.device > room - margin_of(machine, room) || need.host > host_limit(machine)) continue;
+    const MemoryNeed limit{.device = room - margin_of(machine, room), .host = host_limit(machine)};
+    const MemoryNeed need = there.need_within(limit, there.scenario());
+    if (need.device > limit.device || need.host > limit.host) continue;
     return MemoryChange{
         .scenario = estimate.scenario(),
         .text = fmt::format("--nodes {}, with a {} times larger global batch", hosts, hosts / machine.nodes),
@@ -87,10 +99,10 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                            const MemoryNeed& need) {
   const bool device = need.device > available(machine);
   if (!device && need.host <= host_limit(machine)) return "";
-  std::vector<MemoryChange> changes = changes_that_fit(
-      estimate.scenario(), machine.world_size(),
-      {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)},
-      [&](const MemoryScenario& changed) { return estimate.need(changed); });
+  const MemoryNeed limit = limit_of(machine);
+  std::vector<MemoryChange> changes =
+      changes_that_fit(estimate.scenario(), machine.world_size(), limit,
+                       [&](const MemoryScenario& changed) { return estimate.need_within(limit, changed); });
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
@@ -118,20 +130,24 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
       .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
       .of_host = machine.host_bytes,
       .problem = ""};
-  const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
-  const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes), .host = least};
+  const int64_t room = limit_of(machine).device - device_bytes(memory.states);
+  if (automatic && !machine.is_cpu()) {
+    const int64_t on_host =
+        estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(memory.states)) : 0;
+    memory.levels = cheapest_levels(sizes, room, on_host).value_or(leanest_levels(sizes, config.recompute, on_host));
+  }
+  const int64_t states = host_bytes(estimate.states_of(estimate.scenario(), 0));
+  const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes),
+                        .host = states + host_activations(memory.levels, sizes)};
   memory.problem = memory_problem(setup, estimate, machine, need);
   memory.fits = memory.problem.empty();
-  const int64_t room = available(machine) - margin_of(machine, available(machine)) - device_bytes(memory.states);
-  if (automatic && !machine.is_cpu()) {
-    memory.levels = cheapest_levels(sizes, room).value_or(memory.levels);
-  }
   const int64_t left = room - activation_peak(memory.levels, sizes);
   estimate.keep_casts(estimate.kept_casts_within(machine.is_cpu() ? kUnlimited : left));
   memory.kept_casts = estimate.kept_casts();
   memory.cast_weights = estimate.cast_bytes(memory.kept_casts);
   const ActivationSizes with_casts = estimate.activation_sizes(config.micro_batch_size);
   memory.activations = kept_activations(memory.levels, with_casts);
+  memory.host_activations = host_activations(memory.levels, with_casts);
   memory.workspace = activation_peak(memory.levels, with_casts) - memory.activations - memory.cast_weights;
   return memory;
 }
@@ -139,7 +155,7 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
 void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
   memory.total =
       device_bytes(memory.states) + memory.activations + memory.cast_weights + memory.workspace + memory.context;
-  memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states)) * machine.gpus;
+  memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states) + memory.host_activations) * machine.gpus;
 }
 
 // The parts of a micro-batch.

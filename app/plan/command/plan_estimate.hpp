@@ -18,8 +18,9 @@ struct PlanEstimate {
   struct Memory {
     parallel::MemoryUse states;
     LayerLevels levels;
-    int64_t activations = 0;   // kept from forward to backward
-    int64_t cast_weights = 0;  // weights kept in FP8, for `kept_casts` layers
+    int64_t activations = 0;       // kept from forward to backward
+    int64_t host_activations = 0;  // likewise, on the host
+    int64_t cast_weights = 0;      // weights kept in FP8, for `kept_casts` layers
     int64_t kept_casts = 0;
     int64_t workspace = 0;
     int64_t context = 0;  // typical, of CUDA and NCCL; on a CPU, of the program

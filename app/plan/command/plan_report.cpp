@@ -80,6 +80,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
     part("parameters", memory.states.host_parameters * ranks);
     part("in transfer", memory.states.host_staging * ranks);
     part("spare states", memory.states.host_spares * ranks, "for early updates");
+    part("layer inputs", memory.host_activations * ranks);
   }
   if (!memory.fits) lines.push_back(fmt::format("Does not fit: {}", memory.problem));
 }
@@ -276,6 +277,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
           {"parameters", memory.states.host_parameters * machine.gpus},
           {"in_transfer", memory.states.host_staging * machine.gpus},
           {"spare_states", memory.states.host_spares * machine.gpus},
+          {"layer_inputs", memory.host_activations * machine.gpus},
           {"total", memory.host},
           {"of", memory.of_host > 0 ? Json(memory.of_host) : Json(nullptr)}}}}},
       {"checkpoint", {{"bytes", plan.checkpoint.bytes}, {"seconds", optional(plan.checkpoint.seconds)}}},

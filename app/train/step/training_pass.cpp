@@ -110,6 +110,15 @@ TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& 
   plan(decoder_.training_order(micro_batches_));
 }
 
+void TrainingPass::recompute(std::vector<model::Recompute> levels, int64_t tokens) {
+  recompute_ = std::move(levels);
+  inputs_.reset();
+  const auto on_host = std::ranges::count(recompute_, model::Recompute::kHost);
+  if (on_host == 0) return;
+  inputs_.emplace(engine_.device(), static_cast<size_t>(on_host), tokens * decoder_.config().hidden_size,
+                  engine_.dtype(), engine_.pins_memory());
+}
+
 void TrainingPass::plan(const std::vector<size_t>& units) { engine_.parameters().plan(engine_.parts().uses(units)); }
 
 at::Tensor TrainingPass::forward_layers(const model::Batch& batch, Mode mode) {
@@ -126,7 +135,10 @@ at::Tensor TrainingPass::forward_layers(const model::Batch& batch, Mode mode) {
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[layer] : nullptr;
     model::Values inputs;
     for (const size_t value : graph_[layer].inputs) inputs.push_back(values[value]);
+    const bool on_host = saved != nullptr && recompute_[layer] == model::Recompute::kHost;
+    if (on_host) inputs_->put(inputs.front());
     model::Values outputs = decoder_.run_layer(weights.weights(), inputs, saved, recompute_[layer], batch);
+    if (on_host) saved->x.reset();
     for (const size_t value : last_reads_[layer]) values[value].reset();
     for (size_t i = 0; i < outputs.size(); ++i) values[graph_[layer].outputs[i]] = std::move(outputs[i]);
   }
@@ -183,6 +195,7 @@ model::Values TrainingPass::backward_layers(at::Tensor d_head) {
       const ProfileRange range("backward", name(unit));
       model::Values d_outputs;
       for (const size_t value : graph_[layer].outputs) d_outputs.push_back(std::exchange(d_values[value], {}));
+      if (recompute_[layer] == model::Recompute::kHost) activations_[layer].x = inputs_->take();
       model::Values d_inputs =
           decoder_.run_layer_backward(weights.weights(), d_outputs, activations_[layer], layer_gradients);
       for (size_t i = 0; i < d_inputs.size(); ++i) {

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/log/step_timer.hpp"
+#include "app/train/step/host_activations.hpp"
 #include "io/data/data_loader.hpp"
 #include "model/decoder.hpp"
 #include "parallel/zero/zero_engine.hpp"
@@ -26,8 +28,9 @@ class TrainingPass {
   // `micro_batches`: per step. The other arguments must outlive the pass.
   TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, int64_t micro_batches);
 
-  // Sets what each layer recomputes in its backward, by layer. Default: nothing.
-  void recompute(std::vector<model::Recompute> levels) { recompute_ = std::move(levels); }
+  // Sets what each layer recomputes in its backward, by layer. Default: nothing. Allocates host memory for layers at
+  // Recompute::kHost. `tokens`: the maximum per micro-batch of this rank.
+  void recompute(std::vector<model::Recompute> levels, int64_t tokens);
 
   // Forward and backward of a batch on the engine's device. Returns the loss (the mean of weight * loss over its
   // tokens), an fp32 scalar on that device. Gradients are those of loss * loss_scale. `last_of_step`: no later
@@ -54,7 +57,8 @@ class TrainingPass {
   size_t num_values_ = 0;
   std::vector<std::vector<size_t>> last_reads_;       // by layer: values that no later layer reads
   std::vector<model::Recompute> recompute_;           // by layer
-  std::vector<model::LayerActivations> activations_;  // by layer
+  std::vector<model::LayerActivations> activations_;  // by layer; without x at kHost
+  std::optional<HostActivations> inputs_;             // of the layers at kHost
 };
 
 }  // namespace mpzero

@@ -216,6 +216,35 @@ TEST_CASE("--recompute says what is computed again, and auto where it is not giv
   CHECK(run("", {"--recompute=selective"}).config.recompute == Recomputation::kSelective);
   CHECK(run("", {"--recompute=full"}).config.recompute == Recomputation::kFull);
   CHECK(run("", {"--recompute=tiled"}).config.recompute == Recomputation::kTiled);
+  CHECK(run("", {"--recompute=host"}).config.recompute == Recomputation::kHost);
+}
+
+TEST_CASE("cpu_checkpointing is --recompute host, and may not contradict the flags") {
+  const auto file = [](const char* value) {
+    return R"({"train_batch_size": 2, "activation_checkpointing": {"cpu_checkpointing": )" + std::string(value) + "}}";
+  };
+  const auto of = [&](const char* value, const std::vector<std::string>& flags = {}) {
+    return run(file(value), flags).config;
+  };
+  CHECK(of("true").recompute == Recomputation::kHost);
+  CHECK(of("true").origins.of("recompute").kind == Origin::Kind::kFile);
+  CHECK(of("true", {"--recompute=host"}).recompute == Recomputation::kHost);
+  CHECK(of("true", {"--gradient_checkpointing"}).recompute == Recomputation::kHost);
+  for (const char* value : {"false", "\"auto\"", "null"}) {
+    CHECK(of(value).recompute == Recomputation::kAuto);
+    CHECK(of(value, {"--recompute=tiled"}).recompute == Recomputation::kTiled);
+    CHECK(of(value, {"--gradient_checkpointing=false"}).recompute == Recomputation::kNone);
+  }
+  CHECK(of("\"auto\"", {"--recompute=host"}).recompute == Recomputation::kHost);
+  const std::string key = "activation_checkpointing.cpu_checkpointing ";
+  CHECK_THAT(error_of(file("true"), {"--recompute=full"}), Contains("--recompute full but " + key + "true"));
+  CHECK_THAT(error_of(file("true"), {"--recompute=auto"}), Contains("--recompute auto but " + key + "true"));
+  CHECK_THAT(error_of(file("true"), {"--gradient_checkpointing=false"}),
+             Contains("--gradient_checkpointing false but " + key + "true"));
+  CHECK_THAT(error_of(file("false"), {"--recompute=host"}), Contains("--recompute host but " + key + "false"));
+  const RunConfig yields = of("true", {"--recompute=full", "--deepspeed_config_yields=true"});
+  CHECK(yields.recompute == Recomputation::kFull);
+  CHECK(yields.replaced.size() == 1);
 }
 
 TEST_CASE("overlap and the types of moments and accumulation follow the file") {

@@ -27,10 +27,11 @@ constexpr const char* kOffloaded = R"({"train_micro_batch_size_per_gpu": 1,
 TEST_CASE("AdamW's states are counted on the GPU, or on the host where they are offloaded") {
   // 596,049,920 parameters with a master copy and two moments in fp32: 12 bytes each, divided by the ranks.
   const DryRunRanks ranks{.world_size = 4, .per_host = 2};
-  const auto on_gpus = memory_report(set_up(kOnGpus, 4), ranks, true);
+  const MemoryNeed limit{.device = 80 * kGiB, .host = 500 * kGiB};
+  const auto on_gpus = memory_report(set_up(kOnGpus, 4), ranks, true, limit);
   CHECK_THAT(on_gpus.at(1), Contains("optimizer states 1.67 GiB"));
   CHECK_THAT(on_gpus.back(), Contains("0.00 GiB for 2 ranks"));
-  const auto offloaded = memory_report(set_up(kOffloaded, 4), ranks, true);
+  const auto offloaded = memory_report(set_up(kOffloaded, 4), ranks, true, limit);
   CHECK_THAT(offloaded.at(1), Contains("optimizer states 0.00 GiB"));
   CHECK_THAT(offloaded.back(), !Contains("nothing is offloaded"));
 }

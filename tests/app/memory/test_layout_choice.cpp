@@ -209,6 +209,24 @@ TEST_CASE("shard groups chosen automatically must fit into memory") {
   CHECK(is(choose(R"("stage": 3, "mics_shard_size": 4)", kTwoHostsOfFour, {.device = 1, .host = 1}), 2, 4));
 }
 
+TEST_CASE("layer inputs count as on the host where no layout fits otherwise") {
+  RunSetup setup = setup_of(R"("stage": 3, "zero_hpz_partition_size": "auto")");
+  setup.config.seq_length = 1 << 18;
+  const auto need = [&](int nodes, Recomputation recompute) {
+    const MemoryEstimate estimate(setup.config, setup.model, at::kCUDA, {.nodes = nodes, .ranks_per_node = 8 / nodes});
+    MemoryScenario scenario = estimate.scenario();
+    scenario.recompute = recompute;
+    return estimate.need(scenario, std::nullopt, 0);
+  };
+  const MemoryNeed host = need(2, Recomputation::kHost);
+  REQUIRE(host.device < need(1, Recomputation::kAuto).device);
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, host), 2, 4));
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, {.device = host.device, .host = host.host - 1}), 1, 8));
+  // One level fits without.
+  const int64_t device = need(1, Recomputation::kAuto).device;
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, {.device = device, .host = host.host}), 1, 8));
+}
+
 TEST_CASE("internode bytes follow the papers' formulas") {
   constexpr int64_t kParameters = 8'000'000;
   parallel::ZeroOptions options;

@@ -103,5 +103,36 @@ TEST_CASE("what other settings of the run refuse is not open to it") {
   CHECK((moments.may_offload_optimizer && moments.may_offload_param));
 }
 
+TEST_CASE("layer inputs on the host are needed there, and chosen by auto if nothing else fits") {
+  constexpr int64_t kInput = int64_t{2} * 1024 * 1024 * 2;
+  const MemoryEstimate estimated = estimate(
+      R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})", 1);
+  MemoryScenario host = estimated.scenario(), tiled = host;
+  host.recompute = Recomputation::kHost;
+  tiled.recompute = Recomputation::kTiled;
+  CHECK(estimated.leanest(Recomputation::kHost) == LayerLevels{.host = 28});
+  CHECK(estimated.need(host).host - estimated.need(tiled).host == 26 * kInput);
+  const MemoryNeed of_auto = estimated.need(estimated.scenario()), of_host = estimated.need(host);
+  CHECK(of_host.device < of_auto.device);
+  CHECK(of_auto.host == 0);
+  const auto within = [&](int64_t device, int64_t on_host) {
+    return estimated.need_within({.device = device, .host = on_host}, estimated.scenario());
+  };
+  CHECK(within(of_auto.device, 26 * kInput).device == of_auto.device);
+  CHECK(within(of_auto.device - 1, 26 * kInput).device == of_host.device);
+  CHECK(within(of_auto.device - 1, 26 * kInput).host == 26 * kInput);
+  CHECK(within(of_auto.device - 1, 26 * kInput - 1).device == of_auto.device);
+  CHECK(within(of_host.device - 1, 26 * kInput).device == of_auto.device);
+}
+
+TEST_CASE("on the CPU layer inputs stay where they are") {
+  const RunConfig config = run(kStage2, {"--seq_length=1024", "--recompute=host"}, 1).config;
+  const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
+  const MemoryEstimate cpu(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});
+  CHECK(cpu.leanest(Recomputation::kHost) == LayerLevels{.tiled = 28});
+  CHECK_FALSE(cpu.scenario().may_offload_activations);
+  CHECK(cpu.need(cpu.scenario()).host == 0);
+}
+
 }  // namespace
 }  // namespace mpzero

@@ -29,6 +29,17 @@ int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) 
   add(levels.full, &ActivationSizes::Layer::full);
   add(levels.selective, &ActivationSizes::Layer::selective);
   add(levels.none, &ActivationSizes::Layer::none);
+  if (levels.host > 0) {
+    // Two inputs are on the device at a time.
+    int64_t peak = 0;
+    for (int64_t i = 0; i < levels.host; ++i) {
+      const ActivationSizes::Level& layer = sizes.layers[static_cast<size_t>(i)].tiled;
+      const int64_t before = i == 0 ? 0 : sizes.layers[static_cast<size_t>(i) - 1].tiled.kept;
+      peak = std::max(
+          peak, before + layer.kept + (i + 1 == levels.host ? std::max(layer.workspace, sizes.head) : layer.workspace));
+    }
+    return peak;
+  }
   int64_t held = 0;
   for (const ActivationSizes::Level& layer : layers) held += layer.kept;
   int64_t peak = held + sizes.head;
@@ -44,6 +55,7 @@ void for_all_mixes(int64_t layers, const Check& check) {
     }
   }
   check(LayerLevels{.tiled = layers});
+  check(LayerLevels{.host = layers});
 }
 
 TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
@@ -62,6 +74,17 @@ TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
   }
 }
 
+TEST_CASE("inputs on the host take memory there instead of on the device") {
+  ActivationSizes sizes = kSizes;
+  for (size_t i = 0; i < sizes.layers.size(); ++i) sizes.layers[i].tiled.kept = static_cast<int64_t>(i + 1) * kGiB;
+  CHECK(kept_activations({.tiled = 4}, sizes) == 10 * kGiB);
+  CHECK(host_activations({.tiled = 4}, sizes) == 0);
+  CHECK(kept_activations({.host = 4}, sizes) == (3 + 4) * kGiB);
+  CHECK(host_activations({.host = 4}, sizes) == (1 + 2) * kGiB);
+  CHECK(by_layer({.host = 4}) == std::vector(4, model::Recompute::kHost));
+  CHECK(describe(LayerLevels{.host = 4}) == "host x 4");
+}
+
 TEST_CASE("the least recomputation that fits is chosen") {
   const int64_t all = 4 * 17 * kGiB + 20 * kGiB;
   CHECK(cheapest_levels(kSizes, all) == LayerLevels{.none = 4});
@@ -76,15 +99,21 @@ TEST_CASE("the least recomputation that fits is chosen") {
   CHECK(cheapest_levels(kSizes, 39 * kGiB - 1) == LayerLevels{.tiled = 4});
   CHECK(cheapest_levels(kSizes, 34 * kGiB) == LayerLevels{.tiled = 4});
   CHECK_FALSE(cheapest_levels(kSizes, 34 * kGiB - 1).has_value());
+  // Of four inputs two are on the host, if it has the memory.
+  CHECK_FALSE(cheapest_levels(kSizes, 34 * kGiB - 1, 2 * kGiB - 1).has_value());
+  CHECK(cheapest_levels(kSizes, 34 * kGiB - 1, 2 * kGiB) == LayerLevels{.host = 4});
+  CHECK(cheapest_levels(kSizes, 32 * kGiB, 2 * kGiB) == LayerLevels{.host = 4});
+  CHECK_FALSE(cheapest_levels(kSizes, 32 * kGiB - 1, 500 * kGiB).has_value());
+  CHECK(cheapest_levels(kSizes, 34 * kGiB, 500 * kGiB) == LayerLevels{.tiled = 4});
 }
 
 TEST_CASE("no mix that recomputes less than the one chosen would fit") {
   for (int64_t budget = 0; budget <= 90 * kGiB; budget += kGiB) {
-    const std::optional<LayerLevels> chosen = cheapest_levels(kSizes, budget);
+    const std::optional<LayerLevels> chosen = cheapest_levels(kSizes, budget, 2 * kGiB);
     for_all_mixes(4, [&](const LayerLevels& other) {
       const bool fits = simulated_peak(other, kSizes) <= budget;
       const auto cost = [](const LayerLevels& levels) {
-        return std::tuple(levels.tiled, levels.full, levels.selective);
+        return std::tuple(levels.host, levels.tiled, levels.full, levels.selective);
       };
       const bool less = !chosen || cost(other) < cost(*chosen);
       CHECK_FALSE((fits && less));
@@ -101,28 +130,34 @@ TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") 
   CHECK(leanest_levels(kSizes, Recomputation::kSelective) == LayerLevels{.selective = 4});
   CHECK(leanest_levels(kSizes, Recomputation::kFull) == LayerLevels{.full = 4});
   CHECK(leanest_levels(kSizes, Recomputation::kTiled) == LayerLevels{.tiled = 4});
+  CHECK(leanest_levels(kSizes, Recomputation::kHost) == LayerLevels{.host = 4});
+  CHECK(leanest_levels(kSizes, Recomputation::kAuto, 2 * kGiB - 1) == LayerLevels{.tiled = 4});
+  CHECK(leanest_levels(kSizes, Recomputation::kAuto, 2 * kGiB) == LayerLevels{.host = 4});
   const LayerLevels leanest = leanest_levels(kSizes, Recomputation::kAuto);
   CHECK(leanest == LayerLevels{.tiled = 4});
   ActivationSizes same = kSizes;
   for (ActivationSizes::Layer& layer : same.layers) layer.tiled = layer.full;  // as where no tile suits the run
   CHECK(leanest_levels(same, Recomputation::kAuto) == LayerLevels{.full = 3, .selective = 1});
-  for_all_mixes(
-      4, [&](const LayerLevels& other) { CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes)); });
+  for_all_mixes(4, [&](const LayerLevels& other) {
+    if (other.host == 0) CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes));
+  });
   CHECK(cheapest_levels(kSizes, simulated_peak(leanest, kSizes)).has_value());
   CHECK_FALSE(cheapest_levels(kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
 }
 
-// A run in which changes save round numbers, in GiB: activations 8 per sequence (6 and 2 when recomputed), parameters
-// 16, sharded over two ranks from stage 3 on, states 48.
+// A run in which changes save round numbers, in GiB: activations 8 per sequence (6 and 2 when recomputed, 1 by tiles,
+// of which a half may be on the host), parameters 16, sharded over two ranks from stage 3 on, states 48.
 MemoryNeed need(const MemoryScenario& s) {
-  const int64_t per_sequence = s.recompute == Recomputation::kNone        ? 8
-                               : s.recompute == Recomputation::kSelective ? 6
-                               : s.recompute == Recomputation::kTiled     ? 1
-                                                                          : 2;
+  const bool on_host = s.recompute == Recomputation::kHost;
+  const int64_t of_sequence = s.recompute == Recomputation::kNone        ? 8 * kGiB
+                              : s.recompute == Recomputation::kSelective ? 6 * kGiB
+                              : s.recompute == Recomputation::kTiled     ? kGiB
+                              : on_host                                  ? kGiB / 2
+                                                                         : 2 * kGiB;
   const int64_t parameters = s.offload_param ? 1 : s.zero_stage == 3 ? 8 : 16;
   const int64_t states = s.offload_optimizer ? 0 : 48;
-  return {.device = (per_sequence * s.micro_batch_size + parameters + states) * kGiB,
-          .host = (48 - states + (s.offload_param ? 8 : 0)) * kGiB};
+  return {.device = of_sequence * s.micro_batch_size + (parameters + states) * kGiB,
+          .host = (48 - states + (s.offload_param ? 8 : 0)) * kGiB + (on_host ? kGiB / 2 * s.micro_batch_size : 0)};
 }
 
 constexpr MemoryScenario kRun{
@@ -149,6 +184,13 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   CHECK(more[1].text == "train_micro_batch_size_per_gpu 1 with gradient_accumulation_steps 12");
 
   CHECK(changes(70).front().text == "--recompute tiled");
+  CHECK(changes(67).front().text == "--recompute host, with 2.00 GiB more host memory per rank");
+  CHECK(changes(67, kRun, 0).front().text != "--recompute host, with 2.00 GiB more host memory per rank");
+  MemoryScenario on_device = kRun;
+  on_device.may_offload_activations = false;
+  for (const MemoryChange& change : changes(67, on_device, kHost, 2, 20)) {
+    CHECK(change.scenario.recompute != Recomputation::kHost);
+  }
 
   const std::vector<MemoryChange> all = changes(88, kRun, kHost, 2, 10);
   REQUIRE(all.size() == 5);

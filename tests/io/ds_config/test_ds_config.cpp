@@ -322,8 +322,8 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
        "bf16.bf16_master_weights_and_grads: gradients accumulate in bf16, but master weights"},
       {R"({"wandb": {"enabled": true, "project": "p"}})", "wandb: steps are recorded by --metrics_file"},
       {R"({"wall_clock_breakdown": true})", "wall_clock_breakdown: speed and memory"},
-      {R"({"activation_checkpointing": {"cpu_checkpointing": true}})",
-       "activation_checkpointing.cpu_checkpointing: use --recompute"},
+      {R"({"activation_checkpointing": {"partition_activations": true}})",
+       "activation_checkpointing.partition_activations: use --recompute"},
       {R"({"checkpoint": {"load_universal": true}})", "checkpoint.load_universal: checkpoints"},
       {R"({"bf16": {"check_grad_overflow": true}})", "bf16.check_grad_overflow: a non-finite loss"},
       {R"({"aio": {"block_size": 1048576}})", "aio: it only affects NVMe"},
@@ -337,6 +337,15 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
       parse(R"({"zero_optimization": {"reduce_scatter": true, "contiguous_gradients": true}})").warnings;
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0], Contains("zero_optimization.contiguous_gradients, zero_optimization.reduce_scatter: "));
+}
+
+TEST_CASE("activation_checkpointing may ask for inputs of layers on the host") {
+  CHECK_FALSE(parse("{}").cpu_checkpointing.value);
+  CHECK(parse(R"({"activation_checkpointing": {"cpu_checkpointing": "auto"}})").cpu_checkpointing.is_auto());
+  const DsConfig on = parse(R"({"activation_checkpointing": {"cpu_checkpointing": true, "number_checkpoints": null}})");
+  CHECK(on.cpu_checkpointing.value);
+  CHECK(joined(on.warnings) == "");
+  CHECK_THAT(error_of(R"({"activation_checkpointing": {"cpu_checkpointing": 1}})"), Contains("cpu_checkpointing"));
 }
 
 TEST_CASE("the old offload flags and the unprefixed stage 3 names still work") {

@@ -40,6 +40,17 @@ TEST_CASE("the best one's ds_config.json trains as the run that was asked for") 
   CHECK(found["best_leave_out"] == leave_out);
 }
 
+TEST_CASE("the file of the best leaves to --recompute where layer inputs are") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_cpu_checkpointing.json";
+  std::ofstream(file) << R"({"train_batch_size": 32, "bf16": {"enabled": true},
+      "activation_checkpointing": {"cpu_checkpointing": true, "partition_activations": false}})";
+  std::vector<std::string> flags = kFlags;
+  flags.insert(flags.end(), {"--deepspeed_config=" + file.string(), "--compare"});
+  const nlohmann::json found = json_of(flags);
+  std::filesystem::remove(file);
+  CHECK(found["best_ds_config"]["activation_checkpointing"] == nlohmann::json({{"partition_activations", false}}));
+}
+
 TEST_CASE("the file of the best has the FP8 that it was planned with") {
   std::vector<std::string> flags = kFlags;
   flags.emplace_back("--compare");

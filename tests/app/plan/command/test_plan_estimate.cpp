@@ -62,6 +62,36 @@ TEST_CASE("a run that does not fit is told what would") {
   CHECK_THAT(output.text, Contains("does not fit") && Contains("would fit: "));
 }
 
+TEST_CASE("layer inputs are on the host if the GPU is too small for them, and only then") {
+  const auto plan = [](const char* tokens, const char* recompute) {
+    return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--instance=p5e.48xlarge",
+                    std::string("--seq_length=") + tokens, "--train_micro_batch_size_per_gpu=1",
+                    "--max_position_embeddings=4000000", std::string("--recompute=") + recompute});
+  };
+  const nlohmann::json tiled = plan("262144", "tiled"), host = plan("262144", "host");
+  CHECK(host["run"]["recompute"]["host"] == 32);
+  // Of 32 inputs [262144, 4096] in bf16 two stay.
+  constexpr int64_t kInput = int64_t{262144} * 4096 * 2;
+  const auto gpu = [](const nlohmann::json& one) { return one["memory"]["gpu_bytes"]; };
+  CHECK(gpu(tiled)["activations"] == 32 * kInput);
+  CHECK(gpu(host)["activations"] == 2 * kInput);
+  CHECK(gpu(host)["workspace"] == gpu(tiled)["workspace"]);
+  CHECK(host["memory"]["host_bytes"]["layer_inputs"] == 8 * 30 * kInput);
+  CHECK(tiled["memory"]["host_bytes"]["layer_inputs"] == 0);
+  CHECK(host["memory"]["host_bytes"]["total"].get<int64_t>() - tiled["memory"]["host_bytes"]["total"].get<int64_t>() ==
+        8 * 30 * kInput);
+  const auto busy = [](const nlohmann::json& one, const char* what) {
+    return one["step"]["busy_seconds"][what].get<double>();
+  };
+  CHECK(busy(host, "pcie_down") > busy(tiled, "pcie_down"));
+  CHECK(busy(host, "pcie_up") > busy(tiled, "pcie_up"));
+  CHECK(seconds(host) == Approx(seconds(tiled)).epsilon(0.02));
+  CHECK(plan("65536", "auto")["run"]["recompute"]["host"] == 0);
+  const nlohmann::json longer = plan("524288", "auto");
+  CHECK(longer["run"]["recompute"]["host"] == 32);
+  CHECK(longer["memory"]["fits"] == true);
+}
+
 TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
   const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_compressed.json";
   const auto of = [&](const char* keys) {

@@ -45,6 +45,29 @@ TEST_CASE("recomputation takes its time") {
   CHECK(simulate(run).seconds == Approx(0.068 + 0.010 + 0.002));
 }
 
+TEST_CASE("inputs cross PCIe beside the layers") {
+  SimulatedRun run = small_run();
+  run.model.num_hidden_layers = 4;
+  run.recompute.assign(4, model::Recompute::kHost);
+  run.times.layer_backward[static_cast<size_t>(model::Recompute::kHost)] = {.matmuls = 0.030};
+  const auto with = [&](double down, double up) {
+    // Of the inputs [1, 8, 64] in bf16, and of nothing else.
+    constexpr int64_t kBytes = int64_t{8} * 64 * 2;
+    run.costs.down = [down](int64_t bytes) { return bytes == kBytes ? down : 0; };
+    run.costs.up = [up](int64_t bytes) { return bytes == kBytes ? up : 0; };
+    return simulate(run);
+  };
+  // Of four inputs two.
+  const SimulatedStep hidden = with(0.008, 0.009);
+  CHECK(hidden.seconds == Approx(0.001 + 4 * 0.010 + 0.005 + 4 * 0.030 + 0.002));
+  CHECK(hidden.down == Approx(2 * 0.008));
+  CHECK(hidden.up == Approx(2 * 0.009));
+  // The copies end 25 and 50 ms after the embedding, and layers 2 and 3 begin then.
+  CHECK(with(0.025, 0.009).seconds == Approx(0.001 + 0.050 + 0.010 + 0.005 + 4 * 0.030 + 0.002));
+  // Those to the device take 10 ms longer than a layer.
+  CHECK(with(0.008, 0.040).seconds == Approx(hidden.seconds + 2 * 0.010));
+}
+
 TEST_CASE("micro-batches follow each other") {
   SimulatedRun run = small_run();
   run.options.gradient_accumulation_steps = 3;
@@ -166,6 +189,14 @@ TEST_CASE("many micro-batches follow from a few with states and parameters on th
       run.options.limits.gather = kLittle;
       check_extension(run, 44);
     }
+  }
+}
+
+TEST_CASE("many micro-batches follow from a few with inputs on the host") {
+  for (const int stage : {0, 2, 3}) {
+    SimulatedRun run = with_bytes(stage, 1e8);
+    run.recompute.assign(6, model::Recompute::kHost);
+    check_extension(run, 43);
   }
 }
 

@@ -1,13 +1,18 @@
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
 
 #include <filesystem>
 #include <memory>
 
 #include "app/config/zero_options.hpp"
 #include "app/memory/memory_estimate.hpp"
+#include "app/simulation/simulated_backend.hpp"
+#include "app/simulation/simulated_timeline.hpp"
 #include "app/train/step/training_pass.hpp"
 #include "base/process_group.hpp"
 #include "model/initializer.hpp"
+#include "model/kernels/cublas_lt.hpp"
 #include "parallel/comm/communicator.hpp"
 #include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/app/resolved_run.hpp"
@@ -31,7 +36,7 @@ int64_t measured_peak(const RunConfig& config, const model::ModelConfig& model,
   SingleProcess alone;
   engine.initialize(model::RandomInitializer(1, model), alone);
   TrainingPass pass(*decoder, engine, timer, 1);
-  pass.recompute(recompute);
+  pass.recompute(recompute, config.micro_batch_size * config.seq_length);
   const auto tokens = [&](int64_t length) {
     return at::randint(2, model.vocab_size, {config.micro_batch_size, length}, at::kLong);
   };
@@ -50,6 +55,47 @@ int64_t measured_peak(const RunConfig& config, const model::ModelConfig& model,
     engine.summary();
   }
   return peak;
+}
+
+// What three steps of two micro-batches compute: losses, norms, and all states.
+std::vector<double> trained(const model::ModelConfig& model, const model::DecoderOptions& options,
+                            model::Recompute recompute) {
+  constexpr int64_t kTokens = 2 * 70;
+  const std::unique_ptr<model::Decoder> decoder = model::make_model(model, options);
+  parallel::HostTimeline timeline;
+  parallel::MeasuredCommunicator parameters(std::make_unique<parallel::LocalCommunicator>(), timeline);
+  parallel::MeasuredCommunicator gradients(std::make_unique<parallel::LocalCommunicator>(), timeline);
+  StepTimer timer(timeline, parameters, gradients);
+  parallel::ZeroEngine engine(decoder->units(),
+                              {.stage = 3, .gradient_accumulation_steps = 2, .limits = {}, .adamw = {}}, parameters,
+                              gradients);
+  SingleProcess alone;
+  engine.initialize(model::RandomInitializer(1, model), alone);
+  TrainingPass pass(*decoder, engine, timer, 2);
+  pass.recompute(std::vector(static_cast<size_t>(model.num_hidden_layers), recompute), kTokens);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
+  const auto tokens = [&](int64_t length) {
+    return at::randint(0, model.vocab_size, {2, length}, generator, at::TensorOptions().dtype(at::kLong));
+  };
+  std::vector<double> found;
+  for (int64_t step = 1; step <= 3; ++step) {
+    engine.begin_step(1e-2, step);
+    at::Tensor loss = pass.train({.tokens = tokens(70), .targets = tokens(70)}, 0.5, /*last_of_step=*/false);
+    found.push_back(pass.validate({.tokens = tokens(60), .targets = tokens(60)}).item<double>());
+    // Fewer tokens than there is room for.
+    loss = loss + pass.train({.tokens = tokens(50), .targets = tokens(50)}, 0.5, /*last_of_step=*/true);
+    engine.measure(loss, 2);
+    engine.update(1e-2, step);
+    const parallel::StepSummary summary = engine.summary();
+    found.insert(found.end(), {summary.loss, summary.grad_norm});
+  }
+  for (size_t unit = 0; unit < engine.parts().parts().size(); ++unit) {
+    for (const StateKind kind : states_of(engine.parts().parts()[unit])) {
+      const auto values = engine.read_state(unit, kind);
+      found.insert(found.end(), values.begin(), values.end());
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -71,12 +117,77 @@ TEST_CASE("a micro-batch takes the memory that is planned") {
       model.vocab_size = vocab_size;
       const MemoryEstimate estimate(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});
       const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-      for (const LayerLevels& levels : {LayerLevels{.full = 3}, LayerLevels{.none = 3}}) {
-        CAPTURE(model.model_type, vocab_size, levels.full);
+      for (const LayerLevels& levels : {LayerLevels{.host = 3}, LayerLevels{.full = 3}, LayerLevels{.none = 3}}) {
+        CAPTURE(model.model_type, vocab_size, describe(levels));
         CHECK(measured_peak(config, model, by_layer(levels)) == Approx(activation_peak(levels, sizes)).epsilon(0.02));
       }
     }
   }
+}
+
+TEST_CASE("inputs that wait on the host train with the bits of those that stay") {
+  model::ModelConfig adapted = model::small_qwen3();
+  adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"gate_proj", "down_proj"}};
+  for (auto [model, options] : {std::pair(model::small_qwen3(), model::DecoderOptions{.mlp_tile = 16}),
+                                {model::small_olmo2(), {.mlp_tile = 16}},
+                                {adapted, {.mlp_tile = 16}},
+                                {model::small_llama(), {.mlp_tile = 16, .fp8 = model::Fp8Options()}}}) {
+    for (const int64_t layers : {1, 2, 3, 5}) {
+      model.num_hidden_layers = layers;
+      CAPTURE(model.model_type, layers);
+      const std::vector<double> tiled = trained(model, options, model::Recompute::kTiled);
+      CHECK(tiled.size() > 1000);
+      CHECK(trained(model, options, model::Recompute::kHost) == tiled);
+    }
+  }
+}
+
+// Oracle: what the simulated device allocates.
+TEST_CASE("on a GPU, inputs that wait on the host take the memory that is planned") {
+  const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+                                   "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})",
+                               {"--seq_length=131072"}, 1)
+                               .config;
+  const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/llama_3_8b.json");
+  const MemoryEstimate estimate(config, model, at::kCUDA, {.nodes = 1, .ranks_per_node = 1});
+  const ActivationSizes sizes = estimate.activation_sizes(1);
+  const auto peak = [&](const LayerLevels& levels) {
+    const plan::SimulatedDevice device({});
+    const std::unique_ptr<model::Decoder> decoder = model::make_model(model);
+    plan::SimulatedTimeline timeline;
+    parallel::MeasuredCommunicator parameters(std::make_unique<parallel::LocalCommunicator>(), timeline);
+    parallel::MeasuredCommunicator gradients(std::make_unique<parallel::LocalCommunicator>(), timeline);
+    StepTimer timer(timeline, parameters, gradients);
+    parallel::ZeroOptions options = zero_options(config, at::kCUDA);
+    options.device = plan::SimulatedDevice::device();
+    parallel::ZeroEngine engine(decoder->units(), options, parameters, gradients);
+    TrainingPass pass(*decoder, engine, timer, 1);
+    pass.recompute(by_layer(levels), config.micro_batch_tokens());
+    const auto tokens = [&] {
+      return at::zeros({1, config.seq_length},
+                       at::TensorOptions().dtype(at::kLong).device(plan::SimulatedDevice::device()));
+    };
+    int64_t most = 0;
+    for (int64_t step = 0; step < 2; ++step) {
+      engine.begin_step(1e-3, step + 1);
+      const int64_t before = plan::simulated_memory().now();
+      plan::simulated_memory().take_peak();
+      const at::Tensor loss = pass.train({.tokens = tokens(), .targets = tokens()}, 1.0, /*last_of_step=*/true);
+      most = plan::simulated_memory().take_peak() - before;
+      engine.measure(loss, 1);
+      engine.update(1e-3, step + 1);
+      engine.summary();
+    }
+    return most;
+  };
+  const LayerLevels tiled{.tiled = 32}, host{.host = 32};
+  // The simulated device has no handle of cuBLAS.
+  const int64_t planned = activation_peak(host, sizes) - model::LtMatmul::kHandleBytes;
+  CHECK(static_cast<double>(peak(host)) == Approx(planned).epsilon(1e-3));
+  constexpr int64_t kInput = int64_t{131072} * 4096 * 2;
+  CHECK(peak(tiled) - peak(host) == 30 * kInput);
+  CHECK(host_activations(host, sizes) == 30 * kInput);
+  CHECK(host_activations(tiled, sizes) == 0);
 }
 
 }  // namespace mpzero
