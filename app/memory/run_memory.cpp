@@ -158,13 +158,12 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
     throw_user_error(
         "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
         "parameters in transfer {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
-        "hosts "
-        "or ranks, {}, or raise the memory limit of the job or container",
+        "hosts or ranks, {}, or raise the memory limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
         gibibytes(use.host_staging), gibibytes(inputs), local_size_, gibibytes(needed * local_size_),
         gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)),
         config_.recompute == Recomputation::kHost
-            ? "use --recompute tiled"
+            ? "use --recompute tiled or full"
             : "keep part of the states on the GPUs with \"ratio\" in offload_optimizer");
   });
   if (host_bytes(estimate_.states_of(estimate_.scenario())) - host_bytes(use) <= left) return std::nullopt;
