@@ -19,6 +19,8 @@ std::map<std::string, UnitCall> all_units(UnitRecorder recorder, at::Device devi
     calls["embedding backward"] = recorder.embedding_backward();
     calls["head"] = recorder.head();
     for (const model::Recompute recompute : model::kRecomputes) {
+      // Its layers do what those at kTiled do.
+      if (recompute == model::Recompute::kHost) continue;
       UnitRecorder::Layer layer = recorder.layer(recompute);
       const std::string level(name(recompute));
       calls["layer forward, " + level] = layer.forward;
