@@ -99,7 +99,8 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
       *refused);
 }
 
-// If only the global batch is set and its micro-batch does not fit, plans the largest one that fits.
+// If only the global batch is set and its micro-batch does not fit, plans the largest one that fits, without
+// activations in host memory if possible.
 void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssumptions& assumptions) {
   const auto computed = [&](const char* flag) {
     const Origin::Kind kind = setup.config.origins.of(flag).kind;
@@ -107,21 +108,24 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
   };
   if (!computed("train_micro_batch_size_per_gpu") || !computed("gradient_accumulation_steps")) return;
   const int64_t of_rank = setup.config.micro_batch_size;
-  for (int64_t micro = of_rank; micro > 0; --micro) {
-    if (of_rank % micro != 0) continue;
-    RunSetup tried = setup;
-    tried.config.micro_batch_size = micro;
-    tried.config.gradient_accumulation_steps = of_rank / micro;
-    tried.layout = layout_of(tried, machine, nullptr, assumptions).layout;
-    if (!estimate_plan(tried, machine, nullptr, assumptions).memory.fits) continue;
-    if (micro < of_rank) {
-      tried.warnings.push_back(fmt::format(
-          "micro-batches of {}, as train_batch_size {} implies, do not fit: this plan uses "
-          "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}; pass them to `mpzero train` too.",
-          of_rank, setup.config.train_batch_size, micro, of_rank / micro));
+  for (const bool on_host : {false, true}) {
+    for (int64_t micro = of_rank; micro > 0; --micro) {
+      if (of_rank % micro != 0) continue;
+      RunSetup tried = setup;
+      tried.config.micro_batch_size = micro;
+      tried.config.gradient_accumulation_steps = of_rank / micro;
+      tried.layout = layout_of(tried, machine, nullptr, assumptions).layout;
+      const PlanEstimate::Memory memory = estimate_plan(tried, machine, nullptr, assumptions).memory;
+      if (!memory.fits || (memory.levels.host > 0) != on_host) continue;
+      if (micro < of_rank) {
+        tried.warnings.push_back(fmt::format(
+            "micro-batches of {}, as train_batch_size {} implies, do not fit: this plan uses "
+            "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}; pass them to `mpzero train` too.",
+            of_rank, setup.config.train_batch_size, micro, of_rank / micro));
+      }
+      setup = std::move(tried);
+      return;
     }
-    setup = std::move(tried);
-    return;
   }
 }
 

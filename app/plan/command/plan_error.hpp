@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "app/log/step_timer.hpp"
 
 namespace mpzero::plan {
@@ -21,9 +23,19 @@ struct PartErrors {
 
 // Error of the kernels' times: `measured` is the calibration's error, `distant_share` the share of time at distant
 // sizes.
-double error_of_kernels(double measured, double distant_share);
+inline double error_of_kernels(double measured, double distant_share) {
+  return measured + distant_share * std::max(0.0, kErrorOfDistant - measured);
+}
 
 // Error of a step: the parts' errors weighted by their exposed times. No part has less than the calibration's error.
-double error_of_step(const StepSplit& split, const PartErrors& errors);
+inline double error_of_step(const StepSplit& split, const PartErrors& errors) {
+  const double total = split.total();
+  if (!(total > 0)) return errors.kernels + errors.host_bound;
+  const double communication = split.exposed_communication() / total, optimizer = split.optimizer / total;
+  const double computing = std::max(0.0, 1 - communication - optimizer);
+  return errors.kernels + computing * errors.host_bound +
+         communication * std::max(0.0, errors.communication - errors.kernels) +
+         optimizer * std::max(0.0, errors.host_optimizer - errors.kernels);
+}
 
 }  // namespace mpzero::plan
