@@ -177,6 +177,8 @@ def long_sequences(visit: Visit) -> None:
     four_layers = {"num_hidden_layers": 4, "max_position_embeddings": 262_144}
     for length, ranks, recompute in (
         (131_072, 1, "full"),
+        (131_072, 1, "tiled"),
+        (131_072, 1, "host"),
         (131_072, 2, "full"),
         (131_072, 2, "tiled"),
         (262_144, 2, "tiled"),
