@@ -255,7 +255,7 @@ TEST_CASE("flags that a plan cannot use are one sentence") {
   const auto error = [](std::vector<std::string> flags) { return error_from([&] { output_of(flags); }); };
   CHECK_THAT(error({"--gpu=H200", "--world_size=4"}), Contains("--world_size 4"));
   CHECK_THAT(error({"--gpu=H200", "--device=cpu"}), Contains("--device cpu conflict"));
-  CHECK_THAT(error({"--device=cpu"}), Contains("calibration of") && Contains("one of a CPU"));
+  CHECK_THAT(error({"--device=cpu"}), Contains("calibration of") && Contains("for a CPU"));
   CHECK_THAT(error({"--device=cpu", "--instance=p5.48xlarge"}), Contains("leave out --device cpu"));
   CHECK_THAT(error({"--instance=c7i.48xlarge"}), Contains("has no GPUs; use --device cpu"));
   CHECK_THAT(error({"--device=cpu", "--instance=c7i.48xlrge"}), Contains("did you mean c7i.48xlarge?"));

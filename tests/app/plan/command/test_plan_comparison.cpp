@@ -40,7 +40,7 @@ TEST_CASE("a measured rate of the network is of the asked hosts alone, and the o
                  "--network_rate=1.0", "--compare"})
           .warnings;
   REQUIRE(warnings.size() == 2);
-  CHECK_THAT(warnings[0], Contains("--calibration") && Contains("times of NVIDIA H200, but the plan is for L40S"));
+  CHECK_THAT(warnings[0], Contains("--calibration") && Contains("NVIDIA H200, but the plan is for L40S"));
   CHECK_THAT(warnings[1],
              Contains("--network_rate 1 applies only to the requested hosts: ") && Contains("g6e.24xlarge"));
 }
