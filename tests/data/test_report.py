@@ -471,9 +471,9 @@ def test_a_folder_above_runs_means_all_of_them(tmp_path):
     [
         (None, "metrics.jsonl does"),
         ("", "metrics.jsonl has"),
-        ("[1]\n", "metrics.jsonl line 1 "),
-        ('{"loss": 1}\n', "line 1 "),
-        ('{"step": "1", "loss": 1}\n', "line 1 "),
+        ("[1]\n", "line 1)"),
+        ('{"loss": 1}\n', "line 1)"),
+        ('{"step": "1", "loss": 1}\n', "line 1)"),
     ],
 )
 def test_a_mistake_gets_one_sentence(tmp_path, content, place):

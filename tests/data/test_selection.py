@@ -267,7 +267,7 @@ def test_a_configuration_that_may_be_a_folder_is_refused(prepare, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("path: en/*.jsonl", "path: en/*.csv", "names 'en/*.csv' for split 'train', but no readable file matches"),
+        ("path: en/*.jsonl", "path: en/*.csv", "'en/*.csv' for split 'train', but no readable file matches"),
         ("path: en/*.jsonl", "path: ../*.jsonl", "outside the folder"),
         ("path: en/*.jsonl", "path: https://a.b/c.jsonl", "outside the folder"),
         ("- config_name: en", "- config_nam: en", "README.md cannot be read"),

@@ -129,7 +129,7 @@ def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path
     assert said.startswith(f"mpzero: error: SINK={sink}: {sink} is not installed: ") and " install " in said
     said = refused(checkout, begin, SINK=sink, SINK_ARGS="--projekt llama")
     assert "SINK_ARGS: --projekt" in said and "--project?" in said
-    assert "SINK_ARGS=--project 'llama cannot be read" in refused(
+    assert "SINK_ARGS=--project 'llama has an unclosed quote" in refused(
         checkout, begin, SINK=sink, SINK_ARGS="--project 'llama"
     )
 

@@ -68,13 +68,14 @@ def test_the_status_of_a_child_that_ends_as_a_stop_comes_is_not_lost(job, end):
         for ((i = 0; i < 30; ++i)); do
           MPZERO_STOP=""
           code=0
-          child() {{ trap '' USR1; read -r -t 0.01 -u "$gate" || true; {end}; }}
-          exec {{gate}}<> <(:)
-          (read -r -t 0.01 -u "$gate" || kill -USR1 "$JOB_SHELL") &
+          child() {{ trap '' USR1; echo >&"$ready"; read -r -t 0.01 -u "$gate" || true; {end}; }}
+          exec {{gate}}<> <(:) {{ready}}<> <(:)
+          # A child that has not set its trap yet would end with the signal.
+          (read -r -u "$ready"; read -r -t 0.01 -u "$gate" || kill -USR1 "$JOB_SHELL") &
           signaller=$!
           run_interruptibly child || code=$?
           wait_for_child "$signaller" || true
-          exec {{gate}}>&-
+          exec {{gate}}>&- {{ready}}>&-
           echo "ended $code"
         done"""
     )
