@@ -49,6 +49,9 @@ constexpr bool runs_tiles(Recompute recompute) {
   return recompute == Recompute::kTiled || recompute == Recompute::kHost;
 }
 
+// Inputs of layers at kHost that stay on the device, at most.
+inline constexpr int64_t kInputsOnDevice = 2;
+
 constexpr bool keeps_input_only(Recompute recompute) { return recompute == Recompute::kFull || runs_tiles(recompute); }
 
 // Parses a level's name; std::nullopt for other names.

@@ -102,7 +102,7 @@ model::Recompute level_of(const LayerLevels& levels, size_t layer) {
 
 // The layer whose input is on the host while this layer runs its forward, and those after it; std::nullopt: none.
 std::optional<size_t> moved_before(const LayerLevels& levels, size_t layer) {
-  const int64_t moved = static_cast<int64_t>(layer) - LayerLevels::kInputsOnDevice;
+  const int64_t moved = static_cast<int64_t>(layer) - model::kInputsOnDevice;
   if (moved < 0 || static_cast<int64_t>(layer) >= levels.host) return std::nullopt;
   return static_cast<size_t>(moved);
 }
@@ -185,10 +185,11 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 
 namespace {
 
-// Calls visit(levels, activation_peak(levels)) for mixes of full, selective and none until it returns true: the fewest
-// layers at full first, then the fewest at selective. Needs O(layers^2) calls.
+// Calls visit(levels, activation_peak(levels)) until it returns true: for mixes of full, selective and none, the fewest
+// layers at full first, then the fewest at selective; then for all layers at tiled, and for all at host within
+// `host_budget`. Needs O(layers^2) calls.
 template <typename Visit>
-void visit_mixes(const ActivationSizes& sizes, const Visit& visit) {
+void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit& visit) {
   const std::vector<ActivationSizes::Layer>& layers = sizes.layers;
   const size_t count = layers.size();
   // The peak from each layer on, in addition to earlier layers' kept bytes, if it and all later layers keep everything.
@@ -216,21 +217,20 @@ void visit_mixes(const ActivationSizes& sizes, const Visit& visit) {
       if (visit(levels, std::max(prefix.peak, prefix.held + rest[leaner]))) return;
     }
   }
+  const auto all = static_cast<int64_t>(count);
+  for (const LayerLevels& levels : {LayerLevels{.tiled = all}, LayerLevels{.host = all}}) {
+    if (host_activations(levels, sizes) <= host_budget && visit(levels, activation_peak(levels, sizes))) return;
+  }
 }
 
 }  // namespace
 
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget) {
   std::optional<LayerLevels> cheapest;
-  visit_mixes(sizes, [&](const LayerLevels& levels, int64_t peak) {
+  visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
     if (peak <= budget) cheapest = levels;
     return cheapest.has_value();
   });
-  const int64_t count = std::ssize(sizes.layers);
-  for (const LayerLevels& levels : {LayerLevels{.tiled = count}, LayerLevels{.host = count}}) {
-    const bool fits = activation_peak(levels, sizes) <= budget && host_activations(levels, sizes) <= host_budget;
-    if (!cheapest && fits) cheapest = levels;
-  }
   return cheapest;
 }
 
@@ -252,17 +252,11 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
   }
   LayerLevels leanest;
   int64_t least = std::numeric_limits<int64_t>::max();
-  visit_mixes(sizes, [&](const LayerLevels& levels, int64_t peak) {
+  visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
     if (peak < least) leanest = levels;
     least = std::min(least, peak);
     return false;
   });
-  for (const LayerLevels& levels : {LayerLevels{.tiled = layers}, LayerLevels{.host = layers}}) {
-    const int64_t peak = activation_peak(levels, sizes);
-    if (peak >= least || host_activations(levels, sizes) > host_budget) continue;
-    leanest = levels;
-    least = peak;
-  }
   return leanest;
 }
 

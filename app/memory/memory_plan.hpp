@@ -27,14 +27,11 @@ constexpr int64_t kUsualContext = int64_t{3} << 30;
 // The number of decoder layers at each level of activation checkpointing. The model's first layers keep the least: when
 // they recompute their forward, the last layers are done and their memory is free.
 struct LayerLevels {
-  int64_t host = 0;       // as tiled, and all inputs but the last kInputsOnDevice are in host memory
+  int64_t host = 0;       // as tiled, and all inputs but the last model::kInputsOnDevice are in host memory
   int64_t tiled = 0;      // keep their input only, and run the MLP by tiles; all layers or none
   int64_t full = 0;       // keep their input only
   int64_t selective = 0;  // keep what is expensive to recompute
   int64_t none = 0;       // keep all
-
-  // Of layers at `host`; see HostActivations.
-  static constexpr int64_t kInputsOnDevice = 2;
 
   int64_t count() const { return host + tiled + full + selective + none; }
   bool operator==(const LayerLevels&) const = default;

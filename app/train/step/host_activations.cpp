@@ -10,10 +10,16 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "model/layer_activations.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/streams/streams.hpp"
 
 namespace mpzero {
+namespace {
+
+constexpr auto kOnDevice = static_cast<size_t>(model::kInputsOnDevice);
+
+}  // namespace
 
 HostActivations::HostActivations(at::Device device, size_t inputs, int64_t numel, at::ScalarType type, bool pinned)
     : device_(device), inputs_(inputs) {

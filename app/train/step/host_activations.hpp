@@ -21,9 +21,6 @@ namespace mpzero {
 //   take(n) ──> the caller's: kernels queued from now on follow the copy
 class HostActivations {
  public:
-  // Inputs on the device at a time, at most.
-  static constexpr size_t kOnDevice = 2;
-
   // `inputs` of each micro-batch, of at most `numel` elements each. Allocates memory for all but the last two, `pinned`
   // or not; copies of a GPU with memory that is not pinned hold up the host.
   HostActivations(at::Device device, size_t inputs, int64_t numel, at::ScalarType type, bool pinned);
