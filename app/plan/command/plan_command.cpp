@@ -216,6 +216,8 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
                                     .disk_rate = options.disk_rate};
   RunSetup setup = options.compare ? set_up_comparison(line, asked)
                                    : set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
+  const std::string largest =
+      options.limit == PlanLimit::kNone ? "" : set_to_largest(options.limit, line, machine, assumptions, setup);
   if (setup.config.fp8_options && !machine.is_cpu() && asked.size() == 1)
     check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
   if (calibration && !options.calibration.empty()) {
@@ -229,9 +231,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     memory_only = "only memory is planned: no FP8 times for CPUs, which multiply in fp32.";
     calibration.reset();
   }
-  if (!options.compare) fit_micro_batch(setup, machine, assumptions);
-  const std::string largest =
-      options.limit == PlanLimit::kNone ? "" : set_to_largest(options.limit, line, machine, assumptions, setup);
+  if (!options.compare && options.limit == PlanLimit::kNone) fit_micro_batch(setup, machine, assumptions);
   // If the calibration lacks times, plans only the memory.
   const auto with_times = [&](const auto& plan) {
     try {

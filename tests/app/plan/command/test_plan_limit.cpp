@@ -59,6 +59,13 @@ TEST_CASE("the longest sequences fit, and the next ones leave too little memory"
   CHECK_THAT(text.warnings.back(), Contains("--max_position_embeddings " + std::to_string(length)));
 }
 
+TEST_CASE("a search keeps the warning about a calibration of another GPU") {
+  const PlanOutput output =
+      output_of({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100", "--max_seq_length"});
+  CHECK(std::ranges::any_of(
+      output.warnings, [](const std::string& warning) { return warning.find("--calibration") != std::string::npos; }));
+}
+
 TEST_CASE("the largest model has the most layers that fit") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100"};
   const auto with = [&](const std::string& more) { return std::vector<std::string>{flags[0], flags[1], more}; };
