@@ -255,7 +255,7 @@ def address_of(interface: str) -> str:
 def server(address: str) -> Iterator[int]:
     """The port of a server in its own process."""
     with listen(address, 0) as listening:
-        # It has children of its own, so it cannot be a daemon.
+        # It starts child processes, so it cannot be a daemon.
         process = multiprocessing.Process(target=serve, args=(listening,))
         process.start()
         try:

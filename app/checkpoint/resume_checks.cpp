@@ -148,7 +148,7 @@ void note_batch(const nlohmann::json& known, const RunConfig& config, Continuati
                   before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
 }
 
-// DeepSpeed records how many sequences were seen, but not their order: the run skips as many of its own order.
+// DeepSpeed records how many sequences were seen, but not their order: the run skips the same number in its own.
 void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {

@@ -1,6 +1,6 @@
 """The cause of a failed start: verdict_of(evidence), without I/O.
 
-Missing evidence alone blames nobody: a rank without evidence is blamed only if a neighbour on its host saw it dead or
+Missing evidence alone is not blamed: a rank without evidence is blamed only if a neighbour on its host saw it dead or
 stopped, or if the cluster reports its host as down. The first rule that holds decides:
 
     1  a user error            nobody is to blame

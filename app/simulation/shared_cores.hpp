@@ -7,7 +7,7 @@ namespace mpzero::plan {
 
 // The cores of a rank that trains on the CPU. Work runs in program order. Collectives run one after another,
 // concurrently with work if several threads may use MPI. Both are then slower while they overlap, since the thread that
-// moves tensors has no core of its own.
+// moves tensors has no dedicated core.
 class SharedCores {
  public:
   struct Options {

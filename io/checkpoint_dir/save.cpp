@@ -43,7 +43,7 @@ const std::string& writer_of(const SaveJob& job) { return job.start.empty() ? jo
 
 fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_dir, job.tag, writer_of(job)); }
 
-// Throws unless the job's checkpoint may replace the one in `folder`: one of its own run, or a damaged one. An
+// Throws unless the job's checkpoint may replace the one in `folder`: one of the same run, or a damaged one. An
 // unreadable checkpoint, or one of a newer format, may be complete.
 void check_replaceable(const SaveJob& job, const fs::path& folder) {
   if (job.check_owner) job.check_owner();

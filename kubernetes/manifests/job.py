@@ -8,7 +8,7 @@ from manifests.request import Request
 
 Manifest = dict[str, Any]
 
-# Seconds of terminationGracePeriodSeconds that let the launcher end by itself.
+# Seconds of terminationGracePeriodSeconds that let the launcher exit on its own.
 SECONDS_TO_END = 30
 
 
