@@ -84,7 +84,7 @@ def test_its_own_environment_is_found_from_the_programs_place(tree):
 def test_there_is_nothing_to_build_in_it(tree, tmp_path):
     result = run(tree, "--build-only", cwd=tmp_path)
     assert result.returncode == 2
-    assert result.stderr.count("\n") == 1 and f"{tree} is installed" in result.stderr
+    assert result.stderr.count("\n") == 1 and f"{tree} " in result.stderr and "--build-only" in result.stderr
 
 
 def test_its_documents_link_to_files_that_it_has(tree):
