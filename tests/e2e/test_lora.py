@@ -392,6 +392,14 @@ def test_flags_without_effect_and_an_export_over_the_base_are_refused(base: Path
     assert not (tmp_path / "out").exists() and (base / "model.safetensors").exists()
 
 
+def test_adapters_of_a_random_base_are_exported_with_a_warning(base: Path, tmp_path: Path) -> None:
+    run = run_in(tmp_path, base, 1, 0)
+    run.train("--lora_r=4", "--max_steps=1")
+    result = convert(run, tmp_path / "peft")
+    assert str(run.latest) in result.stderr and "--format merged" in result.stderr
+    assert "from_pretrained" not in result.stdout and (tmp_path / "peft" / "adapter_config.json").exists()
+
+
 def test_generate_reads_adapters(base: Path, tmp_path: Path) -> None:
     """The likeliest tokens are those that transformers generates with the merged weights."""
     torch = pytest.importorskip("torch")
