@@ -155,18 +155,27 @@ void ProgressBar::update(int64_t done, const std::string& note) {
   if (tenth == last_tenth_ || (!finished && now - last_draw_ < std::chrono::seconds(10))) return;
   last_tenth_ = tenth;
   last_draw_ = now;
-  print_err("{}: {} of {} ({}%){}{}\n", title_, done, total_, done * 100 / total_, note.empty() ? "" : ", ", note);
+  std::string text = fmt::format("{}: {} of {} ({}%)", title_, done, total_, done * 100 / total_);
+  if (done > started_at_) {
+    text += fmt::format(", {} elapsed", as_duration(seconds_since_start()));
+    if (!finished) text += fmt::format(", {} left", as_duration(seconds_left(done)));
+  }
+  print_err("{}{}{}\n", text, note.empty() ? "" : ", ", note);
+}
+
+double ProgressBar::seconds_since_start() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+double ProgressBar::seconds_left(int64_t done) const {
+  const int64_t progressed = done - started_at_;
+  if (progressed <= 0) return 0;
+  return seconds_since_start() / static_cast<double>(progressed) * static_cast<double>(total_ - done);
 }
 
 void ProgressBar::draw(int64_t done, const std::string& note) {
   const double fraction = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
-  const int64_t progressed = done - started_at_;
-  const double left =
-      progressed > 0 ? elapsed / static_cast<double>(progressed) * static_cast<double>(total_ - done) : 0;
   const std::string head = fmt::format("{} {:3.0f}% ", title_, fraction * 100);
-  const std::string tail = fmt::format(" {}/{} [{}<{}]{}{}", done, total_, as_duration(elapsed), as_duration(left),
-                                       note.empty() ? "" : " ", printable(note));
+  const std::string tail = fmt::format(" {}/{} [{}<{}]{}{}", done, total_, as_duration(seconds_since_start()),
+                                       as_duration(seconds_left(done)), note.empty() ? "" : " ", printable(note));
   const int columns = terminal_columns();
   const int width = std::max(5, columns - 3 - static_cast<int>(head.size() + tail.size()));
   const int filled = static_cast<int>(fraction * width);

@@ -71,6 +71,8 @@ class ProgressBar {
  private:
   using Clock = std::chrono::steady_clock;
   void draw(int64_t done, const std::string& note);
+  double seconds_since_start() const;
+  double seconds_left(int64_t done) const;
 
   std::string title_;
   int64_t total_;

@@ -131,6 +131,15 @@ TEST_CASE("a progress bar with a long note stays within a narrow terminal") {
   CHECK(std::count_if(line.begin(), line.end(), begins_character) == 40 - 3);
 }
 
+TEST_CASE("without a terminal, progress is printed in lines with the elapsed time") {
+  const std::string text = piped([] {
+    ProgressBar bar("Training", 10);
+    bar.update(4);
+    bar.update(10, "loss 1.5");
+  });
+  CHECK(text == "Training: 4 of 10 (40%)\nTraining: 10 of 10 (100%), 0:00 elapsed, loss 1.5\n");
+}
+
 TEST_CASE("lines of several threads stay whole") {
   const std::string line(300, 'x');
   const std::string text = piped([&] {
