@@ -75,7 +75,7 @@ def nearest(word: str, known: list[str]) -> str | None:
     """Same as nearest_name in base/words.cpp."""
     best = min(known, key=lambda name: edits(word, name))
     distance = edits(word, best)
-    if distance <= 2:
+    if distance <= (1 if len(word) < 4 else 2):
         return best
     parts = [name for name in known if len(word) >= 5 and word in name]
     return parts[0] if parts else best if distance <= len(word) // 3 else None

@@ -32,10 +32,10 @@ std::string counted(int64_t count, std::string_view noun) {
 }
 
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known) {
-  constexpr size_t kTypo = 2;          // edits
-  constexpr size_t kShortestPart = 5;  // letters
+  constexpr size_t kShortestPart = 5;           // letters
+  const size_t typo = word.size() < 4 ? 1 : 2;  // edits
   std::optional<std::string> nearest;
-  size_t smallest = std::max(kTypo, word.size() / 3) + 1;
+  size_t smallest = std::max(typo, word.size() / 3) + 1;
   for (const std::string& name : known) {
     const size_t distance = edit_distance(word, name);
     if (distance < smallest) {
@@ -43,7 +43,7 @@ std::optional<std::string> nearest_name(const std::string& word, const std::vect
       nearest = name;
     }
   }
-  if (nearest && smallest <= kTypo) return nearest;
+  if (nearest && smallest <= typo) return nearest;
   for (const std::string& name : known) {
     if (word.size() >= kShortestPart && name.find(word) != std::string::npos) return name;
   }

@@ -135,14 +135,15 @@ const std::vector<Answer>& of_file() {
 // Unsupported features and their alternatives (docs/limits.md).
 const std::vector<Answer>& missing() {
   static const std::vector<Answer> all = {
-      {{"tensor_parallel_size", "tensor_model_parallel_size", "tp_size", "autotp_size", "pipeline_parallel_size",
-        "pipeline_model_parallel_size", "pp_size"},
+      {{"tensor_parallel_size", "tensor_model_parallel_size", "tensor_parallel", "tp_size", "tp", "autotp_size",
+        "pipeline_parallel_size", "pipeline_model_parallel_size", "pipeline_parallel", "pp_size", "pp"},
        "split layers between GPUs (tensor or pipeline parallelism); use ZeRO stage 3, with offload if needed"},
       {{"num_experts", "num_local_experts", "num_experts_per_tok", "expert_parallel_size", "expert_model_parallel_size",
-        "ep_size", "moe"},
+        "expert_parallel", "ep_size", "ep", "moe"},
        "train mixtures of experts; use a dense model, or Megatron-LM"},
-      {{"dpo", "rl", "rpo_alpha", "loss_type", "ref_model", "precompute_ref_log_probs", "reward_model", "reward_funcs",
-        "num_generations", "max_prompt_length", "max_completion_length"},
+      {{"dpo", "grpo", "ppo", "kto", "orpo", "rlhf", "rl", "rpo_alpha", "loss_type", "ref_model",
+        "precompute_ref_log_probs", "reward_model", "reward_funcs", "num_generations", "max_prompt_length",
+        "max_completion_length"},
        "train on preferences or rewards (DPO, GRPO, PPO); use TRL with weights exported by zero_to_fp32"},
   };
   return all;

@@ -10,7 +10,9 @@ using Catch::Contains;
 TEST_CASE("a flag of other programs is refused with what to do instead, and no flag of mpzero is") {
   const auto refused = [](const char* flag) { return error_from([&] { parse_command_line({flag, "5"}); }); };
   CHECK_THAT(refused("--report_to"), Contains("app/follow.py"));
-  CHECK_THAT(refused("--tensor_parallel_size"), Contains("mpzero does not") && Contains("docs/limits.md"));
+  for (const char* flag : {"--tensor_parallel_size", "--tensor_parallel", "--tp", "--grpo"}) {
+    CHECK_THAT(refused(flag), Contains("mpzero does not") && Contains("docs/limits.md"));
+  }
   const std::pair<const char*, const char*> meant[] = {
       {"--lr", "--learning_rate"},
       {"--steps", "--max_steps"},

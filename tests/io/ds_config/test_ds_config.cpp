@@ -403,6 +403,8 @@ TEST_CASE("the nearest name is the one the user meant, or none") {
   CHECK(nearest_name("learning-rate", known) == "learning_rate");
   CHECK_FALSE(nearest_name("tokenizer", known).has_value());
   CHECK_FALSE(nearest_name("x", {}).has_value());
+  CHECK(nearest_name("tpo", {"top"}) == "top");
+  CHECK_FALSE(nearest_name("dpo", {"top"}).has_value());
 }
 
 }  // namespace
