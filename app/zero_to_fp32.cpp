@@ -297,9 +297,10 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
     mpzero::print_out("This replaced the previous export: {}\n", show_names(exported.replaced));
   }
   if (checkpoint.run().init_from.empty()) {
-    warn(fmt::format("the base of these adapters was initialized randomly and is only in {}; --format merged exports "
-                     "full weights",
-                     checkpoint.folder().string()));
+    warn(
+        fmt::format("the base of these adapters was initialized randomly and is only in {}; --format merged exports "
+                    "full weights",
+                    checkpoint.folder().string()));
     return;
   }
   mpzero::print_out("Load them: peft.PeftModel.from_pretrained(base_model, \"{}\")\n", options.output_dir);
