@@ -39,7 +39,7 @@ struct Weights : std::span<const at::Tensor> {
   at::Tensor scales = {};
 };
 // Gradient buffers of a unit's weights, in the same order. If the buffers of a group are adjacent like the weights, one
-// matrix product computes the gradients of the group; otherwise each weight needs its own product.
+// matrix product computes all gradients of the group; otherwise each weight needs a separate product.
 using Gradients = std::span<Gradient>;
 
 struct DecoderOptions {
@@ -61,9 +61,9 @@ struct Batch {
   // Documents packed into one sequence; requires B = 1.
   std::shared_ptr<const Documents> documents = nullptr;
   at::Tensor source = {};  // [B, S] int64: the encoder's input, padded at the end
-  // Sequence parallelism, if set: tokens, targets and loss_mask contain only this rank's part of each sequence.
+  // Exchange for sequence parallelism. If set, tokens, targets and loss_mask contain this rank's part of the sequences.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
-  // Set only for training; validation and generation do not use dropout.
+  // Seed of the dropout masks in training; unset in validation and generation.
   std::optional<DropoutSeed> dropout = {};
 };
 
@@ -94,8 +94,8 @@ class Decoder {
   size_t layer_unit(int64_t layer) const { return static_cast<size_t>(layer) + 1; }
   size_t head_unit() const { return units_.size() - 1; }
   bool tied_head() const { return config_.tie_word_embeddings; }
-  // Return the order in which a forward pass, or all passes of a training step, use the units' weights. The embedding's
-  // backward pass does not need weights. The head runs its forward and backward pass together.
+  // Returns the order in which a forward pass uses the units' weights. training_order() covers the passes of a step:
+  // the embedding's backward pass does not need weights, and the head runs forward and backward together.
   std::vector<size_t> forward_order() const;
   std::vector<size_t> training_order(int64_t micro_batches) const;
 
@@ -106,8 +106,7 @@ class Decoder {
   virtual void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const;
   // Returns the dropout of the final norm's output.
   virtual Dropout head_dropout(const Batch&) const { return {}; }
-  // Run a layer on the values of graph(), like layer_forward and layer_backward. The gradient of an unused output is
-  // undefined.
+  // Runs a layer's forward or backward pass on the values of graph(). The gradient of an unused output is undefined.
   virtual Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
                            const Batch& batch) const;
   virtual Values run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,
@@ -135,7 +134,7 @@ class Decoder {
                                const at::Tensor& targets, const at::Tensor& loss_mask = {}) const;
 
   struct HeadResult {
-    at::Tensor loss;  // see head_loss(); fp32 (fp64 for fp64), not scaled
+    at::Tensor loss;  // result of head_loss() in fp32 (fp64 for fp64 inputs), not scaled
     at::Tensor dx;    // [B, T, H], gradient of loss * loss_scale
   };
   // Computes the loss and the gradients of loss * loss_scale in one call. Processes chunks of tokens to avoid an fp32

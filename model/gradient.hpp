@@ -86,7 +86,7 @@ class PiecewiseGradients {
 };
 
 // Adds a^T b to the gradients of several weights [out_i, in] that share their input, for a [N, sum of out_i] and b [N,
-// in]. Contiguous views, as within a unit, need only one matrix product; otherwise each weight needs its own.
+// in]. Contiguous views, as within a unit, need one matrix product; otherwise each weight needs a separate product.
 void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

@@ -21,7 +21,7 @@ enum class Recompute : uint8_t {
   kNone,       // saves all activations
   kSelective,  // saves the results of matrix products and attention; recomputes the rest
   kFull,       // saves only the layer's input; reruns the forward pass
-  kTiled,      // like kFull, with an MLP in tiles of tokens; not supported with FP8 or adapters
+  kTiled,      // like kFull, but runs the MLP in tiles of tokens; not supported with FP8 or adapters
   kHost,       // like kTiled, but the caller keeps the layer's input in host memory
 };
 
@@ -86,7 +86,7 @@ struct LayerActivations {
   // heads. `attended_tokens`: attention output of this rank's tokens, for all heads.
   std::array<at::Tensor, 3> exchanged;
   at::Tensor attended_tokens;
-  at::Tensor attended_maximum;  // maximum of out, which is cast to FP8 twice; freed at kFull and kTiled
+  at::Tensor attended_maximum;  // absolute maximum of attended.out (cast to FP8 twice); freed at kFull and kTiled
   NormedOutput attention_output, mlp_output;
   at::Tensor h;        // [N, H]: x plus the attention output
   Operand h_normed;    // [N, H]

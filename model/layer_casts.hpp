@@ -16,7 +16,7 @@
 
 namespace mpzero::model {
 
-// Cache of FP8 casts of weights in both forms, or only of their maxima, until the weights change. Thread-safe.
+// Cache of weights' FP8 casts in both forms, or only of their maxima, valid until the weights change. Thread-safe.
 class CastWeights {
  public:
   struct Key {
@@ -63,8 +63,8 @@ class LayerCasts {
         adapted_(adapted) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
-  // Returns a zero to pass as `maximum` to the GPU kernel that writes an operand. The kernel updates it to the
-  // operand's maximum absolute value. Returns an undefined tensor if the operand's cast does not read it.
+  // Returns a zero for the `maximum` argument of the GPU kernel that writes an operand. The kernel updates this scalar
+  // to the maximum absolute value. Undefined if the operand's cast does not need a maximum.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
   // Returns the product's input x [N, in] as an operand. `maximum`: maximum of x, if known. `found`: if not null,
   // receives the maximum of x if another cast of x can use it.

@@ -50,7 +50,7 @@ class Matmuls {
   // Returns a weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, both operands are FP8 or
   // neither is.
   at::Tensor forward(const Operand& a, const Operand& weight);
-  // Return a weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. A GPU rounds the sum only once.
+  // Returns a weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. A GPU rounds the sum only once.
   at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
   at::Tensor forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend);
   // Adds a weight^T to out [N, out].

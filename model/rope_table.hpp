@@ -15,7 +15,7 @@ namespace mpzero::model {
 // scaling, if any, for sequences of `length` tokens.
 at::Tensor rope_frequencies(const ModelConfig& config, int64_t length);
 // Returns the factor of cos and sin: the attention_factor of YaRN or LongRoPE times sqrt(s * sqrt(D)), with the model's
-// attention scale s (1 / sqrt(D) by default). Queries and keys each contain this factor, so scores contain its square.
+// attention scale s (1 / sqrt(D) by default). Scores contain the square of the factor, from queries and keys.
 double rope_magnitude(const ModelConfig& config);
 
 // Caches the rotary tables of the last requested length, dtype and device. Thread-safe.

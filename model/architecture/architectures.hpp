@@ -14,8 +14,8 @@ namespace mpzero::model {
 class ConfigReader;
 
 // Properties of a model family. A new family needs a file that defines an Architecture, an entry in architectures.cpp
-// and a test. kQuery, kKey and kValue must be adjacent, as must their biases, and kGate and kUp: the decoder computes
-// each group in one matrix product (see LayerLayout).
+// and a test. The decoder computes kQuery, kKey and kValue, their biases, and kGate and kUp in one matrix product each,
+// so the weights of each group must be adjacent (see LayerLayout).
 struct Architecture {
   std::string_view model_type;       // "model_type" in config.json
   std::string_view causal_lm_class;  // "architectures" in config.json

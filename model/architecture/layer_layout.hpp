@@ -49,7 +49,7 @@ class LayerLayout {
   explicit LayerLayout(std::span<const LayerParameter> parameters);
 
   bool has(LayerRole role) const { return (*this)[role] != kAbsent; }
-  // Return the number of adjacent weights, from kQuery or kGate on, that form one matrix.
+  // Returns the number of adjacent weights that form one matrix, starting at kQuery (or kGate).
   size_t count_of_qkv() const { return has(LayerRole::kKey) ? 3 : 1; }
   size_t count_of_gate_up() const { return has(LayerRole::kUp) ? 2 : 1; }
   size_t operator[](LayerRole role) const { return index_[static_cast<size_t>(role)]; }

@@ -15,7 +15,7 @@ struct LinearRopeScaling {
   bool operator==(const LinearRopeScaling&) const = default;
 };
 
-// Dynamic NTK scaling: if a sequence has T > L = max_position_embeddings tokens, multiplies theta by (factor * T / L -
+// Dynamic NTK scaling for sequences of T > L = max_position_embeddings tokens: multiplies theta by (factor * T / L -
 // factor + 1)^(D / (D - 2)).
 struct DynamicRopeScaling {
   double factor = 1.0;

@@ -10,7 +10,7 @@
 namespace mpzero::model {
 
 // Incremental T5 inference for one source. The encoder runs once. Each new token reads the decoder's weights and its
-// growing cache once. In all other respects like CachedDecoder.
+// growing cache once. All other properties match CachedDecoder.
 class CachedT5 final : public CachedModel {
  public:
   // `weights`: see CachedDecoder.

@@ -26,7 +26,7 @@ std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int
 struct AttentionMask {
   bool causal = true;
   std::shared_ptr<const Documents> documents = nullptr;  // null: each sequence is one document
-  // Set for sequence parallelism within a layer; `documents` then describes whole sequences.
+  // Exchange for sequence parallelism in a layer. If set, `documents` describes whole sequences.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
 };
 

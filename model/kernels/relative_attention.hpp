@@ -32,7 +32,7 @@ AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor
 
 struct RelativeAttentionGradients {
   at::Tensor dq, dk, dv;  // same shapes as q, k, v
-  at::Tensor dtable;      // same shape as the table, fp32 (fp64 for fp64); undefined without a table
+  at::Tensor dtable;      // same shape as the table, fp32 (fp64 for fp64 inputs); undefined without a table
 };
 RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                                                        const at::Tensor& v, const AttentionOutput& forward,

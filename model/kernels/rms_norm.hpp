@@ -6,12 +6,12 @@ namespace mpzero::model {
 
 struct RmsNormOutput {
   at::Tensor y;     // same shape as x
-  at::Tensor rstd;  // [...]: 1 / sqrt(mean(x^2) + eps) of each row, fp32 (fp64 for fp64)
+  at::Tensor rstd;  // [...]: 1 / sqrt(mean(x^2) + eps) of each row, fp32 (fp64 for fp64 inputs)
 };
 
 struct RmsNormGradients {
   at::Tensor dx;            // same shape as x
-  at::Tensor dweight_rows;  // [R, H], fp32 (fp64 for fp64): partial sums of the weight's gradient
+  at::Tensor dweight_rows;  // [R, H], fp32 (fp64 for fp64 inputs): partial sums of the weight's gradient
   at::Tensor y;             // output of rms_norm_forward (bitwise identical); undefined unless requested
 };
 

@@ -22,8 +22,7 @@ void launch(const at::Tensor& x, const Gpu& gpu, const Cpu& cpu) {
 }
 
 // Returns a buffer for a kernel's partial sums over rows, fp32 [parts, columns]. Undefined on a GPU, because GPU
-// kernels choose the number of parts at launch. A simulated GPU gets the number of parts that these kernels use for
-// many rows.
+// kernels choose `parts` at launch. On a simulated GPU, `parts` is the number that GPU kernels use for many rows.
 at::Tensor partial_sums(const at::Tensor& x, int64_t rows, int64_t columns);
 
 // Allocates and frees a kernel's workspace on the simulated device. No-op on other devices.

@@ -136,7 +136,7 @@ class OperationObserver {
   static OperationObserver*& current();
 };
 
-// Records the operations of the current thread during its lifetime.
+// Records the current thread's operations during the recorder's lifetime.
 class OperationRecorder final : public OperationObserver {
  public:
   OperationRecorder() : before_(std::exchange(current(), this)) {}
@@ -152,8 +152,8 @@ class OperationRecorder final : public OperationObserver {
   OperationObserver* before_;
 };
 
-// Marks an operation for the profiler and the observer during its lifetime. `describe()` returns the Operation; it is
-// called only if there is an observer.
+// Scope that marks an operation for the profiler and the observer. `describe()` returns the Operation and is called
+// only if an observer is set.
 class OperationScope {
  public:
   template <typename Describe>

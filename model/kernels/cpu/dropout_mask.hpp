@@ -8,8 +8,7 @@
 namespace mpzero::model {
 
 // Seed of a step's dropout masks. A mask depends only on the seed, the ID of the dropout call and the element's
-// position. Masks are therefore identical for any number of ranks and any micro-batch size, in recomputation and after
-// a resume.
+// position, so masks are identical for any number of ranks and micro-batch size, in recomputation and after a resume.
 struct DropoutSeed {
   uint64_t seed = 0;
   int64_t first_sample = 0;  // index of the batch's first sequence, counted from the start of the run
@@ -23,7 +22,7 @@ struct Dropout {
   uint32_t place = 0;  // ID of the dropout call in the model
 };
 
-// Returns the number of values, out of 2^32 random values, that drop an element.
+// Returns the number of 32-bit random values that drop an element.
 inline uint32_t dropped_values(const Dropout& dropout) { return static_cast<uint32_t>(dropout.rate * 4294967296.0); }
 
 // Applies dropout to `count` <= 4 elements of a sequence, starting at element 4 * `quad`. Philox4x32-10 (Salmon et al.,

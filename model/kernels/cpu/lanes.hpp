@@ -42,7 +42,7 @@ MPZERO_INLINE void store(c10::BFloat16* p, Floats x) {
   *reinterpret_cast<unaligned::Halves*>(p) = __builtin_convertvector(x == x ? rounded : nan, Halves);
 }
 
-// Load and store the first `count` < 16 lanes. Loads fill all other lanes with `rest`.
+// Loads or stores the first `count` < 16 lanes. A load fills all other lanes with `rest`.
 template <typename T>
 MPZERO_INLINE Floats load_first(const T* p, int64_t count, float rest = 0) {
   float values[kLanes];
@@ -94,8 +94,8 @@ MPZERO_INLINE float largest(Floats x) {
   return result;
 }
 
-// Returns e^x with an error of at most 2 ULP, or 0 below -87.3, where e^x is subnormal. NaN stays NaN. As in Cephes'
-// expf, the argument is reduced by a multiple of ln 2 in two parts and passed to a polynomial of degree 7.
+// Returns e^x with an error of at most 2 ULP. Subnormal results (x < -87.3) are flushed to 0, and NaN stays NaN. As in
+// Cephes' expf, the argument is reduced by a multiple of ln 2 in two parts and passed to a polynomial of degree 7.
 MPZERO_INLINE Floats exp(Floats x) {
   const Floats zero{}, low = zero - 87.3F, high = zero + 88.0F;
   const Floats bounded = x < low ? low : x > high ? high : x;

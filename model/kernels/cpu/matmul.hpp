@@ -9,8 +9,7 @@ namespace mpzero::model::cpu {
 bool has_matmul(at::ScalarType type);
 
 // Returns true if ATen is faster in this dtype for products with contiguous rows of `a` and an `out` of the same dtype.
-// With AMX, oneDNN's matrix product reaches the rate of the micro-kernel, and matmul() reaches half of it
-// (bench/RESULTS.md).
+// With AMX, oneDNN's product reaches the rate of the micro-kernel, and matmul() reaches half (bench/RESULTS.md).
 bool prefers_aten(at::ScalarType type);
 
 // Computes out [M, N] = a b + addend, for a [M, K] and b [K, N] of one dtype (fp32 or bf16). a and b each have

@@ -18,8 +18,7 @@ class MicroKernel {
   MicroKernel& operator=(const MicroKernel&) = delete;
 
   // Computes sums [rows, columns] = or += a [rows, depth] * panel [depth, columns]. Rows of `a` and `sums` are
-  // contiguous, with strides a_stride and sums_stride. `panel` has the layout of pack.hpp with width `width`. In bf16,
-  // `depth` must be a multiple of 32.
+  // contiguous. `panel` has the layout of pack.hpp with width `width`. In bf16, `depth` must be a multiple of 32.
   void multiply(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride, const T* panel,
                 int64_t width, bool adds, float* sums, int64_t sums_stride) const {
     at::native::cpublas::brgemm(rows, columns, depth, a_stride, width, sums_stride, adds, a, panel, sums, kPairs);
