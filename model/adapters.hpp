@@ -12,8 +12,8 @@
 
 namespace mpzero::model {
 
-// LoRA adapters of one layer. N is the number of tokens. The class never allocates a tensor of a frozen weight's shape.
-// For a product without adapters, all functions are no-ops and return undefined tensors.
+// LoRA adapters of one layer. N is the number of tokens. LayerAdapters never allocates a tensor with the shape of a
+// frozen weight. For a product without adapters, all functions are no-ops and return undefined tensors.
 class LayerAdapters {
  public:
   LayerAdapters() = default;

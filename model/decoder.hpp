@@ -30,8 +30,8 @@ struct Weights : std::span<const at::Tensor> {
   // NOLINTNEXTLINE(google-explicit-constructor): implicit by design.
   Weights(std::span<const at::Tensor> tensors) : span(tensors) {}
 
-  // `layer`: the layer's index, required with FP8, dropout or layers without RoPE. `version`: enables the reuse of FP8
-  // casts; it must change with the values, and the tensors must keep their addresses until then.
+  // `layer`: the layer's index, required with FP8, dropout or layers without RoPE. `version`: enables caching of FP8
+  // casts. The caller must change `version` whenever the values change, and must not move the tensors in between.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
   // Scales of a layer whose FP8 weights are already quantized to e4m3: fp32 [2, FP8 products] in the order of

@@ -439,7 +439,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
     if (saved.tile == 0) recompute_mlp(layer, saved);
   }
   RowSums sums;
-  // Maximum of the gradient of attention's product if it equals dh, which the backward of the MLP's input norm writes.
+  // If dh is the gradient of attention's output product, the backward of the MLP's input norm computes the maximum.
   const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
                      config_.residual_multiplier == 1;
   const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();

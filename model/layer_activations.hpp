@@ -16,7 +16,7 @@
 namespace mpzero::model {
 
 // Levels of activation checkpointing. If matrix products and attention are reproducible, gradients are bitwise
-// identical at all levels except kTiled and kHost, which are identical to each other.
+// identical at all levels except kTiled and kHost. The gradients of kTiled and kHost are identical.
 enum class Recompute : uint8_t {
   kNone,       // saves all activations
   kSelective,  // saves the results of matrix products and attention; recomputes the rest
@@ -25,7 +25,7 @@ enum class Recompute : uint8_t {
   kHost,       // like kTiled, but the caller keeps the layer's input in host memory
 };
 
-// "none", "selective", "full", "tiled", "host".
+// Returns "none", "selective", "full", "tiled" or "host".
 constexpr std::string_view name(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone:

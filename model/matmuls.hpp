@@ -26,7 +26,7 @@ struct TunedMatmul {
   bool adds = false;      // true if a matrix is added: an addend or the previous content of `out`
   std::string algorithm;  // LtMatmul::describe, or "ATen"
   double seconds = 0, aten_seconds = 0;
-  double first_seconds = 0;  // time of cuBLASLt's first proposal; infinity if it is missing or fails
+  double first_seconds = 0;  // time of cuBLASLt's first proposal, or infinity without a working proposal
   size_t tried = 0;
   double tuning_seconds = 0;  // total time spent on tuning
 };
@@ -39,9 +39,9 @@ struct TunedMatmul {
 // The fastest algorithm, and with it the last bits of the result, may differ between runs. Under
 // at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first proposal with reproducible bits
 // is used. Other dtypes and devices use ATen's product, as do operands without the alignment that cuBLASLt requires.
-// FP8 products are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32; on GPUs for
-// which cuBLASLt does not support the product, in bf16. Both dtypes represent the values exactly, so only the order of
-// summation differs.
+// FP8 products are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32. On GPUs, they
+// are dequantized to bf16 if cuBLASLt does not support the product. Both dtypes represent the values exactly, so only
+// the order of summation differs.
 // Thread-safe.
 class Matmuls {
  public:
@@ -61,8 +61,8 @@ class Matmuls {
   void data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight);
   // Adds dy weight to out [N, in].
   void add_data_gradient(at::Tensor& out, const Operand& dy, const Operand& weight);
-  // Sets out [out, in] to dy^T x or adds dy^T x, for dy [N, out] and x [N, in] of one dtype. out has the same or a
-  // wider dtype.
+  // Writes dy^T x to out [out, in], or adds dy^T x with `accumulate`. dy [N, out] and x [N, in] have one dtype; out may
+  // have a wider dtype.
   void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
   // Same as weight_gradient_out, with ATen's product.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);

@@ -82,7 +82,7 @@ struct ModelConfig {
   ModelConfig base() const;
 
   // Returns the maximum sequence length with unchanged rotary frequencies. Dynamic and LongRoPE scaling change the
-  // frequencies for longer sequences. Returns the largest int64_t for all other models.
+  // frequencies for longer sequences. Returns the largest int64_t for other models.
   int64_t rope_changes_after() const;
   // Returns the maximum length of a generated sequence, limited by the sliding window and rope_changes_after().
   int64_t positions() const;
@@ -109,8 +109,7 @@ int64_t num_parameters(const ModelConfig& config);
 
 // Returns the FLOPs per token of the forward and backward pass, without recomputation: 6 per weight in a matrix product
 // (4 if the weight is frozen) plus 6 * layers * heads * head_dim * seq_length for causal attention (without the masked
-// half). The input embedding counts only as a tied head. `source_length`: number of the sequence's tokens that an
-// encoder reads.
+// half). The input embedding counts only if the head is tied. `source_length`: number of tokens that the encoder reads.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length = 0);
 // Same as above, but reads the frozen parameters from `units`.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length,

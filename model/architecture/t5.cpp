@@ -166,7 +166,7 @@ T5Layer t5_layer(const ModelConfig& config, int64_t layer) {
       .decoder = layer >= encoder, .first = layer == 0 || layer == encoder, .last_of_encoder = layer == encoder - 1};
 }
 
-// T5 v1.0, v1.1 and FLAN. Versions 1.1 and FLAN have a gated feed-forward network and an untied head.
+// T5 v1.0, v1.1 and FLAN. v1.1 and FLAN have a gated feed-forward network and an untied head.
 const Architecture kT5{.model_type = "t5",
                        .causal_lm_class = "T5ForConditionalGeneration",
                        .read = read,

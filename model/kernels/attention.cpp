@@ -210,7 +210,7 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
       grouped ? 2 * query + (wide > element ? batch * key_value_heads * length * head_dim * wide : 0) : 0;
   switch (kernel) {
     case AttentionKernel::kMath:
-      return 0;  // ATen's operators allocate memory themselves
+      return 0;  // ATen operators allocate their own buffers
     case AttentionKernel::kCpuBlocks:
       return cpu::attention_backward_bytes(batch, heads, length, head_dim, type);
     case AttentionKernel::kCpuFlash:

@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kMaxThreads) kernel(T* logits, const int64_t* 
   const float target_logit = threadIdx.x == 0 && in_range ? static_cast<float>(x[target]) : NAN;
   if (threadIdx.x == 0) losses[blockIdx.x] = log_sum - target_logit;
   if constexpr (kBackward) {
-    __syncthreads();  // all threads have read their logits, thread 0 also x[target]
+    __syncthreads();  // wait until x[target] is read
     if (weights != nullptr) gradient_scale *= weights[blockIdx.x];
     const auto gradient = [&](Pack<T, kPack>& pack) {
       float value[kPack];
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kMaxThreads) kernel(T* logits, const int64_t* 
       gradient(pack);
       store<T, kPack>(x + i, pack);
     }
-    __syncthreads();  // wait until x[target] is no longer written
+    __syncthreads();  // wait before the target's gradient is overwritten
     if (threadIdx.x == 0 && in_range) {
       x[target] = static_cast<T>(gradient_scale * (__expf(target_logit - log_sum) - 1.0f));
     }

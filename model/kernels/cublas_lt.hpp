@@ -19,8 +19,7 @@ struct LtScales {
 
 class LtMatmul {
  public:
-  // Alignment of all addresses and rows in bytes. kAlignment is required; alignment beyond kFullAlignment does not
-  // help.
+  // Alignment of all addresses and rows, in bytes. kAlignment is required. More than kFullAlignment has no benefit.
   static constexpr uint32_t kAlignment = 16, kFullAlignment = 256;
   // Workspace size of a product, as recommended by cuBLAS for Hopper.
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
@@ -33,14 +32,14 @@ class LtMatmul {
   };
 
   // Queries cuBLASLt for at most `most` algorithms for the current device, in the order of predicted speed. The list
-  // may be empty. It is the same in every process on the same kind of device.
+  // may be empty. All processes on the same kind of device get the same list.
   LtMatmul(const MatmulShape& shape, int most, Candidates candidates = Candidates::kAll);
   ~LtMatmul();
   LtMatmul(LtMatmul&& other) noexcept;
 
   size_t algorithms() const;
-  // Computes out = op(a) op(b) + addend on the current stream. `addend` is the vector if `bias` is set. Otherwise it is
-  // undefined or has the shape of out, and may be `out` itself. Throws c10::Error if cuBLASLt fails.
+  // Computes out = op(a) op(b) + addend on the current stream. `addend` is undefined, a matrix of out's shape (possibly
+  // `out` itself) or, with `bias`, a vector. Throws c10::Error if cuBLASLt fails.
   void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out, size_t algorithm = 0,
            LtScales scales = {}) const;
   // Returns cuBLASLt's configuration of the algorithm: the algorithm ID, tile, stages, split-K and other settings.

@@ -9,7 +9,7 @@ namespace mpzero::model {
 // reproducible.
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
-// Reference implementation with ATen operators. Bitwise reproducible only on the CPU.
+// Reference implementation with ATen operators, bitwise reproducible only on the CPU.
 namespace reference {
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 }  // namespace reference

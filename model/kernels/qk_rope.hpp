@@ -31,10 +31,9 @@ struct RopeTables {
 at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope);
 
 struct QkRopeGradients {
-  at::Tensor dqkv;  // [B, T, query + 2 * key_value, D]
-  at::Tensor
-      dquery_weight_rows;  // [R, D], fp32 (fp64 for fp64 inputs): partial sums of the gradient; undefined without norms
-  at::Tensor dkey_weight_rows;  // see dquery_weight_rows
+  at::Tensor dqkv;                // [B, T, query + 2 * key_value, D]
+  at::Tensor dquery_weight_rows;  // [R, D], fp32 (fp64 for fp64 inputs): partial sums; undefined without norms
+  at::Tensor dkey_weight_rows;    // see dquery_weight_rows
 };
 
 // Computes the gradient of the packed projection. dq [B, T, query, D], dk [B, T, key_value, D]: gradients of the

@@ -23,7 +23,7 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, do
 
 // Computes dx = rstd * (g - h * mean(g * h)) + dresidual, with h = x * rstd and g = dy * weight. The gradient of the
 // weight is the sum of dy * h over rows, in a fixed order. `dresidual`: same shape as x, or undefined. `with_y`:
-// recomputes the forward output in the same pass. `maximum`: see rms_norm_forward, for dx.
+// recomputes the forward output in the same pass. `maximum`: see rms_norm_forward; updated with max |dx|.
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y = false,
                                    const at::Tensor& maximum = {});

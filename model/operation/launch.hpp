@@ -13,8 +13,7 @@ inline bool has_kernels(const at::Tensor& x) {
   return device && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-// Runs the kernel for the device of x. The simulated device does not run a kernel. The caller allocates the results on
-// all devices.
+// Runs the kernel for the device of x. The simulated device does not run kernels, so the caller must allocate results.
 template <typename Gpu, typename Cpu>
 void launch(const at::Tensor& x, const Gpu& gpu, const Cpu& cpu) {
   if (x.is_cuda()) gpu();

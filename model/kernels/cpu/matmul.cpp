@@ -24,7 +24,7 @@ constexpr int64_t kRows = 512, kSums = 1 << 18;
 // AMX's micro-kernel requires this multiple in bf16.
 constexpr int64_t kDepthMultiple = 32;
 
-// Matrix as the address of its first element and the stride between contiguous rows or columns.
+// Matrix: address of the first element and stride between contiguous rows or columns.
 template <typename T>
 struct Matrix {
   explicit Matrix(const at::Tensor& x)
