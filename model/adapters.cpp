@@ -7,7 +7,7 @@
 namespace mpzero::model {
 namespace {
 
-// The columns of `z` [N, adapters * r] that belong to adapter `index`.
+// Returns the columns of `z` [N, adapters * r] that belong to adapter `index`.
 at::Tensor part_of(const at::Tensor& z, size_t index, int64_t r) {
   return z.narrow(1, static_cast<int64_t>(index) * r, r);
 }

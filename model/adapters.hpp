@@ -12,26 +12,26 @@
 
 namespace mpzero::model {
 
-// The LoRA adapters of one layer. Never allocates a frozen weight's gradient or another matrix of its shape. N: tokens.
-// For a product without adapters, all calls are no-ops and return undefined tensors.
+// LoRA adapters of one layer. N is the number of tokens. LayerAdapters never allocates a tensor with the shape of a
+// frozen weight. For a product without adapters, all functions are no-ops and return undefined tensors.
 class LayerAdapters {
  public:
   LayerAdapters() = default;
-  // `layer`: the weights of the layer's unit. All must outlive this object.
+  // `layer`: weights of the layer's unit. `layout`, `matmuls` and the weights must outlive this object.
   LayerAdapters(const LoraLayout& layout, double scale, std::span<const at::Tensor> layer, Matmuls& matmuls,
                 const Dropout& dropout = {})
       : layout_(&layout), scale_(scale), layer_(layer), matmuls_(&matmuls), input_dropout_(dropout) {}
 
-  // Dropout place of a layer's first product; each product has its own.
+  // Returns the dropout ID of the layer's first product. Each product has its own ID.
   static uint32_t first_place(int64_t layer) { return 4 * static_cast<uint32_t>(layer); }
 
   bool adapts(LayerProduct product) const { return !of(product).empty(); }
-  // y [N, out] += scale * x A^T B^T, x [N, in]. Returns scale * x A^T [N, adapters * r], which backward reads. Here and
-  // below, x is read after dropout; the adapters of one product share its mask.
+  // Adds scale * x A^T B^T to y [N, out], with x [N, in]. Returns scale * x A^T [N, adapters * r], which the backward
+  // pass reads. All functions apply dropout to x; the adapters of one product share the mask.
   at::Tensor forward(LayerProduct product, const Operand& x, const at::Tensor& y) const;
-  // dx [N, in] += dz A. Returns dz [N, adapters * r] = scale * dy B. dy: [N, out].
+  // Adds dz A to dx [N, in], with dz [N, adapters * r] = scale * dy B and dy [N, out]. Returns dz.
   at::Tensor data_gradient(LayerProduct product, const Operand& dy, at::Tensor& dx) const;
-  // dA += dz^T x, dB += dy^T z. `z`: from forward; `dz`: from data_gradient.
+  // Adds dz^T x to dA and dy^T z to dB, with z from forward() and dz from data_gradient().
   void weight_gradients(LayerProduct product, const Operand& dy, const at::Tensor& dz, const Operand& x,
                         const at::Tensor& z, std::span<Gradient> gradients) const;
 

@@ -46,7 +46,7 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
 
 LayerCasts Decoder::casts(const Weights& layer) const {
   if (!options_.fp8) return {};
-  if (!layer.layer) throw_failure("Decoder: FP8 needs the layer's index in Weights");
+  if (!layer.layer) throw_failure("Decoder: FP8 requires the layer's index in Weights");
   CastWeights* kept = layer.version ? cast_weights_.get() : nullptr;
   CastWatch* watch = cast_watch_->is_on() ? cast_watch_.get() : nullptr;
   return {*layer.layer,
@@ -62,7 +62,7 @@ LayerCasts Decoder::casts(const Weights& layer) const {
 
 bool Decoder::rotates(const Weights& layer) const {
   if (config_.rotated_layers.empty()) return true;
-  if (!layer.layer) throw_failure("Decoder: a model with layers that do not rotate needs the layer's index in Weights");
+  if (!layer.layer) throw_failure("Decoder: layers without RoPE require the layer's index in Weights");
   return config_.rotates(static_cast<size_t>(*layer.layer));
 }
 

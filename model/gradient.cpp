@@ -13,7 +13,7 @@
 
 namespace mpzero::model {
 
-// The view is a meta tensor: a shape without memory.
+// The view is a meta tensor, which has a shape but no memory.
 Gradient Gradient::unwanted(at::IntArrayRef shape) {
   return Gradient(at::empty(shape, at::TensorOptions().device(at::kMeta)));
 }
@@ -51,7 +51,7 @@ void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   embedding_backward(view_, rows, values);
 }
 
-// One view over contiguous gradients that are all wanted, and all empty or all non-empty; otherwise undefined.
+// Returns a view over contiguous gradients if all are wanted, and all or none are empty; otherwise an undefined tensor.
 at::Tensor Gradient::join(std::span<const Gradient> gradients) {
   std::vector<at::Tensor> views;
   for (const Gradient& gradient : gradients) {

@@ -13,30 +13,30 @@ namespace mpzero::model {
 
 class Matmuls;
 
-// The destination of one weight's gradient: a contiguous view of a flat buffer, in the weights' dtype or fp32. The
-// first contribution after reset() overwrites the buffer and later ones are added, so the buffer need not be zeroed. (A
-// tied head contributes before the embedding does.) The bits of all contributions are reproducible.
+// Gradient buffer of one weight: a contiguous view of a flat buffer, in the weights' dtype or fp32. The first
+// contribution after reset() overwrites the view, and later contributions are added, so the buffer need not be zeroed.
+// A tied head contributes before the embedding. All contributions are bitwise reproducible.
 class Gradient {
  public:
   Gradient() = default;
-  // `empty`: the view holds no gradient yet, so the first contribution overwrites it.
+  // `empty`: true if the view does not contain a gradient yet.
   explicit Gradient(at::Tensor view, bool empty = true) : view_(std::move(view)), empty_(empty) {}
 
-  // For a frozen weight of this shape: no contributions are computed.
+  // Returns a placeholder for a frozen weight of this shape. Its contributions are not computed.
   static Gradient unwanted(at::IntArrayRef shape);
   bool wanted() const { return !view_.is_meta(); }
 
-  // The next contribution overwrites the view again.
+  // Makes the next contribution overwrite the view.
   void reset() { empty_ = true; }
 
-  // += gradient, of the weight's shape and any floating dtype.
+  // Adds `gradient`, which has the weight's shape and any floating-point dtype.
   void add(const at::Tensor& gradient);
-  // += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
+  // Adds the sum over the rows of `rows` ([R, H], fp32 or fp64) to the gradient of a weight [H].
   void add_row_sum(const at::Tensor& rows);
-  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, if given, tunes the product;
-  // FP8 needs it.
+  // Adds a^T b to the gradient of a weight [out, in], for a [N, out] and b [N, in]. `matmuls` tunes the product and is
+  // required for FP8.
   void add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
-  // weight[rows[i]] += values[i]: rows [N] int64, values [N, in].
+  // Adds values[i] to row rows[i] of the gradient, for rows [N] int64 and values [N, in].
   void add_rows(const at::Tensor& rows, const at::Tensor& values);
 
   const at::Tensor& view() const { return view_; }
@@ -46,8 +46,8 @@ class Gradient {
   friend class RowSums;
   friend void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls);
   static at::Tensor join(std::span<const Gradient> gradients);
-  // Calls add_joined(Gradient&) with one gradient over the views of the group if they can be joined, otherwise
-  // add_part(Gradient&, first row, number of rows) for each.
+  // Calls add_joined(Gradient&) once if the group's views can be joined. Otherwise calls add_part(Gradient&, first row,
+  // number of rows) for each gradient.
   template <typename Joined, typename Part>
   static void add_group(std::span<Gradient> gradients, const Joined& add_joined, const Part& add_part);
 
@@ -55,13 +55,13 @@ class Gradient {
   bool empty_ = true;
 };
 
-// Collects sums over rows for the gradients of different weights; run() computes all of them together, because a
-// separate kernel for each would cost more than its work. The gradients must not be read or added to before run().
+// Collects sums over rows for the gradients of different weights. run() computes all sums together, because the launch
+// of a separate kernel would take longer than each sum. Callers must not read or update the gradients before run().
 class RowSums {
  public:
-  // gradient += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
+  // Queues the sum over the rows of `rows` ([R, H], fp32 or fp64) for the gradient of a weight [H].
   void add(Gradient& gradient, const at::Tensor& rows);
-  // The same for several weights [n_i] and `rows` [R, sum of n_i], in one sum if their views are adjacent.
+  // Queues the sums of `rows` [R, sum of n_i] for several weights [n_i]. Adjacent views need only one sum.
   void add(std::span<Gradient> gradients, const at::Tensor& rows);
   void run();
 
@@ -69,13 +69,13 @@ class RowSums {
   std::vector<RowSum> sums_;
 };
 
-// Gradients that are accumulated in pieces, e.g. one per chunk of tokens. bf16 gradients are summed in fp32 and rounded
+// Gradients that are accumulated in pieces, e.g. per chunk of tokens. bf16 gradients are summed in fp32 and rounded
 // once.
 class PiecewiseGradients {
  public:
-  // `summed`: indices of the gradients that receive pieces. Their fp32 sums are adjacent, in this order.
+  // `summed`: indices of the gradients that receive pieces. Their fp32 sums are adjacent and in this order.
   PiecewiseGradients(std::span<Gradient> gradients, std::span<const size_t> summed);
-  // Replaces `gradients`, which must not be used before finish().
+  // Returns the gradients to use in place of `gradients` until finish().
   std::span<Gradient> pieces() { return pieces_; }
   // Updates `gradients` and frees the sums.
   void finish();
@@ -85,8 +85,8 @@ class PiecewiseGradients {
   std::vector<Gradient> pieces_;
 };
 
-// += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
-// if the views are contiguous in one buffer, as within a unit; otherwise one product per weight.
+// Adds a^T b to the gradients of several weights [out_i, in] that share their input, for a [N, sum of out_i] and b [N,
+// in]. Contiguous views, as within a unit, need one matrix product; otherwise each weight needs a separate product.
 void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

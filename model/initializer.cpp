@@ -10,8 +10,9 @@
 
 #include "model/architecture/architectures.hpp"
 
-// The same arithmetic for several instruction sets, chosen at program start. The results are equal because this file is
-// compiled without fused multiply-add and calls no library function except the exactly rounded square root.
+// Compiles the same arithmetic for several instruction sets; the CPU is detected at program start. All results are
+// equal, because this file is compiled without fused multiply-add and calls only one library function, the correctly
+// rounded square root.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define MPZERO_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 #else
@@ -21,9 +22,9 @@
 namespace mpzero::model {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // elements generated at a time: half as many pairs
+constexpr int64_t kBlock = 1024;  // elements generated at a time, from half as many pairs
 
-// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all bits.
+// Finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all bits.
 constexpr uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -38,11 +39,11 @@ uint64_t parameter_key(uint64_t seed, const std::string& name) {
   return hash;
 }
 
-// ln(u) for 0 < u <= 1, normal numbers: the exponent separately, and 2 artanh((m - 1) / (m + 1)) for m in [sqrt(1/2),
-// sqrt(2)).
+// Returns ln(u) for normal numbers 0 < u <= 1: the exponent times ln 2, plus 2 artanh((m - 1) / (m + 1)) for the
+// mantissa m in [sqrt(1/2), sqrt(2)).
 inline float logarithm(float u) {
   const int32_t bits = std::bit_cast<int32_t>(u);
-  const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3: sqrt(1/2)
+  const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3: bits of sqrt(1/2)
   const float m = std::bit_cast<float>(bits - exponent * (1 << 23));
   const float s = (m - 1.0f) / (m + 1.0f);
   const float s2 = s * s;
@@ -50,7 +51,7 @@ inline float logarithm(float u) {
   return static_cast<float>(exponent) * 0.693147180559945f + series;
 }
 
-// Pairs [first, first + kBlock / 2) of the stream `key` as normal numbers (Box and Muller, 1958).
+// Writes pairs [first, first + kBlock / 2) of the stream `key` as normally distributed numbers (Box and Muller, 1958).
 MPZERO_CLONES void normal_block(uint64_t key, uint64_t first, float deviation, float* out) {
   uint32_t radius_bits[kBlock / 2];
   uint32_t angle_bits[kBlock / 2];
@@ -60,10 +61,10 @@ MPZERO_CLONES void normal_block(uint64_t key, uint64_t first, float deviation, f
     angle_bits[i] = static_cast<uint32_t>(z) & 0xffffff;
   }
   for (int64_t i = 0; i < kBlock / 2; ++i) {
-    // 23 bits plus half a step: never 0 or 1, exact in fp32.
+    // 23 bits plus half a step are never 0 or 1, and are exact in fp32.
     const float u = (static_cast<float>(static_cast<int32_t>(radius_bits[i])) + 0.5f) * 0x1p-23f;
     const float radius = std::sqrt(-2.0f * logarithm(u)) * deviation;
-    // Two bits choose a quadrant, the others an angle in [-pi/4, pi/4).
+    // Two bits select a quadrant; the other bits select an angle in [-pi/4, pi/4).
     const uint32_t quarter = angle_bits[i] >> 22;
     const float fraction = static_cast<float>(static_cast<int32_t>(angle_bits[i] & 0x3fffff)) * 0x1p-22f;
     const float a = (fraction - 0.5f) * 1.57079632679490f;
@@ -71,8 +72,8 @@ MPZERO_CLONES void normal_block(uint64_t key, uint64_t first, float deviation, f
     const float sine = a * (1.0f + a2 * (-1.0f / 6 + a2 * (1.0f / 120 + a2 * (-1.0f / 5040 + a2 * (1.0f / 362880)))));
     const float cosine =
         1.0f + a2 * (-0.5f + a2 * (1.0f / 24 + a2 * (-1.0f / 720 + a2 * (1.0f / 40320 + a2 * (-1.0f / 3628800)))));
-    // Odd quadrants swap sine and cosine; the signs follow from the quadrant. Bit operations instead of branches, so
-    // that the loop is vectorized.
+    // Odd quadrants swap sine and cosine, and the quadrant determines the signs. Bit operations replace branches so
+    // that the compiler can vectorize the loop.
     const uint32_t swap = 0u - (quarter & 1u);
     const uint32_t sine_bits = std::bit_cast<uint32_t>(sine * radius);
     const uint32_t cosine_bits = std::bit_cast<uint32_t>(cosine * radius);
@@ -121,7 +122,7 @@ void RandomInitializer::read(const ParameterSpec& parameter, int64_t begin, std:
   if (parameter.name.ends_with(kLoraA)) {
     const float bound = 1.0f / std::sqrt(static_cast<float>(parameter.shape[1]));
     for (size_t i = 0; i < out.size(); ++i) {
-      // 24 bits: exact in fp32.
+      // 24 bits are exact in fp32.
       const auto bits = static_cast<int32_t>(mix(key + (static_cast<uint64_t>(begin) + i + 1) * kGolden) >> 40);
       out[i] = (static_cast<float>(bits) * 0x1p-23f - 1.0f) * bound;
     }

@@ -10,13 +10,14 @@
 
 namespace mpzero::model {
 
-// Random weights as in transformers: matrices are normal with mean 0 and standard deviation `initializer_range` or the
-// architecture's own, norm weights are 1, biases 0. Adapters as in PEFT: A [r, in] is uniform in ±1/sqrt(in), B is 0.
-// Element i of a parameter depends only on the seed, the parameter's name and i: shards are generated independently,
-// with the same bits on every machine, for any number of threads and any split into ranges.
+// Random initialization as in transformers: matrices are normal with mean 0 and standard deviation `initializer_range`
+// or an architecture-specific value, norm weights are 1, and biases are 0. Adapters are initialized as in PEFT: A [r,
+// in] is uniform in ±1/sqrt(in), and B is 0. Element i of a parameter depends only on the seed, the parameter's name
+// and i. Shards can be generated independently, with bitwise identical results on every machine and for any number of
+// threads.
 class RandomInitializer final : public ParameterSource {
  public:
-  // `threads`: 0 uses ATen's number of threads.
+  // `threads`: number of threads; 0 selects ATen's number of threads.
   RandomInitializer(uint64_t seed, double initializer_range, int threads = 0);
   RandomInitializer(uint64_t seed, const ModelConfig& config, int threads = 0);
 

@@ -1,4 +1,4 @@
-// One decoder layer, forward and backward.
+// Forward and backward pass of one decoder layer.
 #include "model/layer.hpp"
 
 #include <ATen/ops/cat.h>
@@ -59,7 +59,7 @@ Sublayer mlp_of(const Layer& layer, LayerActivations& s) {
           s.low_rank};
 }
 
-// Computes the input of attention's or the MLP's first product from x [N, H].
+// Computes the input of the first product of attention or MLP from x [N, H].
 void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x, fp8::Forms forms) {
   if (!sublayer.input_norm.defined()) {
     sublayer.normed = layer.casts.input(sublayer.first, x, forms);
@@ -71,7 +71,7 @@ void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x
   sublayer.rstd = norm.rstd;
 }
 
-// residual + residual_multiplier * norm(a weight^T): [N, H].
+// Returns residual + residual_multiplier * norm(a weight^T), [N, H].
 at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operand& a, const Operand& weight,
                       const at::Tensor& residual) {
   const double multiplier = layer.config.residual_multiplier;
@@ -89,7 +89,7 @@ at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operan
   return out.add_(residual);
 }
 
-// s.qkv's queries and keys, normalized and rotated: [B, T, heads + kv_heads, D].
+// Returns the queries and keys of s.qkv after norms and RoPE: [B, T, heads + kv_heads, D].
 at::Tensor rotated(const Layer& layer, LayerActivations& s) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   if (!w.token_norm.defined()) return qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
@@ -104,7 +104,7 @@ at::Tensor rotated(const Layer& layer, LayerActivations& s) {
   return qk_rope_forward(qk, heads, {}, rope);
 }
 
-// x [B, T/P, heads, D] of this rank's tokens -> [B, T, local heads, D]. Packed sequences are exchanged one by one.
+// Exchanges x [B, T/P, heads, D] of this rank's tokens for [B, T, local heads, D]; packed sequences one by one.
 at::Tensor to_heads(const AttentionMask& mask, const at::Tensor& x) {
   if (!mask.documents) return mask.ranks->to_heads(x);
   const int64_t tokens = mask.documents->seq_length / mask.ranks->size();
@@ -112,7 +112,7 @@ at::Tensor to_heads(const AttentionMask& mask, const at::Tensor& x) {
   return made.reshape({1, -1, made.size(2), made.size(3)});
 }
 
-// The transpose.
+// Transpose of to_heads.
 at::Tensor to_tokens(const AttentionMask& mask, const at::Tensor& y, int64_t heads) {
   if (!mask.documents) return mask.ranks->to_tokens(y, heads);
   const at::Tensor made =
@@ -120,7 +120,7 @@ at::Tensor to_tokens(const AttentionMask& mask, const at::Tensor& y, int64_t hea
   return made.reshape({1, -1, heads, made.size(3)});
 }
 
-// The rotated queries, keys and values that this rank's attention reads.
+// Returns the rotated queries, keys and values that this rank's attention reads.
 std::array<at::Tensor, 3> attention_inputs(const Layer& layer, LayerActivations& s) {
   if (s.exchanged.front().defined()) return s.exchanged;
   if (!s.qk.defined()) s.qk = rotated(layer, s);
@@ -133,12 +133,12 @@ std::array<at::Tensor, 3> attention_inputs(const Layer& layer, LayerActivations&
   return s.exchanged;
 }
 
-// Attention's output for this rank's tokens: [N, heads * D].
+// Returns the attention output of this rank's tokens, [N, heads * D].
 at::Tensor attended_rows(const Layer& layer, const LayerActivations& s) {
   return (s.mask.ranks ? s.attended_tokens : s.attended.out).reshape({-1, layer.config.query_size()});
 }
 
-// Attention and its residual connection: up to s.h.
+// Computes attention and its residual connection, up to s.h.
 void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                   const Attend& attend) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
@@ -154,14 +154,14 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   const auto [q, k, v] = attention_inputs(layer, s);
   s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
   if (s.mask.ranks) s.attended_tokens = to_tokens(s.mask, s.attended.out, heads.query);
-  // Attention's backward reads its own output, so the product's input is not saved.
+  // Attention saves its output for the backward pass, so the product's input is not saved.
   const at::Tensor attended = attended_rows(layer, s);
   s.h = add_output(layer, attention_of(layer, s),
                    casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum),
                    w.output, rows);
 }
 
-// From s.h to s.gate_up.
+// Computes s.gate_up from s.h.
 void forward_to_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inputs) {
   normalize(layer, mlp_of(layer, s), s.h, inputs);
   s.gate_up = layer.matmuls.forward(s.h_normed, layer.w.gate_up);
@@ -169,7 +169,7 @@ void forward_to_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inpu
   s.h_normed.drop_rows();
 }
 
-// The MLP's output from s.gate_up: [N, H].
+// Returns the MLP's output [N, H], computed from s.gate_up.
 at::Tensor forward_from_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inputs) {
   const at::Tensor maximum = layer.casts.maximum(LayerProduct::kDown, s.gate_up.device());
   s.activated = layer.casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
@@ -178,7 +178,7 @@ at::Tensor forward_from_gate_up(const Layer& layer, LayerActivations& s, fp8::Fo
   return y;
 }
 
-// Calls run(rows) for the rows of each tile.
+// Calls run(rows) for each tile; `rows` narrows a tensor to the tile's rows.
 template <typename Run>
 void for_each_tile(int64_t rows, int64_t tile, const Run& run) {
   for (int64_t begin = 0; begin < rows; begin += tile) {
@@ -195,7 +195,7 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
     forward_to_gate_up(layer, s, inputs);
     return forward_from_gate_up(layer, s, inputs).view(x.sizes());
   }
-  // Each tile of the output replaces its input.
+  // Each tile of the output overwrites its input.
   const at::Tensor y = std::exchange(s.h, {});
   s.drop(Recompute::kTiled);
   for_each_tile(y.size(0), s.tile, [&](const auto& rows_of) {
@@ -209,10 +209,10 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
 
 namespace {
 
-// Backward releases each activation after its last use. Weight gradients run after the pass that may recompute their
-// input.
+// The backward functions free each activation after its last use. Weight gradients are computed after the pass that may
+// recompute their input.
 
-// The gradient of add_output's product, given the gradient `d` [N, H] of its sum.
+// Returns the gradient of add_output's product for `d` [N, H], the gradient of its sum.
 at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d, Gradients gradients,
                            RowSums& sums) {
   if (layer.config.residual_multiplier != 1) d = d.mul(layer.config.residual_multiplier);
@@ -223,7 +223,7 @@ at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Ten
   return norm.dx;
 }
 
-// dresidual plus the norm's backward; recomputes the product's operand if it was dropped.
+// Returns dresidual plus the gradient through the norm. Recomputes the product's operand if it was dropped.
 // `maximum`: see rms_norm_backward.
 at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d_normed, at::Tensor x,
                               const at::Tensor& dresidual, Gradients gradients, RowSums& sums,
@@ -242,7 +242,7 @@ at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::
   return norm.dx;
 }
 
-// dy [N, H] -> dh [N, H], through the MLP and its residual connection. `maximum_of_dh`: see rms_norm_backward.
+// Returns dh [N, H] for dy [N, H], through the MLP and its residual connection. `maximum_of_dh`: see rms_norm_backward.
 at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
                         RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
@@ -278,15 +278,15 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
   return dh;
 }
 
-// The part of the MLP's forward, from s.h, that its backward reads.
+// Recomputes the part of the MLP's forward pass, from s.h, that the backward pass reads.
 void recompute_mlp(const Layer& layer, LayerActivations& s) {
   forward_to_gate_up(layer, s, fp8::Forms::kBoth);
-  // Only a norm of the MLP's output, or an adapter of its last product, reads more; mlp_backward recomputes SwiGLU.
+  // mlp_backward recomputes SwiGLU. Only a norm of the MLP's output or an adapter of its last product needs the rest.
   if (layer.w.mlp_output_norm.defined() || layer.adapters.adapts(LayerProduct::kDown))
     forward_from_gate_up(layer, s, fp8::Forms::kBoth);
 }
 
-// recompute_mlp and mlp_backward, tile by tile.
+// Runs recompute_mlp and mlp_backward tile by tile.
 at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients) {
   const LayerLayout& layout = layer.layout;
   std::vector<size_t> of_mlp{layout[LayerRole::kDown]};
@@ -295,7 +295,7 @@ at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerAct
     if (layout.has(norm)) of_mlp.push_back(layout[norm]);
   }
   PiecewiseGradients sums(gradients, of_mlp);
-  // Each tile of dh replaces that of h.
+  // Each tile of dh overwrites the same tile of h.
   const at::Tensor dh = std::exchange(s.h, {});
   for_each_tile(dh.size(0), s.tile, [&](const auto& rows_of) {
     LayerActivations tile;
@@ -309,8 +309,8 @@ at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerAct
   return dh;
 }
 
-// The gradient of the packed projection `dqkv` [B, T, heads + 2 * kv_heads, D], through the norms of all queries and of
-// all keys of a token, in place.
+// Updates the gradient of the packed projection, dqkv [B, T, heads + 2 * kv_heads, D], in place: backward pass of the
+// norms over all queries and all keys of a token.
 void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, const LayerActivations& s, Gradients gradients,
                          RowSums& sums) {
   const ModelConfig& config = layer.config;
@@ -325,8 +325,8 @@ void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, const Layer
   through(config.query_size(), config.key_value_size(), layer.w.token_norm.key, s.k_rstd, LayerRole::kKeyTokenNorm);
 }
 
-// d_attended [N, heads * D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D]. `maximum`: see
-// qk_rope_backward.
+// Returns the gradient of the packed projection, [N, (heads + 2 * kv_heads) * D], for d_attended [N, heads * D].
+// `maximum`: see qk_rope_backward.
 at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActivations& s, Gradients gradients,
                           RowSums& sums, const at::Tensor& maximum) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
@@ -357,7 +357,7 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
   return qk.dqkv.view({-1, config.query_size() + 2 * config.key_value_size()});
 }
 
-// dh [N, H] -> dx [N, H], through attention and its residual connection. `maximum_of_dh`: the maximum of dh, if known.
+// Returns dx [N, H] for dh [N, H], through attention and its residual. `maximum_of_dh`: maximum of dh, if known.
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
@@ -423,7 +423,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
 at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerActivations& activations,
                                    Gradients gradients) const {
   LayerActivations saved = std::exchange(activations, {});
-  // gate_up is missing only if the whole forward has to run again.
+  // gate_up is undefined only if the whole forward pass must run again.
   const bool runs_forward = !saved.gate_up.defined();
   const LayerCasts of_layer = casts(weights);
   const Layer layer{.config = config_,
@@ -439,7 +439,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
     if (saved.tile == 0) recompute_mlp(layer, saved);
   }
   RowSums sums;
-  // Maximum of the gradient of attention's product, if it is dh itself: the backward of the MLP's input norm writes dh.
+  // If dh is the gradient of attention's output product, the backward of the MLP's input norm computes the maximum.
   const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
                      config_.residual_multiplier == 1;
   const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();

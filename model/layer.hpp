@@ -16,8 +16,8 @@
 
 namespace mpzero::model {
 
-// A layer's weights by role. Queries, keys and values are one matrix, as are gate and up. Weights that the model lacks
-// are undefined.
+// Weights of a layer by role. Queries, keys and values form one matrix, and gate and up form one matrix. Weights that
+// the model lacks are undefined.
 struct LayerWeights {
   at::Tensor input_norm, attention_output_norm, post_attention_norm, mlp_output_norm;
   Operand qkv, output, gate_up, down;
@@ -26,8 +26,8 @@ struct LayerWeights {
   QkNormWeights token_norm;  // over all heads of a token: [heads * D], [kv_heads * D]
 };
 
-// `layer`: the weights in the order of the layer's unit, adjacent in its flat buffer. `eps`: of the query and key
-// norms. `forms`: the forms of FP8 weights that the products read.
+// `layer`: weights in the order of the layer's unit, adjacent in its flat buffer. `eps`: epsilon of the query and key
+// norms. `forms`: forms of FP8 weights that the products read.
 inline LayerWeights by_role(std::span<const at::Tensor> layer, const LayerLayout& layout, double eps,
                             const LayerCasts& casts = {}, fp8::Forms forms = fp8::Forms::kRows) {
   const auto optional = [&](LayerRole role) { return layout.has(role) ? layer[layout[role]] : at::Tensor(); };
@@ -47,7 +47,7 @@ inline LayerWeights by_role(std::span<const at::Tensor> layer, const LayerLayout
           .token_norm = {optional(LayerRole::kQueryTokenNorm), optional(LayerRole::kKeyTokenNorm), eps}};
 }
 
-// Inputs and settings of one layer's forward and backward.
+// Inputs and settings of a layer's forward and backward pass.
 struct Layer {
   const ModelConfig& config;
   const LayerLayout& layout;
@@ -62,9 +62,9 @@ struct Layer {
 // Attention of rotated queries [B, T, heads, D] over keys and values [B, T, kv_heads, D].
 using Attend = std::function<AttentionOutput(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 
-// x + attention(norm(x)), then h + mlp(norm(h)): x [B, T, H] -> [B, T, H]. Reads s.mask; `s` receives everything that
-// backward may read. `inputs`: the forms in which `s` keeps FP8 inputs of products. Inference passes an `attend` with a
-// cache.
+// Computes h = x + attention(norm(x)) and returns h + mlp(norm(h)), for x [B, T, H]. Reads s.mask. `s` receives all
+// tensors that the backward pass may read. `inputs`: forms in which `s` keeps FP8 inputs of products. Inference passes
+// an `attend` function with a KV cache.
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                          const Attend& attend = {});
 

@@ -22,7 +22,7 @@ void LayerActivations::drop(Recompute recompute) {
   h_normed.reset();
   activated.reset();
   exchanged = {};
-  // Keep it if it is only a view of a saved tensor.
+  // Keeps qk if it is only a view of a saved tensor.
   if (qk.defined() && !qk.is_alias_of(qkv)) qk.reset();
 }
 

@@ -22,7 +22,7 @@ CastWeights::Kept CastWeights::get(const Key& key, uint64_t version, const at::T
   if (found != casts_.end() && found->second.version == version && found->second.address == address) {
     return found->second;
   }
-  // Free the old cast first, so the new one reuses its memory.
+  // Frees the old cast first, so that the new cast reuses its memory.
   if (found != casts_.end()) casts_.erase(found);
   fp8::CastMatrix cast = fp8::cast(weight, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth);
   const at::Tensor maxima = std::move(cast.maxima);
@@ -93,7 +93,7 @@ Operand LayerCasts::of_codes(LayerProduct product, const at::Tensor& codes, fp8:
 Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format,
                          fp8::Forms forms, const at::Tensor& maximum, at::Tensor* found) const {
   if (!is_fp8(product)) return x;
-  // Only weight gradients read the columns of inputs and gradients; the adapters' gradients read x itself.
+  // Only weight gradients read the columns of inputs and gradients. Gradients of adapters read x itself.
   const bool beside = adapted_ && kind != OperandKind::kWeight;
   if (beside) {
     if (!fp8::has_rows(forms)) return x;
@@ -101,7 +101,7 @@ Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tenso
   }
   fp8::CastMatrix cast = fp8::cast(x.contiguous(), format, recipe_.scaling, forms, maximum);
   if (found != nullptr && recipe_.scaling == fp8::Scaling::kTensorwise) *found = cast.maxima;
-  // An input without rows was already sampled in the forward.
+  // An input without rows was already sampled in the forward pass.
   const bool is_input = kind == OperandKind::kInput;
   if (watch_ != nullptr && (!is_input || cast.rows.defined())) {
     watch_->see(layer_, product, kind, cast.maxima, is_input ? cast.rows : fp8::Matrix(), x);

@@ -16,7 +16,7 @@
 
 namespace mpzero::model {
 
-// Caches casts of weights, in both forms, or only their maxima, until the weights change. Thread-safe.
+// Cache of weights' FP8 casts in both forms, or only of their maxima, valid until the weights change. Thread-safe.
 class CastWeights {
  public:
   struct Key {
@@ -26,13 +26,14 @@ class CastWeights {
   };
   struct Kept {
     uint64_t version = 0;
-    const void* address = nullptr;  // of the weight
+    const void* address = nullptr;  // address of the weight
     Operand operand;
-    at::Tensor maxima;  // as in fp8::CastMatrix
+    at::Tensor maxima;  // see fp8::CastMatrix
   };
-  // The cast of `weight` [out, in]; recast if `version` or its address differs from the last call with this key.
+  // Returns the cast of `weight` [out, in]. Recasts if `version` or the weight's address differs from the last call
+  // with this key.
   Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
-  // fp8::maximum of `weight`, if it was kept with this version and address; else undefined.
+  // Returns fp8::maximum of `weight` if it was cached for this version and address, otherwise an undefined tensor.
   at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);
   void keep_maximum(const Key& key, uint64_t version, const at::Tensor& weight, at::Tensor maximum);
 
@@ -41,14 +42,14 @@ class CastWeights {
   std::map<Key, Kept> casts_, maxima_;
 };
 
-// Creates the operands of one layer's products: FP8 casts or the tensors themselves.
+// Creates the operands of a layer's products: FP8 casts, or the tensors themselves.
 class LayerCasts {
  public:
-  // No FP8.
+  // Creates operands without FP8.
   LayerCasts() = default;
-  // `kept`: cache for this version of the weights; may be null. `keeps_casts`: caches casts, not only maxima. `watch`:
-  // samples the casts; may be null. `scales`: of weights that are already quantized; see Weights. `adapted`: the
-  // weights have adapters and no gradients.
+  // `kept`: cache for this version of the weights, or null. `keeps_casts`: true to cache casts, false to cache only
+  // maxima. `watch`: sampler of the casts, or null. `scales`: scales of weights that are already quantized; see
+  // Weights. `adapted`: true if the weights have adapters and no gradients.
   LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
              uint64_t version, CastWatch* watch = nullptr, at::Tensor scales = {}, bool adapted = false)
       : layer_(layer),
@@ -62,20 +63,20 @@ class LayerCasts {
         adapted_(adapted) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
-  // A zero to pass as `maximum` to the GPU kernel that writes an operand, which raises it to the largest magnitude.
-  // Undefined if the operand's cast does not read it.
+  // Returns a zero for the `maximum` argument of the GPU kernel that writes an operand. The kernel updates this scalar
+  // to the maximum absolute value. Undefined if the operand's cast does not need a maximum.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
-  // x [N, in]: the product's input. `maximum`: of x, if known. `found`, if not null, receives the maximum of x if
-  // another cast of x can use it.
+  // Returns the product's input x [N, in] as an operand. `maximum`: maximum of x, if known. `found`: if not null,
+  // receives the maximum of x if another cast of x can use it.
   Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {},
                 at::Tensor* found = nullptr) const;
-  // dy [N, out], the gradient of the product's result.
+  // Returns the gradient of the product's result, dy [N, out], as an operand.
   Operand gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum = {}) const;
-  // weight [out, in]: bf16, or quantized to e4m3. The result has at least these forms.
+  // Returns `weight` [out, in], in bf16 or quantized to e4m3, as an operand with at least these forms.
   Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;
 
  private:
-  // For a weight that is already quantized.
+  // Returns the operand of a weight that is already quantized.
   Operand of_codes(LayerProduct product, const at::Tensor& codes, fp8::Forms forms) const;
   Operand make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
                const at::Tensor& maximum = {}, at::Tensor* found = nullptr) const;

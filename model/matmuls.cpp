@@ -28,8 +28,8 @@ namespace mpzero::model {
 namespace {
 
 constexpr int kCandidates = 24;
-static_assert(kCandidates <= 32, "Product::cannot_add has a bit for each");
-// About 100 us: long enough for the host to queue the first runs of a series.
+static_assert(kCandidates <= 32, "Product::cannot_add has one bit per candidate");
+// About 100 us, so that the host can queue the first runs of a series.
 constexpr int64_t kHeadStartCycles = 200'000;
 
 bool fits_cublas_lt(const at::Tensor& x) {
@@ -45,11 +45,11 @@ uint32_t common_alignment(std::initializer_list<std::reference_wrapper<const at:
   return static_cast<uint32_t>(bits & -bits);
 }
 
-// Times runs with events on the current stream. Before each run, reads as many bytes as a product's workspace, because
-// in a training step some operands have left the cache and some were just written. Uses no more memory than a product.
+// Times runs with events on the current stream. Before each run, reads as many bytes as a product's workspace: in a
+// training step, some operands have left the cache, and others were just written. Needs only the memory of a product.
 class RunTimer {
  public:
-  // run(candidate) queues one run, or throws c10::Error.
+  // run(candidate) queues one run or throws c10::Error.
   explicit RunTimer(std::function<void(size_t)> run, at::Device device) : run_(std::move(run)), device_(device) {}
 
   std::vector<double> operator()(std::span<const size_t> candidates) {
@@ -79,7 +79,7 @@ class RunTimer {
   }
 
  private:
-  // The first run of a kernel loads it.
+  // Runs each candidate once, because the first run of a kernel loads it.
   void warm_up(size_t candidate) {
     if (!warm_.insert(candidate).second) return;
     try {
@@ -100,15 +100,15 @@ class RunTimer {
   std::set<size_t> warm_, failed_;
 };
 
-// [N, columns] in a's dtype; bf16 if a is FP8.
+// Returns an uninitialized tensor [N, columns] in the dtype of a, or in bf16 if a is FP8.
 at::Tensor result(const Operand& a, int64_t columns) {
   const at::TensorOptions options =
       a.is_fp8() ? at::TensorOptions().dtype(at::kBFloat16).device(a.device()) : a.tensor().options();
   return at::empty({a.size(0), columns}, options);
 }
 
-// cpu::matmul reads 32 elements at a time of an operand with contiguous rows. Packing the other operand does not pay
-// off for few rows, e.g. one token at a time in generation.
+// cpu::matmul reads 32 elements at a time from an operand with contiguous rows. For few rows, e.g. one token at a time
+// in generation, packing the other operand is not worthwhile.
 bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
   constexpr int64_t kMultiple = 32, kFewestRows = 16;
   const auto is_matrix = [](const at::Tensor& x) {
@@ -126,13 +126,13 @@ bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& adden
 
 }  // namespace
 
-// If the result is wider than the operands, CUDA's matrix product writes the wider type directly.
+// If the result is wider than the operands, ATen's CUDA product writes the wider dtype directly.
 void Matmuls::aten_multiply(const Operands& operands) {
   const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
   if (operands.is_fp8()) {
     const at::Tensor a_values = fp8::values({a, a_scale}), b_values = fp8::values({b, b_scale}), none;
     if (!uses_cpu_kernels(out.device())) return aten_multiply({layout, out, a_values, b_values, addend, none, none});
-    // As on GPUs: summed in fp32 and rounded once.
+    // As on GPUs, the sum is accumulated in fp32 and rounded once.
     const auto widen = [](const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; };
     at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
     aten_multiply({layout, sum, widen(a_values), widen(b_values), widen(addend), none, none});
@@ -163,7 +163,7 @@ void Matmuls::aten_multiply(const Operands& operands) {
   } else if (widens) {
     at::mm_out(out, first, second, at::kFloat);
   } else if (operands.accumulates()) {
-    // ATen's add of two dtypes makes this copy implicitly, and the simulated device would not count it.
+    // ATen's addition of two dtypes makes this copy implicitly, but the simulated device would not count it.
     out.add_(at::mm(first, second).to(out.scalar_type()));
   } else {
     out.copy_(addend.defined() ? at::addmm(addend, first, second) : at::mm(first, second));
@@ -300,10 +300,10 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
     const auto candidates = deterministic ? LtMatmul::Candidates::kRepeatable : LtMatmul::Candidates::kAll;
     Product product{.matmul = LtMatmul(shape, deterministic && !shape.fp8 ? 1 : kCandidates, candidates), .tuned = {}};
     if (shape.fp8 && product.matmul.algorithms() == 0) {
-      TORCH_WARN("cuBLASLt has no FP8 product of [", shape.rows, ", ", shape.inner, "] and [", shape.inner, ", ",
+      TORCH_WARN("cuBLASLt lacks an FP8 product of [", shape.rows, ", ", shape.inner, "] and [", shape.inner, ", ",
                  shape.columns,
-                 "] with these scales: falling back to dequantized bf16, which is slower than plain bf16; exclude it "
-                 "with filter_fqns");
+                 "] with these scales; falling back to dequantized bf16, which is slower than plain bf16. "
+                 "Exclude the product with filter_fqns");
     }
     found = products_.emplace(key, std::move(product)).first;
   }
@@ -380,7 +380,7 @@ Matmuls::Choice Matmuls::tune(const Product& product, const MatmulShape& shape, 
   RunTimer timer(
       [&](size_t candidate) {
         if (candidate != aten) return run(product, operands, candidate);
-        // Dequantized values need memory: use them only if cuBLASLt proposes no algorithm.
+        // Dequantization needs memory, so ATen is tried only if cuBLASLt does not propose any algorithm.
         TORCH_CHECK(!operands.is_fp8() || aten == 0, "not tried");
         aten_multiply(operands);
       },

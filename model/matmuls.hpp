@@ -20,79 +20,81 @@
 
 namespace mpzero::model {
 
-// The result of tuning one product, for reports. Times are seconds per run on an otherwise idle GPU.
+// Tuning result of one product, for reports. Times are seconds per run on an otherwise idle GPU.
 struct TunedMatmul {
   MatmulShape shape;
-  bool adds = false;      // out = product + a matrix: an addend, or the previous content of `out`
+  bool adds = false;      // true if a matrix is added: an addend or the previous content of `out`
   std::string algorithm;  // LtMatmul::describe, or "ATen"
   double seconds = 0, aten_seconds = 0;
-  double first_seconds = 0;  // of cuBLASLt's first proposal; infinite if it has none or it does not run
+  double first_seconds = 0;  // time of cuBLASLt's first proposal, or infinity without a working proposal
   size_t tried = 0;
-  double tuning_seconds = 0;  // spent on tuning
+  double tuning_seconds = 0;  // total time spent on tuning
 };
 
-// Matrix products of activations with weights. In bf16 on a GPU each shape is tuned when it is first used: tuning waits
-// for the device, times ATen's product and cuBLASLt's proposals on the actual operands, and keeps the fastest. Products
-// that accumulate are tuned the next time their gradient is overwritten, because timing destroys the previous content;
-// until then they run with the choice for products that overwrite. So tuning uses no more memory than the product
-// itself.
-// The fastest algorithm, and so the last bits, may differ from run to run. Under
-// at::globalContext().deterministicAlgorithms nothing is timed: the first of cuBLASLt's proposals with reproducible
-// bits is used. Other dtypes and devices, and operands without the alignment that cuBLASLt requires, use ATen's
-// product. FP8 products are tuned likewise. On CPUs, operands are dequantized and multiplied in fp32; on GPUs without
-// such a product in cuBLASLt, in bf16. Both represent the values exactly, so only the order of summation differs from
-// FP8.
+// Matrix products of activations with weights. In bf16 on a GPU, each shape is tuned at its first use. Tuning waits for
+// the device, times ATen's product and cuBLASLt's proposals on the actual operands, and keeps the fastest algorithm.
+// Timing destroys the previous content of the result. Products that accumulate are therefore tuned when their gradient
+// is next overwritten, and use the algorithm of the overwriting product until then. Tuning does not allocate more
+// memory than the product itself.
+// The fastest algorithm, and with it the last bits of the result, may differ between runs. Under
+// at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first proposal with reproducible bits
+// is used. Other dtypes and devices use ATen's product, as do operands without the alignment that cuBLASLt requires.
+// FP8 products are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32. On GPUs, they
+// are dequantized to bf16 if cuBLASLt does not support the product. Both dtypes represent the values exactly, so only
+// the order of summation differs.
 // Thread-safe.
 class Matmuls {
  public:
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
 
-  // a weight^T: a [N, in], weight [out, in] -> [N, out]. Here and below, both operands are FP8 or neither is.
+  // Returns a weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, both operands are FP8 or
+  // neither is.
   at::Tensor forward(const Operand& a, const Operand& weight);
-  // The same plus `bias` [out] in each row, or plus `addend` [N, out]; rounded once on a GPU.
+  // Returns a weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. A GPU rounds the sum only once.
   at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
   at::Tensor forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend);
-  // out [N, out] += a weight^T.
+  // Adds a weight^T to out [N, out].
   void add_forward(at::Tensor& out, const Operand& a, const Operand& weight);
-  // dy weight: dy [N, out], weight [out, in] -> [N, in].
+  // Returns dy weight, [N, in], for dy [N, out] and weight [out, in].
   at::Tensor data_gradient(const Operand& dy, const Operand& weight);
-  // The same, written to `out`.
+  // Writes dy weight to `out`.
   void data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight);
-  // out [N, in] += dy weight.
+  // Adds dy weight to out [N, in].
   void add_data_gradient(at::Tensor& out, const Operand& dy, const Operand& weight);
-  // out = dy^T x, or out += dy^T x: dy [N, out], x [N, in] of one dtype, -> [out, in] of that dtype or a wider one.
+  // Writes dy^T x to out [out, in], or adds dy^T x with `accumulate`. dy [N, out] and x [N, in] have one dtype; out may
+  // have a wider dtype.
   void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
-  // The same with ATen's product.
+  // Same as weight_gradient_out, with ATen's product.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
-  // All results of tuning so far, in no particular order, and the time spent.
+  // Returns all tuning results so far, in unspecified order.
   std::vector<TunedMatmul> tuned() const;
   double tuning_seconds() const;
 
  private:
   enum class Layout : uint8_t { kAB, kABTransposed, kATransposedB };
-  // out = a b with at most one of them transposed, plus the addend (a matrix, possibly `out`, or a vector for each row)
-  // if it is defined.
+  // Operands of out = a b, with at most one of a and b transposed, plus the addend if it is defined. The addend is a
+  // matrix, possibly `out`, or a vector for each row.
   struct Operands {
     Layout layout;
     at::Tensor& out;
     const at::Tensor &a, &b, &addend;
-    // Dequantization scales; defined if a and b are FP8.
+    // Dequantization scales; defined only if a and b are FP8.
     const at::Tensor &a_scale, &b_scale;
     bool is_fp8() const { return a_scale.defined(); }
     bool accumulates() const { return addend.is_same(out); }
     bool adds() const { return addend.defined() && addend.dim() == 2; }
   };
   struct Choice {
-    std::optional<size_t> algorithm;  // of the product; std::nullopt: ATen's
+    std::optional<size_t> algorithm;  // cuBLASLt algorithm; std::nullopt: ATen's product
   };
   struct Product {
     LtMatmul matmul;
     std::array<std::optional<Choice>, 2> tuned;  // without and with an added matrix
-    bool accumulates = false;                    // some caller accumulates into such a result
-    // Bit i: algorithm i has failed to add a matrix, which cuBLASLt does not report in advance.
+    bool accumulates = false;                    // true if a caller accumulates into the result
+    // Bit i: algorithm i has failed to add a matrix. cuBLASLt does not report this limitation in advance.
     std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
-    // Bit i: algorithm i has failed to run. For untuned products; tuning skips such algorithms.
+    // Bit i: algorithm i has failed to run. Used only for untuned products; tuning skips such algorithms.
     std::shared_ptr<std::atomic<uint32_t>> cannot_run = std::make_shared<std::atomic<uint32_t>>(0);
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };
@@ -102,17 +104,17 @@ class Matmuls {
     int device;
     auto operator<=>(const Key&) const = default;
   };
-  // cuBLASLt's first FP8 proposals may fail to run. Uses the first that runs, so equal runs use the same one.
+  // Runs cuBLASLt's first FP8 proposal that does not fail, so equal runs use the same algorithm.
   static void run_first(const Product& product, const Operands& operands);
   static void aten_multiply(const Operands& operands);
   static Operation operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend);
-  // Runs the fastest algorithm on a GPU. `shape`: everything except sizes and alignment.
+  // Runs the fastest algorithm on a GPU. `shape`: all properties except sizes and alignment.
   void run_tuned(const Operands& operands, MatmulShape shape);
   static void run(const Product& product, const Operands& operands, size_t algorithm);
   void multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend = {});
   void multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                         const at::Tensor& addend);
-  // out = a b^T + addend. `layout`: of the same product without FP8.
+  // Computes out = a b^T + addend. `layout`: layout of the same product without FP8.
   void multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a, const fp8::Matrix& b,
                     const at::Tensor& addend);
   // The caller must hold mutex_.

@@ -25,7 +25,7 @@ at::Tensor scaled(const at::Tensor& frequencies, const Llama3RopeScaling& scalin
   const double low_wavelength = original / scaling.low_freq_factor;
   const double high_wavelength = original / scaling.high_freq_factor;
   const at::Tensor wavelengths = frequencies.reciprocal().mul_(2.0 * std::numbers::pi);
-  // 0 at the low-frequency end of the band between the two wavelengths, 1 at the other.
+  // 0 at the low-frequency end of the interpolated band, 1 at the high-frequency end.
   const at::Tensor blend = wavelengths.reciprocal()
                                .mul_(original)
                                .sub_(scaling.low_freq_factor)
@@ -38,7 +38,7 @@ at::Tensor scaled(const at::Tensor& frequencies, const Llama3RopeScaling& scalin
 
 at::Tensor scaled(const at::Tensor& frequencies, const YarnRopeScaling& scaling, const ModelConfig& config) {
   const double dims = static_cast<double>(config.head_dim);
-  // The dimension that rotates `turns` times within the original positions.
+  // Returns the dimension that completes `turns` rotations within original_max_position_embeddings tokens.
   const auto dimension = [&](double turns) {
     const double original = static_cast<double>(scaling.original_max_position_embeddings);
     return dims * std::log(original / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(config.rope_theta));

@@ -18,25 +18,25 @@
 namespace mpzero::model {
 namespace {
 
-// Saved by a sublayer's forward. N = B * T tokens of its stack; a sublayer adds its result to x.
+// Tensors saved by the forward pass of a sublayer. N = B * T tokens of its stack. Each sublayer adds its result to x.
 struct Norm {
-  at::Tensor x, y, rstd;  // [N, d]; y is recomputed if it is missing
+  at::Tensor x, y, rstd;  // [N, d]; y is recomputed if undefined
 };
 struct Attention {
   Norm norm;
-  at::Tensor memory;   // [B * S, d]: the source of keys and values; undefined: norm.y
+  at::Tensor memory;   // [B * S, d]: source of keys and values; norm.y if undefined
   at::Tensor q, k, v;  // [B, T or S, heads, k]
   AttentionOutput output;
 };
 struct FeedForward {
   Norm norm;
   at::Tensor inner;      // [N, d_ff], or [N, 2 d_ff] if gated
-  at::Tensor activated;  // [N, d_ff], recomputed if it is missing
+  at::Tensor activated;  // [N, d_ff], recomputed if undefined
 };
 struct Saved {
   Values inputs;
-  at::Tensor padding;  // [B, S] of the source
-  Dropout dropout{};   // at the layer's first place; others follow
+  at::Tensor padding;  // [B, S]: padding of the source
+  Dropout dropout{};   // first dropout of the layer
   Attention self{}, cross{};
   FeedForward feed_forward{};
   Norm final_norm{};
@@ -52,8 +52,8 @@ struct Saved {
   }
 };
 
-// Dropout places of a layer, as in transformers' T5. A place in the model is kDropoutPlaces * unit + one of these. The
-// embedding has two, for source and tokens; the head has one, for its norm's output.
+// Dropout calls of a layer, as in transformers' T5. The ID of a call is kDropoutPlaces * unit + its value here. The
+// embedding has two calls (source and tokens), and the head has one call (output of its norm).
 enum class DropoutPlace : uint8_t { kSelfScores, kSelf, kCrossScores, kCross, kInner, kFeedForward, kFinalNorm };
 constexpr uint32_t kDropoutPlaces = 8;
 
@@ -61,13 +61,13 @@ Dropout at_place(Dropout dropout, DropoutPlace place) {
   dropout.place += static_cast<uint32_t>(place);
   return dropout;
 }
-// Dropout of attention's output; its place follows that of the scores.
+// Returns the dropout of attention's output. Its ID follows the ID of the scores.
 Dropout after_scores(Dropout dropout) {
   ++dropout.place;
   return dropout;
 }
 
-// ATen's operators on matrices like x [N, C] that read or write a matrix `passes` times.
+// Marks ATen operators on matrices like x [N, C] that read or write a matrix `passes` times.
 OperationScope passes_over(const at::Tensor& x, double passes) {
   return {OperationKind::kElementwise, [&] {
             Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1));
@@ -83,7 +83,7 @@ struct Places {
 
 Places places_of(const T5Layer& layer, bool gated) {
   Places at;
-  size_t next = 4;  // q, k, v, o
+  size_t next = 4;  // after q, k, v and o
   if (layer.first) at.table = next++;
   at.self_norm = next++;
   if (layer.decoder) {
@@ -98,7 +98,7 @@ Places places_of(const T5Layer& layer, bool gated) {
   return at;
 }
 
-// One layer's forward and backward. `layer`: the weights in the order of the unit.
+// Forward and backward pass of one layer. `layer`: weights in the order of the unit.
 struct Block {
   const ModelConfig& config;
   Matmuls& matmuls;
@@ -122,7 +122,7 @@ struct Block {
     return {.padding = s.padding, .dropout = at_place(s.dropout, DropoutPlace::kCrossScores)};
   }
 
-  // x plus a sublayer's output y w^T.
+  // Returns x plus a sublayer's output y w^T.
   at::Tensor add_output(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& x,
                         const Dropout& dropout) const {
     if (dropout.rate == 0) return matmuls.forward_add(y, weight, x);
@@ -206,12 +206,12 @@ struct Block {
       dropout_(x, at_place(s.dropout, DropoutPlace::kFinalNorm));
     }
     Values outputs{x.view(input.sizes())};
-    // Copy, because the weights are released after this call.
+    // Copies the table, because the weights are released after this call.
     if (layer.first) outputs.push_back(w[at.table].clone());
     return outputs;
   }
 
-  // The gradient of x. `dresidual`: the gradient of the residual sum that contains x, or undefined.
+  // Returns the gradient of x. `dresidual`: gradient of the residual sum that contains x, or undefined.
   at::Tensor norm_backward(const at::Tensor& dy, Norm& s, size_t weight, const at::Tensor& dresidual,
                            Gradients gradients, RowSums& sums) const {
     RmsNormGradients made = rms_norm_backward(dy, s.x, w[weight], s.rstd, dresidual, /*with_y=*/!s.y.defined());
@@ -220,7 +220,7 @@ struct Block {
     return made.dx;
   }
 
-  // Sets `d_memory` for cross-attention; adds to `d_table` if the sublayer reads the table.
+  // Sets `d_memory` for cross-attention. Adds to `d_table` if the sublayer reads the table.
   at::Tensor attention_backward(const at::Tensor& dy, size_t first, size_t norm_weight, const RelativeAttention& call,
                                 Attention s, Gradients gradients, RowSums& sums, at::Tensor& d_memory,
                                 at::Tensor& d_table) const {

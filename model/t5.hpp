@@ -4,22 +4,22 @@
 
 namespace mpzero::model {
 
-// [B, T or S, heads, k]
+// Keys and values: [B, T or S, heads, k].
 struct KeysValues {
   at::Tensor keys, values;
 };
-// A decoder layer's KV cache: of earlier tokens (self) and of the encoder's output (cross).
+// KV cache of a decoder layer. `self`: earlier tokens; `cross`: the encoder's output.
 struct T5Cache {
   KeysValues self, cross;
 };
 
-// T5 (Raffel et al., 2020, arXiv:1910.10683), v1.0 and v1.1: an encoder for the batch's source, and a decoder for its
-// tokens that attends to the encoder's output. Layers are the encoder's, then the decoder's.
+// T5 (Raffel et al., 2020, arXiv:1910.10683), v1.0 and v1.1. The encoder reads the batch's source. The decoder reads
+// the batch's tokens and attends to the encoder's output. Encoder layers precede decoder layers.
 class T5 final : public Decoder {
  public:
   explicit T5(ModelConfig config, DecoderOptions options = {}) : Decoder(std::move(config), std::move(options)) {}
 
-  // The first layer of a stack passes on its table of relative position biases, so later layers need not gather it.
+  // The first layer of each stack outputs its table of relative position biases for all later layers of the stack.
   std::vector<LayerValues> graph() const override;
   Values embed(Weights embedding, const Batch& batch) const override;
   Dropout head_dropout(const Batch& batch) const override;
@@ -29,9 +29,9 @@ class T5 final : public Decoder {
   Values run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,
                             Gradients gradients) const override;
 
-  // Forward of a decoder layer on the tokens that follow those in the cache; appends them to the cache.
+  // Runs a decoder layer on the tokens that follow the cached tokens, and appends the new tokens to the cache.
   Values run_cached(Weights layer, const Values& inputs, const Batch& batch, T5Cache& cache) const;
-  // x [B, T, d]: the last layer's output -> [B * T, V].
+  // Returns the logits [B * T, V] for x [B, T, d], the last layer's output.
   at::Tensor logits(Weights head, const at::Tensor& embedding, const at::Tensor& x) const;
 
  private:

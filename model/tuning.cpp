@@ -16,7 +16,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The number of runs of `run_seconds` that fit into `seconds`, within limits.
+// Returns the number of runs of `run_seconds` that fit into `seconds`, clamped to [least, most].
 size_t runs_that_fit(double seconds, double run_seconds, size_t least, size_t most) {
   const double fit = run_seconds > 0 ? seconds / run_seconds : static_cast<double>(most);
   return std::clamp(fit < static_cast<double>(most) ? static_cast<size_t>(fit) : most, std::min(least, most), most);
@@ -35,7 +35,7 @@ TuningResult find_fastest(size_t proposed, const TimeRuns& time, const TuningBou
   quick_round(proposed > 0 ? std::vector<size_t>{0, yardstick} : std::vector<size_t>{yardstick});
   const double about = std::min(result.seconds.front(), result.seconds.back());
 
-  // In the first round each candidate runs twice, once untimed.
+  // In the first round, each candidate runs twice, once untimed.
   const size_t quick = runs_that_fit(bounds.round_seconds, 2 * about, bounds.least_candidates, proposed);
   if (quick > 1) {
     std::vector<size_t> candidates(quick - 1);

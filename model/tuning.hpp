@@ -7,31 +7,32 @@
 
 namespace mpzero::model {
 
-// Times one run of each of the candidates in a list, one right after the other. Seconds, in the order of the list;
-// infinity for a candidate that cannot run. An untimed run may precede the first run of a candidate.
+// Times one run of each of `candidates`, back to back. Returns seconds in the order of the list, and infinity for a
+// candidate that cannot run. An untimed run may precede a candidate's first run.
 using TimeRuns = std::function<std::vector<double>(std::span<const size_t> candidates)>;
 
 struct TuningBounds {
-  // Time for runs in each of the two rounds. If a run takes long, there are fewer candidates and fewer repeats.
+  // Time for the runs of each of the two rounds, in seconds. Slow runs reduce the number of candidates and repeats.
   double round_seconds = 0.1;
   size_t least_candidates = 8;
   size_t finalists = 4;
   size_t least_repeats = 2, repeats = 5;
-  // Times that differ by less than this ratio count as equal.
+  // Relative difference below which two times count as equal.
   double tie = 0.01;
 };
 
 struct TuningResult {
   size_t fastest = 0;
-  // By candidate: the median of the last round, otherwise the time of the first; infinity if it never ran.
+  // Per candidate: the median time of the last round, the time of the first round for candidates that missed the last
+  // round, or infinity for candidates that never ran.
   std::vector<double> seconds;
   size_t tried = 0;
 };
 
-// The fastest of `proposed` + 1 candidates by successive halving: a quick run of each, then several of the best few,
-// taking turns so that clock drift affects all alike. The candidates below `proposed` come in the order of their
-// expected speed, which decides ties. The one numbered `proposed` is the baseline: it takes part in both rounds and
-// wins only by more than a tie.
+// Returns the fastest of `proposed` + 1 candidates by successive halving: one quick run of each candidate, then several
+// interleaved runs of the best few, so clock drift affects all candidates equally. Candidates below `proposed` are in
+// the order of expected speed, which breaks ties. Candidate `proposed` is the baseline: it runs in both rounds and wins
+// only if it is faster by more than a tie.
 TuningResult find_fastest(size_t proposed, const TimeRuns& time, const TuningBounds& bounds = {});
 
 }  // namespace mpzero::model

@@ -11,7 +11,7 @@
 namespace mpzero::model {
 namespace {
 
-// Guessed from Hugging Face's naming conventions; null if unknown.
+// Guesses the kind of an unsupported model from Hugging Face's naming conventions. Returns null if it is unknown.
 const char* kind_not_trained(std::string_view model_type) {
   const auto has_any = [&](std::initializer_list<std::string_view> parts) {
     return std::ranges::any_of(parts, [&](auto part) { return model_type.find(part) != std::string_view::npos; });
@@ -19,7 +19,7 @@ const char* kind_not_trained(std::string_view model_type) {
   if (has_any({"moe", "mixtral", "deepseek_v2", "deepseek_v3", "gpt_oss", "dbrx", "llama4"})) {
     return "a mixture of experts";
   }
-  if (has_any({"_vl", "llava", "vision", "mllama", "omni", "audio", "whisper"})) return "a model of images or audio";
+  if (has_any({"_vl", "llava", "vision", "mllama", "omni", "audio", "whisper"})) return "an image or audio model";
   return nullptr;
 }
 
@@ -38,8 +38,8 @@ const Architecture& find_architecture(std::string_view model_type, std::string_v
     supported += fmt::format("{}\"{}\"", supported.empty() ? "" : ", ", architecture->model_type);
   }
   if (const char* kind = kind_not_trained(model_type)) {
-    throw_user_error("{}: model_type \"{}\" is {}, which mpzero does not train; use one of {} (docs/limits.md).",
-                     source, model_type, kind, supported);
+    throw_user_error("{}: model_type \"{}\" ({}) is not supported; use one of {} (docs/limits.md).", source, model_type,
+                     kind, supported);
   }
   throw_user_error("{}: model_type \"{}\" is not supported; use one of {}.", source, model_type, supported);
 }
@@ -68,12 +68,12 @@ std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& c) {
 }
 
 void refuse_attention_bias(ConfigReader& reader) {
-  reader.only("attention_bias", false, "use a model whose projections have no biases");
+  reader.only("attention_bias", false, "use a model without attention biases");
 }
 
 void refuse_sliding_window(ConfigReader& reader) {
-  reader.only("use_sliding_window", false, "set it to false to attend to the whole sequence");
-  // No effect without use_sliding_window.
+  reader.only("use_sliding_window", false, "set it to false to use full attention");
+  // These keys have no effect without use_sliding_window.
   reader.harmless({"sliding_window", "max_window_layers"});
 }
 

@@ -13,28 +13,29 @@ namespace mpzero::model {
 
 class ConfigReader;
 
-// The properties of a family of models. A new family needs a file that defines an Architecture, a line in
-// architectures.cpp and a test. The decoder requires kQuery, kKey, kValue next to each other, their biases likewise,
-// and kGate next to kUp, because it processes each group in one matrix product; see LayerLayout.
+// Properties of a model family. A new family needs a file that defines an Architecture, an entry in architectures.cpp
+// and a test. The decoder computes kQuery, kKey and kValue, their biases, and kGate and kUp in one matrix product each,
+// so the weights of each group must be adjacent (see LayerLayout).
 struct Architecture {
-  std::string_view model_type;       // "model_type" of config.json
-  std::string_view causal_lm_class;  // "architectures" of config.json
-  bool tied_by_default = false;      // tie_word_embeddings if config.json omits it
+  std::string_view model_type;       // "model_type" in config.json
+  std::string_view causal_lm_class;  // "architectures" in config.json
+  bool tied_by_default = false;      // default of tie_word_embeddings
   double default_rms_norm_eps = 0;
   double default_rope_theta = 0;
-  // head_dim if config.json omits it; std::nullopt: hidden_size / num_attention_heads.
+  // Default of head_dim; std::nullopt means hidden_size / num_attention_heads.
   std::optional<int64_t> default_head_dim = {};
-  // num_key_value_heads if config.json omits it; std::nullopt: the number of query heads.
+  // Default of num_key_value_heads; std::nullopt means num_attention_heads.
   std::optional<int64_t> default_key_value_heads = {};
-  // Reads this family's own keys, after the common ones, and refuses options that mpzero does not support.
+  // Reads this family's own keys after the common keys. Throws UserError for unsupported options.
   void (*read_options)(ConfigReader& reader, ModelConfig& config) = nullptr;
-  // Adds this family's own keys to the common ones in to_json.
+  // Adds this family's own keys to the JSON that to_json() writes.
   void (*write_options)(const ModelConfig& config, nlohmann::json& json) = nullptr;
-  // A layer's weights in the order of the unit.
+  // Returns a layer's weights in the order of the layer's unit.
   std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config) = nullptr;
 
-  // A model that is not a decoder-only transformer sets these five instead: reading and writing its config.json (except
-  // model_type and token ids), its units, the standard deviation of a parameter's random weights, FLOPs per token.
+  // Models other than decoder-only transformers set these five functions instead. They read and write config.json
+  // (except model_type and token IDs), list the units, and return a parameter's initial standard deviation and the
+  // FLOPs per token.
   ModelConfig (*read)(ConfigReader& reader) = nullptr;
   nlohmann::json (*write)(const ModelConfig& config) = nullptr;
   std::vector<UnitSpec> (*units)(const ModelConfig& config) = nullptr;
@@ -44,21 +45,21 @@ struct Architecture {
 
 std::span<const Architecture* const> architectures();
 
-// Throws UserError with `source` and the supported types for an unknown type.
+// Throws UserError with `source` and the supported types if `model_type` is unknown.
 const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
-// Llama's weights; `after_values` follow the projection of the values.
+// Returns Llama's weights, with `after_values` inserted after the value projection.
 std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config,
                                                    std::vector<LayerParameter> after_values = {});
-// The same with biases of queries, keys and values.
+// Returns Llama's weights and the biases of the query, key and value projections.
 std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
 
-// For read_options: throw UserError with file, key and value if the option is on.
+// Helpers for read_options that throw UserError with file, key and value if the option is enabled.
 void refuse_attention_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);
 
-// For families whose sliding window depends on no other option. `missing`: the window if config.json omits the key;
-// null means none.
+// Helpers for families whose sliding_window does not depend on other options. `missing` is the default of the key; the
+// value null disables the window.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config, std::optional<int64_t> missing);
 void write_sliding_window(const ModelConfig& config, nlohmann::json& json);
 

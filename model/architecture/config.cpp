@@ -35,8 +35,8 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// Keys that to_json() writes from ModelConfig's fields, and keys that describe the original weights (per-layer lists,
-// storage dtype).
+// Keys that to_json() writes from the fields of ModelConfig, and keys that describe only the original weights
+// (per-layer lists, storage dtype).
 constexpr std::array kWrittenKeys = {"architectures",
                                      "bos_token_id",
                                      "dtype",
@@ -70,13 +70,13 @@ UnusedKeys read_unused(json object, const Architecture& architecture, const Mode
   return {.json = object.empty() ? "" : object.dump()};
 }
 
-// Far beyond any model. Up to this limit, byte counts of the states fit in 64 bits and per-layer planning takes less
-// than a second.
+// Upper limit far beyond existing models. Up to this limit, byte counts of model states fit in 64 bits, and per-layer
+// planning takes less than a second.
 constexpr double kMaxParameters = 1e16;
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxRank = 65'536;
 
-// Without biases and norms, and without overflow.
+// Estimates the number of parameters without biases and norms. Floating-point arithmetic avoids integer overflow.
 double roughly_num_parameters(const ModelConfig& c) {
   const auto hidden = static_cast<double>(c.hidden_size);
   const double heads =
@@ -93,7 +93,8 @@ void read_lora(ConfigReader& reader, ModelConfig& config) {
   config.lora = read_lora_config(*section, reader.source() + ": " + kLoraKey);
 }
 
-// transformers reads null as the number of query heads, and uses its own default if the key is missing.
+// transformers interprets null as the number of query heads. If the key is missing, transformers uses the family's
+// default.
 int64_t read_key_value_heads(ConfigReader& reader, const Architecture& architecture, int64_t num_attention_heads) {
   constexpr const char* kKey = "num_key_value_heads";
   if (reader.object().contains(kKey)) return reader.integer(kKey, num_attention_heads);
@@ -127,15 +128,15 @@ void check_lora(const ModelConfig& config, const std::string& source) {
   const LoraConfig& lora = *config.lora;
   const std::vector<std::string> known = lora_targets(config, source);
   if (lora.r < 1 || lora.r > kMaxRank) {
-    throw_user_error("{}: the rank of the adapters (lora r) is {}, but must be 1 to {}.", source, lora.r, kMaxRank);
+    throw_user_error("{}: lora r is {}, but must be between 1 and {}.", source, lora.r, kMaxRank);
   }
   if (!(lora.alpha > 0) || !std::isfinite(lora.alpha)) {
     throw_user_error("{}: lora alpha is {}, but must be greater than 0.", source, lora.alpha);
   }
   for (const std::string& target : lora.targets) {
     if (std::ranges::find(known, target) != known.end()) continue;
-    throw_user_error("{}: lora targets contains \"{}\", which cannot have adapters; choose from {}.", source, target,
-                     fmt::join(known, ", "));
+    throw_user_error("{}: lora targets contains \"{}\", which does not support adapters; choose from {}.", source,
+                     target, fmt::join(known, ", "));
   }
   if (!(lora.dropout >= 0 && lora.dropout < 1)) {
     throw_user_error("{}: lora dropout is {}, but must be at least 0 and less than 1.", source, lora.dropout);
@@ -171,7 +172,7 @@ ModelConfig ModelConfig::from_file(const std::filesystem::path& path, std::optio
   const std::filesystem::path file = std::filesystem::is_directory(path, error) ? path / "config.json" : path;
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) {
-    throw_user_error("cannot read the model configuration {}; use a preset's name or the path of a config.json.",
+    throw_user_error("cannot read the model configuration {}; pass a preset name or the path of a config.json.",
                      file.string());
   }
   return from_json(*text, file.string(), max_position_embeddings);
@@ -198,7 +199,7 @@ void ModelConfig::validate(const std::string& source) const {
   if (roughly_num_parameters(*this) > kMaxParameters) {
     throw_user_error(
         "{}: vocab_size {}, hidden_size {}, intermediate_size {}, num_attention_heads {}, head_dim {} and "
-        "num_hidden_layers {} make more than 10^16 parameters; reduce them.",
+        "num_hidden_layers {} result in more than 10^16 parameters; reduce them.",
         source, vocab_size, hidden_size, intermediate_size, num_attention_heads, head_dim, num_hidden_layers);
   }
   if (num_attention_heads % num_key_value_heads != 0) {
@@ -206,7 +207,7 @@ void ModelConfig::validate(const std::string& source) const {
                      source, num_attention_heads, num_key_value_heads);
   }
   if (!t5 && head_dim % 2 != 0) {
-    throw_user_error("{}: head_dim {} is odd, but rotary embeddings need pairs; use an even one.", source, head_dim);
+    throw_user_error("{}: head_dim {} is odd, but rotary embeddings require an even head_dim.", source, head_dim);
   }
   const std::pair<const char*, double> positives[] = {{"rms_norm_eps", rms_norm_eps},
                                                       {"rope_theta", t5 ? 1 : rope_theta},
@@ -220,11 +221,11 @@ void ModelConfig::validate(const std::string& source) const {
     }
   }
   if (!(initializer_range >= 0) || !std::isfinite(initializer_range)) {
-    throw_user_error("{}: initializer_range is {}, but must be 0 or more.", source, initializer_range);
+    throw_user_error("{}: initializer_range is {}, but must be at least 0.", source, initializer_range);
   }
   if (lora) check_lora(*this, source);
   if (sliding_window && *sliding_window < 1) {
-    throw_user_error("{}: sliding_window is {}, but must be at least 1, or null.", source, *sliding_window);
+    throw_user_error("{}: sliding_window is {}, but must be at least 1 or null.", source, *sliding_window);
   }
   if (const auto entries = static_cast<int64_t>(rotated_layers.size()); entries > 0 && entries != num_hidden_layers) {
     throw_user_error("{}: no_rope_layers has {} entries, but num_hidden_layers is {}; change one of them.", source,
@@ -265,7 +266,7 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
     return finished(object);
   }
   json rope = {{"rope_theta", rope_theta}, {"rope_type", "default"}};
-  // For transformers before version 5, the old keys are written next to the new ones.
+  // transformers before version 5 reads only the old keys, so the file contains both formats.
   json old_rope_scaling = nullptr;
   if (rope_scaling) {
     old_rope_scaling = rope_json(*rope_scaling);

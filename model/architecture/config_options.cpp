@@ -9,12 +9,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kUseAnother = "use a model without it";
+constexpr const char* kUseAnother = "use a model without this option";
 
-// Options of other families, or of custom model code, with the value that has no effect; null: no such value exists.
-// The model's family has already read its own options.
+// Throws UserError for options of other families or of custom model code, unless they have the value that has no
+// effect. If no such value exists (null), the key must be missing. The model's family has already read its own options.
 void check_computation(ConfigReader& reader, bool encoder_decoder) {
-  reader.only("hidden_act", "silu", "only \"silu\" is");
+  reader.only("hidden_act", "silu", "use a model with \"silu\"");
   for (const char* key : {"attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "residual_dropout"}) {
     reader.only(key, 0.0, "set it to 0");
   }
@@ -37,8 +37,8 @@ void check_computation(ConfigReader& reader, bool encoder_decoder) {
                           "query_pre_attn_scalar", "scale_depth"}) {
     if (!reader.knows(key)) reader.only(key, nullptr, kUseAnother);
   }
-  reader.only("quantization_config", nullptr, "use the unquantized weights, in bf16 or fp32");
-  reader.only("auto_map", nullptr, "remove it if the model does not need its custom code");
+  reader.only("quantization_config", nullptr, "use unquantized weights in bf16 or fp32");
+  reader.only("auto_map", nullptr, "remove it if the model does not need custom code");
 }
 
 void check_layer_types(ConfigReader& reader) {
@@ -56,8 +56,8 @@ void check_layer_types(ConfigReader& reader) {
   }
 }
 
-// Other keys that transformers and model publishers write to config.json: origin, storage, text generation, choice of
-// kernels.
+// Registers other keys that transformers and model publishers write to config.json: origin, storage, text generation
+// and choice of kernels.
 void pass_over(ConfigReader& reader) {
   reader.harmless({"_attn_implementation",
                    "_attn_implementation_autoset",

@@ -4,8 +4,8 @@
 
 namespace mpzero::model {
 
-// Handles config.json keys of any family that have no field in ModelConfig. Throws UserError if one of them requests an
-// unsupported option; registers the others with `reader` as harmless.
+// Checks config.json keys that are common to all families but have no field in ModelConfig. Throws UserError if a key
+// enables an unsupported option. Registers all other keys with `reader` as harmless.
 void check_common_options(ConfigReader& reader, bool encoder_decoder = false);
 
 }  // namespace mpzero::model

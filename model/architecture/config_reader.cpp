@@ -26,7 +26,7 @@ int64_t ConfigReader::integer(const std::string& key, std::optional<int64_t> fal
     if (fallback) return *fallback;
     missing(key);
   }
-  // get<int64_t>() would wrap larger values.
+  // get<int64_t>() wraps around for larger values.
   const bool too_large =
       value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
   if (value->is_number_integer() && !too_large) return value->get<int64_t>();
@@ -34,7 +34,7 @@ int64_t ConfigReader::integer(const std::string& key, std::optional<int64_t> fal
       value->get<double>() == std::floor(value->get<double>())) {
     return static_cast<int64_t>(value->get<double>());
   }
-  wrong(key, *value, too_large ? "a smaller number" : "a whole number");
+  wrong(key, *value, too_large ? "less than 2^63" : "a whole number");
 }
 
 double ConfigReader::number(const std::string& key, std::optional<double> fallback) {
@@ -91,14 +91,15 @@ void ConfigReader::finish() const {
   for (const auto& [key, value] : object_->items()) {
     if (value.is_null() || knows(key)) continue;
     const std::optional<std::string> nearest = nearest_name(key, known_);
-    throw_user_error("{}: unknown key {}, which may change the model; {}", source_, path_of(key),
+    throw_user_error("{}: unknown key {}; {}", source_, path_of(key),
                      nearest ? fmt::format("did you mean {}?", path_of(*nearest))
-                             : "remove it if it does not change what the model computes.");
+                             : "remove it if it does not affect the model's computation.");
   }
 }
 
 void ConfigReader::missing(const std::string& key) const {
-  throw_user_error("{}: the key \"{}\" is missing; add it, as in a Hugging Face config.json.", source_, path_of(key));
+  throw_user_error("{}: the key \"{}\" is missing; copy it from the model's Hugging Face config.json.", source_,
+                   path_of(key));
 }
 
 void ConfigReader::wrong(const std::string& key, const json& value, const std::string& expected) const {

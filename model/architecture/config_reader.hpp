@@ -9,12 +9,12 @@
 
 namespace mpzero::model {
 
-// Reads one JSON object of a Hugging Face config.json key by key. Each key that is read counts as known; finish()
-// refuses all others. A key whose value is null counts as missing, as in transformers. Errors are UserErrors with the
-// file and the key's full path.
+// Reads one JSON object of a Hugging Face config.json key by key. finish() rejects all keys that were not read. As in
+// transformers, a null value counts as a missing key. All functions throw UserError with the file and the full path of
+// the key.
 class ConfigReader {
  public:
-  // `path`: the object's path in the file, empty for the top level. `object` must outlive the reader.
+  // `path`: path of the object in the file, empty for the top level. `object` must outlive the reader.
   ConfigReader(const nlohmann::json& object, std::string source, std::string path = "");
 
   const nlohmann::json* find(const std::string& key);
@@ -23,16 +23,16 @@ class ConfigReader {
   double number(const std::string& key, std::optional<double> fallback = {});
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
-  // The object under `key`; std::nullopt if it is missing.
+  // Returns the object under `key`, or std::nullopt if the key is missing.
   std::optional<ConfigReader> section(const std::string& key);
 
-  // Registers keys that do not change what the model computes.
+  // Registers keys that do not affect the model's computation.
   void harmless(std::initializer_list<const char*> keys);
-  // Whether the key was read, or is known as harmless.
+  // Returns true if the key was read or registered as harmless.
   bool knows(const std::string& key) const;
-  // An option that must be missing or `accepted`: other values change what the model computes.
+  // Throws UserError unless the key is missing or has the value `accepted`. `remedy` ends the message.
   void only(const std::string& key, const nlohmann::json& accepted, const std::string& remedy);
-  // Throws for the first key that was not read.
+  // Throws UserError for the first key that was neither read nor registered.
   void finish() const;
 
   const nlohmann::json& object() const { return *object_; }

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
-// rope_theta and the path of its key, if the file has it.
+// rope_theta and the path of its key.
 struct Theta {
   double value;
   std::string place;
@@ -24,7 +24,8 @@ struct Rope {
   std::optional<RopeScaling> scaling;
 };
 
-// From the top level. `max`: default for a scaling's original_max_position_embeddings; `original`: overrides it.
+// Values from the top level of config.json. `max`: default of a scaling's original_max_position_embeddings; `original`:
+// overrides the scaling's value.
 struct Positions {
   int64_t max;
   std::optional<int64_t> original;
@@ -45,13 +46,13 @@ std::string read_type(ConfigReader& reader) {
   return type;
 }
 
-// YaRN's m, as in transformers' get_mscale.
+// Returns YaRN's magnitude scale, as in transformers' get_mscale.
 double yarn_magnitude(double factor, double mscale) { return factor > 1 ? 0.1 * mscale * std::log(factor) + 1 : 1.0; }
 
 YarnRopeScaling read_yarn(ConfigReader& reader, const Positions& positions) {
   YarnRopeScaling yarn;
   yarn.original_max_position_embeddings = positions.original.value_or(reader.integer(kOriginal, positions.max));
-  // null, unlike a missing key, means the ratio of the positions.
+  // A null value, unlike a missing key, means max_position_embeddings / original_max_position_embeddings.
   yarn.factor = reader.object().contains("factor") && reader.find("factor") == nullptr
                     ? static_cast<double>(positions.max) / static_cast<double>(yarn.original_max_position_embeddings)
                     : reader.number("factor");
@@ -63,7 +64,7 @@ YarnRopeScaling read_yarn(ConfigReader& reader, const Positions& positions) {
   yarn.beta_fast = reader.number("beta_fast", yarn.beta_fast);
   yarn.beta_slow = reader.number("beta_slow", yarn.beta_slow);
   yarn.truncate = reader.boolean("truncate", yarn.truncate);
-  reader.harmless({"attn_factor", "finetuned"});  // transformers ignores them with a warning
+  reader.harmless({"attn_factor", "finetuned"});  // ignored by transformers, with a warning
   return yarn;
 }
 
@@ -88,7 +89,7 @@ LongRopeScaling read_longrope(ConfigReader& reader, const Positions& positions) 
 
 Rope read_flat(ConfigReader reader, const Positions& positions) {
   Rope rope{.theta = read_theta(reader), .scaling = {}};
-  reader.only("partial_rotary_factor", 1.0, "use a model that rotates whole heads");
+  reader.only("partial_rotary_factor", 1.0, "use a model that applies RoPE to full heads");
   const std::string type = read_type(reader);
   if (type == "default") {
     reader.only("factor", 1.0, "remove it, or set rope_type to select the scaling");
@@ -126,7 +127,7 @@ std::optional<Rope> read_section(ConfigReader& reader, const char* key, const Po
 }  // namespace
 
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
-  reader.only("partial_rotary_factor", 1.0, "use a model that rotates whole heads");
+  reader.only("partial_rotary_factor", 1.0, "use a model that applies RoPE to full heads");
   std::vector<Theta> thetas;
   const auto add = [&](const std::optional<Theta>& theta) {
     if (theta) thetas.push_back(*theta);
@@ -139,8 +140,7 @@ void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConf
   if (rope) add(rope->theta);
   if (old_spelling) add(old_spelling->theta);
   if (rope && old_spelling && rope->scaling != old_spelling->scaling) {
-    throw_user_error("{}: rope_parameters and rope_scaling scale the frequencies differently; remove one of them.",
-                     reader.source());
+    throw_user_error("{}: rope_parameters and rope_scaling disagree; remove one of them.", reader.source());
   }
   for (const Theta& theta : thetas) {
     if (theta.value == thetas.front().value) continue;
@@ -199,21 +199,21 @@ void validate_rope(const ModelConfig& config, const std::string& source) {
     if (!scaling.contains(key)) continue;
     const json& list = scaling[key];
     if (std::ssize(list) == config.head_dim / 2 && std::ranges::all_of(list, positive)) continue;
-    throw_user_error("{}: {} of the rope scaling must have {} entries, half of head_dim, all greater than 0.", source,
-                     key, config.head_dim / 2);
+    throw_user_error("{}: {} of the rope scaling must have {} entries (half of head_dim) greater than 0.", source, key,
+                     config.head_dim / 2);
   }
   const auto in_order = [&](const char* lower, const char* upper) {
     if (!scaling.contains(lower) || scaling[lower] < scaling[upper]) return;
-    throw_user_error("{}: {} of the rope scaling is {}, but must be less than its {} {}.", source, lower,
+    throw_user_error("{}: {} of the rope scaling is {}, but must be less than {} {}.", source, lower,
                      scaling[lower].dump(), upper, scaling[upper].dump());
   };
   in_order("low_freq_factor", "high_freq_factor");
   in_order("beta_slow", "beta_fast");
   if (std::holds_alternative<YarnRopeScaling>(*config.rope_scaling) && config.rope_theta <= 1) {
-    throw_user_error("{}: rope_theta is {}, but must be greater than 1 with yarn.", source, config.rope_theta);
+    throw_user_error("{}: rope_theta is {}, but must be greater than 1 for yarn.", source, config.rope_theta);
   }
   if (std::holds_alternative<DynamicRopeScaling>(*config.rope_scaling) && config.head_dim <= 2) {
-    throw_user_error("{}: head_dim is {}, but must be greater than 2 with dynamic rope scaling.", source,
+    throw_user_error("{}: head_dim is {}, but must be greater than 2 for dynamic rope scaling.", source,
                      config.head_dim);
   }
 }

@@ -9,15 +9,15 @@
 
 namespace mpzero::model {
 
-// Reads rope_theta and rope_scaling from a config.json. transformers 5 writes rope_parameters, which contains
-// rope_theta. Earlier versions write rope_scaling next to rope_theta. If several of these keys exist, they must agree.
-// Throws UserError for an unsupported scaling and for unknown keys.
+// Reads the RoPE settings of a config.json: rope_parameters from transformers 5, or rope_theta and rope_scaling from
+// earlier versions. Throws UserError if several of these keys disagree, if the scaling is unsupported, or if a key is
+// unknown.
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config);
 
-// The scaling in the format of config.json's rope_scaling.
+// Returns the scaling in the format of config.json's rope_scaling.
 nlohmann::json rope_json(const RopeScaling& scaling);
 
-// Throws UserError with `source` for a scaling out of range.
+// Throws UserError with `source` if a parameter of the scaling is out of range.
 void validate_rope(const ModelConfig& config, const std::string& source);
 
 }  // namespace mpzero::model

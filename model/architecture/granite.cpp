@@ -8,7 +8,7 @@ namespace {
 
 void read_options(ConfigReader& reader, ModelConfig& config) {
   refuse_attention_bias(reader);
-  reader.only("mlp_bias", false, "use a model whose MLP has no biases");
+  reader.only("mlp_bias", false, "use a model without MLP biases");
   config.embedding_multiplier = reader.number("embedding_multiplier", 1.0);
   config.residual_multiplier = reader.number("residual_multiplier", 1.0);
   config.logits_scaling = reader.number("logits_scaling", 1.0);
@@ -27,7 +27,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llam
 
 }  // namespace
 
-// Granite 3 (dense): a Llama with multipliers on embedding, scores, residual branches and logits.
+// Granite 3 (dense): Llama with multipliers for embedding, attention scores, residual branches and logits.
 const Architecture kGranite{.model_type = "granite",
                             .causal_lm_class = "GraniteForCausalLM",
                             .tied_by_default = false,

@@ -8,22 +8,22 @@ LayerLayout::LayerLayout(std::span<const LayerParameter> parameters) {
   index_.fill(kAbsent);
   for (size_t i = 0; i < parameters.size(); ++i) index_[static_cast<size_t>(parameters[i].role)] = i;
   for (const LayerRole role : {LayerRole::kQuery, LayerRole::kOutput, LayerRole::kGate, LayerRole::kDown}) {
-    if (!has(role)) throw_failure("LayerLayout: the architecture lacks the weight of role {}", static_cast<int>(role));
+    if (!has(role)) throw_failure("LayerLayout: the architecture lacks a weight for role {}", static_cast<int>(role));
   }
   const auto follows = [&](LayerRole first, LayerRole second) { return (*this)[second] == (*this)[first] + 1; };
   const bool fused_qkv = !has(LayerRole::kKey) && !has(LayerRole::kValue), fused_gate_up = !has(LayerRole::kUp);
   const bool qkv = follows(LayerRole::kQuery, LayerRole::kKey) && follows(LayerRole::kKey, LayerRole::kValue);
   if (!(fused_qkv || qkv) || !(fused_gate_up || follows(LayerRole::kGate, LayerRole::kUp))) {
-    throw_failure("LayerLayout: queries, keys and values, and gate and up, must be contiguous in a layer's unit");
+    throw_failure("LayerLayout: query, key and value weights, and gate and up weights, must be adjacent in a unit");
   }
   const bool biased = has(LayerRole::kQueryBias) || has(LayerRole::kKeyBias) || has(LayerRole::kValueBias);
   if (biased && (!follows(LayerRole::kQueryBias, LayerRole::kKeyBias) ||
                  !follows(LayerRole::kKeyBias, LayerRole::kValueBias) || !has(LayerRole::kQueryBias))) {
-    throw_failure("LayerLayout: the biases of queries, keys and values must be contiguous in a layer's unit");
+    throw_failure("LayerLayout: query, key and value biases must be adjacent in a unit");
   }
   if (has(LayerRole::kQueryNorm) != has(LayerRole::kKeyNorm) ||
       has(LayerRole::kQueryTokenNorm) != has(LayerRole::kKeyTokenNorm)) {
-    throw_failure("LayerLayout: queries and keys must both be normalized, or neither");
+    throw_failure("LayerLayout: a layer must have both query and key norms, or neither");
   }
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 void read_options(ConfigReader& reader, ModelConfig&) {
   refuse_attention_bias(reader);
-  reader.only("mlp_bias", false, "use a model whose MLP has no biases");
-  reader.only("sliding_window", nullptr, "use a model that attends to the whole sequence");
+  reader.only("mlp_bias", false, "use a model without MLP biases");
+  reader.only("sliding_window", nullptr, "use a model with full attention");
 }
 
 void write_options(const ModelConfig&, nlohmann::json& json) {
@@ -21,7 +21,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llam
 
 }  // namespace
 
-// Llama 3 and 3.1 (and older Llamas with the same keys).
+// Llama 3 and 3.1, and older Llama models with the same keys.
 const Architecture kLlama{.model_type = "llama",
                           .causal_lm_class = "LlamaForCausalLM",
                           .tied_by_default = false,

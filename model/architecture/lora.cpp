@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-// Weights that each product of a layer reads as one matrix; roles that the layer lacks are skipped.
+// Weights that each product of a layer reads as one matrix. Roles that the layer lacks are skipped.
 const std::array<std::vector<LayerRole>, 4> kProducts{{{LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue},
                                                        {LayerRole::kOutput},
                                                        {LayerRole::kGate, LayerRole::kUp},
                                                        {LayerRole::kDown}}};
 
-// "self_attn.q_proj.weight" -> "q_proj".
+// Returns "q_proj" for "self_attn.q_proj.weight".
 std::string projection_of(std::string_view name) {
   name.remove_suffix(kWeight.size());
   return std::string(name.substr(name.rfind('.') + 1));
@@ -63,7 +63,7 @@ void append_adapters(const LoraConfig& lora, const LoraLayout& layout, UnitSpec&
 std::vector<std::string> lora_targets(const ModelConfig& config, std::string_view source) {
   const Architecture& architecture = find_architecture(config.model_type, source);
   if (architecture.layer_parameters == nullptr) {
-    throw_user_error("{}: model_type \"{}\" does not support adapters (LoRA); train the full weights.", source,
+    throw_user_error("{}: model_type \"{}\" does not support LoRA adapters; train all weights.", source,
                      config.model_type);
   }
   const std::vector<LayerParameter> parameters = architecture.layer_parameters(config);

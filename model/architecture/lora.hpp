@@ -16,24 +16,24 @@ namespace mpzero::model {
 
 struct ModelConfig;
 
-// One adapter of a layer.
+// LoRA adapter of one projection.
 struct LoraAdapter {
-  size_t weight;         // the projection's position among the layer's own parameters
-  size_t a, b;           // positions in the layer's unit
-  int64_t begin, count;  // the projection's columns in the product's result
+  size_t weight;         // index of the projection among the layer's own parameters
+  size_t a, b;           // indices in the layer's unit
+  int64_t begin, count;  // range of the projection's columns in the product's output
 };
 
-// The adapters of each product of a layer, in the order of LayerProduct. In a layer's unit they follow the layer's own
-// parameters: for each product the A matrices, which share their input, then the B matrices.
+// Adapters of each product of a layer, in the order of LayerProduct. In a layer's unit, the adapters follow the layer's
+// own parameters: for each product, the A matrices, which share their input, and then the B matrices.
 using LoraLayout = std::array<std::vector<LoraAdapter>, 4>;
 
 LoraLayout lora_layout(const LoraConfig& lora, std::span<const LayerParameter> parameters);
 
-// Appends the adapters to a layer's unit, which already contains the layer's own parameters.
+// Appends the adapters to `unit`, which must already contain the layer's own parameters.
 void append_adapters(const LoraConfig& lora, const LoraLayout& layout, UnitSpec& unit);
 
-// The possible target names, in the order of the layer's products. Throws UserError with `source` if the model's layers
-// do not have these products.
+// Returns the valid target names, in the order of the layer's products. Throws UserError with `source` if the
+// architecture does not support adapters.
 std::vector<std::string> lora_targets(const ModelConfig& config, std::string_view source);
 
 }  // namespace mpzero::model

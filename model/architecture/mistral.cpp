@@ -17,7 +17,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llam
 
 }  // namespace
 
-// Mistral 7B: a Llama that may attend to a sliding window.
+// Mistral 7B: Llama with an optional sliding window.
 const Architecture kMistral{.model_type = "mistral",
                             .causal_lm_class = "MistralForCausalLM",
                             .tied_by_default = false,

@@ -27,7 +27,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-// OLMo 2: normalizes the outputs of attention and MLP instead of their inputs, and all queries and all keys of a token.
+// OLMo 2: Llama with norms on the outputs (not inputs) of attention and MLP, and on all queries and all keys of a
+// token.
 const Architecture kOlmo2{.model_type = "olmo2",
                           .causal_lm_class = "Olmo2ForCausalLM",
                           .tied_by_default = false,

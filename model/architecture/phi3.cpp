@@ -14,9 +14,10 @@ void read_options(ConfigReader& reader, ModelConfig& config) {
   read_sliding_window(reader, config, /*missing=*/{});
   if (!config.rope_scaling) return;
   if (!std::holds_alternative<LongRopeScaling>(*config.rope_scaling)) {
-    throw_user_error("{}: rope_scaling of a phi3 must have rope_type longrope; remove it.", reader.source());
+    throw_user_error("{}: phi3 supports only rope_type \"longrope\" in rope_scaling; remove rope_scaling.",
+                     reader.source());
   }
-  // transformers' default for a missing key takes precedence over the scaling's own.
+  // Required, because transformers' default for a missing key takes precedence over the scaling's value.
   reader.integer(kOriginal);
 }
 
@@ -37,7 +38,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-// Phi-3 and Phi-4 (not mini): a Llama with one weight for queries, keys and values, and one for gate and up.
+// Phi-3 and Phi-4 (not mini): Llama with one weight for queries, keys and values, and one weight for gate and up.
 const Architecture kPhi3{.model_type = "phi3",
                          .causal_lm_class = "Phi3ForCausalLM",
                          .tied_by_default = false,

@@ -7,7 +7,7 @@ namespace mpzero::model {
 namespace {
 
 void read_options(ConfigReader& reader, ModelConfig&) {
-  reader.only("attention_bias", true, "the queries, keys and values of qwen2 always have biases; remove the key");
+  reader.only("attention_bias", true, "qwen2 always has query, key and value biases; remove the key");
   refuse_sliding_window(reader);
 }
 
@@ -20,7 +20,7 @@ void write_options(const ModelConfig& config, nlohmann::json& json) {
 
 }  // namespace
 
-// Qwen2 and Qwen2.5 (dense): a Llama whose queries, keys and values have biases.
+// Qwen2 and Qwen2.5 (dense): Llama with query, key and value biases.
 const Architecture kQwen2{.model_type = "qwen2",
                           .causal_lm_class = "Qwen2ForCausalLM",
                           .tied_by_default = false,

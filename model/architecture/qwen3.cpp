@@ -24,7 +24,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-// Qwen3 (dense): with an RMS norm over each query and key head, and its own default head size.
+// Qwen3 (dense): Llama with an RMS norm for each query and key head and a different default head size.
 const Architecture kQwen3{.model_type = "qwen3",
                           .causal_lm_class = "Qwen3ForCausalLM",
                           .tied_by_default = false,

@@ -6,23 +6,25 @@
 
 namespace mpzero::model {
 
-// Scalings of the rotary frequencies f_i = theta^(-2i/D), with the names and results of transformers'
+// Scaling methods for the rotary frequencies f_i = theta^(-2i/D). Names and results match transformers'
 // ROPE_INIT_FUNCTIONS.
 
-// f_i / factor.
+// Linear scaling: divides each f_i by `factor`.
 struct LinearRopeScaling {
   double factor = 1.0;
   bool operator==(const LinearRopeScaling&) const = default;
 };
 
-// For sequences of T > L = max_position_embeddings tokens: theta * (factor * T / L - factor + 1)^(D / (D - 2)).
+// Dynamic NTK scaling for sequences of T > L = max_position_embeddings tokens: multiplies theta by (factor * T / L -
+// factor + 1)^(D / (D - 2)).
 struct DynamicRopeScaling {
   double factor = 1.0;
   bool operator==(const DynamicRopeScaling&) const = default;
 };
 
-// Llama 3.1's: wavelengths above original_max_position_embeddings / low_freq_factor are multiplied by `factor`, those
-// below original_max_position_embeddings / high_freq_factor are unchanged, those between are interpolated.
+// Llama 3.1's scaling: wavelengths above original_max_position_embeddings / low_freq_factor are multiplied by `factor`,
+// wavelengths below original_max_position_embeddings / high_freq_factor are unchanged, and wavelengths in between are
+// interpolated.
 struct Llama3RopeScaling {
   double factor = 8.0;
   double low_freq_factor = 1.0;
@@ -31,10 +33,10 @@ struct Llama3RopeScaling {
   bool operator==(const Llama3RopeScaling&) const = default;
 };
 
-// Peng et al., 2023, arXiv:2309.00071: frequencies that turn more than beta_fast times within
-// original_max_position_embeddings are unchanged, those that turn less than beta_slow times are divided by `factor`,
-// those between are interpolated. cos and sin are multiplied by attention_factor. `truncate`: the ends of the band are
-// whole dimensions.
+// YaRN (Peng et al., 2023, arXiv:2309.00071): frequencies with more than beta_fast rotations in
+// original_max_position_embeddings tokens are unchanged, frequencies with fewer than beta_slow rotations are divided by
+// `factor`, and frequencies in between are interpolated. cos and sin are multiplied by attention_factor. `truncate`
+// rounds the bounds of the interpolated band outward to integers.
 struct YarnRopeScaling {
   double factor = 1.0;
   int64_t original_max_position_embeddings = 0;
@@ -45,8 +47,8 @@ struct YarnRopeScaling {
   bool operator==(const YarnRopeScaling&) const = default;
 };
 
-// Ding et al., 2024, arXiv:2402.13753: f_i / short_factor[i], or f_i / long_factor[i] for sequences of more than
-// original_max_position_embeddings tokens. cos and sin are multiplied by attention_factor.
+// LongRoPE (Ding et al., 2024, arXiv:2402.13753): divides f_i by short_factor[i], or by long_factor[i] if a sequence
+// has more than original_max_position_embeddings tokens. cos and sin are multiplied by attention_factor.
 struct LongRopeScaling {
   std::vector<double> short_factor, long_factor;  // [D / 2]
   int64_t original_max_position_embeddings = 0;

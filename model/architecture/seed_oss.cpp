@@ -10,15 +10,15 @@ namespace {
 constexpr std::array kDropouts = {"attention_dropout", "residual_dropout"};
 
 void read_options(ConfigReader& reader, ModelConfig&) {
-  reader.only("attention_bias", true, "use a model whose queries, keys and values have biases");
-  reader.only("attention_out_bias", false, "use a model whose output projection has no bias");
-  reader.only("mlp_bias", false, "use a model whose MLP has no biases");
-  // transformers reads null as hidden_size / num_attention_heads, and a missing key as 128.
+  reader.only("attention_bias", true, "use a model with query, key and value biases");
+  reader.only("attention_out_bias", false, "use a model without an output projection bias");
+  reader.only("mlp_bias", false, "use a model without MLP biases");
+  // transformers interprets null as hidden_size / num_attention_heads and a missing key as 128.
   if (reader.object().contains("head_dim")) {
     const nlohmann::json& head_dim = reader.object()["head_dim"];
     if (head_dim.is_null()) reader.wrong("head_dim", head_dim, "an integer");
   }
-  // transformers' default for a missing key is 0.1.
+  // In transformers, the default for a missing key is 0.1.
   for (const char* key : kDropouts) reader.number(key);
 }
 
@@ -31,7 +31,7 @@ void write_options(const ModelConfig&, nlohmann::json& json) {
 
 }  // namespace
 
-// Seed-OSS: a Llama whose queries, keys and values have biases, with its own default head size.
+// Seed-OSS: Llama with query, key and value biases and a different default head size.
 const Architecture kSeedOss{.model_type = "seed_oss",
                             .causal_lm_class = "SeedOssForCausalLM",
                             .tied_by_default = false,

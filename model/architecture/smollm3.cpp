@@ -6,7 +6,7 @@
 namespace mpzero::model {
 namespace {
 
-// 1: the layer rotates queries and keys. By default, as in transformers, every no_rope_layer_interval-th does not.
+// Returns true for layers with RoPE. As in transformers, every no_rope_layer_interval-th layer lacks RoPE by default.
 std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t layers) {
   const int64_t interval = reader.integer("no_rope_layer_interval", 4);
   const nlohmann::json* given = reader.find("no_rope_layers");
@@ -26,7 +26,7 @@ std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t layers) {
 
 void read_options(ConfigReader& reader, ModelConfig& config) {
   refuse_attention_bias(reader);
-  reader.only("mlp_bias", false, "use a model whose MLP has no biases");
+  reader.only("mlp_bias", false, "use a model without MLP biases");
   refuse_sliding_window(reader);
   config.rotated_layers = read_rotated_layers(reader, config.num_hidden_layers);
 }
@@ -43,7 +43,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llam
 
 }  // namespace
 
-// SmolLM3: a Llama with some layers that do not rotate queries and keys (NoPE).
+// SmolLM3: Llama with some layers without RoPE (NoPE).
 const Architecture kSmolLm3{.model_type = "smollm3",
                             .causal_lm_class = "SmolLM3ForCausalLM",
                             .tied_by_default = true,

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Distances are encoded in buckets, whatever their length.
+// Relative position buckets do not limit the sequence length.
 constexpr int64_t kAnyLength = int64_t{1} << 31;
 
 ModelConfig read(ConfigReader& reader) {
@@ -35,12 +35,13 @@ ModelConfig read(ConfigReader& reader) {
   config.initializer_range = reader.number("initializer_factor", 1.0);
   t5.buckets = reader.integer("relative_attention_num_buckets", 32);
   t5.max_distance = reader.integer("relative_attention_max_distance", 128);
-  // An encoder uses half of the buckets per direction, and half of those for one distance each.
+  // An encoder uses half of the buckets per direction. Half of the buckets of a direction encode a single distance
+  // each.
   if (t5.buckets < 4 || t5.buckets % 4 != 0 || t5.buckets > kAnyLength) {
     reader.wrong("relative_attention_num_buckets", t5.buckets, "a positive multiple of 4");
   }
   if (t5.max_distance <= t5.buckets / 2 || t5.max_distance > kAnyLength) {
-    reader.wrong("relative_attention_max_distance", t5.max_distance, "more than half of the buckets");
+    reader.wrong("relative_attention_max_distance", t5.max_distance, "greater than half of the buckets");
   }
   const std::string projection = reader.text("feed_forward_proj", "relu");
   if (projection != "relu" && projection != "gated-gelu") {
@@ -55,12 +56,12 @@ ModelConfig read(ConfigReader& reader) {
   t5.decoder_start_token_id = reader.integer("decoder_start_token_id");
   for (const auto& [key, id] :
        {std::pair("pad_token_id", t5.pad_token_id), std::pair("decoder_start_token_id", t5.decoder_start_token_id)}) {
-    if (id < 0 || id >= config.vocab_size) reader.wrong(key, id, "a token id in the vocabulary");
+    if (id < 0 || id >= config.vocab_size) reader.wrong(key, id, "a token ID in the vocabulary");
   }
   // transformers 5 saves an untied model with tie_word_embeddings true and scale_decoder_outputs false.
   const bool tied = reader.boolean("tie_word_embeddings", true), scaled = reader.boolean("scale_decoder_outputs", true);
   if (!tied && reader.find("scale_decoder_outputs") != nullptr && scaled) {
-    reader.wrong("scale_decoder_outputs", true, "false, or absent, with tie_word_embeddings false");
+    reader.wrong("scale_decoder_outputs", true, "false or missing if tie_word_embeddings is false");
   }
   config.tie_word_embeddings = tied && scaled;
   if (config.tie_word_embeddings) config.logits_scaling = std::sqrt(static_cast<double>(config.hidden_size));
@@ -125,11 +126,11 @@ std::vector<UnitSpec> units(const ModelConfig& config) {
   return units;
 }
 
-// As in transformers, except that norms are 1 for any factor.
+// Matches transformers, except that norm weights are 1 for any initializer_factor.
 double deviation(const ModelConfig& config, std::string_view name) {
   const auto d = static_cast<double>(config.hidden_size);
   const auto is = [&](std::string_view end) { return name.ends_with(end); };
-  double variance = 1 / d;  // k, v, wi and the table
+  double variance = 1 / d;  // k, v, wi and the relative position table
   if (name == kSharedEmbedding || name == kOutputWeight) variance = 1;
   if (is(".q.weight")) variance = 1 / (d * static_cast<double>(config.head_dim));
   if (is(".o.weight")) variance = 1 / static_cast<double>(config.query_size());
@@ -137,8 +138,8 @@ double deviation(const ModelConfig& config, std::string_view name) {
   return config.initializer_range * std::sqrt(variance);
 }
 
-// Like a decoder, but each matrix counts only the tokens that pass through it, and non-causal attention counts all
-// pairs.
+// Counts FLOPs as for decoders, but each matrix counts only for the tokens that it processes, and non-causal attention
+// counts all pairs.
 double flops_of_token(const ModelConfig& config, int64_t seq_length, int64_t source_length) {
   const auto source = static_cast<double>(source_length), target = static_cast<double>(seq_length - source_length);
   const auto heads = static_cast<double>(config.query_size());
@@ -165,7 +166,7 @@ T5Layer t5_layer(const ModelConfig& config, int64_t layer) {
       .decoder = layer >= encoder, .first = layer == 0 || layer == encoder, .last_of_encoder = layer == encoder - 1};
 }
 
-// T5 v1.0; v1.1 and FLAN, which have a gated feed-forward and an untied head.
+// T5 v1.0, v1.1 and FLAN. v1.1 and FLAN have a gated feed-forward network and an untied head.
 const Architecture kT5{.model_type = "t5",
                        .causal_lm_class = "T5ForConditionalGeneration",
                        .read = read,

@@ -21,7 +21,7 @@ using Bits = std::vector<uint32_t>;
 
 constexpr int64_t kRowsAThread = 16;
 
-// As fp32 bits: they sort like magnitudes, and NaN is above infinity.
+// Returns the magnitude as fp32 bits, which have the same order as magnitudes. NaN sorts above infinity.
 uint32_t magnitude(c10::BFloat16 x) { return static_cast<uint32_t>(x.x & 0x7fff) << 16; }
 
 Bits row_maxima(const c10::BFloat16* x, int64_t rows, int64_t columns) {
@@ -65,7 +65,7 @@ std::vector<float> scales_of(Format format, const Bits& maxima, at::Tensor& inve
   return scales;
 }
 
-// Casts the numbers at x[row * row_step + k * step] to FP8 [M, K].
+// Casts the numbers at x[row * row_step + k * step] to an FP8 matrix [M, K].
 Matrix encode_rows(const c10::BFloat16* x, int64_t rows, int64_t inner, int64_t row_step, int64_t step, Format format,
                    Scaling scaling, const Bits& maxima) {
   const bool shares = scaling == Scaling::kTensorwise;
@@ -145,7 +145,7 @@ CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms
     return operation;
   });
   TORCH_CHECK(x.dim() == 2 && x.is_contiguous() && x.scalar_type() == at::kBFloat16 && x.numel() > 0,
-              "fp8::cast expects a contiguous matrix in bf16");
+              "fp8::cast expects a contiguous bf16 matrix");
   if (is_simulated(x.device())) return simulated_cast(x, format, scaling, forms, maximum_of_x);
   const auto& make = x.is_cuda() ? cuda::cast : reference::cast;
   return make(x, format, scaling, forms, maximum_of_x);

@@ -12,8 +12,8 @@ using model::cuda::Pack;
 using model::cuda::store;
 
 constexpr int kThreads = 256;
-constexpr int kMaximumBlocks = 8;  // per multiprocessor
-// A block of cast_kernel and maxima_kernel covers a tile: a thread reads kRows neighbouring rows of kPack columns.
+constexpr int kMaximumBlocks = 8;  // blocks per multiprocessor
+// Each block of cast_kernel and maxima_kernel processes a tile. Each thread reads kRows adjacent rows of kPack columns.
 constexpr int kRows = 4;
 constexpr int kTileColumns = 64, kTileRows = 128;
 constexpr int kColumnGroups = kTileColumns / kPack, kRowGroups = kTileRows / kRows;
@@ -26,7 +26,7 @@ __device__ unsigned warp_max(unsigned x) {
   return x;
 }
 
-// *out <- max(*out, the largest magnitude of x), independent of the order of blocks. `packed`: x is 16-byte aligned.
+// Sets *out to max(*out, max |x|). The result does not depend on the order of blocks. `packed`: x is 16-byte aligned.
 __global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_t count, bool packed, unsigned* out) {
   __shared__ unsigned shares[kThreads / kWarp];
   unsigned largest = 0;
@@ -47,13 +47,13 @@ __global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_
   }
 }
 
-// A thread's part of a tile: kRows rows of kPack columns; zeros outside the matrix.
+// Part of a tile that a thread processes: kRows rows of kPack columns, with zeros outside the matrix.
 struct Patch {
   Pack<Bf16, kPack> row[kRows];
 };
 
 struct Place {
-  int64_t row, column;  // of the thread's first value
+  int64_t row, column;  // position of the thread's first value
 };
 
 __device__ Place place() {
@@ -61,7 +61,7 @@ __device__ Place place() {
           static_cast<int64_t>(blockIdx.x) * kTileColumns + threadIdx.x % kColumnGroups * kPack};
 }
 
-// `packed`: rows are 16-byte aligned.
+// `packed`: true if rows are 16-byte aligned.
 __device__ Patch read_patch(const Bf16* x, int64_t rows, int64_t columns, bool packed, Place at) {
   Patch patch;
 #pragma unroll
@@ -80,7 +80,8 @@ __device__ Patch read_patch(const Bf16* x, int64_t rows, int64_t columns, bool p
   return patch;
 }
 
-// The largest magnitudes of rows and of columns; either may be null. The caller initializes them to 0.
+// Computes the maximum absolute values of rows and of columns. Either result may be null. The caller initializes both
+// to 0.
 __global__ void __launch_bounds__(kThreads)
     maxima_kernel(const Bf16* x, int64_t rows, int64_t columns, bool packed, unsigned* of_rows, unsigned* of_columns) {
   __shared__ unsigned shares[kTileColumns];
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
       row = max(row, size);
       column[j] = max(column[j], size);
     }
-    // The threads of a row are adjacent.
+    // Adjacent lanes process the same row.
     for (int offset = kColumnGroups / 2; offset > 0; offset /= 2) {
       row = max(row, __shfl_xor_sync(0xffffffffu, row, offset));
     }
@@ -120,19 +121,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A form of the result: FP8 data [M, K], the magnitudes that determine its scales (1 or M), and the inverse scales.
+// Output form: FP8 data [M, K], the maxima that determine its scales (1 or M), and the inverse scales.
 struct Form {
   uint8_t* codes = nullptr;
   const unsigned* maxima = nullptr;
   float* scale_inverse = nullptr;
 };
 
-// Reads x once and writes the forms whose `codes` are not null. The transposed form is staged in shared memory, four
+// Reads x once and writes the forms with non-null `codes`. The transposed form is staged in shared memory, with four
 // values of a column per word.
 template <Format kFormat, bool kRowwise>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(const Bf16* x, int64_t rows, int64_t columns, bool packed, Form by_rows, Form by_columns) {
-  constexpr int kWords = kRowGroups + 1;  // odd: a tile's columns start in different banks
+  constexpr int kWords = kRowGroups + 1;  // odd, so that a tile's columns start in different banks
   __shared__ unsigned tile[kTileColumns * kWords];
   const Place at = place();
   const Patch patch = read_patch(x, rows, columns, packed, at);
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < 4; ++j) tile[(first + j) * kWords + threadIdx.x / kColumnGroups] = column[j];
   }
   __syncthreads();
-  // Each thread writes 16 neighbouring values of a column at a time.
+  // Each thread writes 16 adjacent values of a column at a time.
   constexpr int kChunk = 16, kChunks = kTileRows / kChunk;
   for (int i = static_cast<int>(threadIdx.x); i < kTileColumns * kChunks; i += kThreads) {
     const int64_t column = static_cast<int64_t>(blockIdx.x) * kTileColumns + i / kChunks;
@@ -238,7 +239,7 @@ struct MadeForm {
   Form form;
 };
 
-// Allocates FP8 data [rows, inner] for `maxima`.
+// Allocates FP8 data [rows, inner] and scales in the shape of `maxima`.
 MadeForm make_form(const at::Tensor& x, int64_t rows, int64_t inner, Format format, at::Tensor& maxima) {
   MadeForm made;
   made.matrix = {x.new_empty({rows, inner}, scalar_type(format)), x.new_empty(maxima.sizes(), at::kFloat)};
@@ -262,7 +263,7 @@ void raise_maximum(const at::Tensor& x, const at::Tensor& largest) {
 }
 
 at::Tensor maximum(const at::Tensor& x) {
-  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16, "fp8::maximum expects contiguous bf16");
+  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16, "fp8::maximum expects a contiguous bf16 tensor");
   at::Tensor made = zeros({}, x);
   raise_maximum(x, made);
   return made;

@@ -12,11 +12,11 @@
 namespace mpzero::model {
 namespace {
 
-// Resolves shares of 0.01% at a low cost.
+// 64 rows resolve zero shares of 0.01% at a low cost.
 constexpr int64_t kSampledRows = 64;
 
-// Rows of a matrix with `count` rows: all if there are few, else a random one from each of kSampledRows equal parts.
-// Evenly spaced rows could all be first tokens of sequences, which differ from the others.
+// Returns sampled rows of a matrix with `count` rows: all rows if there are few, otherwise one random row from each of
+// kSampledRows equal parts. Evenly spaced rows could all be first tokens of sequences, which are not representative.
 at::Tensor sampled_rows(int64_t count) {
   const int64_t parts = std::min(count, kSampledRows);
   at::Tensor rows = at::empty({parts}, at::kLong);
@@ -28,7 +28,7 @@ at::Tensor sampled_rows(int64_t count) {
   return rows;
 }
 
-// Number of nonzero values that became 0 or -0.
+// Returns the number of nonzero values that became 0 or -0.
 at::Tensor lost_among(const at::Tensor& codes, const at::Tensor& values) {
   return codes.bitwise_and(0x7f).eq(0).logical_and_(values.ne(0)).sum();
 }
@@ -37,7 +37,7 @@ at::Tensor lost_among(const at::Tensor& codes, const at::Tensor& values) {
 
 void CastRange::merge(const CastRange& other) {
   casts += other.casts;
-  // Propagate NaN.
+  // Propagates NaN.
   maximum = std::isnan(other.maximum) ? other.maximum : std::max(maximum, other.maximum);
   sampled += other.sampled;
   zeros += other.zeros;

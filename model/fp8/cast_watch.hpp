@@ -13,7 +13,7 @@
 
 namespace mpzero::model {
 
-// The operands of a layer's products.
+// Operand of a layer's matrix product.
 enum class OperandKind : uint8_t { kInput, kWeight, kGradient };
 inline constexpr std::array kOperandKinds{OperandKind::kInput, OperandKind::kWeight, OperandKind::kGradient};
 
@@ -22,12 +22,12 @@ constexpr std::string_view name(OperandKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// Statistics of one operand of one layer's product, over the micro-batches of a step.
+// Statistics of one operand of a layer's product, over all micro-batches of a step.
 struct CastRange {
-  int64_t casts = 0;   // 0: the operand is not FP8
-  double maximum = 0;  // the largest magnitude before the cast
-  // For sampled rows of inputs: the number of values, and of nonzero values that become 0 in FP8. With the largest
-  // value scaled to nearly 448, e4m3 has no number below 2^-9: values below 2^-18 to 2^-19 of the largest become 0.
+  int64_t casts = 0;   // 0 if the operand is not FP8
+  double maximum = 0;  // maximum absolute value before the cast
+  // Number of values in sampled rows of inputs, and number of nonzero values that underflow to zero. Scaling moves the
+  // maximum into (224, 448]: values below 2^-18 to 2^-19 of the maximum round to zero in e4m3.
   int64_t sampled = 0, zeros = 0;
 
   double zero_share() const { return sampled == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(sampled); }
@@ -35,7 +35,7 @@ struct CastRange {
   void merge(const CastRange& other);
 };
 
-// The statistics of all operands, ordered by layer, product and kind.
+// Statistics of all operands, ordered by layer, product and kind.
 class CastRanges {
  public:
   CastRanges() = default;
@@ -59,28 +59,29 @@ class CastRanges {
   std::vector<CastRange> ranges_;
 };
 
-// Samples the FP8 casts of requested steps: reads the maxima of the casts and some rows of FP8 data, without
-// synchronization. Only for the thread that runs the layers.
+// Samples the FP8 casts of requested steps. Reads the maxima of the casts and some rows of FP8 data without
+// synchronization. Must be used only on the thread that runs the layers.
 class CastWatch {
  public:
   explicit CastWatch(int64_t layers);
 
-  // Starts a sampled step.
+  // Starts sampling a step.
   void begin();
   bool is_on() const { return on_; }
-  // Samples one cast. `maxima`: the largest magnitude of the matrix, or of each row or column. `rows`: the FP8 data of
-  // an input, cast from `values`. Weights do not change within a step, so only their first cast is sampled.
+  // Samples one cast. `maxima`: maximum absolute value of the matrix, or of each row or column. `rows`: FP8 data of an
+  // input, cast from `values`. Only the first cast of a weight is sampled, because weights do not change within a step.
   void see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
            const fp8::Matrix& rows = {}, const at::Tensor& values = {});
-  // Call when the step's last cast is queued on the current stream; starts the copy of the statistics to the host.
+  // Starts the copy of the statistics to the host. Must be called after the step's last cast is queued on the current
+  // stream.
   void end();
-  // Valid once the device has finished the work that was queued when end() returned.
+  // Returns the statistics. They are valid after the device has completed all work that was queued when end() returned.
   CastRanges ranges() const;
 
  private:
-  std::vector<CastRange> seen_;            // except maximum and zeros, see found_
+  std::vector<CastRange> seen_;            // without maximum and zeros; see found_
   at::Tensor found_, on_host_;             // [2, operands] fp64: maxima, zeros
-  std::map<int64_t, at::Tensor> samples_;  // sampled row indices, by the matrix's number of rows
+  std::map<int64_t, at::Tensor> samples_;  // sampled row indices, keyed by the matrix's number of rows
   bool on_ = false;
 };
 

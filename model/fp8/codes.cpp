@@ -20,32 +20,33 @@ constexpr int64_t kColumnsAThread = 16;
 
 float scalar(const at::Tensor& x) { return *x.const_data_ptr<float>(); }
 
-// The bits of magnitudes sort like magnitudes, and NaN is above infinity.
+// Returns the larger magnitude. Bits of magnitudes sort like magnitudes, and NaN sorts above infinity.
 float larger(float a, float b) { return std::bit_cast<uint32_t>(a) >= std::bit_cast<uint32_t>(b) ? a : b; }
 
 }  // namespace
 
 void raise_maximum(const at::Tensor& x, const at::Tensor& largest) {
-  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16, "fp8::raise_maximum expects contiguous bf16");
+  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16,
+              "fp8::raise_maximum expects a contiguous bf16 tensor");
   x.is_cuda() ? cuda::raise_maximum(x, largest) : reference::raise_maximum(x, largest);
 }
 
 void scales_out(const at::Tensor& maxima, Format format, const at::Tensor& scales) {
   TORCH_CHECK(
       maxima.is_contiguous() && scales.is_contiguous() && scales.size(0) == 2 && scales.size(1) == maxima.size(1),
-      "fp8::scales_out expects [parts, matrices] and [2, matrices]");
+      "fp8::scales_out expects contiguous maxima [parts, matrices] and scales [2, matrices]");
   maxima.is_cuda() ? cuda::scales_out(maxima, format, scales) : reference::scales_out(maxima, format, scales);
 }
 
 void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, const at::Tensor& codes) {
   TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16 && codes.is_contiguous() &&
                   codes.numel() == x.numel() && codes.element_size() == 1,
-              "fp8::encode_out expects contiguous bf16 and the same number of bytes");
+              "fp8::encode_out expects a contiguous bf16 tensor and contiguous 8-bit codes of the same size");
   x.is_cuda() ? cuda::encode_out(x, maximum, format, codes) : reference::encode_out(x, maximum, format, codes);
 }
 
 at::Tensor transposed(const at::Tensor& codes) {
-  // The dtype is that of the original weight.
+  // Uses the dtype of the original weight.
   const OperationScope scope(OperationKind::kFp8Transpose,
                              [&] { return on_matrix(at::kBFloat16, codes.size(0), codes.size(1)); });
   TORCH_CHECK(codes.dim() == 2 && codes.is_contiguous() && codes.element_size() == 1,

@@ -11,9 +11,9 @@ namespace {
 using model::cuda::load;
 
 constexpr int kThreads = 256;
-constexpr int kMostBlocks = 16;  // per multiprocessor, for kernels with grid-stride loops
+constexpr int kMostBlocks = 16;  // blocks per multiprocessor for kernels with grid-stride loops
 
-// `packed`: x is 16-byte aligned, codes 8-byte aligned.
+// `packed`: true if x is 16-byte aligned and codes are 8-byte aligned.
 template <Format kFormat>
 __global__ void __launch_bounds__(kThreads)
     encode_kernel(const Bf16* x, const unsigned* maximum, int64_t count, bool packed, uint8_t* codes) {
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One thread per matrix.
+// Uses one thread per matrix.
 __global__ void scales_kernel(const unsigned* maxima, int parts, int matrices, Format format, unsigned* scales) {
   const int matrix = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (matrix >= matrices) return;
@@ -42,13 +42,13 @@ __global__ void scales_kernel(const unsigned* maxima, int parts, int matrices, F
   scales[matrices + matrix] = scale_for(format, largest).inverse_bits;
 }
 
-// A block transposes a tile of kTile x kTile bytes. A thread reads 4 x 4 neighbouring bytes, transposes them in
-// registers, and writes four words with four bytes of a column each.
+// Each block transposes a tile of kTile x kTile bytes. Each thread reads 4 x 4 adjacent bytes, transposes them in
+// registers and writes four words, each with four bytes of a column.
 constexpr int kTile = 128, kWords = kTile / 4;
-constexpr int kRowGroups = kThreads / kWords;  // of four rows, read at once by a block
+constexpr int kRowGroups = kThreads / kWords;  // groups of four rows that a block reads at once
 
-// The bytes [row, row + 4) x [column, column + 4), one row per word; zeros outside the matrix. `packed`: rows are
-// 4-byte aligned.
+// Returns the bytes [row, row + 4) x [column, column + 4), one row per word, with zeros outside the matrix. `packed`:
+// rows are 4-byte aligned.
 __device__ uint4 read_square(const uint8_t* from, int64_t rows, int64_t columns, int64_t row, int64_t column,
                              bool packed) {
   unsigned word[4] = {};
@@ -67,8 +67,8 @@ __device__ uint4 read_square(const uint8_t* from, int64_t rows, int64_t columns,
 
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(const uint8_t* from, int64_t rows, int64_t columns, bool packed, uint8_t* to) {
-  // The word for four rows of column 4 * c + j is at [j * kWords + c][row / 4]: the odd row length avoids bank
-  // conflicts in a warp's writes and reads.
+  // The word for four rows of column 4 * c + j is at [j * kWords + c][row / 4]. The odd row length avoids bank
+  // conflicts in a warp's reads and writes.
   __shared__ unsigned tile[kTile][kWords + 1];
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile, first_column = int64_t{blockIdx.x} * kTile;
   const int lane = static_cast<int>(threadIdx.x) % kWords, group = static_cast<int>(threadIdx.x) / kWords;

@@ -3,8 +3,8 @@
 #include "model/fp8/cast.hpp"
 #include "model/fp8/codes.hpp"
 
-// The CUDA kernels behind the functions of the same names in cast.hpp and codes.hpp, on the current stream of the
-// tensor's device.
+// CUDA implementations of the functions in cast.hpp and codes.hpp. Kernels run on the current stream of the tensor's
+// device.
 namespace mpzero::model::fp8::cuda {
 
 at::Tensor maximum(const at::Tensor& x);

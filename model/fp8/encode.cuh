@@ -10,19 +10,19 @@ namespace mpzero::model::fp8::cuda {
 
 using Bf16 = c10::BFloat16;
 
-constexpr int kPack = 8;  // values that a thread reads at once
+constexpr int kPack = 8;  // number of values that a thread reads at once
 
 template <Format kFormat>
 __device__ unsigned encode_pair(float a, float b) {
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kFormat == Format::kE4m3 ? __NV_E4M3 : __NV_E5M2);
 }
 
-// A row's FP8 data, four values per word.
+// FP8 data of one row, four values per word.
 struct Codes {
   unsigned word[kPack / 4];
 };
 
-// `scale`: per column.
+// `scale`: one scale per column.
 template <Format kFormat>
 __device__ Codes encode_row(const model::cuda::Pack<Bf16, kPack>& row, const float (&scale)[kPack]) {
   Codes codes;

@@ -11,7 +11,7 @@ namespace {
 constexpr uint8_t kSign = 0x80;
 
 constexpr int mantissa_bits(Format format) { return format == Format::kE4m3 ? 3 : 2; }
-// The exponent of the smallest normal number.
+// Returns the exponent of the smallest normal number.
 constexpr int smallest_exponent(Format format) { return format == Format::kE4m3 ? -6 : -14; }
 constexpr uint8_t largest_code(Format format) { return format == Format::kE4m3 ? 0x7e : 0x7b; }
 
@@ -23,12 +23,12 @@ uint8_t encode(Format format, float x) {
   const float magnitude = std::fabs(x);
   const float largest = std::ldexp(1.75F, largest_exponent(format));
   if (magnitude >= largest) return sign | largest_code(format);
-  // Steps between neighbours: those of the number's power of two, and one step for all subnormal numbers.
+  // The step between adjacent numbers depends on their power of two and is constant for all subnormal numbers.
   const int exponent =
       std::max(static_cast<int>(std::bit_cast<uint32_t>(magnitude) >> 23) - 127, smallest_exponent(format));
   const int step = exponent - mantissa_bits(format);
-  // Scaling by a power of two is exact here, and the current rounding mode is to nearest, ties to even. Rounding up to
-  // twice the power carries into the exponent, because FP8 bits sort like their numbers.
+  // Scaling by a power of two is exact here, and the current rounding mode is to nearest even. Rounding up to the next
+  // power of two carries into the exponent, because FP8 bits have the same order as their numbers.
   const auto steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, -step)));
   const int code = ((exponent - smallest_exponent(format)) << mantissa_bits(format)) + steps;
   return static_cast<uint8_t>(sign | std::min<int>(code, largest_code(format)));

@@ -7,28 +7,28 @@
 
 namespace mpzero::model::fp8 {
 
-// FP8 formats (Micikevicius et al., 2022, arXiv:2209.05433). The largest number of both is 1.75 times a power of two.
-// kE4m3 is torch's float8_e4m3fn (largest 448, no infinities), kE5m2 is float8_e5m2 (largest 57344).
+// FP8 formats (Micikevicius et al., 2022, arXiv:2209.05433). kE4m3 is torch.float8_e4m3fn (maximum 448, no infinities).
+// kE5m2 is torch.float8_e5m2 (maximum 57344). Both maxima are 1.75 times a power of two.
 enum class Format : uint8_t { kE4m3, kE5m2 };
 
 constexpr at::ScalarType scalar_type(Format format) {
   return format == Format::kE4m3 ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
 }
-// The exponent of the largest number.
+// Returns the exponent of the format's maximum.
 C10_HOST_DEVICE constexpr int largest_exponent(Format format) { return format == Format::kE4m3 ? 8 : 15; }
-// The bits that mpzero writes for NaN.
+// Encoding that mpzero writes for NaN in both formats.
 constexpr uint8_t kNan = 0x7f;
 
-// Current scaling: a tensor, a row or a column whose largest magnitude is `maximum` is multiplied by 2^k before it is
-// cast, with the largest k for which no number exceeds the format's largest one. Powers of two scale without rounding:
-// the cast rounds once, and a tensor's row and column forms have the same FP8 data if their scales are equal.
+// Current scaling: a tensor, row or column with the maximum absolute value `maximum` is multiplied by 2^k before the
+// cast, with the largest k that does not overflow. Powers of two scale without rounding, so the cast rounds only once,
+// and the row and column forms of a tensor have the same FP8 data if their scales are equal.
 struct Scale {
-  uint32_t bits;          // of the fp32 factor 2^k
-  uint32_t inverse_bits;  // of 2^-k, the dequantization scale
+  uint32_t bits;          // fp32 factor 2^k
+  uint32_t inverse_bits;  // fp32 dequantization scale 2^-k
 };
 
-// `maximum`: the bits of an fp32 magnitude. The scale of 0 is 1. For infinity and NaN both factors are NaN, so the
-// products are NaN, too: such a tensor is never silently clamped. k is limited to [-126, 126].
+// Returns the scale for `maximum`, the bits of an fp32 magnitude. The scale of 0 is 1. Infinity and NaN have NaN
+// scales, so products become NaN and the tensor is never silently clamped. k is limited to [-126, 126].
 C10_HOST_DEVICE inline Scale scale_for(Format format, uint32_t maximum) {
   constexpr uint32_t kInfinity = 0x7f800000u, kNanBits = 0x7fc00000u, kLargestMantissa = 0x600000u;
   constexpr int kBias = 127, kMantissaBits = 23, kLargestPower = 126;
@@ -43,9 +43,9 @@ C10_HOST_DEVICE inline Scale scale_for(Format format, uint32_t maximum) {
   return {static_cast<uint32_t>(kBias + power) << kMantissaBits, static_cast<uint32_t>(kBias - power) << kMantissaBits};
 }
 
-// Rounds to nearest, ties to even. Saturates at the largest number; NaN becomes kNan.
+// Rounds to nearest even and saturates at the format's maximum. NaN becomes kNan.
 uint8_t encode(Format format, float x);
-// Exact, also in bf16.
+// The result is exact, even in bf16.
 float decode(Format format, uint8_t code);
 
 }  // namespace mpzero::model::fp8

@@ -7,7 +7,7 @@
 namespace mpzero::model {
 namespace {
 
-// Whether `pattern` is one or more neighbouring components of `name`.
+// Returns true if `pattern` consists of one or more adjacent components of `name`.
 bool names(const std::string& pattern, const std::string& name) {
   return fmt::format(".{}.", name).find(fmt::format(".{}.", pattern)) != std::string::npos;
 }
@@ -44,7 +44,7 @@ std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vect
     }
     if (!found) {
       throw_user_error(
-          "{}: fp8.filter_fqns has \"{}\", which matches no matrix product; use first, last, or components of a name, "
+          "{}: fp8.filter_fqns contains \"{}\", which does not match any product; use first, last or parts of a name, "
           "e.g. {}.",
           source, pattern, layers.front().parameters[layout[LayerRole::kDown]].name);
     }

@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-// A layer's matrix products with its weights, in forward order.
+// Matrix products of a layer with its weights, in forward order.
 enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
 inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
                                            LayerProduct::kDown};
@@ -22,14 +22,14 @@ constexpr std::string_view name(LayerProduct product) {
   return kNames[static_cast<size_t>(product)];
 }
 
-// Whether each LayerProduct has FP8 operands.
+// Per LayerProduct: true if the operands are FP8.
 using Fp8Products = std::array<bool, kLayerProducts.size()>;
 
-// The weights that the product reads as one matrix.
+// Returns the roles of the weights that the product reads as one matrix.
 std::vector<LayerRole> roles_of(LayerProduct product, const LayerLayout& layout);
 
-// The FP8 products of each layer. `layers`: the decoder layers' units. Throws UserError with `source`, the origin of
-// the options, if a name in filter_fqns matches no product.
+// Returns the FP8 products of each layer. `layers`: units of the decoder layers. Throws UserError with `source`, the
+// origin of the options, if a name in filter_fqns does not match any product.
 std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
                                       const LayerLayout& layout, const std::string& source);
 

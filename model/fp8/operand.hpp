@@ -9,33 +9,33 @@
 
 namespace mpzero::model {
 
-// An operand of a layer's products: a matrix [N, C] in its own dtype, or in FP8 in the forms that its products read.
-// Empty if nothing is kept. An FP8 operand also keeps the matrix if adapters read it.
+// Operand of a layer's products: a matrix [N, C] in its own dtype, or in FP8 in the forms that its products read. May
+// be empty. An FP8 operand also keeps the original matrix if adapters read it.
 class Operand {
  public:
   Operand() = default;
-  // NOLINTNEXTLINE(google-explicit-constructor): a tensor is an operand.
+  // NOLINTNEXTLINE(google-explicit-constructor): implicit by design.
   Operand(at::Tensor tensor) : tensor_(std::move(tensor)) {}
-  // Either may be undefined.
+  // `rows` or `columns` may be undefined.
   Operand(fp8::Matrix rows, fp8::Matrix columns, at::Tensor tensor = {})
       : tensor_(std::move(tensor)), rows_(std::move(rows)), columns_(std::move(columns)) {}
 
   bool defined() const { return tensor_.defined() || is_fp8(); }
   bool is_fp8() const { return rows_.defined() || columns_.defined(); }
   const at::Tensor& tensor() const { return tensor_; }
-  // [N, C] and [C, N].
+  // FP8 forms: rows() is [N, C], and columns() is [C, N].
   const fp8::Matrix& rows() const { return rows_; }
   const fp8::Matrix& columns() const { return columns_; }
-  // N, C.
+  // Returns N for dimension 0 and C for dimension 1.
   int64_t size(int64_t dimension) const;
   at::Device device() const;
-  // Columns [begin, begin + count); for FP8, only columns() is narrowed and kept.
+  // Returns columns [begin, begin + count). For FP8, the result contains only columns().
   Operand narrow_columns(int64_t begin, int64_t count) const;
 
   void reset() { *this = {}; }
-  // Frees the form for products whose inner dimension is C.
+  // Frees rows(), the form for products with inner dimension C.
   void drop_rows() { rows_ = {}; }
-  // All defined tensors.
+  // Returns all defined tensors.
   std::vector<at::Tensor> tensors() const;
 
  private:

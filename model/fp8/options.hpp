@@ -8,20 +8,19 @@
 
 namespace mpzero::model {
 
-// Which layers keep the casts of their weights from the first use until the weights change; the others cast them at
-// each use.
+// Layers that cache the casts of their weights until the weights change. All other layers cast their weights at each
+// use.
 enum class KeptCasts : uint8_t {
   kNone,
   kAll,
-  kAsToldLater,  // the number passed to Decoder::keep_casts; before that, none
+  kAsToldLater,  // number of layers set by Decoder::keep_casts, initially 0
 };
 
-// FP8 layers: products read FP8 to compute the output, the input's gradient and the weight's gradient.
+// Options of FP8 layers: products read FP8 operands to compute the output, the input gradient and the weight gradient.
 struct Fp8Options {
   fp8::Recipe recipe;
-  // Products that stay in bf16: "first" and "last" layer, or one or more neighbouring components of a parameter's name,
-  // as in "down_proj", "self_attn" or "layers.3.mlp". A product of several parameters stays in bf16 if one of them
-  // matches.
+  // Products that stay in bf16: "first" or "last" (layer), or adjacent components of a parameter name, e.g.
+  // "down_proj", "self_attn" or "layers.3.mlp". A product of several parameters stays in bf16 if one name matches.
   std::vector<std::string> filter_fqns;
   KeptCasts kept_casts = KeptCasts::kAll;
 

@@ -20,11 +20,11 @@ CachedDecoder::CachedDecoder(ModelConfig config, std::vector<std::vector<at::Ten
       weights_(std::move(weights)),
       rope_(config_) {
   if (capacity < 1 || capacity > config_.positions()) {
-    throw_failure("CachedDecoder: capacity is {}, but must be 1 to {}", capacity, config_.positions());
+    throw_failure("CachedDecoder: capacity is {}, but must be between 1 and {}", capacity, config_.positions());
   }
   const auto num_layers = static_cast<size_t>(config_.num_hidden_layers);
   if (weights_.size() != num_layers + 2) {
-    throw_failure("CachedDecoder: got weights of {} units, but the model has {}", weights_.size(), num_layers + 2);
+    throw_failure("CachedDecoder: got weights for {} units, but the model has {}", weights_.size(), num_layers + 2);
   }
   if (config_.lora) {
     lora_ = lora_layout(*config_.lora,
@@ -47,7 +47,7 @@ at::Tensor CachedDecoder::begin(const at::Tensor& tokens) {
 
 at::Tensor CachedDecoder::append(const at::Tensor& token) {
   if (length_ == 0 || token.size(0) != 1) {
-    throw_failure("CachedDecoder: cannot append {} tokens to a sequence of {}; append one token after begin()",
+    throw_failure("CachedDecoder: cannot append {} tokens to a sequence of {}; append single tokens after begin()",
                   token.size(0), length_);
   }
   return run(token);
@@ -56,7 +56,7 @@ at::Tensor CachedDecoder::append(const at::Tensor& token) {
 at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
   const int64_t count = tokens.size(0);
   if (count < 1 || length_ + count > capacity_) {
-    throw_failure("CachedDecoder: {} tokens after {} do not fit in a cache of {}", count, length_, capacity_);
+    throw_failure("CachedDecoder: {} tokens after {} exceed the cache capacity {}", count, length_, capacity_);
   }
   at::Tensor x = at::embedding(weights_.front().front(), tokens).unsqueeze(0);
   if (config_.embedding_multiplier != 1) x.mul_(config_.embedding_multiplier);
@@ -83,14 +83,14 @@ at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
   return matmuls_.forward(normed, config_.tie_word_embeddings ? weights_.front().front() : head[1]).squeeze(0);
 }
 
-// q [1, T, heads, D], k and v [1, T, kv_heads, D] -> [1, T, heads, D]. Appends keys and values to the cache.
+// Appends k and v [1, T, kv_heads, D] to the cache. Returns the attention output for q: [1, T, heads, D].
 at::Tensor CachedDecoder::attend(Cache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t count = q.size(1), heads = q.size(2), kv_heads = k.size(2);
   cache.keys.narrow(2, length_, count).copy_(k.transpose(1, 2));
   cache.values.narrow(2, length_, count).copy_(v.transpose(1, 2));
   if (length_ == 0) return attention_forward(choose_attention_kernel(q), q, k, v).out;
-  // One query per head, which attends to all keys. Query heads that share keys are passed as queries at several
-  // positions, so no key is repeated.
+  // Each head has one query, which attends to all keys. Query heads that share keys are passed as several positions of
+  // one head to avoid repeating the keys.
   const at::Tensor grouped = q.reshape({1, kv_heads, heads / kv_heads, config_.head_dim});
   const int64_t seen = length_ + count;
   return at::scaled_dot_product_attention(grouped, cache.keys.narrow(2, 0, seen), cache.values.narrow(2, 0, seen))

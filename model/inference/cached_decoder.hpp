@@ -13,47 +13,45 @@
 
 namespace mpzero::model {
 
-// Incremental inference: reads tokens one by one and returns the logits of the next token.
+// Interface for incremental inference: reads tokens and returns the logits of the next token.
 class CachedModel {
  public:
   virtual ~CachedModel() = default;
-  // Starts a new sequence with tokens [T] int64 on the weights' device. Returns the logits [V] of the next token.
+  // Starts a new sequence with `tokens` ([T] int64, on the weights' device). Returns the logits [V] of the next token.
   virtual at::Tensor begin(const at::Tensor& tokens) = 0;
-  // Appends one token [1] int64. Returns the logits [V] of the next token.
+  // Appends `token` ([1] int64). Returns the logits [V] of the next token.
   virtual at::Tensor append(const at::Tensor& token) = 0;
-  // Number of tokens read.
+  // Returns the number of tokens read so far.
   virtual int64_t length() const = 0;
 };
 
-// Forward pass with a KV cache for one growing sequence: each new token costs one pass over the weights and one over
-// the cache. Uses Decoder's kernels; logits equal Decoder's up to rounding. No backward. Not thread-safe.
+// Forward pass with a KV cache for one growing sequence. Each new token reads all weights and the whole cache once.
+// Uses the kernels of Decoder; logits agree with Decoder up to rounding. Does not support a backward pass. Not
+// thread-safe.
 //
 // The cache has 2 * layers * kv_heads * head_dim * capacity elements of the weights' dtype.
 class CachedDecoder final : public CachedModel {
  public:
-  // `weights`: per unit of model_units(config), in that order, adjacent in the unit's flat buffer (see
-  // model/decoder.hpp); one dtype (fp64, fp32 or bf16) and device. `capacity`: maximum sequence length, from 1 to
-  // config.positions(). Throws Failure for another capacity or a different number of units.
+  // `weights`: weights of each unit in the order of model_units(config), adjacent in the unit's flat buffer (see
+  // Weights in model/decoder.hpp), with one dtype (fp64, fp32 or bf16) and device. `capacity`: maximum sequence length,
+  // from 1 to config.positions(). Throws Failure if the capacity or the number of units is invalid.
   CachedDecoder(ModelConfig config, std::vector<std::vector<at::Tensor>> weights, int64_t capacity);
 
-  // Starts a new sequence with tokens [T] int64 on the weights' device, T from 1 to the capacity. Returns the logits
-  // [V] of the next token, in the weights' dtype.
+  // See CachedModel. T must not exceed the capacity. The logits have the dtype of the weights.
   at::Tensor begin(const at::Tensor& tokens) override;
-  // Appends one token [1] int64 to the sequence that begin() started. Returns the logits [V] of the next token.
   at::Tensor append(const at::Tensor& token) override;
 
-  // Number of tokens in the sequence so far.
   int64_t length() const override { return length_; }
   int64_t capacity() const { return capacity_; }
   const ModelConfig& config() const { return config_; }
 
  private:
-  // One layer's cache: [1, kv_heads, capacity, head_dim].
+  // KV cache of one layer: [1, kv_heads, capacity, head_dim].
   struct Cache {
     at::Tensor keys, values;
   };
 
-  // Runs the units on tokens [T] that follow the first length_ ones.
+  // Runs all units on `tokens` [T], which follow the first length_ tokens of the sequence.
   at::Tensor run(const at::Tensor& tokens);
   at::Tensor attend(Cache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 

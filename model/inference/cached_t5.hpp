@@ -9,19 +9,19 @@
 
 namespace mpzero::model {
 
-// Incremental T5 inference for one source: the encoder runs once; each new token costs one pass over the decoder's
-// weights and one over its growing cache. Otherwise like CachedDecoder.
+// Incremental T5 inference for one source. The encoder runs once. Each new token reads the decoder's weights and its
+// growing cache once. All other properties match CachedDecoder.
 class CachedT5 final : public CachedModel {
  public:
-  // `weights`: as in CachedDecoder.
+  // `weights`: see CachedDecoder.
   CachedT5(ModelConfig config, std::vector<std::vector<at::Tensor>> weights);
 
-  // Encodes a source [S] int64 and starts an output. Returns the logits [V] of its first token.
+  // Encodes `source` ([S] int64) and starts an output. Returns the logits [V] of the first output token.
   at::Tensor begin(const at::Tensor& source) override;
-  // Appends one token [1] int64 to the output. Returns the logits [V] of the next token.
+  // Appends `token` ([1] int64) to the output. Returns the logits [V] of the next token.
   at::Tensor append(const at::Tensor& token) override;
 
-  // Number of tokens read, in source and output.
+  // Returns the number of tokens in the source and the output.
   int64_t length() const override { return length_; }
 
  private:
@@ -30,9 +30,9 @@ class CachedT5 final : public CachedModel {
   T5 model_;
   std::vector<std::vector<at::Tensor>> weights_;
   int64_t length_ = 0;
-  at::Tensor memory_;            // [1, S, d], the encoder's output
+  at::Tensor memory_;            // [1, S, d]: the encoder's output
   at::Tensor source_;            // [1, S]
-  std::vector<T5Cache> caches_;  // by layer of the decoder
+  std::vector<T5Cache> caches_;  // one cache per decoder layer
 };
 
 }  // namespace mpzero::model

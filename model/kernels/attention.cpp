@@ -36,10 +36,10 @@
 namespace mpzero::model {
 namespace {
 
-// The kernels expect [B, heads, T, D].
+// Returns [B, heads, T, D], the layout that the kernels expect.
 at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
 
-// Head h of the result is head h / group of x [B, kv_heads, T, D].
+// Repeats each head of x [B, kv_heads, T, D] `group` times, so head h of the result is head h / group of x.
 at::Tensor repeat_heads(const at::Tensor& x, int64_t group) {
   if (group == 1) return x;
   return x.unsqueeze(2)
@@ -47,14 +47,14 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t group) {
       .reshape({x.size(0), x.size(1) * group, x.size(2), x.size(3)});
 }
 
-// The transpose of repeat_heads: sums each group of heads.
+// Transpose of repeat_heads: sums each group of heads.
 at::Tensor sum_heads(const at::Tensor& dx, int64_t group) {
   if (group == 1) return dx;
   const at::Tensor grouped = dx.reshape({dx.size(0), dx.size(1) / group, group, dx.size(2), dx.size(3)});
   return grouped.sum(2, false, accumulate_type(dx.scalar_type())).to(dx.scalar_type());
 }
 
-// softmax(q k^T / sqrt(D)) [B, heads, T, T] in at least fp32.
+// Returns softmax(q k^T / sqrt(D)), [B, heads, T, T], in at least fp32.
 at::Tensor probabilities(const at::Tensor& q, const at::Tensor& k, bool causal) {
   const at::ScalarType wide = accumulate_type(q.scalar_type());
   const int64_t length = q.size(2);
@@ -93,12 +93,12 @@ bool repeats_keys(AttentionKernel kernel) {
          kernel == AttentionKernel::kEfficient;
 }
 
-// Whether `kernel` computes packed documents in one call; others run once per document.
+// Returns true if `kernel` processes packed documents in one call. Other kernels run once per document.
 bool packs(AttentionKernel kernel) {
   return kernel == AttentionKernel::kCpuBlocks || kernel == AttentionKernel::kFlash;
 }
 
-// Scratch memory of ATen's cpu_flash_attention, per thread: a block's scores and row sums in fp32, and rounded scores.
+// Returns the bytes that ATen's cpu_flash_attention allocates: per thread, fp32 scores and sums, and rounded scores.
 int64_t cpu_flash_scratch(const at::Tensor& q) {
   const int64_t length = q.size(1), rows = length >= 768 ? 256 : length >= 192 ? 64 : 32;
   const int64_t scores = rows * std::min<int64_t>(length, 512);
@@ -136,14 +136,14 @@ std::span<const int32_t> ends_of(const AttentionMask& mask) {
 }  // namespace
 
 std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int32_t> ends, int64_t seq_length) {
-  if (ends.size() < 2 || ends.front() != 0) throw_failure("document ends must begin with 0 and have 2 or more entries");
+  if (ends.size() < 2 || ends.front() != 0) throw_failure("document ends must start with 0 and have 2 or more entries");
   auto made = std::make_shared<Documents>();
   made->seq_length = seq_length;
   std::vector<int64_t> positions(static_cast<size_t>(ends.back()));
   for (size_t i = 1; i < ends.size(); ++i) {
     const int64_t length = ends[i] - ends[i - 1];
     if (length < 1 || length > seq_length) {
-      throw_failure("document {} of a batch has {} tokens, but must have 1 to {}", i - 1, length, seq_length);
+      throw_failure("document {} of a batch has {} tokens, but must have between 1 and {}", i - 1, length, seq_length);
     }
     made->longest = std::max(made->longest, length);
     std::iota(positions.begin() + ends[i - 1], positions.begin() + ends[i], 0);
@@ -172,15 +172,15 @@ AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, 
     return deterministic || head_dim % 4 != 0 ? AttentionKernel::kMath : AttentionKernel::kEfficient;
   }
   if (head_dim % 8 != 0 || head_dim > 256) return AttentionKernel::kMath;
-  // ATen's cuDNN attention rebuilds its graph for each set of document lengths, and its backward reads out of bounds
-  // (pytorch#191576, #186142).
+  // ATen's cuDNN attention rebuilds its graph for each set of document lengths, and its backward pass reads out of
+  // bounds (pytorch#191576, #186142).
   return deterministic || packed || head_dim > 128 ? AttentionKernel::kFlash : AttentionKernel::kCudnn;
 }
 
 int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t length) {
-  constexpr int64_t kEfficientRows = 32;  // this kernel pads a sequence's rows to this multiple
+  constexpr int64_t kEfficientRows = 32;  // the kernel pads a sequence's rows to this multiple
   const auto log_sums = [&](int64_t rows) { return batch * heads * rows * static_cast<int64_t>(sizeof(float)); };
-  // Seed and offset of an unused random number generator, stored with the sums.
+  // Bytes of the seed and offset of an unused random number generator, which are stored with the sums.
   constexpr int64_t kRandomState = 16;
   switch (kernel) {
     case AttentionKernel::kMath:
@@ -204,12 +204,13 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
   const int64_t query = rows * head_dim * element, row_sums = rows * static_cast<int64_t>(sizeof(float));
   const int64_t query_sums = row_sums * head_dim;
   const bool grouped = heads != key_value_heads;
-  // Gradients of keys and values per query head, before the sum over a group, and the wide buffer of that sum.
+  // Gradients of keys and values per query head, before the sum over each group, and the accumulation buffer of the
+  // sum.
   const int64_t grouped_gradients =
       grouped ? 2 * query + (wide > element ? batch * key_value_heads * length * head_dim * wide : 0) : 0;
   switch (kernel) {
     case AttentionKernel::kMath:
-      return 0;  // ATen's operators allocate
+      return 0;  // ATen operators allocate their own buffers
     case AttentionKernel::kCpuBlocks:
       return cpu::attention_backward_bytes(batch, heads, length, head_dim, type);
     case AttentionKernel::kCpuFlash:
@@ -232,7 +233,7 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
 
 namespace {
 
-// Tokens [begin, begin + length) of x [1, N, heads, D].
+// Returns tokens [begin, begin + length) of x [1, N, heads, D].
 at::Tensor part(const at::Tensor& x, int64_t begin, int64_t length) { return x.narrow(1, begin, length); }
 
 template <typename Use>
@@ -241,7 +242,7 @@ void for_documents(const Documents& documents, const Use& use) {
     use(documents.ends[i - 1], documents.ends[i] - documents.ends[i - 1]);
 }
 
-// Without packed documents, or for kernels that support them.
+// Runs `kernel` without packed documents, or with packed documents if the kernel supports them.
 AttentionOutput forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const AttentionMask& mask) {
   const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
@@ -362,7 +363,7 @@ AttentionGradients backward(AttentionKernel kernel, const at::Tensor& dout, cons
 
 void check(const at::Tensor& q, const AttentionMask& mask) {
   if (mask.documents && (q.size(0) != 1 || q.size(1) != mask.documents->ends.back())) {
-    throw_failure("attention: packed documents of {} tokens need one sequence of that length, got {} of {} tokens",
+    throw_failure("attention: documents of {} tokens require one sequence of the same length, got {} sequences of {}",
                   mask.documents->ends.back(), q.size(0), q.size(1));
   }
 }

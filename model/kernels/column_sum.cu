@@ -6,13 +6,13 @@ namespace mpzero::model::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kRowsInFlight = 4;  // rows that a thread reads before it adds them
-constexpr int kRowsAThread = 16;  // minimum: each block adds a row to the partial sums
+constexpr int kRowsInFlight = 4;  // rows that a thread reads before adding them
+constexpr int kRowsAThread = 16;  // minimum number, because each block adds a row to the partial sums
 constexpr int kBlocksAMultiprocessor = 4;
 
-// A block covers blockDim.x packs of columns and, at a time, blockDim.y neighbouring rows; it processes every
-// gridDim.x-th such group of rows. Each thread sums its own columns, then the block sums the blockDim.y threads of each
-// column: no atomics, a fixed order. partial [gridDim.x, columns].
+// Each block covers blockDim.x packs of columns and processes every gridDim.x-th group of blockDim.y adjacent rows.
+// Each thread sums its own columns, then the block sums over the blockDim.y threads of each column. The order is fixed,
+// without atomics. partial: [gridDim.x, columns].
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kMaxThreads) kernel(const T* x, float* partial, int64_t rows, int64_t columns) {
   __shared__ float shares[kMaxThreads * kPack];  // [blockDim.y, blockDim.x * kPack]

@@ -12,7 +12,7 @@
 namespace mpzero::model {
 namespace {
 
-// The kernels need contiguous logits, which the gradient overwrites.
+// The kernels require contiguous logits, because the gradient overwrites them.
 bool suits_cross_entropy(const at::Tensor& logits) { return has_kernels(logits) && logits.is_contiguous(); }
 
 at::Tensor run(at::Tensor logits, const at::Tensor& targets, std::optional<double> scale, const at::Tensor& weights) {

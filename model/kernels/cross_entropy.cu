@@ -9,14 +9,14 @@ namespace mpzero::model::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kMaxThreads = 1024;  // per block
+constexpr int kMaxThreads = 1024;  // threads per block
 constexpr int kUnroll = 4;         // packs in flight per thread
-// The cluster that processes a row: number of blocks, and threads per block.
+// Blocks per cluster and threads per block. A cluster processes one row.
 constexpr int kCluster = 8, kClusterThreads = 256;
-// Shorter rows would leave threads of a cluster idle.
+// Minimum row length. Shorter rows would leave threads of a cluster idle.
 constexpr int64_t kClusterColumns = 16384;
 
-// A running maximum and the sum of exp(x - maximum) (Milakov and Gimelshein, 2018, arXiv:1805.02867).
+// Running maximum and sum of exp(x - maximum) (Milakov and Gimelshein, 2018, arXiv:1805.02867).
 struct SoftmaxSum {
   float maximum = -INFINITY;
   float sum = 0.0f;
@@ -51,7 +51,7 @@ __device__ SoftmaxSum warp_merge(SoftmaxSum x) {
   return x;
 }
 
-// The largest element of packs, passed as bits.
+// Returns the maximum of packs, which are passed as bits.
 template <typename T, int kPacks>
 __device__ float largest(const uint4 (&packs)[kPacks]) {
   if constexpr (std::is_same_v<T, c10::BFloat16>) {
@@ -69,22 +69,22 @@ __device__ float largest(const uint4 (&packs)[kPacks]) {
   }
 }
 
-// Prevents the compiler from keeping values computed from `bits` before this point: the registers are needed.
+// Prevents the compiler from keeping values computed from `bits` before this point, to save registers.
 [[maybe_unused]] __device__ void forget(uint4& bits) {
   asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
 }
 
-// One cluster of kCluster blocks per row keeps the row in registers, kPacks packs per thread, so that it is read and
-// written only once. Several clusters share a multiprocessor: while one waits for memory, another computes the
-// exponentials, which take half as long as the memory accesses. (With the row in the shared memory of one block, a
-// multiprocessor does these one after the other and is no faster than reading twice.) Same results as `kernel`.
+// A cluster of kCluster blocks keeps one row in registers, kPacks packs per thread, so that the row is read and written
+// only once. Several clusters share a multiprocessor: while one cluster waits for memory, another computes
+// exponentials, which take half as long as the memory accesses. (A row in the shared memory of a single block prevents
+// this overlap and is no faster than reading the row twice.) Results are equal to `kernel`.
 template <typename T, int kPacks>
 __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads)
     cluster_kernel(T* logits, const int64_t* targets, const float* weights, float* losses, int columns,
                    float gradient_scale) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kPack = 16 / sizeof(T), kWarps = kClusterThreads / kWarp;
-  __shared__ float2 shares[kCluster * kWarps];  // the maximum and sum of each warp of the cluster
+  __shared__ float2 shares[kCluster * kWarps];  // maximum and sum of each warp of the cluster
   const auto cluster = cooperative_groups::this_cluster();
   auto started = cluster.barrier_arrive();
   const int rank = static_cast<int>(blockIdx.x % kCluster), packs = columns / kPack;
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads
   }
   total = warp_merge(total);
   const int lane = threadIdx.x % kWarp;
-  cluster.barrier_wait(std::move(started));  // the other blocks' shared memory is available
+  cluster.barrier_wait(std::move(started));  // the shared memory of all other blocks is available
   if (lane < kCluster) {
     cluster.map_shared_rank(shares, lane)[rank * kWarps + threadIdx.x / kWarp] = {total.maximum, total.sum};
   }
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads
 #endif
 }
 
-// Whether the current GPU supports clusters and the program contains `kernel` for it.
+// Returns true if the current GPU supports clusters and the program contains `kernel` for this GPU.
 template <typename Kernel>
 bool compiled_for_clusters(Kernel* kernel) {
   cudaFuncAttributes attributes;
@@ -169,7 +169,8 @@ bool launch_clusters(T* logits, const int64_t* targets, const float* weights, fl
   return true;
 }
 
-// Launches cluster_kernel if a row is long enough to need it and short enough to fit. Returns whether it did.
+// Launches cluster_kernel if the row is long enough to use all threads and short enough to fit. Returns true if
+// launched.
 template <typename T, int kPacks, int... kMore>
 bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* logits, const int64_t* targets,
                              const float* weights, float* losses, int64_t rows, int columns, float scale) {
@@ -185,8 +186,8 @@ bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* lo
   }
 }
 
-// One block per row. A target outside [0, columns) makes the loss NaN. The second pass reads the row backwards, because
-// the data that the first pass read last is still in the cache.
+// Processes one row per block. A target outside [0, columns) makes the loss NaN. The second pass reads the row
+// backward, because its end is still in the cache.
 template <typename T, int kPack, bool kBackward>
 __global__ void __launch_bounds__(kMaxThreads) kernel(T* logits, const int64_t* targets, const float* weights,
                                                       float* losses, int64_t columns, float gradient_scale) {
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(kMaxThreads) kernel(T* logits, const int64_t* 
   const float target_logit = threadIdx.x == 0 && in_range ? static_cast<float>(x[target]) : NAN;
   if (threadIdx.x == 0) losses[blockIdx.x] = log_sum - target_logit;
   if constexpr (kBackward) {
-    __syncthreads();  // x[target] has been read
+    __syncthreads();  // wait until x[target] is read
     if (weights != nullptr) gradient_scale *= weights[blockIdx.x];
     const auto gradient = [&](Pack<T, kPack>& pack) {
       float value[kPack];
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(kMaxThreads) kernel(T* logits, const int64_t* 
       gradient(pack);
       store<T, kPack>(x + i, pack);
     }
-    __syncthreads();  // the target's gradient is overwritten next
+    __syncthreads();  // wait before the target's gradient is overwritten
     if (threadIdx.x == 0 && in_range) {
       x[target] = static_cast<T>(gradient_scale * (__expf(target_logit - log_sum) - 1.0f));
     }

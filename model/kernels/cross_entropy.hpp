@@ -4,15 +4,16 @@
 
 namespace mpzero::model {
 
-// -log softmax(logits)[target] of each row: logits [N, V], targets [N] int64 -> [N], fp32 (fp64 for fp64).
+// Returns -log softmax(logits)[target] of each row: [N] fp32 (fp64 for fp64 inputs), for logits [N, V] and targets [N]
+// int64.
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 
-// The same losses, and overwrites the logits with the gradient of gradient_scale * (sum of weight * loss):
-// gradient_scale * weight * (softmax(logits) - one_hot(target)). `weights` [N] fp32; undefined: 1.
+// Returns the same losses and overwrites the logits with the gradient of gradient_scale * (sum of weight * loss):
+// gradient_scale * weight * (softmax(logits) - one_hot(target)). `weights`: [N] fp32; undefined means 1.
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
                                            const at::Tensor& weights = {});
 
-// The same with ATen operators, on any device.
+// Reference implementations with ATen operators, for any device.
 namespace reference {
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,

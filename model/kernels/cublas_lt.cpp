@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kWorkspaceBytes = LtMatmul::kWorkspaceBytes;
 
-// Blocks add to the result in place, in the order in which they finish.
+// In-place reduction: blocks add to the result in the order in which they finish.
 constexpr uint32_t kUnordered = CUBLASLT_REDUCTION_SCHEME_INPLACE;
 
 void check(cublasStatus_t status, const char* call) {
@@ -44,7 +44,7 @@ template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, kDestroy>>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-// cuBLASLt is column-major: a row-major matrix is its transpose.
+// cuBLASLt is column-major: a row-major matrix is passed as its transpose.
 Layout layout(at::ScalarType type, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t made = nullptr;
   check(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
@@ -72,8 +72,8 @@ class LtMatmul::Handles {
   std::string describe(size_t algorithm) const;
 
  private:
-  // Appends at most `most` proposals that are not yet in the list. `reductions`: the allowed ways to add parts of the
-  // inner dimension, as cublasLtReductionScheme_t.
+  // Appends at most `most` new proposals to the list. `reductions`: allowed split-K reduction schemes, a mask of
+  // cublasLtReductionScheme_t.
   void propose(int most, uint32_t reductions, uint32_t alignment);
 
   bool bias_, scales_;
@@ -91,7 +91,7 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
   cublasLtMatmulDesc_t description = nullptr;
   check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
   description_.reset(description);
-  // out^T = op(b)^T op(a)^T: cuBLASLt's first matrix is our second.
+  // Computes out^T = op(b)^T op(a)^T: cuBLASLt's first matrix is b.
   const auto set_operation = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     check(cublasLtMatmulDescSetAttribute(description, attribute, &operation, sizeof(operation)),
@@ -100,11 +100,12 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
   set_operation(CUBLASLT_MATMUL_DESC_TRANSA, s.b_transposed);
   set_operation(CUBLASLT_MATMUL_DESC_TRANSB, s.a_transposed);
   if (s.bias) {
-    // A vector along cuBLASLt's rows, which are our columns, in the result's dtype.
+    // The bias has the dtype of out and extends along cuBLASLt's rows, which are the columns of out.
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
           "cublasLtMatmulDescSetAttribute");
-    // Placeholder, never read: the heuristic needs an address to determine the alignment. run() sets the real address.
+    // Placeholder that is never read: the heuristic derives the alignment from the address. run() sets the real
+    // address.
     const uintptr_t aligned = s.alignment;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)),
           "cublasLtMatmulDescSetAttribute");
@@ -115,7 +116,7 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
         s.fp8->rowwise ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
     set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
     set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
-    // Placeholder addresses, as for the vector.
+    // Placeholder addresses, as for the bias.
     const uintptr_t aligned = s.alignment;
     set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, aligned);
     set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, aligned);
@@ -124,8 +125,8 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
     propose(most, CUBLASLT_REDUCTION_SCHEME_MASK & ~kUnordered, s.alignment);
     return;
   }
-  // Reserves some proposals for algorithms that do not split: if the heuristic prefers splitting, it proposes little
-  // else.
+  // Reserves some proposals for algorithms without split-K, because a heuristic that prefers split-K proposes few
+  // others.
   propose(most - most / 3, CUBLASLT_REDUCTION_SCHEME_MASK, s.alignment);
   propose(most - static_cast<int>(algorithms()), CUBLASLT_REDUCTION_SCHEME_NONE, s.alignment);
 }
@@ -146,7 +147,7 @@ void LtMatmul::Handles::propose(int most, uint32_t reductions, uint32_t alignmen
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     prefer(attribute, alignment);
   }
-  // The existing proposals may be proposed again.
+  // The heuristic may repeat existing proposals.
   const auto asked = static_cast<size_t>(most) + algorithms();
   std::vector<cublasLtMatmulHeuristicResult_t> found(asked);
   int count = 0;
@@ -187,7 +188,7 @@ void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::
   const bool adds = addend.defined() && !bias_;
   const float alpha = 1.0F, beta = adds ? 1.0F : 0.0F;
   const at::Tensor& c = adds ? addend : out;
-  // Copy, because several threads may run one product with different vectors.
+  // Copies the descriptor, because several threads may run one product with different vectors.
   cublasLtMatmulDescOpaque_t description = *description_;
   if (bias_) {
     const auto vector = reinterpret_cast<uintptr_t>(addend.const_data_ptr());
@@ -195,11 +196,11 @@ void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::
           "cublasLtMatmulDescSetAttribute");
   }
   if (scales_) {
-    // cuBLASLt's first matrix is our second.
+    // cuBLASLt's first matrix is b.
     set(&description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b);
     set(&description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.a);
   }
-  // Not a tensor: under deterministic algorithms, ATen would fill it first.
+  // Not a tensor, because ATen fills new tensors under deterministic algorithms.
   const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(kWorkspaceBytes);
   check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &description, &alpha, b.const_data_ptr(), b_.get(),
                        a.const_data_ptr(), a_.get(), &beta, c.const_data_ptr(), out_.get(), out.mutable_data_ptr(),

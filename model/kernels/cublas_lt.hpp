@@ -12,41 +12,41 @@
 
 namespace mpzero::model {
 
-// Dequantization scales of FP8 operands: fp32 on the GPU, shaped according to Fp8Shape::rowwise.
+// Dequantization scales of FP8 operands in fp32 on the GPU. Fp8Shape::rowwise determines their shape.
 struct LtScales {
   const float *a = nullptr, *b = nullptr;
 };
 
 class LtMatmul {
  public:
-  // Required alignment in bytes of the addresses and rows of all matrices; more than kFullAlignment gains nothing.
+  // Alignment of all addresses and rows, in bytes. kAlignment is required. More than kFullAlignment has no benefit.
   static constexpr uint32_t kAlignment = 16, kFullAlignment = 256;
-  // A product's workspace: the size that cuBLAS recommends for Hopper.
+  // Workspace size of a product, as recommended by cuBLAS for Hopper.
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
-  // Memory that cuBLAS keeps on Hopper once ATen has created its handle.
+  // Memory that cuBLAS reserves on Hopper when ATen creates a cuBLAS handle.
   static constexpr int64_t kHandleBytes = 32 << 20;
 
   enum class Candidates : uint8_t {
     kAll,         // with and without split-K, in any order of additions
-    kRepeatable,  // only those that reduce split-K in a fixed order
+    kRepeatable,  // only algorithms with a fixed order of split-K additions
   };
 
-  // The algorithms that cuBLASLt proposes, the one it predicts to be fastest first; at most `most`, possibly none. The
-  // same in every process on the same kind of device. For the current device.
+  // Queries cuBLASLt for at most `most` algorithms for the current device, in the order of predicted speed. The list
+  // may be empty. All processes on the same kind of device get the same list.
   LtMatmul(const MatmulShape& shape, int most, Candidates candidates = Candidates::kAll);
   ~LtMatmul();
   LtMatmul(LtMatmul&& other) noexcept;
 
   size_t algorithms() const;
-  // out = op(a) op(b) + addend, on the current stream. `addend`: with `bias` the vector, otherwise undefined or of
-  // out's shape, possibly `out` itself. Throws c10::Error if cuBLASLt fails.
+  // Computes out = op(a) op(b) + addend on the current stream. `addend` is undefined, a matrix of out's shape (possibly
+  // `out` itself) or, with `bias`, a vector. Throws c10::Error if cuBLASLt fails.
   void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out, size_t algorithm = 0,
            LtScales scales = {}) const;
-  // cuBLASLt's configuration of the algorithm: ids of algorithm, tile and stages, split-K and others.
+  // Returns cuBLASLt's configuration of the algorithm: the algorithm ID, tile, stages, split-K and other settings.
   std::string describe(size_t algorithm) const;
 
  private:
-  class Handles;  // hides cuBLASLt's header, which needs GPU kernels
+  class Handles;  // hides cuBLASLt's header, which only CUDA builds include
   std::unique_ptr<Handles> handles_;
 };
 

@@ -9,11 +9,11 @@
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/row_sum.hpp"
 
-// The fused CUDA kernels behind the functions of the same names in model/kernels/*.hpp. They run on the current stream
-// of the tensors' device and write to results that the caller allocated. Matrices [N, H] are contiguous.
+// Fused CUDA implementations of the functions in model/kernels/*.hpp. Kernels run on the current stream of the tensors'
+// device. The caller allocates the results. Matrices [N, H] are contiguous.
 namespace mpzero::model::cuda {
 
-// Number of multiprocessors of the current device.
+// Returns the number of multiprocessors of the current device.
 int multiprocessor_count();
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& maximum,
@@ -22,24 +22,24 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
 at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& rstd, const at::Tensor& dresidual, const at::Tensor& maximum,
                              at::Tensor& dx, at::Tensor& y);
-// Writes to `out` [B, T, heads, D], whose first heads are the queries and keys; it may be qkv.
+// Writes to the query and key heads, which are the first heads of `out` [B, T, heads, D]. `out` may be qkv.
 void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope,
                      at::Tensor& out);
-// Writes to out.dqkv; allocates the gradients of the norms' weights.
+// Writes to out.dqkv and allocates the gradients of the norm weights.
 void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
                       HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope, const at::Tensor& maximum,
                       QkRopeGradients& out);
 at::Tensor column_sum_rows(const at::Tensor& x);
 void row_sums(std::span<const RowSum> sums);
 void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum, at::Tensor& y);
-// y, the forward's output, may be undefined.
+// y receives the forward output unless y is undefined.
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
                      const at::Tensor& maximum_of_y, at::Tensor& d_gate_up, at::Tensor& y);
-// With a gradient_scale the logits become the gradient, times `weights` if defined.
+// With gradient_scale, the gradient overwrites the logits, multiplied by `weights` if defined.
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
 void dropout(const at::Tensor& x, const Dropout& dropout);
-// order: 0, 1, ... for each row, int64.
+// order: row indices 0, 1, ... in int64.
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& order,
                         const at::Tensor& values);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shared by the CUDA kernels of this folder: types, packs of 16 bytes, sums over warps and blocks.
+// Helpers for the CUDA kernels in this directory: types, 16-byte packs, and sums over warps and blocks.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -19,13 +19,13 @@ namespace mpzero::model::cuda {
 
 constexpr int kWarp = 32;
 
-// kPack neighbouring elements that are read or written in one access.
+// kPack adjacent elements that are read or written in one memory access.
 template <typename T, int kPack>
 struct alignas(sizeof(T) * kPack) Pack {
   T v[kPack];
 };
 
-// The machine type of 16, 8 or 4 bytes; the compiler keeps such packs in full registers.
+// Vector type of 16, 8 or 4 bytes. The compiler keeps packs of these sizes in full registers.
 template <int kBytes>
 using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, unsigned>>;
 template <typename T, int kPack>
@@ -51,7 +51,7 @@ __device__ void store(T* at, const Pack<T, kPack>& pack) {
   }
 }
 
-// For data that is read once: it is evicted from the caches first.
+// Loads data that is read only once, with a hint to evict it from the caches first.
 template <typename T, int kPack>
 __device__ Pack<T, kPack> load_once(const T* at) {
   if constexpr (sizeof(T) * kPack == 16) {
@@ -62,7 +62,7 @@ __device__ Pack<T, kPack> load_once(const T* at) {
   }
 }
 
-// Rounds to nearest; two bf16 values at a time, in one instruction.
+// Rounds to nearest, with one instruction for two bf16 values.
 template <typename T, int kPack>
 __device__ Pack<T, kPack> rounded(const float (&x)[kPack]) {
   Pack<T, kPack> pack;
@@ -75,7 +75,7 @@ __device__ Pack<T, kPack> rounded(const float (&x)[kPack]) {
   return pack;
 }
 
-// Pairs of bf16 are unpacked by bit operations: one instruction per element.
+// Unpacks pairs of bf16 with bit operations: one instruction per element.
 template <typename T, int kPack>
 __device__ void widen(const Pack<T, kPack>& pack, float (&x)[kPack]) {
   if constexpr (std::is_same_v<T, c10::BFloat16> && kPack % 2 == 0) {
@@ -89,13 +89,13 @@ __device__ void widen(const Pack<T, kPack>& pack, float (&x)[kPack]) {
   }
 }
 
-// Each x rounded to T.
+// Returns each x rounded to T.
 template <typename T, int kPack>
 __device__ void round_to(float (&x)[kPack]) {
   if constexpr (!std::is_same_v<T, float>) widen(rounded<T>(x), x);
 }
 
-// 2^x; results below 2^-126 are zero.
+// Returns 2^x. Results below 2^-126 are flushed to zero.
 __device__ inline float exp2_flushed(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -107,18 +107,18 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// The sum over the block, the same bits in every thread. All threads must call it.
+// Returns the sum over the block, bitwise identical in every thread. Must be called by all threads.
 __device__ inline float block_sum(float x) {
   __shared__ float partial[kWarp];
   const int warps = (blockDim.x + kWarp - 1) / kWarp;
   x = warp_sum(x);
-  __syncthreads();  // wait for the readers of an earlier call
+  __syncthreads();  // wait for the readers of the previous call
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = x;
   __syncthreads();
   return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
 }
 
-// The largest magnitude of a pack as fp32 bits, which sort like magnitudes; NaN is above infinity.
+// Returns the maximum absolute value of a pack as fp32 bits, which sort like magnitudes (NaN above infinity).
 template <typename T, int kPack>
 __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
   unsigned largest = 0;
@@ -129,25 +129,25 @@ __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
   return largest;
 }
 
-// Raises *maximum to the largest of all threads' magnitudes. All threads of each warp call it.
+// Updates *maximum with the magnitudes of all threads. Must be called by all threads of a warp.
 __device__ inline void raise(unsigned* maximum, unsigned largest) {
   largest = __reduce_max_sync(0xffffffffu, largest);
-  // For most warps *maximum is already larger.
+  // Most warps skip the atomic operation, because *maximum is already larger.
   if (threadIdx.x % kWarp == 0 && largest > *static_cast<volatile unsigned*>(maximum)) atomicMax(maximum, largest);
 }
 
-// The bits of a scalar that receives the maximum; null if undefined.
+// Returns the address of the scalar's bits, or null if `maximum` is undefined.
 inline unsigned* maximum_bits(const at::Tensor& maximum) {
   return maximum.defined() ? reinterpret_cast<unsigned*>(maximum.data_ptr<float>()) : nullptr;
 }
 
-// Starts a copy of a pack to shared memory; visible to this thread after __pipeline_wait_prior.
+// Starts a copy of a pack to shared memory. The copy is visible to this thread after __pipeline_wait_prior.
 template <typename T, int kPack>
 __device__ void copy_async(Pack<T, kPack>* to, const T* from) {
   __pipeline_memcpy_async(to, from, sizeof(*to));
 }
 
-// Lets `kernel` use `bytes` of dynamic shared memory, and prefers as many of its blocks per multiprocessor as fit.
+// Lets `kernel` use `bytes` of dynamic shared memory and requests the maximum shared memory carveout for occupancy.
 template <typename Kernel>
 void use_shared_memory(Kernel* kernel, size_t bytes) {
   C10_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
@@ -155,8 +155,8 @@ void use_shared_memory(Kernel* kernel, size_t bytes) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
 }
 
-// Calls body(T{}, std::integral_constant<int, kPack>{}) with the tensor's type and the pack size that `columns` and the
-// addresses allow: 16 bytes or one element.
+// Calls body(T{}, std::integral_constant<int, kPack>{}) with the tensor's type T. A pack has 16 bytes if `columns` and
+// the addresses allow it, otherwise one element.
 template <typename T, typename Body>
 void with_pack(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
   constexpr int kPack = 16 / sizeof(T);
@@ -179,7 +179,7 @@ void with_type(at::ScalarType type, Body&& body) {
   }
 }
 
-// Full warps, enough for one thread per item, at most `limit`.
+// Returns a multiple of the warp size: at least one thread per item, at most `limit` threads.
 inline int block_threads(int64_t items, int limit) {
   const int64_t rounded = (items + kWarp - 1) / kWarp * kWarp;
   return static_cast<int>(std::clamp<int64_t>(rounded, kWarp, limit));

@@ -4,7 +4,7 @@
 namespace mpzero::model::cuda {
 namespace {
 
-// blockIdx.y: a sequence of `each` elements. Each thread has four neighbouring ones.
+// blockIdx.y selects a sequence of `each` elements. Each thread processes four adjacent elements.
 template <typename T>
 __global__ void dropout_kernel(T* x, int64_t each, Dropout dropout, uint32_t dropped, float scale) {
   const int64_t quad = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, left = each - 4 * quad;

@@ -6,9 +6,9 @@
 
 namespace mpzero::model {
 
-// In place; x is contiguous. For the backward, call it on the gradient with the same `dropout`.
+// Applies dropout in place to x (contiguous). The backward pass applies the same `dropout` to the gradient.
 void dropout_(const at::Tensor& x, const Dropout& dropout);
-// A copy, or x itself without dropout.
+// Returns a copy of x after dropout, or x itself if the rate is 0.
 at::Tensor after_dropout(const at::Tensor& x, const Dropout& dropout);
 
 }  // namespace mpzero::model

@@ -22,7 +22,7 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
     if (!is_simulated(values.device())) reference::embedding_backward(weight_gradient, rows, values);
     return;
   }
-  // The GPU kernel sorts rows and positions: an input and an output array of each.
+  // The GPU kernel sorts rows and positions, with one input and one output array for each.
   if (uses_gpu_kernels(values.device())) borrow(values, 4 * static_cast<int64_t>(sizeof(int64_t)) * rows.numel());
   launch(
       values,

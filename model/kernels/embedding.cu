@@ -6,9 +6,9 @@
 namespace mpzero::model::cuda {
 namespace {
 
-constexpr int kUnroll = 8;  // rows of a run in flight per thread
+constexpr int kUnroll = 8;  // rows in flight per thread
 
-// One block for each sorted position; only the first block of a run of equal rows works: it sums the run in order.
+// One block per sorted position. Only the first block of a run of equal rows does work: it sums the run in order.
 template <typename T, typename Out, int kPack>
 __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
                                    int64_t count, int64_t columns) {
@@ -65,7 +65,7 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
   const at::Tensor unsorted = rows.contiguous();
   const at::Tensor sorted = unsorted.new_empty(unsorted.sizes()), positions = order.new_empty(order.sizes());
   const int64_t count = rows.size(0), columns = values.size(1);
-  // The sort is stable, and considers only the bits that row numbers of the gradient can have.
+  // The sort is stable and compares only the bits that a row number can use.
   at::cuda::cub::radix_sort_pairs(unsorted.const_data_ptr<int64_t>(), sorted.mutable_data_ptr<int64_t>(),
                                   order.const_data_ptr<int64_t>(), positions.mutable_data_ptr<int64_t>(), count,
                                   /*descending=*/false, /*begin_bit=*/0,

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the kernels of qk_rope.cu distribute heads over threads.
+// Distribution of heads over threads in the kernels of qk_rope.cu.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace mpzero::model::cuda {
 
-constexpr int kHeadThreads = 128;  // per block
+constexpr int kHeadThreads = 128;  // threads per block
 
 // Divides numbers below 2^31 by a fixed divisor, without a division instruction (Granlund and Montgomery, 1994).
 struct Divider {
@@ -28,14 +28,14 @@ struct Divider {
 struct Shape {
   unsigned tokens;  // B * T
   Divider length;   // T
-  int out_heads;    // per token in out
-  int x_heads;      // per token in x
+  int out_heads;    // heads per token in out
+  int x_heads;      // heads per token in x
   int head_dim;
 };
 
-// Distributes a head over kLanes neighbouring lanes: each lane has kPack elements of each half. With kVector the
-// elements of a lane are contiguous and accessed together, and D = 2 * kPack * kLanes. Otherwise they are kLanes apart
-// and D may be smaller, with zeros after its end.
+// Distributes a head over kLanes adjacent lanes. Each lane processes kPack elements of each half of the head. If
+// kVector is true, a lane's elements are contiguous and accessed together, and D = 2 * kPack * kLanes. Otherwise a
+// lane's elements are kLanes apart, D may be smaller, and elements beyond D are zero.
 template <typename T, int kPack_, int kLanes_, bool kVector_>
 class HeadLayout {
  public:
@@ -66,7 +66,7 @@ class HeadLayout {
       }
     }
   }
-  // Sum over the lanes of a head; all lanes of the warp must call it.
+  // Returns the sum over the lanes of a head. Must be called by all lanes of the warp.
   static __device__ float sum(float x) {
     for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
     return x;
@@ -80,13 +80,13 @@ class HeadLayout {
   }
 };
 
-// A strip of neighbouring heads of one token, processed by one group of lanes.
+// Strip of adjacent heads of one token, processed by one group of lanes.
 struct Strip {
   bool valid;
   unsigned token, batch, position;
-  int head;  // the first head, counted within the part
+  int head;  // first head, relative to the HeadRange
 
-  // `strips`: per token.
+  // `strips`: number of strips per token.
   __device__ Strip(const Shape& shape, unsigned item, const Divider& strips, int heads_a_strip)
       : valid(item < shape.tokens * strips.divisor),
         token(strips.quotient(item)),
@@ -95,7 +95,7 @@ struct Strip {
         head(static_cast<int>(item - token * strips.divisor) * heads_a_strip) {}
 };
 
-// Calls body(HeadLayout) with the layout for heads of this size, addresses and strides.
+// Calls body(HeadLayout) with the layout for this head size and alignment.
 template <typename T, typename Body>
 void with_layout(int64_t head_dim, bool aligned, Body&& body) {
   constexpr int kPack = 16 / sizeof(T);
@@ -108,7 +108,7 @@ void with_layout(int64_t head_dim, bool aligned, Body&& body) {
   body(HeadLayout<T, 8, 32, false>{});
 }
 
-// Whether every head starts at an address that allows 16-byte accesses.
+// Returns true if every head starts at a 16-byte aligned address.
 inline bool aligned(const at::Tensor& x) {
   const auto bytes = [&](int64_t elements) { return static_cast<uintptr_t>(elements * x.element_size()); };
   uintptr_t all = reinterpret_cast<uintptr_t>(x.const_data_ptr());
@@ -116,7 +116,7 @@ inline bool aligned(const at::Tensor& x) {
   return all % 16 == 0;
 }
 
-// For the heads of x [B, T, heads, D]: queries, keys and values, contiguous per token.
+// Returns the shape for x [B, T, heads, D], which contains queries, keys and values, contiguous per token.
 inline Shape shape_of(const at::Tensor& x, HeadCounts heads, int64_t out_heads) {
   const int64_t all_heads = heads.query + 2 * heads.key_value;
   TORCH_CHECK(x.size(0) * x.size(1) * all_heads < (int64_t{1} << 31),
@@ -125,16 +125,16 @@ inline Shape shape_of(const at::Tensor& x, HeadCounts heads, int64_t out_heads) 
           static_cast<int>(out_heads), static_cast<int>(all_heads), static_cast<int>(x.size(3))};
 }
 
-// Strides, in elements, of a [B, T, heads, D] tensor; D is dense.
+// Strides, in elements, of a tensor [B, T, heads, D] with contiguous D.
 struct Strides {
   int64_t batch, token, head;
 };
 
 inline Strides strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
 
-// The queries, the keys or the values: neighbouring heads of the packed projection. Blocks first_block … first_block +
-// blocks - 1 process them. In the backward pass `in` is the gradient of the forward's output, `x` the packed
-// projection, and partial [blocks, D] receives each block's contribution to the weight's gradient.
+// Queries, keys or values: adjacent heads of the packed projection. Blocks first_block … first_block + blocks - 1
+// process the range. In the backward pass, `in` is the gradient of the forward output, `x` is the packed projection,
+// and partial [blocks, D] receives each block's contribution to the weight gradient.
 template <typename T>
 struct HeadRange {
   const T* in = nullptr;
@@ -143,9 +143,9 @@ struct HeadRange {
   const T* weight = nullptr;
   float* partial = nullptr;
   int heads = 0;
-  int first_head = 0;  // in out and x
-  int passes = 1;      // how many times the kernel reads or writes the range
-  Divider strips;      // per token
+  int first_head = 0;  // index in out and x
+  int passes = 1;      // number of times that the kernel reads or writes the range
+  Divider strips;      // strips per token
   int first_block = 0;
   int blocks = 0;
 };
@@ -155,8 +155,8 @@ __device__ HeadRange<T> range_of_block(const HeadRange<T>& first, const HeadRang
   return static_cast<int>(blockIdx.x) < second.first_block ? first : second;
 }
 
-// Distributes `limit` blocks over the ranges by their traffic, at most as many as have work. Returns the number of
-// blocks.
+// Distributes up to `limit` blocks over the ranges in proportion to their traffic, without idle blocks. Returns the
+// number of blocks.
 template <typename T>
 unsigned divide_blocks(std::initializer_list<HeadRange<T>*> ranges, const Shape& shape, int strip, int groups,
                        int limit) {

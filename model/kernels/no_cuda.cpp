@@ -1,4 +1,4 @@
-// Replaces this folder's .cu files and cublas_lt.cpp in builds without GPU kernels.
+// Replaces this directory's .cu files and cublas_lt.cpp in builds without GPU kernels.
 
 #include "base/gpu_kernels.hpp"
 #include "model/kernels/cublas_lt.hpp"

@@ -73,7 +73,7 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, con
 namespace reference {
 namespace {
 
-// out = x rotated forwards, or backwards with `inverse`. x and out [B, T, heads, D] may be the same.
+// Rotates x forward, or backward with `inverse`, and writes to out. x and out [B, T, heads, D] may be the same tensor.
 void rotate(const at::Tensor& x, const RopeTables& rope, bool inverse, const at::Tensor& out) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor cos = rope.cos.unsqueeze(1);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = kHeadThreads;
 constexpr int kForwardStrip = 2, kBackwardStrip = 2;
-constexpr int kBackwardBlocks = 5;  // per multiprocessor, at a time
+constexpr int kBackwardBlocks = 5;  // concurrent blocks per multiprocessor
 
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> query, const HeadRange<T> key,
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> qu
     weights[1] = Layout::load(range.weight + half, lane, half);
   }
   const unsigned step = range.blocks * Layout::kGroups;
-  // Every thread of a block executes the same number of iterations.
+  // All threads of a block execute the same number of iterations.
   for (unsigned begin = (blockIdx.x - range.first_block) * Layout::kGroups; begin < shape.tokens * range.strips.divisor;
        begin += step) {
     const Strip strip(shape, begin + group, range.strips, kForwardStrip);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> qu
         float squares = 0.0f;
         for (int j = 0; j < kPack; ++j) squares += y[0][j] * y[0][j] + y[1][j] * y[1][j];
         const float scale = rsqrtf(Layout::sum(squares) / static_cast<float>(head_dim) + eps);
-        // Rounded where transformers rounds: after the norm and after its weight.
+        // Like transformers, rounds after the norm and after the multiplication by the weight.
         for (int side = 0; side < 2; ++side) {
           float weight[kPack];
           widen(weights[side], weight);
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> qu
   }
 }
 
-// Copies the gradients of the values to the result. Returns the largest magnitude that the thread copied.
+// Copies the gradients of the values to the result. Returns the maximum absolute value that the thread copied.
 template <typename T, typename Layout>
 __device__ unsigned copy_range(const HeadRange<T>& range, T* out, const Shape& shape) {
   unsigned largest = 0;
@@ -104,21 +104,21 @@ __device__ unsigned copy_range(const HeadRange<T>& range, T* out, const Shape& s
   return largest;
 }
 
-// Prefetched data of a thread for the next strips, in shared memory: the gradient and the norm's input for each head of
-// a strip and each half of it; the cosines and the sines. Each thread copies the data that it will read itself. Layouts
-// without vectors read the data when they need it.
+// Data that a thread prefetches to shared memory for the next strips: the gradient and the norm's input for each half
+// of each head, the cosines and the sines. Each thread copies only the data that it reads itself. Layouts without
+// vectors do not prefetch.
 template <typename T, typename Layout>
 struct Staging {
   static constexpr int kStages = Layout::kVector ? 2 : 0;
   static constexpr int kInputs = kBackwardStrip * 2, kCos = 2 * kInputs, kSin = kCos + 1, kSlots = kSin + 1;
   using Packs = Pack<T, Layout::kPack>;
-  // After the last strip the memory holds each group's contribution to the weight's gradient.
+  // After the last strip, the memory contains each group's contribution to the weight gradient.
   static constexpr size_t kSumBytes = sizeof(float) * kThreads * 2 * Layout::kPack;
   static constexpr size_t kBytes = std::max(kSumBytes, sizeof(Packs) * kStages * kSlots * kThreads);
 };
 
-// For the weight's gradient, each lane sums over the heads that it processes, then the block sums over its groups, in a
-// fixed order. kMaximum: *maximum is raised to the largest magnitude of the result.
+// For the weight gradient, each lane sums over its heads, then the block sums over its groups, in a fixed order.
+// kMaximum: updates *maximum to the maximum absolute value of the result.
 template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     backward_kernel(const HeadRange<T> query, const HeadRange<T> key, const HeadRange<T> value, const T* cos,
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     } else {
       for_inputs(strip, [&](int i, const T* from) { direct[i] = Layout::load_once(from, lane, half); });
     }
-    // Zeros if there is no head.
+    // Returns zeros if there is no head.
     const auto read = [&](int i, bool there) {
       if constexpr (Stages::kStages > 0) {
         const uint4 bits = there ? *reinterpret_cast<const uint4*>(slot(stage, i)) : make_uint4(0, 0, 0, 0);
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     for (int h = 0; h < kBackwardStrip; ++h) {
       const bool there = strip.valid && strip.head + h < range.heads;
       const Packs d[2] = {read(2 * h, there), read(2 * h + 1, there)};
-      float dy[2][kPack];  // rotated back
+      float dy[2][kPack];  // gradient after the inverse rotation
       {
         float a[kPack], b[kPack], cosine[kPack], sine[kPack];
         widen(d[0], a);
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
   if (!with_norm) return;
   auto* shares = reinterpret_cast<float*>(shared);  // [groups, 2, kPack * kLanes]
   constexpr int kHalf = kPack * Layout::kLanes;
-  __syncthreads();  // no thread reads strips any more
+  __syncthreads();  // all threads have finished reading strips
   for (int side = 0; side < 2; ++side) {
     for (int j = 0; j < kPack; ++j) shares[(group * 2 + side) * kHalf + Layout::index(lane, j)] = dweight[side][j];
   }
@@ -330,7 +330,7 @@ void qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_in, const at
       using Layout = decltype(layout);
       const int query_heads = static_cast<int>(heads.query), key_value_heads = static_cast<int>(heads.key_value);
       const T* x = norm.defined() ? qkv.const_data_ptr<T>() : nullptr;
-      const int passes = norm.defined() ? 3 : 2;  // the gradient, the norm's input, the result
+      const int passes = norm.defined() ? 3 : 2;  // the gradient, the norm's input and the result
       HeadRange<T> query{.in = dq.const_data_ptr<T>(),
                          .strides = strides_of(dq),
                          .x = x,

@@ -28,35 +28,35 @@ namespace {
 
 at::Tensor wide_heads(const at::Tensor& x) { return x.transpose(1, 2).to(accumulate_type(x.scalar_type())); }
 
-// Cached over all steps: a run has few lengths, and computing them takes a dozen operators.
+// Cached across steps: a run has few lengths, and computing the buckets takes a dozen operators.
 at::Tensor buckets_on(c10::Device device, int64_t queries, int64_t keys, const RelativeAttention& call) {
   const auto make = [&] {
     // A blocking copy would wait for all queued work.
     return relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal)
         .to(device, /*non_blocking=*/true);
   };
-  if (!device.is_cuda() || queries == 1) return make();  // in generation each token has another length
+  if (!device.is_cuda() || queries == 1) return make();  // each token of generation has a different length
   using Key = std::tuple<c10::DeviceIndex, int64_t, int64_t, int64_t, int64_t, bool>;
   static std::mutex mutex;
-  static auto& kept = *new std::map<Key, at::Tensor>();  // never freed: CUDA may shut down first
+  static auto& kept = *new std::map<Key, at::Tensor>();  // never freed, because CUDA may shut down first
   const std::lock_guard lock(mutex);
   at::Tensor& buckets = kept[Key(device.index(), queries, keys, call.table.size(0), call.max_distance, call.causal)];
   if (!buckets.defined()) buckets = make();
   return buckets;
 }
 
-// From `rows` [heads, T, S + T - 1], which has a value per query and distance, a view [heads, T, S] per query and key.
-// The first key is at index T - 1 in the first query's row, and one index lower in each following row.
+// Returns a view [heads, T, S], by query and key, of `rows` [heads, T, S + T - 1], by query and distance. The first key
+// is at index T - 1 in the first query's row, and one index lower in each following row.
 at::Tensor by_query_and_key(const at::Tensor& rows, int64_t keys) {
   const int64_t queries = rows.size(1), distances = rows.size(2);
   return rows.as_strided({rows.size(0), queries, keys}, {queries * distances, distances - 1, 1}, queries - 1);
 }
 
-// Added to the scores of masked keys. Finite, as in transformers: a row without keys attends to all equally. Also
-// finite in bf16 and after multiplication by log2(e).
+// Added to the scores of masked keys. The value is finite, as in transformers, so a query with only masked keys attends
+// to all keys equally. It is also finite in bf16 and after multiplication by log2(e).
 constexpr double kMasked = -1e30;
 
-// [heads, T, S] in q's dtype.
+// Returns the bias [heads, T, S] in the dtype of q.
 at::Tensor bias_by_query_and_key(const at::Tensor& table, const at::Tensor& q, int64_t queries, int64_t keys,
                                  const RelativeAttention& call) {
   const int64_t heads = table.size(1);
@@ -66,7 +66,7 @@ at::Tensor bias_by_query_and_key(const at::Tensor& table, const at::Tensor& q, i
   return by_query_and_key(by_distance.t().unsqueeze(1).expand({heads, queries, -1}).contiguous(), keys);
 }
 
-// p [B, heads, T, S].
+// Returns the probabilities [B, heads, T, S].
 at::Tensor relative_probabilities(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
   const int64_t queries = q.size(2), keys = k.size(2);
   at::Tensor scores = at::matmul(q, k.transpose(2, 3));
@@ -75,28 +75,29 @@ at::Tensor relative_probabilities(const at::Tensor& q, const at::Tensor& k, cons
   return at::softmax(scores, -1);
 }
 
-// ds [B, heads, T, S] -> [buckets, heads]. A product with one-hot buckets, because index_add is not reproducible on
-// GPUs.
+// Returns the table's gradient [buckets, heads] for ds [B, heads, T, S]. Multiplies by one-hot buckets, because
+// index_add is not reproducible on GPUs.
 at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   const int64_t heads = ds.size(1), queries = ds.size(2), keys = ds.size(3);
   const at::TensorOptions options = ds.options().dtype(accumulate_type(ds.scalar_type()));
   const at::Tensor rows = at::zeros({heads, queries, queries + keys - 1}, options);
   by_query_and_key(rows, keys).copy_(ds.sum(0, false, rows.scalar_type()));
   const at::Tensor buckets = buckets_on(ds.device(), queries, keys, call);
-  // On the host, because the simulated device has no arange.
+  // Created on the host, because the simulated device does not support arange.
   const at::Tensor all = at::arange(call.table.size(0), at::kLong).to(ds.device(), /*non_blocking=*/true);
   const at::Tensor one_hot = all.unsqueeze(1).eq(buckets);
   return at::matmul(one_hot.to(options), rows.sum(1).t());
 }
 
-// Whether to use ATen's memory-efficient attention, which supports a bias. Its gradients are not reproducible, its
-// dropout depends on the run's layout, and its causal mask would leave masked gradients of the bias unwritten.
+// Returns true if ATen's memory-efficient attention, which supports a bias, is used. Its gradients are not
+// reproducible, its dropout depends on the layout of the run, and its causal mask would leave masked gradients of the
+// bias unwritten.
 bool is_fused(const at::Tensor& q, const RelativeAttention& call) {
   return uses_gpu_kernels(q.device()) && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 &&
          call.dropout.rate == 0 && !at::globalContext().deterministicAlgorithms();
 }
 
-// That kernel's additive bias [B, heads, T, S], with the row alignment that it requires; undefined if there is none.
+// Returns the additive bias [B, heads, T, S] with the row alignment of this kernel; undefined if no bias is needed.
 at::Tensor fused_bias(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
   if (!call.table.defined() && !call.padding.defined()) return {};
   constexpr int64_t kAligned = 8;
@@ -113,7 +114,7 @@ at::Tensor fused_bias(const at::Tensor& q, const at::Tensor& k, const RelativeAt
   return bias.expand({batch, -1, -1, -1});
 }
 
-constexpr int64_t kNoMask = 0;  // ATen's enum value
+constexpr int64_t kNoMask = 0;  // value of ATen's mask enum
 
 std::optional<at::Tensor> if_defined(const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
 
@@ -140,12 +141,12 @@ RelativeAttentionGradients fused_backward(const at::Tensor& dout, const at::Tens
     made.dq = at::empty(q.sizes(), q.options());
     made.dk = at::empty(k.sizes(), k.options());
     made.dv = at::empty(v.sizes(), v.options());
-    constexpr int64_t kAligned = 16;  // alignment of keys in rows of the bias's gradient
+    constexpr int64_t kAligned = 16;  // alignment of keys in rows of the bias gradient
     if (call.table.defined()) {
       ds = at::empty({q.size(0), q.size(2), q.size(1), cpu::round_up(k.size(1), kAligned)}, q.options())
                .narrow(3, 0, k.size(1));
     }
-    // Row sums, and the queries' gradient in fp32.
+    // Row sums, and the gradient of the queries in fp32.
     const int64_t rows = q.size(0) * q.size(1) * q.size(2);
     borrow(q, rows * (1 + q.size(3)) * static_cast<int64_t>(sizeof(float)));
   } else {
@@ -198,7 +199,7 @@ RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout_in
   dropout_(dp, call.dropout);
   const at::Tensor ds = p.mul(dp.sub(dp.mul(p).sum(-1, true)));
   const auto as_input = [&](const at::Tensor& gradient) { return gradient.transpose(1, 2).to(q_in.scalar_type()); };
-  dropout_(p, call.dropout);  // the original p is not needed any more
+  dropout_(p, call.dropout);  // the original p is no longer needed
   return {.dq = as_input(at::matmul(ds, k)),
           .dk = as_input(at::matmul(ds.transpose(2, 3), q)),
           .dv = as_input(at::matmul(p.transpose(2, 3), dout)),

@@ -12,7 +12,7 @@
 namespace mpzero::model {
 namespace {
 
-// Contiguous rows, as the kernels read them.
+// Returns contiguous rows, as the kernels require.
 at::Tensor rows_of(const at::Tensor& x) {
   return x.defined() ? x.reshape({-1, x.size(-1)}).contiguous() : at::Tensor();
 }

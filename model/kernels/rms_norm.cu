@@ -5,9 +5,9 @@
 namespace mpzero::model::cuda {
 namespace {
 
-// How a row is distributed over threads: each of `threads` processes up to kPacks packs of it. Short rows use one warp
-// each, kRows rows per block; longer rows use a block of up to kMaxThreads. The backward pass runs kBlocks blocks per
-// multiprocessor and prefetches kStages rows per thread; 0: it reads rows when it needs them.
+// Distribution of a row over threads: each of `threads` threads processes up to kPacks packs. Short rows use one warp
+// each, with kRows rows per block; longer rows use a block of up to kMaxThreads threads. The backward pass runs kBlocks
+// blocks per multiprocessor and prefetches kStages rows per thread. If kStages is 0, rows are not prefetched.
 template <typename T, int kPack_, int kPacks_, int kRows_, int kMaxThreads_, int kBlocks_, int kStages_>
 struct RowLayout {
   using Element = T;
@@ -15,17 +15,17 @@ struct RowLayout {
   static constexpr int kMaxThreads = kMaxThreads_, kBlocks = kBlocks_, kStages = kStages_;
   static_assert(kMaxThreads <= 1024 && kBlocks > 0 && kStages >= 0);
   static constexpr bool kWarpRows = kRows > 1;
-  int threads;  // per row
+  int threads;  // threads per row
 
   explicit RowLayout(int64_t columns)
       : threads(kWarpRows ? kWarp : block_threads((columns + kPack * kPacks - 1) / (kPack * kPacks), kMaxThreads)) {}
   dim3 block() const { return {static_cast<unsigned>(threads), kRows}; }
-  // Shared memory for the prefetched rows: the gradient, the input and the residual's gradient.
+  // Shared memory for the prefetched rows of the gradient, the input and the residual gradient.
   size_t staged_bytes() const { return sizeof(Pack<T, kPack>) * kStages * 3 * kPacks * kRows * threads; }
 
   static __device__ int row_threads() { return kWarpRows ? kWarp : static_cast<int>(blockDim.x); }
   static __device__ int column(int k) { return (static_cast<int>(threadIdx.x) + k * row_threads()) * kPack; }
-  // Over the threads of a row; calls with odd and even turns alternate.
+  // Returns the sum over the threads of a row. Consecutive calls must alternate between odd and even turns.
   static __device__ float sum(float x, int turn = 0) {
     if constexpr (kWarpRows) {
       return warp_sum(x);
@@ -34,13 +34,13 @@ struct RowLayout {
       const int lane = static_cast<int>(threadIdx.x) % kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
       x = warp_sum(x);
       if (lane == 0) shares[turn % 2][threadIdx.x / kWarp] = x;
-      __syncthreads();  // the next call writes elsewhere, and the one after it follows the next one's barrier
+      __syncthreads();  // the next call uses the other buffer and synchronizes before this buffer is reused
       return warp_sum(lane < warps ? shares[turn % 2][lane] : 0.0f);
     }
   }
 };
 
-// `kForward`: the forward pass has no sums to keep and is faster with more, smaller blocks.
+// `kForward`: the forward pass does not keep sums, and more, smaller blocks are faster.
 template <typename T, bool kForward, typename Body>
 void with_layout(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
   constexpr int kVector = 16 / sizeof(T);
@@ -62,20 +62,20 @@ void with_layout(int64_t columns, std::initializer_list<const void*> addresses, 
     } else if (packs <= 2 * 512) {
       body(RowLayout<T, kVector, 2, 1, 512, 1, 2>(columns));
     } else {
-      constexpr int kStages = sizeof(T) == 2 ? 1 : 0;  // more would not fit in the shared memory of some GPUs
+      constexpr int kStages = sizeof(T) == 2 ? 1 : 0;  // more stages exceed the shared memory of some GPUs
       body(RowLayout<T, kVector, 16384 / (kVector * 1024), 1, 1024, 1, kStages>(columns));
     }
   });
 }
 
-// kMaximum: *maximum is raised to the largest magnitude of y.
+// kMaximum: updates *maximum to max(*maximum, max |y|).
 template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(Layout::kMaxThreads)
     forward_kernel(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int columns, float eps,
                    unsigned* maximum) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Layout::kRows + threadIdx.y;
-  if (row >= rows) return;  // all threads of a warp, or none
+  if (row >= rows) return;  // applies to all threads of a warp or to none
   x += row * columns;
   y += row * columns;
   Pack<T, kPack> in[kPacks] = {};
@@ -108,10 +108,10 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
   if constexpr (kMaximum) raise(maximum, largest);
 }
 
-// Each block processes every gridDim.x-th row (or group of kRows rows) and sums its contribution to the weight's
-// gradient; each thread sums its own columns: no atomics, a fixed order. partial [gridDim.x, columns]. The next rows
-// are copied to shared memory meanwhile; each thread copies the data that it will read itself, so threads do not wait
-// for each other. kMaximum: *maximum is raised to the largest magnitude of dx.
+// Each block processes every gridDim.x-th row (or group of kRows rows) and sums its contribution to the weight
+// gradient. Each thread sums its own columns, so the order is fixed, without atomics. partial: [gridDim.x, columns].
+// Meanwhile, the next rows are copied to shared memory. Each thread copies only the data that it reads itself, so
+// threads do not wait for each other. kMaximum: updates *maximum to max(*maximum, max |dx|).
 template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* dresidual, T* dx, T* y,
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks, kStages = Layout::kStages;
   enum Input { kDy, kX, kResidual };
   extern __shared__ uint4 shared[];
-  auto* staged = reinterpret_cast<Pack<T, kPack>*>(shared);  // [kStages, 3, kPacks, threads of the block]
+  auto* staged = reinterpret_cast<Pack<T, kPack>*>(shared);  // [kStages, 3, kPacks, threads per block]
   const int threads = Layout::row_threads() * Layout::kRows;
   staged += threadIdx.y * Layout::row_threads() + threadIdx.x;
   const auto slot = [&](int stage, int input, int k) { return staged + ((stage * 3 + input) * kPacks + k) * threads; };
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
   const int64_t step = static_cast<int64_t>(gridDim.x) * Layout::kRows;
   int64_t first = static_cast<int64_t>(blockIdx.x) * Layout::kRows;
   for (int stage = 0; stage < kStages; ++stage) stage_row(first + stage * step + threadIdx.y, stage);
-  // Every thread of a block executes the same number of iterations.
+  // All threads of a block execute the same number of iterations.
   for (int turn = 0; first < rows; first += step, ++turn) {
     const int64_t row = first + threadIdx.y, offset = row * columns;
     const int stage = kStages > 0 ? turn % kStages : 0;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
   if constexpr (kMaximum) raise(maximum, largest);
   partial += static_cast<int64_t>(blockIdx.x) * columns;
   if constexpr (Layout::kWarpRows) {
-    auto* shares = reinterpret_cast<float*>(shared);  // [kRows, kRowSize]: no prefetch is in flight any more
+    auto* shares = reinterpret_cast<float*>(shared);  // [kRows, kRowSize]; no prefetch is in flight
     constexpr int kRowSize = kPack * kPacks * kWarp;
     __syncthreads();
     for (int k = 0; k < kPacks; ++k) {

@@ -5,30 +5,30 @@
 namespace mpzero::model {
 
 struct RmsNormOutput {
-  at::Tensor y;     // as x
-  at::Tensor rstd;  // [...]: 1 / sqrt(mean(x^2) + eps) of each row, fp32 (fp64 for fp64)
+  at::Tensor y;     // same shape as x
+  at::Tensor rstd;  // [...]: 1 / sqrt(mean(x^2) + eps) of each row, fp32 (fp64 for fp64 inputs)
 };
 
 struct RmsNormGradients {
-  at::Tensor dx;            // as x
-  at::Tensor dweight_rows;  // [R, H], fp32 (fp64 for fp64): their sum over R is the weight's gradient
-  at::Tensor y;             // as x, with the bits of rms_norm_forward; undefined unless requested
+  at::Tensor dx;            // same shape as x
+  at::Tensor dweight_rows;  // [R, H], fp32 (fp64 for fp64 inputs): partial sums of the weight's gradient
+  at::Tensor y;             // output of rms_norm_forward (bitwise identical); undefined unless requested
 };
 
-// y = weight * (x * rstd): x [..., H], weight [H] (Zhang and Sennrich, 2019, arXiv:1910.07467). Computed in fp32; the
-// normalized x is rounded to x's dtype before it is multiplied by the weight, as in transformers. `maximum`, if
-// defined, is an fp32 scalar that is raised to the largest magnitude of y (NaN if y contains NaN).
+// Computes y = weight * (x * rstd) in fp32, for x [..., H] and weight [H] (Zhang and Sennrich, 2019, arXiv:1910.07467).
+// As in transformers, x * rstd is rounded to x's dtype before it is multiplied by the weight. `maximum`: if defined, an
+// fp32 scalar that is updated to max(maximum, max |y|); NaN propagates.
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
                                const at::Tensor& maximum = {});
 
-// With h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)) + dresidual, and the gradient of the weight
-// is the sum over rows of dy * h. `dresidual`: as x, or undefined. The sum over rows has a fixed order. `with_y`:
-// recomputes the forward's output in the same pass. `maximum`: as in the forward, of dx.
+// Computes dx = rstd * (g - h * mean(g * h)) + dresidual, with h = x * rstd and g = dy * weight. The gradient of the
+// weight is the sum of dy * h over rows, in a fixed order. `dresidual`: same shape as x, or undefined. `with_y`:
+// recomputes the forward output in the same pass. `maximum`: see rms_norm_forward; updated with max |dx|.
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y = false,
                                    const at::Tensor& maximum = {});
 
-// The same with ATen operators, on any device: the reference for tests of the kernels.
+// Reference implementations with ATen operators, for any device.
 namespace reference {
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,

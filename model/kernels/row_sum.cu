@@ -4,11 +4,11 @@
 namespace mpzero::model::cuda {
 namespace {
 
-constexpr int kMaxSums = 8;  // per launch
+constexpr int kMaxSums = 8;  // sums per launch
 
 struct Sum {
   const float* rows;
-  void* out;  // fp32, or bf16
+  void* out;  // fp32 or bf16
   int64_t count, columns, row_stride;
   unsigned first_block;
   bool wide, overwrite;
@@ -25,8 +25,8 @@ __device__ void put(const Sum& sum, int64_t column, float total) {
   *at = static_cast<Out>(sum.overwrite ? total : static_cast<float>(*at) + total);
 }
 
-// One block for each 32 columns of a sum: each warp sums every 32nd row, then the block sums its warps, in a fixed
-// order.
+// Each block computes 32 columns of a sum. Each warp sums every 32nd row, then the block sums over its warps, in a
+// fixed order.
 __global__ void __launch_bounds__(kWarp* kWarp) kernel(const __grid_constant__ Sums sums) {
   __shared__ float shares[kWarp][kWarp + 1];
   int which = 0;
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kWarp* kWarp) kernel(const __grid_constant__ S
   }
   shares[threadIdx.y][threadIdx.x] = part;
   __syncthreads();
-  // Now warp y sums column y of the block.
+  // Warp y sums column y of the block.
   const float total = warp_sum(shares[threadIdx.x][threadIdx.y]);
   if (threadIdx.x != 0 || first + threadIdx.y >= sum.columns) return;
   if (sum.wide) {
@@ -57,7 +57,7 @@ void launch(std::span<const RowSum> batch) {
   for (const RowSum& one : batch) {
     const int64_t columns = one.rows.size(1);
     TORCH_CHECK(one.rows.stride(1) == 1 && one.out.is_contiguous() && one.out.numel() == columns,
-                "row_sum expects dense rows and as many sums as columns");
+                "row_sum expects dense rows and one output element per column");
     sums.sum[sums.count++] = {.rows = one.rows.const_data_ptr<float>(),
                               .out = one.out.mutable_data_ptr(),
                               .count = one.rows.size(0),

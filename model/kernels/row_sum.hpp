@@ -6,17 +6,17 @@
 
 namespace mpzero::model {
 
-// out = the sum over the rows of `rows`, or out += that sum: rows [R, H] fp32 or fp64 with dense rows, out [H],
-// contiguous, of any floating dtype. The order of the additions is fixed.
+// Sum over the rows of `rows`, which overwrites `out` or is added to `out`. rows: [R, H] fp32 or fp64 with dense rows.
+// out: [H], contiguous, of any floating-point dtype. The order of additions is fixed.
 struct RowSum {
   at::Tensor rows, out;
   bool overwrite;
 };
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
-// Several independent sums; on a GPU with as few kernels as possible, because each sum is small.
+// Computes several independent sums. A GPU uses as few kernels as possible, because each sum is small.
 void row_sums(std::span<const RowSum> sums);
 
-// The same with ATen operators, on any device.
+// Reference implementation with ATen operators, for any device.
 namespace reference {
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
 }  // namespace reference

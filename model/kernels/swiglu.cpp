@@ -21,7 +21,7 @@ Operation on_result(const at::Tensor& gate_up) {
   return on_matrix(gate_up.scalar_type(), gate_up.size(0), gate_up.size(1) / 2);
 }
 
-// y: the forward's output if it is recomputed, else undefined.
+// `y` receives the forward output unless `y` is undefined.
 at::Tensor backward(const at::Tensor& dy_in, const at::Tensor& gate_up, const at::Tensor& maximum,
                     const at::Tensor& maximum_of_y, at::Tensor& y) {
   const at::Tensor dy = dy_in.contiguous();

@@ -7,14 +7,14 @@ namespace {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-// silu(gate) * up, given sigmoid(gate); rounded where transformers rounds.
+// Returns silu(gate) * up, given sigmoid(gate), with the rounding of transformers.
 template <typename T>
 __device__ T activate(float gate, float sigmoid, float up) {
   const T silu = static_cast<T>(gate * sigmoid);
   return static_cast<T>(static_cast<float>(silu) * up);
 }
 
-// One block per row. kMaximum: *maximum is raised to the largest magnitude of the result.
+// Processes one row per block. kMaximum: updates *maximum to the maximum absolute value of the result.
 template <typename T, int kPack, bool kMaximum>
 __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner, unsigned* maximum) {
   [[maybe_unused]] unsigned largest = 0;
@@ -34,8 +34,8 @@ __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner, unsigned* 
   if constexpr (kMaximum) raise(maximum, largest);
 }
 
-// With kWithOutput, y receives the forward's result too. kMaximum: *maximum is raised to the largest magnitude of
-// d_gate_up, and *maximum_of_y to that of y.
+// kWithOutput: writes the forward output to y. kMaximum: updates *maximum to the maximum absolute value of d_gate_up,
+// and *maximum_of_y to the maximum absolute value of y.
 template <typename T, int kPack, bool kWithOutput, bool kMaximum>
 __global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* y, int64_t inner, unsigned* maximum,
                                 unsigned* maximum_of_y) {
@@ -89,7 +89,8 @@ namespace {
 template <bool kWithOutput>
 void backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
               const at::Tensor& maximum_of_y, at::Tensor& d_gate_up, at::Tensor& y_out) {
-  TORCH_CHECK(!kWithOutput || maximum.defined() == maximum_of_y.defined(), "swiglu_backward: both maxima or none");
+  TORCH_CHECK(!kWithOutput || maximum.defined() == maximum_of_y.defined(),
+              "swiglu_backward expects both maxima or neither");
   const c10::cuda::CUDAGuard guard(gate_up.device());
   TORCH_CHECK(gate_up.is_contiguous(), "swiglu_backward expects contiguous gate_up");
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;

@@ -4,23 +4,23 @@
 
 namespace mpzero::model {
 
-// silu(gate) * up, where gate_up [N, 2I] contains first the gates [N, I], then the ups [N, I] -> [N, I] (Shazeer, 2020,
+// Returns silu(gate) * up, [N, I], for gate_up [N, 2 * I] with all gates before all ups (Shazeer, 2020,
 // arXiv:2002.05202; silu(x) = x * sigmoid(x)).
-// `maximum`, here and below: if defined, an fp32 scalar that is raised to the largest magnitude of the result (NaN if
-// it contains NaN).
+// `maximum`, in all functions: if defined, an fp32 scalar that is updated to max(maximum, max |result|); NaN
+// propagates.
 at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum = {});
-// dy [N, I] -> d(gate_up) [N, 2I].
+// Returns the gradient of gate_up, [N, 2 * I], for dy [N, I].
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum = {});
 
 struct SwigluRecomputed {
-  at::Tensor d_gate_up;  // [N, 2I]
-  at::Tensor y;          // [N, I], with the bits of swiglu_forward
+  at::Tensor d_gate_up;  // [N, 2 * I]
+  at::Tensor y;          // [N, I]: output of swiglu_forward (bitwise identical)
 };
-// Both in one pass, for a forward that did not keep its output.
+// Computes the gradient and the forward output in one pass, for activation checkpointing.
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up,
                                            const at::Tensor& maximum = {}, const at::Tensor& maximum_of_y = {});
 
-// The same with ATen operators, on any device.
+// Reference implementations with ATen operators, for any device.
 namespace reference {
 at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);

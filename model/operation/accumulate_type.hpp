@@ -4,7 +4,7 @@
 
 namespace mpzero::model {
 
-// The dtype in which sums over `type` are accumulated.
+// Returns the dtype for accumulating values of `type`.
 inline at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
 }  // namespace mpzero::model

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "mpzero::";
 
-// Names in the profiler.
+// Names of operations in the profiler.
 constexpr std::array<std::string_view, static_cast<size_t>(OperationKind::kCount)> kNames{
     "mpzero::matmul",
     "mpzero::attention_forward",
@@ -47,12 +47,12 @@ double size_of(at::ScalarType type) { return static_cast<double>(c10::elementSiz
 
 double product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
-// Elements of `heads` heads.
+// Returns the number of elements of `heads` heads.
 double head_elements(const AttentionShape& s, int64_t heads) {
   return product(s.batch * s.length, heads) * static_cast<double>(s.head_dim);
 }
 
-// Elements of T5's scores.
+// Returns the number of T5's attention scores.
 double scores(const Operation& o) {
   return product(o.attention.batch * o.attention.heads, o.attention.length) * static_cast<double>(o.columns);
 }
@@ -102,7 +102,7 @@ double Operation::flops() const {
       return 5.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
     case OperationKind::kRelativeAttentionForward:  // two products
       return 2 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
-    case OperationKind::kRelativeAttentionBackward:  // the scores again, and four more
+    case OperationKind::kRelativeAttentionBackward:  // recomputed scores and four more products
       return 5 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
     default:
       return 0;
@@ -120,14 +120,14 @@ double Operation::bytes() const {
              size_of(matmul.out_type) * product(matmul.rows, matmul.columns) * (adds ? 2 : 1);
     case kAttentionForward:  // q, k, v and the output
       return 2 * element * rotated;
-    case kAttentionBackward:  // q, k, v, the output and its gradient; three gradients
+    case kAttentionBackward:  // q, k, v, the output and its gradient; dq, dk and dv
       return element * (2 * packed + 2 * head_elements(attention, attention.heads));
     case kQkRopeForward:
     case kQkNormRopeForward:
       return 2 * element * rotated;
-    case kQkRopeBackward:  // the gradients, and that of the packed projection
+    case kQkRopeBackward:  // dq, dk and dv; the gradient of the packed projection
       return 2 * element * packed;
-    case kQkNormRopeBackward:  // and the inputs of the norms
+    case kQkNormRopeBackward:  // also the inputs of the norms
       return element * (2 * packed + rotated);
     case kRmsNormForward:
     case kEmbeddingForward:
@@ -152,12 +152,13 @@ double Operation::bytes() const {
     case kColumnSum:
     case kZero:
       return matrix;
-    // The scores in fp32: written, biases added, masked, softmax, read.
-    // Fused, only the bias: created in two passes, masked, read.
+    // Scores in fp32: written, biases added, masked, softmax, read.
+    // Fused: only the bias, which is created in two passes, masked and read.
     case kRelativeAttentionForward:
       return fused ? element * 4 * scores(*this) : size_of(at::kFloat) * 8 * scores(*this);
-    // The same; their gradient: written, times p and summed, subtracted, times p, read twice, summed for the table.
-    // Fused, the bias again; the scores' gradient: written, read once.
+    // Scores as in the forward pass; their gradient: written, times p and summed, subtracted, times p, read twice,
+    // summed for the table.
+    // Fused: the bias again; the gradient of the scores, written and read once.
     case kRelativeAttentionBackward:
       return fused ? element * 6 * scores(*this) : size_of(at::kFloat) * 21 * scores(*this);
     case kElementwise:

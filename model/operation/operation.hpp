@@ -12,10 +12,10 @@
 
 namespace mpzero::model::fp8 {
 
-// The forms of a matrix x [N, C] that products read.
+// Forms of a matrix x [N, C] that products read.
 enum class Forms : uint8_t {
-  kRows,     // x, for products whose inner dimension is C
-  kColumns,  // x^T, for products whose inner dimension is N
+  kRows,     // x, for products with inner dimension C
+  kColumns,  // x^T, for products with inner dimension N
   kBoth,
 };
 constexpr bool has_rows(Forms forms) { return forms != Forms::kColumns; }
@@ -45,44 +45,44 @@ enum class OperationKind : uint8_t {
   kEmbeddingBackward,
   kZero,
   kDropout,
-  kRelativeAttentionForward,  // T5's; this and the next two use ATen's operators
+  kRelativeAttentionForward,  // T5; this kind and the next two use ATen operators
   kRelativeAttentionBackward,
   kElementwise,
-  kFp8Cast,         // tensorwise, with a known largest magnitude
-  kFp8CastMaximum,  // tensorwise; computes the largest magnitude first
+  kFp8Cast,         // tensorwise, with a precomputed maximum
+  kFp8CastMaximum,  // tensorwise; computes the maximum first
   kFp8CastRowwise,
-  kFp8Transpose,  // of a quantized weight
+  kFp8Transpose,  // transpose of a quantized weight
   kCount
 };
-// "matmul", "rms_norm_forward", ...
+// Returns the kind's name: "matmul", "rms_norm_forward", ...
 std::string_view name(OperationKind kind);
-// Casts to FP8 and transposes of FP8 data.
+// Returns true for casts to FP8 and transposes of FP8 data.
 bool is_fp8_cast(OperationKind kind);
-// Parses a kind's name; std::nullopt for other names.
+// Parses the name of a kind. Returns std::nullopt for unknown names.
 std::optional<OperationKind> operation_of(std::string_view name);
 
-// The FP8 part of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed), and the product
-// is multiplied by their scales.
+// FP8 properties of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed). The product
+// is multiplied by the scales of both matrices.
 struct Fp8Shape {
-  at::ScalarType b_type = at::kFloat8_e4m3fn;  // MatmulShape::type is that of a
-  bool rowwise = false;                        // one scale per row and column of out; else one per matrix
+  at::ScalarType b_type = at::kFloat8_e4m3fn;  // dtype of b; MatmulShape::type is the dtype of a
+  bool rowwise = false;                        // one scale per row and column of out; otherwise one per matrix
   bool fast_accumulation = false;              // see fp8::FastAccumulation
   auto operator<=>(const Fp8Shape&) const = default;
 };
 
-// A product of two row-major matrices as cuBLASLt runs it: out = op(a) op(b), optionally plus an addend of out's shape
-// and dtype or, with `bias`, a vector [columns] added to each row; accumulated in fp32 and rounded once. out [rows,
-// columns]; a is stored as [rows, inner], b as [inner, columns], or transposed. a and b have dense rows and one dtype,
-// bf16 or fp32, or the FP8 dtypes of `fp8`. out and the vector have the same dtype; alternatively out is fp32 and there
-// is no vector.
+// Product of two row-major matrices, as cuBLASLt runs it: out [rows, columns] = op(a) op(b). An addend is optional: a
+// matrix of out's shape and dtype or, with `bias`, a vector [columns] that is added to each row. Sums are accumulated
+// in fp32 and rounded once. a is stored as [rows, inner] and b as [inner, columns], or transposed. Both have dense rows
+// and one dtype, bf16 or fp32, or the FP8 dtypes of `fp8`. The vector has the dtype of out. Products of bf16 or FP8
+// operands with an fp32 out do not support a vector.
 struct MatmulShape {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false, b_transposed = false;
   at::ScalarType type = at::kBFloat16;
   bool bias = false;
   at::ScalarType out_type = at::kBFloat16;
-  // All addresses are multiples of this power of two, in bytes, from LtMatmul::kAlignment to kFullAlignment. Some
-  // algorithms require more alignment than others.
+  // Power of two, in bytes, that divides all addresses: from LtMatmul::kAlignment to kFullAlignment. Some algorithms
+  // require a larger alignment than others.
   uint32_t alignment = 256;
   std::optional<Fp8Shape> fp8 = {};
   auto operator<=>(const MatmulShape&) const = default;
@@ -93,49 +93,50 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-// One kernel, matrix product or attention, with its sizes.
+// A kernel, matrix product or attention call, with its sizes.
 struct Operation {
   OperationKind kind = OperationKind::kMatmul;
-  at::ScalarType type = at::kBFloat16;  // of its operands
+  at::ScalarType type = at::kBFloat16;  // dtype of the operands
 
-  MatmulShape matmul{};        // of kMatmul
+  MatmulShape matmul{};        // for kMatmul
   bool adds = false;           // adds a matrix to the product
-  AttentionShape attention{};  // for attention, head norms and rotations; length: T5's queries
-  // T5's attention: `columns` keys. Others: the matrix [rows, columns] that is read; for the embedding's backward the
-  // values that are added, for kZero the tensor that is filled.
+  AttentionShape attention{};  // for attention, head norms and RoPE; `length` counts queries in T5
+  // T5's attention: `columns` is the number of keys. Others: shape of the matrix that is read, added by
+  // kEmbeddingBackward or filled by kZero.
   int64_t rows = 0, columns = 0;
-  bool fused = false;                    // T5's attention: one kernel, with the bias in memory
-  bool residual = false;                 // kRmsNormBackward: adds a gradient
+  bool fused = false;                    // T5's attention: one kernel that reads the bias from memory
+  bool residual = false;                 // kRmsNormBackward: adds the gradient of the residual
   bool with_y = false;                   // kRmsNormBackward: recomputes the output
-  std::vector<int64_t> sums{};           // kRowSums: the columns of each sum
-  int64_t partials = 0;                  // kRowSums: rows of each
-  int64_t vocabulary = 0;                // of embeddings: rows of the weight
-  double passes = 0;                     // kElementwise: times the matrix is read or written
-  fp8::Forms forms = fp8::Forms::kBoth;  // written by an FP8 cast
+  std::vector<int64_t> sums{};           // kRowSums: number of columns of each sum
+  int64_t partials = 0;                  // kRowSums: number of rows of each sum
+  int64_t vocabulary = 0;                // embeddings: number of rows of the weight
+  double passes = 0;                     // kElementwise: number of reads and writes of the matrix
+  fp8::Forms forms = fp8::Forms::kBoth;  // FP8 casts: forms that are written
 
-  // Floating-point operations; 0 for kernels that only move bytes. Causal attention counts half of the square.
+  // Returns the number of floating-point operations, or 0 for kernels that only move data. Causal attention counts half
+  // of the square.
   double flops() const;
-  // Minimum number of bytes read and written.
+  // Returns the minimum number of bytes read and written.
   double bytes() const;
-  // Number of kernel launches on a GPU; approximate for ATen's operators.
+  // Returns the number of kernel launches on a GPU, approximate for ATen operators.
   double launches() const;
 };
 
-// Kind and sizes as text: equal for equal work.
+// Returns the kind and the sizes as text. Operations with equal work have equal text.
 std::string describe(const Operation& operation);
 
-// Observes the operations of this thread.
+// Interface that observes the operations of the current thread.
 class OperationObserver {
  public:
   virtual ~OperationObserver() = default;
   virtual void begin(const Operation& operation) = 0;
   virtual void end() = 0;
 
-  // The current observer of this thread; null: none.
+  // Returns a reference to the current thread's observer, or to null.
   static OperationObserver*& current();
 };
 
-// Records the operations of this thread while it exists.
+// Records the current thread's operations during the recorder's lifetime.
 class OperationRecorder final : public OperationObserver {
  public:
   OperationRecorder() : before_(std::exchange(current(), this)) {}
@@ -151,8 +152,8 @@ class OperationRecorder final : public OperationObserver {
   OperationObserver* before_;
 };
 
-// Marks an operation while it exists, for the profiler and for the observer. `describe()` returns the Operation and is
-// called only if there is an observer.
+// Scope that marks an operation for the profiler and the observer. `describe()` returns the Operation and is called
+// only if an observer is set.
 class OperationScope {
  public:
   template <typename Describe>
@@ -177,7 +178,7 @@ class OperationScope {
   OperationObserver* observer_;
 };
 
-// An operation on a matrix [rows, columns].
+// Returns an operation on a matrix [rows, columns].
 inline Operation on_matrix(at::ScalarType type, int64_t rows, int64_t columns) {
   return {.type = type, .rows = rows, .columns = columns};
 }

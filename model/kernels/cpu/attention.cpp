@@ -17,7 +17,7 @@
 namespace mpzero::model::cpu {
 namespace {
 
-// Queries and keys per block; also the depth of micro-kernel products over queries or keys.
+// Queries and keys per block, and the depth of micro-kernel products over queries or keys.
 constexpr int64_t kQueries = 64, kKeys = 64;
 
 struct Sizes {
@@ -27,7 +27,7 @@ struct Sizes {
   int64_t batch, length, heads, key_value_heads, head_dim;
 };
 
-// The keys that each query attends to: those of its document; with `causal`, only up to itself.
+// Keys that each query attends to: all keys of its document or, with `causal`, only keys up to its own position.
 class Visible {
  public:
   Visible(int64_t length, bool causal, std::span<const int32_t> ends)
@@ -39,7 +39,8 @@ class Visible {
       std::fill(ends_.begin() + ends[i - 1], ends_.begin() + ends[i], ends[i]);
     }
   }
-  // The keys of a query: [first_key, last_key). The queries of a key: [first_query, last_query). All are ascending.
+  // A query attends to keys [first_key, last_key). Queries [first_query, last_query) attend to a key. All bounds are
+  // ascending.
   int64_t first_key(int64_t query) const { return begins_[static_cast<size_t>(query)]; }
   int64_t last_key(int64_t query) const { return causal_ ? query + 1 : ends_[static_cast<size_t>(query)]; }
   int64_t first_query(int64_t key) const { return causal_ ? key : begins_[static_cast<size_t>(key)]; }
@@ -47,10 +48,10 @@ class Visible {
 
  private:
   bool causal_;
-  std::vector<int32_t> begins_, ends_;  // of each token's document
+  std::vector<int32_t> begins_, ends_;  // bounds of each token's document
 };
 
-// The part of a block that a row attends to: [first, last), relative to the block.
+// Part of a block that a row attends to: [first, last), relative to the block.
 struct Range {
   int32_t first, last;
 };
@@ -60,8 +61,8 @@ Range within(int64_t first, int64_t last, int64_t block, int64_t size) {
           static_cast<int32_t>(std::clamp<int64_t>(last - block, 0, size))};
 }
 
-// A head's rows [T, D] as panels of `block` rows each: as rows of B for products over the rows, or transposed for
-// products over D. Zero beyond the last row.
+// Rows [T, D] of a head, packed as panels of `block` rows: as rows of B for products over the rows, or transposed for
+// products over D. Rows beyond the last row are zero.
 template <typename T>
 class Panels {
  public:
@@ -93,13 +94,13 @@ class Panels {
   at::Tensor memory_;
 };
 
-// The running softmax of a block of queries.
+// Running softmax of a block of queries.
 struct Softmax {
   float maximum[kQueries], sum[kQueries];
 };
 
-// scores [queries, kKeys] -> probabilities relative to the row's maximum so far, in T; sums [queries, head_dim] are
-// scaled to the new maximum. `seen`: by query.
+// Converts scores [queries, kKeys] to probabilities in T, relative to the row's maximum so far. Rescales sums [queries,
+// head_dim] to the new maximum. `seen`: range of each query.
 template <typename T>
 MPZERO_INLINE void soften(float* scores, T* probabilities, int64_t queries, const Range* seen, float scale,
                           Softmax& softmax, float* sums, int64_t head_dim) {
@@ -151,9 +152,9 @@ MPZERO_SOFTEN(float)
 MPZERO_SOFTEN(c10::BFloat16)
 #undef MPZERO_SOFTEN
 
-// Scores and their gradients of a block, keys by queries, become probabilities and the gradient of the unscaled scores.
-// log_sums and deltas: of the block's queries. `seen`: by key, the queries that attend to it; others have probability
-// 0.
+// Converts a block's scores and their gradients, keys by queries, to probabilities and gradients of the unscaled
+// scores. log_sums and deltas belong to the block's queries. `seen`: for each key, the queries that attend to it; other
+// queries have probability 0.
 template <typename T>
 MPZERO_INLINE void differentiate(const float* scores, const float* gradients, int64_t keys, const Range* seen,
                                  float scale, const float* log_sums, const float* deltas, T* probabilities,
@@ -211,7 +212,7 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
     T* const p = probabilities.mutable_data_ptr<T>();
     for (int64_t i = begin; i < end; ++i) {
       const int64_t head = i / query_blocks, b = head / s.heads, h = head % s.heads;
-      // Alternate between long and short rows to balance the load.
+      // Alternates between long and short rows to balance the load.
       const int64_t index = i % query_blocks, block = index % 2 == 0 ? index / 2 : query_blocks - 1 - index / 2;
       const int64_t first = block * kQueries, count = std::min(s.length - first, kQueries);
       const auto key_value = static_cast<size_t>(b * s.key_value_heads + h / s.group());
@@ -239,7 +240,7 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
   });
 }
 
-// Gradients of one query head: dk and dv [T, D] fp32 are those of its own keys and values.
+// Gradients of one query head. dk and dv ([T, D] fp32) contain only the contribution of this head.
 template <typename T>
 class HeadBackward {
  public:
@@ -285,7 +286,7 @@ class HeadBackward {
  private:
   int64_t padded() const { return round_up(s_.length, kQueries); }
 
-  // Queries of block i and keys of block j. `adds`: dk and dv contain sums of earlier blocks.
+  // Processes the queries of block i and the keys of block j. `adds`: true if dk and dv contain sums of earlier blocks.
   void block(const T* k, int64_t k_stride, const T* v, int64_t v_stride, int64_t i, int64_t j, int64_t keys,
              const float* logs, const float* deltas, bool adds, float* dk, float* dv, float* dq) const {
     const int64_t head_dim = s_.head_dim, first = i * kQueries, queries = std::min(s_.length - first, kQueries);
@@ -323,7 +324,7 @@ void backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, 
               const at::Tensor& dv, const Visible& visible) {
   const Sizes s(q, k);
   const HeadsOf<T> d(dout), queries(q), keys(k), values(v), results(out), d_queries(dq), d_keys(dk), d_values(dv);
-  // Gradients of keys and values per query head, summed over a group in the order of its heads.
+  // Gradients of keys and values per query head, summed over each group in the order of its heads.
   const int64_t head = s.length * s.head_dim;
   const at::Tensor sums = elements<float>(2 * s.batch * s.heads * head);
   float *const key_sums = sums.mutable_data_ptr<float>(), *const value_sums = key_sums + s.batch * s.heads * head;
@@ -370,7 +371,7 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
 int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type) {
   const auto element = static_cast<int64_t>(c10::elementSize(type)), wide = static_cast<int64_t>(sizeof(float));
   const int64_t padded = round_up(length, kQueries);
-  // Each thread allocates one head's panels and the gradient of its queries.
+  // Each thread allocates the panels of one head and the gradient of its queries.
   const int64_t of_thread = 5 * padded * head_dim * element + length * head_dim * wide;
   return 2 * batch * heads * length * head_dim * wide +
          std::min<int64_t>(at::get_num_threads(), batch * heads) * of_thread;

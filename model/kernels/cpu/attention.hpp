@@ -7,20 +7,20 @@
 
 namespace mpzero::model::cpu {
 
-// Whether attention_forward and attention_backward support this dtype and head size on this CPU.
+// Returns true if attention_forward and attention_backward support this dtype and head size on this CPU.
 bool has_attention(at::ScalarType type, int64_t head_dim);
 
-// Attention in blocks, so that no matrix [T, T] is in memory (Dao et al., 2022, arXiv:2205.14135): q and out
-// [B, T, heads, D], k and v [B, T, kv_heads, D], with any strides except along D; log_sums [B, heads, T] fp32: the
-// logarithms of the softmax's denominators. `ends`: document ends in each sequence, from 0 to T; empty: each sequence
-// is one document.
+// Computes attention in blocks to avoid [T, T] matrices in memory (Dao et al., 2022, arXiv:2205.14135). q, out: [B, T,
+// heads, D]; k, v: [B, T, kv_heads, D]. D must be contiguous; other strides are arbitrary. log_sums: [B, heads, T]
+// fp32, the logarithms of the softmax denominators. `ends`: document ends in each sequence, from 0 to T; empty if each
+// sequence is one document.
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
                        const at::Tensor& log_sums, bool causal, std::span<const int32_t> ends);
-// Overwrites dq (shaped like q), dk and dv (like k).
+// Overwrites dq (same shape as q), dk and dv (same shape as k).
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const at::Tensor& out, const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
                         const at::Tensor& dv, bool causal, std::span<const int32_t> ends);
-// Bytes that attention_backward allocates.
+// Returns the number of bytes that attention_backward allocates.
 int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type);
 
 }  // namespace mpzero::model::cpu

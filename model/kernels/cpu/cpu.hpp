@@ -8,57 +8,57 @@
 
 #include "model/kernels/cpu/dropout_mask.hpp"
 
-// CPU versions of the operations in model/kernels, each in one pass over its data: same formulas, computed in fp32 on
-// fp32 or bf16 tensors, in vectors of 16 values (AVX-512, AVX2 or baseline). The caller allocates the results. Tensors
-// are contiguous unless a comment says otherwise. No result depends on the number of threads.
+// CPU implementations of the operations in model/kernels. Each operation makes one pass over its data and computes in
+// fp32 on fp32 or bf16 tensors, with vectors of 16 values (AVX-512, AVX2 or baseline). The caller allocates the
+// results. Tensors are contiguous unless documented otherwise. Results do not depend on the number of threads.
 namespace mpzero::model::cpu {
 
-// Number of partial sums over `rows` rows.
+// Returns the number of partial sums over `rows` rows.
 int64_t partial_sums(int64_t rows);
 
-// x, y [N, H], weight [H], rstd [N] fp32.
+// x, y: [N, H]; weight: [H]; rstd: [N] fp32.
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& y, at::Tensor& rstd);
-// dweight_rows [partial_sums(N), H] fp32. dresidual and y may be undefined.
+// dweight_rows: [partial_sums(N), H] fp32. dresidual and y may be undefined.
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& dresidual, at::Tensor& dx, at::Tensor& dweight_rows, at::Tensor& y);
 
-// Queries and keys in a packed projection [B, T, query + 2 key_value, D]; D is a multiple of 32. The norms' weights [D]
-// are both undefined if the model has no norms.
+// Query and key heads of a packed projection [B, T, query + 2 * key_value, D]. D must be a multiple of 32. The norm
+// weights [D] are both undefined if the model does not have these norms.
 struct Heads {
   int64_t query, key_value;
   const at::Tensor &query_weight, &key_weight;
   double eps;
 };
 bool has_rope(int64_t head_dim);
-// out [B, T, query + key_value, D], with any token stride: possibly a part of qkv. cos, sin [T, D / 2].
+// out: [B, T, query + key_value, D] with any token stride, possibly a part of qkv. cos, sin: [T, D / 2].
 void qk_rope_forward(const at::Tensor& qkv, const Heads& heads, const at::Tensor& cos, const at::Tensor& sin,
                      const at::Tensor& out);
-// dq [B, T, query, D], dk and dv [B, T, key_value, D], with any strides except along D; dqkv like qkv; the weights'
-// gradients [partial_sums(B T), D] fp32 if there are norms.
+// dq: [B, T, query, D]; dk, dv: [B, T, key_value, D]. D must be contiguous; other strides are arbitrary. dqkv: same
+// shape as qkv. dquery_weight_rows, dkey_weight_rows: [partial_sums(B * T), D] fp32, only with norms.
 void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
                       const Heads& heads, const at::Tensor& cos, const at::Tensor& sin, at::Tensor& dqkv,
                       at::Tensor& dquery_weight_rows, at::Tensor& dkey_weight_rows);
 
-// gate_up [N, 2 I], y [N, I].
+// gate_up: [N, 2 * I]; y: [N, I].
 void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y);
-// y, with the bits of swiglu_forward, may be undefined.
+// y receives the output of swiglu_forward (bitwise identical) unless y is undefined.
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y);
 
-// logits [N, V], targets [N] int64, losses [N] fp32. With a gradient_scale the logits become the gradient, times
-// `weights` [N] fp32 if defined. A target outside of the vocabulary makes its loss NaN.
+// logits: [N, V]; targets: [N] int64; losses: [N] fp32. With gradient_scale, the gradient overwrites the logits,
+// multiplied by `weights` ([N] fp32) if defined. A target outside the vocabulary has a NaN loss.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
 
-// weight_gradient [V, H] fp32 or bf16, rows [N] int64, values [N, H].
+// weight_gradient: [V, H] fp32 or bf16; rows: [N] int64; values: [N, H].
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
-// x [N, C], sums [partial_sums(N), C] fp32.
+// x: [N, C]; sums: [partial_sums(N), C] fp32.
 void column_sum(const at::Tensor& x, at::Tensor& sums);
 
-// x of fp32, bf16 or fp64, in place.
+// Applies dropout in place to x (fp32, bf16 or fp64).
 void dropout(const at::Tensor& x, const Dropout& dropout);
 
-// Raises `maximum`, an fp32 scalar, to the largest magnitude of x, in a separate pass; no-op if it is undefined.
+// Updates `maximum`, an fp32 scalar, to max(maximum, max |x|) in a separate pass. No-op if `maximum` is undefined.
 inline void raise_maximum(const at::Tensor& maximum, const at::Tensor& x) {
   if (maximum.defined() && x.numel() > 0 && x.is_cpu())
     maximum.copy_(at::maximum(maximum, x.abs().max().to(at::kFloat)));

@@ -15,7 +15,7 @@ struct Rows {
   float* losses;
   int64_t columns;
   std::optional<float> gradient_scale;
-  const float* weights = nullptr;  // null: 1
+  const float* weights = nullptr;  // null: all weights are 1
 };
 
 template <typename T>
@@ -24,14 +24,14 @@ MPZERO_INLINE void loss_of_rows(const Rows<T>& r, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     T* const logits = r.logits + row * r.columns;
     const int64_t full = r.columns / kLanes * kLanes, rest = r.columns - full;
-    // Lanes beyond the last logit are -inf: they change neither the maximum nor the sum.
+    // Lanes beyond the last logit are -inf, which changes neither the maximum nor the sum.
     const Floats last = load_first(logits + full, rest, -kInfinity);
     Floats maxima = last;
     for (int64_t i = 0; i < full; i += kLanes) maxima = larger(load(logits + i), maxima);
     const float maximum = largest(maxima);
     Floats sums = exp(last - maximum);
     for (int64_t i = 0; i < full; i += kLanes) sums += exp(load(logits + i) - maximum);
-    // The maximum and the logarithm are subtracted one after the other: their sum would be rounded.
+    // Subtracts the maximum and the logarithm one after the other, because their sum would be rounded.
     const float log_total = std::log(sum(sums));
     const int64_t target = r.targets[row];
     const bool known = target >= 0 && target < r.columns;

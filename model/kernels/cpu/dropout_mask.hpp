@@ -7,27 +7,27 @@
 
 namespace mpzero::model {
 
-// The seed of a step's masks, which depend only on it, the place and the element: they are the same on any number of
-// ranks, in any micro-batch, in recomputation and after a resume.
+// Seed of a step's dropout masks. A mask depends only on the seed, the ID of the dropout call and the element's
+// position, so masks are identical for any number of ranks and micro-batch size, in recomputation and after a resume.
 struct DropoutSeed {
   uint64_t seed = 0;
-  int64_t first_sample = 0;  // the batch's first sequence, counted from the start of the run
+  int64_t first_sample = 0;  // index of the batch's first sequence, counted from the start of the run
 };
 
-// Dropout (Srivastava et al., 2014) of a tensor whose outermost dimensions are the sequences of a batch.
+// Dropout (Srivastava et al., 2014) of a tensor that contains the sequences of a batch one after another.
 struct Dropout {
-  double rate = 0;  // the probability of 0; other elements are divided by 1 - rate. 0: no dropout
+  double rate = 0;  // probability that an element is dropped; kept elements are divided by 1 - rate
   DropoutSeed seed = {};
   int64_t sequences = 1;
-  uint32_t place = 0;  // identifies the call in the model
+  uint32_t place = 0;  // ID of the dropout call in the model
 };
 
-// How many of 2^32 random values drop an element.
+// Returns the number of 32-bit random values that drop an element.
 inline uint32_t dropped_values(const Dropout& dropout) { return static_cast<uint32_t>(dropout.rate * 4294967296.0); }
 
-// Applies dropout to `count` <= 4 elements of a sequence, starting at 4 * `quad`. Philox4x32-10 (Salmon et al.,
-// "Parallel Random Numbers: As Easy as 1, 2, 3", SC11) uses the seed as key and quad, place and sample as counter.
-// `scale`: 1 / (1 - rate), for the kept elements.
+// Applies dropout to `count` <= 4 elements of a sequence, starting at element 4 * `quad`. Philox4x32-10 (Salmon et al.,
+// "Parallel Random Numbers: As Easy as 1, 2, 3", SC11) uses the seed as its key and `quad`, Dropout::place and the
+// sample index as its counter. `scale`: 1 / (1 - rate).
 template <typename T, typename Wide>
 C10_HOST_DEVICE inline void drop(T* x, int64_t count, int64_t sequence, int64_t quad, const Dropout& dropout,
                                  uint32_t dropped, Wide scale) {

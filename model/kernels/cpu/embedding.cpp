@@ -8,7 +8,7 @@
 namespace mpzero::model::cpu {
 namespace {
 
-// out [columns] += the sum of the values' rows [begin, end), in their order.
+// Adds rows [begin, end) of the values to out [columns], in order.
 template <typename Out, typename T>
 MPZERO_INLINE void add_values(Out* out, const T* values, int64_t columns, const int64_t* begin, const int64_t* end) {
   for_each_lanes(
@@ -33,7 +33,7 @@ MPZERO_ADD(c10::BFloat16, c10::BFloat16)
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
   const auto* const tokens = data<int64_t>(rows);
   const int64_t columns = values.size(1);
-  // Group the values by row of the weight, in their order.
+  // Groups the values by row of the weight and preserves their order.
   std::vector<int64_t> order(static_cast<size_t>(rows.numel()));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return tokens[a] < tokens[b]; });

@@ -8,7 +8,7 @@
 
 namespace mpzero::model::cpu {
 
-// The largest head size that the kernels in this folder support.
+// Maximum head size that the kernels in this directory support.
 inline constexpr int64_t kLargestHead = 256;
 
 // Pointer and strides of a tensor [B, T, heads, D] whose last dimension is contiguous.

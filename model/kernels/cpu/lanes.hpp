@@ -6,16 +6,17 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiles a function and its inlined calls for each of these CPUs, and dispatches at run time.
+// Compiles a function, including its inlined calls, for each of these CPUs and dispatches at run time.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define MPZERO_INLINE inline __attribute__((always_inline))
 
-// Vectors may be wider than the target CPU's registers; functions with vector parameters are inlined.
+// Functions with vector parameters are always inlined, so vectors wider than the CPU's registers do not affect the ABI.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace mpzero::model::cpu {
 
-// 16 fp32 values: one register with AVX-512, several without. The order of additions is the same.
+// 16 fp32 values: one register with AVX-512, several registers otherwise. The order of additions is the same in both
+// cases.
 inline constexpr int64_t kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Words = uint32_t __attribute__((vector_size(64)));
@@ -32,7 +33,7 @@ MPZERO_INLINE Floats load(const c10::BFloat16* p) {
 }
 
 MPZERO_INLINE void store(float* p, Floats x) { *reinterpret_cast<unaligned::Floats*>(p) = x; }
-// Rounds to nearest, ties to even.
+// Rounds to nearest even.
 MPZERO_INLINE void store(c10::BFloat16* p, Floats x) {
   using Halves = uint16_t __attribute__((vector_size(32)));
   const Words bits = reinterpret_cast<Words>(x);
@@ -41,7 +42,7 @@ MPZERO_INLINE void store(c10::BFloat16* p, Floats x) {
   *reinterpret_cast<unaligned::Halves*>(p) = __builtin_convertvector(x == x ? rounded : nan, Halves);
 }
 
-// The first `count` < 16 lanes; the others are `rest`, or stay unchanged in memory.
+// Loads or stores the first `count` < 16 lanes. A load fills all other lanes with `rest`.
 template <typename T>
 MPZERO_INLINE Floats load_first(const T* p, int64_t count, float rest = 0) {
   float values[kLanes];
@@ -55,8 +56,8 @@ MPZERO_INLINE void store_first(T* p, Floats x, int64_t count) {
   std::memcpy(p, values, static_cast<size_t>(count) * sizeof(T));
 }
 
-// Calls body(index, load, store) for every 16 of `count` elements and for the remainder. `load` and `store` access
-// those elements of an array.
+// Calls body(index, load, store) for each group of 16 out of `count` elements and for the remainder. `load` and `store`
+// access the group's elements.
 template <typename Body>
 MPZERO_INLINE void for_each_lanes(int64_t count, const Body& body) {
   int64_t i = 0;
@@ -72,7 +73,7 @@ MPZERO_INLINE void for_each_lanes(int64_t count, const Body& body) {
   }
 }
 
-// x rounded to T.
+// Returns x rounded to T.
 template <typename T>
 MPZERO_INLINE Floats rounded(Floats x) {
   T values[kLanes];
@@ -93,12 +94,12 @@ MPZERO_INLINE float largest(Floats x) {
   return result;
 }
 
-// e^x within 2 units in the last place; 0 below -87.3, where it would not be a normal number; NaN stays NaN. Cephes'
-// expf: the argument is reduced by a multiple of ln 2 in two parts, and a polynomial of degree 7 does the rest.
+// Returns e^x with an error of at most 2 ULP. Subnormal results (x < -87.3) are flushed to 0, and NaN stays NaN. As in
+// Cephes' expf, the argument is reduced by a multiple of ln 2 in two parts and passed to a polynomial of degree 7.
 MPZERO_INLINE Floats exp(Floats x) {
   const Floats zero{}, low = zero - 87.3F, high = zero + 88.0F;
   const Floats bounded = x < low ? low : x > high ? high : x;
-  const Floats shifter = zero + 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
+  const Floats shifter = zero + 12582912.0F;  // 1.5 * 2^23; rounds to an integer when added
   const Floats shifted = bounded * 1.44269504088896341F + shifter;
   const Floats n = shifted - shifter;
   const Floats r = (bounded - n * 0.693359375F) + n * 2.12194440e-4F;

@@ -1,5 +1,5 @@
-// Matrix products based on oneDNN's micro-kernel for blocks. They add what LibTorch's products lack: fp32 results of
-// bf16 operands, accumulation into the result, and operands packed block by block in the cache, not in memory.
+// Matrix products based on oneDNN's micro-kernel for blocks. Unlike LibTorch's products, they support fp32 results of
+// bf16 operands and accumulation, and they pack operands block by block in the cache instead of in memory.
 #include "model/kernels/cpu/matmul.hpp"
 
 #include <ATen/Parallel.h>
@@ -15,16 +15,16 @@
 namespace mpzero::model::cpu {
 namespace {
 
-// Columns per panel of B, and rows per block of A: a tile of sums stays in the L1 cache.
+// Columns per panel of B and rows per block of A. A tile of sums fits in the L1 cache.
 constexpr int64_t kPanel = 64, kBlock = 64;
-// Depth of a panel along the inner dimension: 128 KiB of bf16, part of the L2 cache.
+// Depth of a panel along the inner dimension: 128 KiB of bf16, a part of the L2 cache.
 constexpr int64_t kDepth = 1024;
-// Rows of A and sums per task.
+// Maximum rows of A and maximum number of sums per task.
 constexpr int64_t kRows = 512, kSums = 1 << 18;
-// AMX's micro-kernel requires a multiple of 32 in bf16.
+// AMX's micro-kernel requires this multiple in bf16.
 constexpr int64_t kDepthMultiple = 32;
 
-// A matrix: its first element and the stride between contiguous rows or columns.
+// Matrix: address of the first element and stride between contiguous rows or columns.
 template <typename T>
 struct Matrix {
   explicit Matrix(const at::Tensor& x)
@@ -48,21 +48,21 @@ void pack(const Matrix<T>& b, int64_t k, int64_t n, int64_t depth, int64_t colum
   }
 }
 
-// Destination of sums: directly `out` if it is fp32 and nothing else is added, otherwise a buffer.
+// Destination of sums: `out` itself if it is fp32 and there is no separate addend, otherwise a buffer.
 class Result {
  public:
   Result(const at::Tensor& out, const at::Tensor& addend)
       : out_(out), addend_(addend), accumulates_(addend.defined() && addend.is_same(out)) {}
 
   bool direct() const { return out_.scalar_type() == at::kFloat && (!addend_.defined() || accumulates_); }
-  // The first block of a sum accumulates into `out`.
+  // True if the first block of a sum accumulates into `out`.
   bool adds_first() const { return direct() && accumulates_; }
   float* at(int64_t row, int64_t column) const {
     return static_cast<float*>(out_.data_ptr()) + row * out_.stride(0) + column;
   }
   int64_t stride() const { return out_.stride(0); }
 
-  // out [row + i, column + j] = sums [i, j] + the addend.
+  // Writes out[row + i, column + j] = sums[i, j] + addend.
   void write(const float* sums, int64_t sums_stride, int64_t row, int64_t column, int64_t rows, int64_t columns) const {
     if (out_.scalar_type() == at::kFloat) {
       write_as<float>(sums, sums_stride, row, column, rows, columns);
@@ -108,10 +108,10 @@ void Result::write_as(const float* sums, int64_t sums_stride, int64_t row, int64
   }
 }
 
-// Division of a product's rows and panels into tasks, and the buffers of a task.
+// Division of a product's rows and panels into tasks, and the buffer sizes of a task.
 struct Division {
-  // With few panels and many threads, rows are divided, too, and several threads pack the same panel. If A is read in
-  // several pieces, adjacent panels share these reads.
+  // With few panels and many threads, rows are also divided, and several threads pack the same panel. If A is read in
+  // several pieces, adjacent panels share the reads.
   Division(int64_t m, int64_t n, int64_t k)
       : panels(ceil_div(n, kPanel)), depth(std::min(k, kDepth)), rows(std::min(m, kRows)) {
     const int64_t threads = at::get_num_threads();
@@ -129,7 +129,7 @@ struct Division {
   int64_t panels, depth, rows, row_groups = 0, width = 0, groups = 0;
 };
 
-// For an A with contiguous rows: each task packs panels of B and multiplies all of its rows of A by each.
+// For A with contiguous rows: each task packs panels of B and multiplies all of its rows of A by each panel.
 template <typename T>
 void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
   const Division d(m, n, k);
@@ -160,8 +160,8 @@ void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64
   });
 }
 
-// B in pieces of the inner dimension: [chunks, panels, depth, kPanel]. All pieces but the last have `depth` elements;
-// all are padded to the micro-kernel's multiple.
+// B in pieces of the inner dimension: [chunks, panels, depth, kPanel]. All pieces except the last have `depth`
+// elements. All pieces are padded to the micro-kernel's multiple.
 struct Pieces {
   Pieces(int64_t n, int64_t k)
       : n(n), k(k), panels(ceil_div(n, kPanel)), chunks(ceil_div(k, kDepth)), depth(padded(0)) {}
@@ -172,7 +172,7 @@ struct Pieces {
   int64_t n, k, panels, chunks, depth;
 };
 
-// For an A with contiguous columns (weight gradients): B is packed first, then each task transposes a block of A.
+// For A with contiguous columns (weight gradients): B is packed first, then each task transposes a block of A.
 template <typename T>
 void multiply_by_blocks(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
   const Pieces p(n, k);
@@ -217,7 +217,7 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend
   run(first, second, a.size(0), b.size(1), a.size(1), result);
 }
 
-// Whether oneDNN's micro-kernel runs here: ONEDNN_MAX_CPU_ISA may disable instructions that the CPU has.
+// Returns true if oneDNN's micro-kernel can run. ONEDNN_MAX_CPU_ISA may disable instructions that the CPU supports.
 template <typename T>
 bool has_micro_kernel() {
   constexpr int64_t kRows = 16, kColumns = 16;

@@ -7,8 +7,8 @@
 
 namespace mpzero::model::cpu {
 
-// oneDNN's micro-kernel for products of blocks ("brgemm") in LibTorch: uses AMX tiles, AVX512_BF16 or AVX-512. The
-// destructor releases the thread's AMX tiles, which stay configured until then.
+// oneDNN's micro-kernel for block products ("brgemm"), as exposed by LibTorch. Uses AMX tiles, AVX512_BF16 or AVX-512.
+// The destructor releases the AMX tiles that multiply() configured on this thread.
 template <typename T>
 class MicroKernel {
  public:
@@ -17,8 +17,8 @@ class MicroKernel {
   MicroKernel(const MicroKernel&) = delete;
   MicroKernel& operator=(const MicroKernel&) = delete;
 
-  // sums [rows, columns] = or += a [rows, depth] panel [depth, columns]: rows of a and of sums are contiguous, a_stride
-  // and sums_stride apart; the panel is in the order of pack.hpp, `width` wide. In bf16 depth is a multiple of 32.
+  // Computes sums [rows, columns] = or += a [rows, depth] * panel [depth, columns]. Rows of `a` and `sums` are
+  // contiguous. `panel` has the layout of pack.hpp with width `width`. In bf16, `depth` must be a multiple of 32.
   void multiply(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride, const T* panel,
                 int64_t width, bool adds, float* sums, int64_t sums_stride) const {
     at::native::cpublas::brgemm(rows, columns, depth, a_stride, width, sums_stride, adds, a, panel, sums, kPairs);

@@ -4,23 +4,23 @@
 
 #include <algorithm>
 
-// Only the following code, not the headers above, is compiled for AVX-512.
+// Compiles only the following code, not the headers above, for AVX-512.
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl")
 
 namespace mpzero::model::cpu {
 namespace {
 
-// Rows and columns of a tile of 32-bit values that is transposed in registers.
+// Rows and columns of a tile of 32-bit values, which is transposed in registers.
 constexpr int64_t kTile = 16;
 
 __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1U << std::min(count, kTile)) - 1U); }
 
-// Two bf16 of one row and consecutive k are one 32-bit value here.
+// In bf16, a 32-bit value contains the elements of one row with two consecutive k.
 struct Tile {
   __m512i row[kTile];
 
-  // The first `rows` rows, `stride` bytes apart, of which the first `bytes` (at most 64) are read.
+  // Loads the first `bytes` (at most 64) of the first `rows` rows, which are `stride` bytes apart.
   void load(const void* source, int64_t stride, int64_t rows, int64_t bytes) {
     const auto mask = bytes >= 64 ? ~__mmask64{0} : (__mmask64{1} << bytes) - 1;
     const char* p = static_cast<const char*>(source);
@@ -35,7 +35,7 @@ struct Tile {
       t[i] = _mm512_unpacklo_epi32(row[i], row[i + 1]);
       t[i + 1] = _mm512_unpackhi_epi32(row[i], row[i + 1]);
     }
-    // row[4 g + j]: column j of each 128-bit lane, of the rows 4 g to 4 g + 3.
+    // row[4 * g + j] contains column j of each 128-bit lane of rows 4 * g to 4 * g + 3.
     for (int i = 0; i < kTile; i += 4) {
       row[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
       row[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
@@ -56,15 +56,15 @@ struct Tile {
     std::copy(t, t + kTile, row);
   }
 
-  // The first `rows` rows, `stride` bytes apart.
+  // Stores the first `rows` rows, `stride` bytes apart.
   void store(void* destination, int64_t stride, int64_t rows) const {
     char* p = static_cast<char*>(destination);
     for (int64_t i = 0; i < std::min(rows, kTile); ++i) _mm512_storeu_si512(p + i * stride, row[i]);
   }
 };
 
-// panel [ceil(depth / values), width] of 32-bit values <- the transpose of source [columns, depth], whose elements are
-// grouped by `values` into 32 bits.
+// Writes the transpose of source [columns, depth] to panel [ceil(depth / values), width] of 32-bit values. Each 32-bit
+// value contains `values` elements of source.
 template <typename T>
 void transpose_into_panel(const T* source, int64_t stride, int64_t depth, int64_t columns, int64_t width, T* panel) {
   constexpr int64_t kValues = 4 / sizeof(T), kDepth = kTile * kValues;
@@ -80,7 +80,7 @@ void transpose_into_panel(const T* source, int64_t stride, int64_t depth, int64_
   }
 }
 
-// Permutation that interleaves two vectors of 32 bf16: the first 16 of each, or the last 16.
+// Returns the permutation that interleaves the first or the last 16 values of two vectors of 32 bf16.
 __m512i interleaving(int first) {
   alignas(64) uint16_t positions[32];
   for (int i = 0; i < 16; ++i) {
@@ -131,7 +131,7 @@ void pack_transposed(const float* source, int64_t stride, int64_t depth, int64_t
 
 void transpose(const c10::BFloat16* source, int64_t stride, int64_t depth, int64_t rows, int64_t padded_depth,
                c10::BFloat16* block) {
-  // Pairs of consecutive k form 32-bit values, which form a tile.
+  // Pairs of consecutive k form 32-bit values, and the values form a tile.
   alignas(64) c10::BFloat16 pairs[kTile * 2 * kTile];
   for (int64_t row = 0; row < rows; row += kTile) {
     const int64_t count = std::min(rows - row, kTile);

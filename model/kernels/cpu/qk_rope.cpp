@@ -9,10 +9,10 @@
 namespace mpzero::model::cpu {
 namespace {
 
-// A head in registers: each half of it has at most 8 vectors.
+// Half of a head in registers: at most 8 vectors.
 using Half = std::array<Floats, kLargestHead / 2 / kLanes>;
 
-// Arguments for queries or keys.
+// Arguments for queries or for keys.
 template <typename T>
 struct Rotation {
   const T *cos, *sin, *weight;  // weight: null without a norm
@@ -36,7 +36,7 @@ MPZERO_INLINE float rstd_of(const Half& first, const Half& second, int64_t vecto
   return 1.0F / std::sqrt(sum(squares) / static_cast<float>(head_dim) + eps);
 }
 
-// Rows [begin, end) of B T tokens.
+// Processes tokens [begin, end) of B * T.
 template <typename T>
 MPZERO_INLINE void forward_tokens(const Rotation<T>& r, const HeadsOf<T>& in, const HeadsOf<T>& out, int64_t begin,
                                   int64_t end) {
@@ -51,7 +51,7 @@ MPZERO_INLINE void forward_tokens(const Rotation<T>& r, const HeadsOf<T>& in, co
       for (int64_t i = 0; i < r.vectors(); ++i) {
         Floats x = first[static_cast<size_t>(i)], y = second[static_cast<size_t>(i)];
         if (r.weight != nullptr) {
-          // Rounded where transformers rounds: after the norm and after its weight.
+          // Like transformers, rounds after the norm and after the multiplication by the weight.
           x = rounded<T>(rounded<T>(x * rstd) * load(r.weight + i * kLanes));
           y = rounded<T>(rounded<T>(y * rstd) * load(r.weight + r.half() + i * kLanes));
         }
@@ -71,7 +71,7 @@ MPZERO_FOR_EACH_CPU void forward(const Rotation<c10::BFloat16>& r, const HeadsOf
   forward_tokens(r, in, out, begin, end);
 }
 
-// dweight [D] <- the sum over these tokens and all heads, if there is a norm.
+// Writes the sum over these tokens and all heads to dweight [D] if there is a norm.
 template <typename T>
 MPZERO_INLINE void backward_tokens(const Rotation<T>& r, const HeadsOf<T>& d, const HeadsOf<T>& in,
                                    const HeadsOf<T>& out, int64_t begin, int64_t end, float* dweight) {

@@ -48,7 +48,7 @@ struct Backward {
   int64_t columns;
 };
 
-// dweight [H] <- the sum of these rows.
+// Writes the sum over these rows to dweight [H].
 template <typename T>
 MPZERO_INLINE void backward_rows(const Backward<T>& b, int64_t begin, int64_t end, float* dweight) {
   std::fill(dweight, dweight + b.columns, 0.0F);
