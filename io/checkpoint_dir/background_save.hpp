@@ -136,7 +136,8 @@ class BackgroundSave {
   std::vector<int> cores_;
   // Declared last, so that the threads are joined before the objects that they use are destroyed.
   std::unique_ptr<BackgroundTask> writing_;
-  std::unique_ptr<BackgroundTask> finishing_;  // rank 0 only: publishes the checkpoint or removes the files of an abandoned save
+  std::unique_ptr<BackgroundTask>
+      finishing_;  // rank 0 only: publishes the checkpoint or removes the files of an abandoned save
 };
 
 }  // namespace mpzero::io

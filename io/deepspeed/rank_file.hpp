@@ -41,7 +41,8 @@ class DeepSpeedRankFile {
   std::optional<int64_t> optimizer_step() const { return step_; }
 
  private:
-  using States = std::array<std::optional<pickle::Tensor>, 3>;  // by StateKind; moments are missing before the first update
+  using States =
+      std::array<std::optional<pickle::Tensor>, 3>;  // by StateKind; moments are missing before the first update
 
   void read_groups(const std::vector<pickle::Value>& masters, const pickle::Value& optimizer,
                    const std::optional<pickle::Value>& elastic_step);

@@ -101,7 +101,8 @@ class FolderOwner {
     std::string remedy{};
   };
   // Throws UserError, with the owner in the message, if the folder has an active owner. An owner on this host is dead
-  // if its process no longer exists. An owner on a different host is dead if its record does not change for kWatch.
+  // if its process no longer exists. If the state of the process is unknown, for example on a different host, the owner
+  // is dead if its record does not change for kWatch.
   FolderOwner(std::filesystem::path folder, OwnerRecord self, const Options& options, FileSystem& files = disk());
   // Removes the record unless a different process owns the folder.
   ~FolderOwner();
