@@ -107,10 +107,10 @@ fs::path move_aside(const fs::path& checkpoint_dir, const std::vector<std::strin
   std::string list;
   for (const std::string& name : names) {
     if (name.find('\n') != std::string::npos) {
-      throw_user_error("the name of {} contains a line break; rename the file", (checkpoint_dir / name).string());
+      throw_user_error("the name of {} contains a line break; rename it", (checkpoint_dir / name).string());
     }
     if (name == kListName || name == kNewListName) {
-      throw_user_error("{} has a name that --overwrite reserves; rename the file", (checkpoint_dir / name).string());
+      throw_user_error("{} has a name that --overwrite reserves; rename it", (checkpoint_dir / name).string());
     }
     list += name + '\n';
   }
