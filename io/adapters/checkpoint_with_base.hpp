@@ -51,7 +51,7 @@ class CheckpointWithBase : public StoredCheckpoint {
 // A checkpoint with merged adapters: W + s B A in fp32, under the parameter names of the base model.
 class MergedCheckpoint final : public CheckpointWithBase {
  public:
-  // Throws UserError if the checkpoint has no adapters or if CheckpointWithBase throws.
+  // Throws UserError if the checkpoint has no adapters. See CheckpointWithBase for other errors.
   MergedCheckpoint(const StoredCheckpoint& checkpoint, std::filesystem::path base, ProcessGroup& group);
 
   const TrainingProgress& progress() const override { return progress_; }

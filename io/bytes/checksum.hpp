@@ -31,11 +31,11 @@ class StreamingChecksum {
   std::unique_ptr<State> state_;
 };
 
-// Converts a checksum to and from 16 hexadecimal digits. from_hex() throws std::invalid_argument for other text.
+// Converts a checksum to and from 16 hexadecimal digits. from_hex() throws std::invalid_argument for invalid input.
 std::string to_hex(uint64_t checksum);
 uint64_t from_hex(std::string_view digits);
 
-// Returns the CRC-32 that ZIP archives use.
+// Returns the CRC-32 checksum used in ZIP archives.
 uint32_t crc32_of(std::span<const std::byte> bytes);
 
 // Computes the CRC-32 of a long byte sequence from the CRC-32s of its ranges. The ranges may arrive in any order and
@@ -47,11 +47,11 @@ class RangeChecksums {
   void add(const RangeChecksums& others);
   bool empty() const { return ranges_.empty(); }
 
-  // Returns the checksum of bytes [0, size). Calls `read(begin, end)` for the checksum of bytes that cannot be combined
-  // from the added ranges: gaps, and the remainder of overlapping ranges.
+  // Returns the checksum of bytes [0, size). Calls `read(begin, end)` for the checksum of gaps and of partially
+  // overlapping ranges.
   uint32_t combined(int64_t size, const std::function<uint32_t(int64_t begin, int64_t end)>& read) const;
 
-  // Converts to and from "begin end crc begin end crc ...". add_text() throws std::invalid_argument for other text.
+  // Converts to and from "begin end crc begin end crc ...". add_text() throws std::invalid_argument for invalid input.
   std::string to_text() const;
   void add_text(std::string_view text);
 

@@ -15,7 +15,8 @@
 
 namespace mpzero::io {
 
-// State of one unit that compressed communication between shard groups keeps across steps on one rank. Row-major.
+// State of one unit that compressed communication between shard groups keeps across steps on one rank. Values are
+// row-major.
 struct CarriedValues {
   std::string unit;
   std::string name;  // "gradient_residual" or "parameters"
@@ -30,7 +31,7 @@ struct CarriedState {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
   std::vector<CarriedValues> values;
-  // Returns the bytes of values[index], which stay valid until the next call. The saving thread calls it.
+  // Returns the bytes of values[index], which stay valid until the next call. Called from the saving thread.
   std::function<std::span<const std::byte>(size_t index)> fetch;
 
   int64_t bytes() const;
@@ -40,8 +41,8 @@ struct CarriedState {
 struct StoredCarried {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
-  // Bytes of the requested values, in order. std::nullopt if the file lacks a value with the same unit, name, shape and
-  // dtype.
+  // Bytes of the requested values, in order. An entry is std::nullopt if the file has no value with the same unit,
+  // name, shape and dtype.
   std::vector<std::optional<std::vector<std::byte>>> values;
 };
 

@@ -24,7 +24,8 @@
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
-// Limits for the manifest and for the list of units in the model file. A checkpoint of 10^12 parameters needs some MB.
+// Limits for the manifest and for the list of units in the model file. A checkpoint of 10^12 parameters needs several
+// MB.
 inline constexpr JsonLimits kManifestLimits{.bytes = size_t{1} << 28};
 inline constexpr const char* kModelStatesName = "mp_rank_00_model_states.h5";
 

@@ -45,7 +45,7 @@ class SaveThrottle {
   double extra_seconds_ = 0;
   double bytes_ = 0;
 
-  // The current save.
+  // State of the current save.
   int64_t total_ = 0;
   int64_t written_ = 0;
   int64_t steps_until_next_ = 0;
@@ -67,7 +67,7 @@ class BackgroundTask {
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   void request_stop() { thread_.request_stop(); }
-  // Message of the task's exception, or empty. Valid after the task has ended.
+  // Returns the message of the task's exception, or an empty string. Valid after the task has ended.
   const std::string& error() const { return error_; }
   double seconds() const { return seconds_; }
 
@@ -103,18 +103,19 @@ class BackgroundSave {
   // Removes the rate limit and polls until the checkpoint is saved or abandoned. Collective.
   State wait();
 
-  // Limits this rank's writes.
+  // Returns the rate limiter of this rank's writes.
   WritePace& pace() { return pace_; }
 
   bool in_flight() const { return state_ != State::kSaved && state_ != State::kAbandoned; }
   const SaveJob& job() const { return job_; }
   // Returns the reason for an abandoned save in one sentence, identical on all ranks.
   const std::string& error() const { return error_; }
-  // Valid on rank 0 after the checkpoint was saved.
+  // Returns the result on rank 0. Valid after the checkpoint was saved.
   const Published& published() const { return published_; }
-  // Write time of the slowest rank, valid after all ranks have finished. Excludes the time until the next poll().
+  // Returns the write time of the slowest rank. Valid after all ranks have finished. Excludes the time until the next
+  // poll().
   double writing_seconds() const { return writing_seconds_; }
-  // Estimated write time of the slowest rank without a rate limit. See WritePace::without_limit().
+  // Returns the estimated write time of the slowest rank without a rate limit. See WritePace::without_limit().
   double unhindered_seconds() const { return unhindered_seconds_; }
 
  private:

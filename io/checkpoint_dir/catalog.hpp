@@ -35,7 +35,7 @@ struct CatalogEntry {
   // Reason that the checkpoint cannot be loaded, based on the manifest and file sizes. One sentence, or empty.
   std::string problem;
   // True if a system error or a newer format prevented reading the checkpoint. Such a checkpoint may be complete and
-  // may be the newest one of any run, so it is not replaced, removed or skipped.
+  // may be the newest of any run, so it is not replaced, removed or skipped.
   bool may_be_complete = false;
   bool has_manifest = true;  // false if missing or unreadable
   // See RunRecord. std::nullopt if the manifest cannot be read.

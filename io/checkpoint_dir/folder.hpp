@@ -26,7 +26,7 @@ std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir
 // A folder from an earlier save or pruning that could not be removed. It only occupies disk space.
 struct Leftover {
   std::filesystem::path path;
-  std::string problem;  // one sentence
+  std::string problem;  // reason in one sentence
 };
 
 // Restores `.replaced` folders after a crash and removes folders of interrupted saves and prunings. If `writer` is
@@ -85,7 +85,7 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const std::string& tag = "");
 
 // Returns the run in the manifest of the checkpoint `folder`, or an empty record for DeepSpeed's own checkpoints, which
-// have no manifest. Throws the errors of read_manifest().
+// have no manifest. See read_manifest() for errors.
 RunRecord run_of(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

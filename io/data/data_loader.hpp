@@ -102,14 +102,14 @@ class DataLoader {
   MicroBatch next();
 
   // Returns the sum of the weights of the next gradient_accumulation_steps micro-batches. If the dataset has a loss
-  // mask, waits until the micro-batches are read. Call it before the first next() of a step. Throws the errors of
+  // mask, waits until the micro-batches are read. Call it before the first next() of a step. Throws the same errors as
   // next().
   double step_weight() const;
   bool has_loss_mask() const;
   const LoaderOptions& options() const;
   std::string paths() const;  // "a.h5, b.h5"
 
-  int64_t num_windows() const;  // in one epoch
+  int64_t num_windows() const;  // windows per epoch
 
  private:
   struct Impl;

@@ -9,7 +9,7 @@ namespace mpzero::io {
 // A source of a dataset mixture and its current position.
 struct MixtureSource {
   double weight = 1;         // relative share of the windows, not normalized
-  uint64_t seed = 0;         // of the shuffled order
+  uint64_t seed = 0;         // seed of the shuffled order
   int64_t windows_seen = 0;  // over all epochs; the position in the order of this source
   int64_t drawn = 0;         // windows drawn since the last change of the weights
 };

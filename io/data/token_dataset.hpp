@@ -53,10 +53,10 @@ class TokenDataset {
   const std::string& source() const;
   // Returns true if reads verify checksums.
   bool has_checksums() const;
-  // Returns the 64-bit XXH3 of all tokens as stored, 16 hexadecimal digits, or an empty string if the file does not
+  // Returns the 64-bit XXH3 of the stored tokens as 16 hexadecimal digits, or an empty string if the file does not
   // record the hash. Identifies the dataset regardless of the file name.
   const std::string& content_hash() const;
-  // Consecutive windows overlap by one token: window i is tokens[i*S : i*S + S + 1].
+  // Returns the number of windows. Consecutive windows overlap by one token: window i is tokens[i*S : i*S + S + 1].
   int64_t num_windows() const;
   // Reads windows into `out`, seq_length + 1 values each. Throws UserError if a token id is >= vocab_limit, if a token
   // was never written or is damaged, or if the file was truncated, overwritten or replaced after it was opened. Not
@@ -64,9 +64,9 @@ class TokenDataset {
   void read_windows(std::span<const int64_t> windows, int64_t vocab_limit, std::span<int64_t> out) const;
   bool has_loss_mask() const;
   // Reads the loss weights of the windows' targets into `out`, seq_length values each. Throws UserError if a weight is
-  // negative or not finite, and the errors of read_windows(). Not thread-safe.
+  // negative or not finite. See read_windows() for other errors. Not thread-safe.
   void read_loss_mask(std::span<const int64_t> windows, std::span<float> out) const;
-  // Set for a file of pairs only.
+  // Returns the layout of a file of pairs, or std::nullopt for other files.
   const std::optional<Pairs>& pairs() const;
   bool masks_documents() const;
   // Appends the end positions of the documents among a window's inputs to `ends`, ascending, including the end of the

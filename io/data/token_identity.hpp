@@ -13,8 +13,9 @@ namespace mpzero::io {
 // Identifies the tokens of a token file, regardless of the path.
 struct TokenIdentity {
   int64_t num_tokens = 0;
-  // 64-bit XXH3 of the bytes of /tokens, 16 hexadecimal digits. With a loss mask, the XXH3 of the hashes of /tokens,
-  // /loss_mask and /document_offsets, one per line. Empty if the file lacks the hash and is too large to compute it.
+  // 64-bit XXH3 of the bytes of /tokens as 16 hexadecimal digits. With a loss mask, the XXH3 of the hashes of /tokens,
+  // /loss_mask and /document_offsets, one per line. Empty if the file does not record the hash and is too large to
+  // hash.
   std::string tokens_xxh3;
   // Hash of /document_offsets, or of its beginning. Set only if tokens_xxh3 is empty.
   std::string documents_xxh3;

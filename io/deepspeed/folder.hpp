@@ -42,15 +42,15 @@ class DeepSpeedFolder {
 
   // Returns checksums of the manifest and of the ZIP directories of all opened files.
   FileChecksums fingerprints() const;
-  // Throws ReplacedWhileRead if an opened file has changed. For folders without a manifest, whose files may be
-  // rewritten individually.
+  // Throws ReplacedWhileRead if an opened file has changed. Required for folders without a manifest because their files
+  // may be rewritten individually.
   void check_unchanged() const;
 
  private:
   std::shared_ptr<const OpenFolder> folder_;
   std::optional<Manifest> manifest_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, uint64_t> checksums_;  // of the ZIP directories of all opened files
+  mutable std::map<std::string, uint64_t> checksums_;  // checksums of the ZIP directories of all opened files
 };
 
 }  // namespace mpzero::io

@@ -108,7 +108,7 @@ struct LoraSection {
 
 // A ds_config.json file in the format of DeepSpeed 0.19. A default-constructed object represents a missing file.
 struct DsConfig {
-  std::string path;  // empty without a file
+  std::string path;  // empty if no file was given
   std::string json;  // text of the file, recorded in checkpoints
 
   Setting<int64_t> train_batch_size;
@@ -120,7 +120,7 @@ struct DsConfig {
   Setting<std::string> communication_data_type;   // "fp32" or "bf16"; default: compute dtype
   Setting<std::string> grad_accum_dtype{"fp32"};  // "fp32" or "bf16"
   Setting<bool> bf16_enabled{false};
-  Setting<bool> bf16_optimizer_states{false};  // dtype of AdamW moments
+  Setting<bool> bf16_optimizer_states{false};  // true for AdamW moments in bf16
   Setting<bool> cpu_checkpointing{false};      // activation_checkpointing.cpu_checkpointing
   Setting<std::vector<std::string>> freeze;    // regular expressions for parameter names; extension of mpzero
   OptimizerSection optimizer;

@@ -20,7 +20,7 @@ bool is_full_disk(int error_number);
 // contains the errno and, if known, a remedy.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
-// An open file. Every call either completes or throws the error of throw_system_error().
+// An open file. Every call either completes or throws through throw_system_error().
 class File {
  public:
   // Opens a file for reading. Throws UserError if `path` is a FIFO, a socket or a device, without blocking.
@@ -78,8 +78,8 @@ enum class Synced : uint8_t { kYes, kNo };
 void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk(),
                        Synced synced = Synced::kYes);
 
-// Return true if `path` exists, or if it is a folder. Follow symbolic links. Throw the error of throw_system_error()
-// instead of returning false if the system call fails, for example without permission.
+// path_exists() returns true if `path` exists, and is_folder() returns true if `path` is a folder. Both functions
+// follow symbolic links and throw if the system call fails, for example without permission.
 bool path_exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 
@@ -91,11 +91,11 @@ void remove_folder(const std::filesystem::path& folder, FileSystem& files = disk
 // Creates the folder if necessary. Throws unless files can be created in the folder.
 void check_writable(const std::filesystem::path& folder);
 
-// Maximum line length of read_lines(), in bytes. Runs write shorter lines.
+// Maximum line length of read_lines(), in bytes.
 inline constexpr size_t kLongestLine = size_t{4} << 20;
 
 // Calls `use` with each line of a text file. `has_end` is false if the last line has no line break. Ignores text
-// appended after the call and truncates lines to kLongestLine. Throws the errors of File::open_for_reading().
+// appended after the call and truncates lines to kLongestLine. See File::open_for_reading() for errors.
 void read_lines(const std::filesystem::path& path, const std::function<void(std::string_view line, bool has_end)>& use);
 
 }  // namespace mpzero::io

@@ -21,8 +21,8 @@ struct Inode {
   bool operator==(const Inode&) const = default;
 };
 
-// Returns the inode of `path` without following links, or std::nullopt if the path does not exist. Throws the errors of
-// throw_system_error().
+// Returns the inode of `path` without following links, or std::nullopt if the path does not exist. See
+// throw_system_error() for errors.
 std::optional<Inode> inode_of(const std::filesystem::path& path);
 
 // Identifies one version of a file. Replacing the file changes the inode, and rewriting it in place changes the
@@ -31,7 +31,7 @@ struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;
   int64_t size = 0;
-  int64_t modified_ns = 0;  // since the Unix epoch
+  int64_t modified_ns = 0;  // nanoseconds since the Unix epoch
 
   bool operator==(const FileIdentity&) const = default;
 };
@@ -40,17 +40,17 @@ struct FileIdentity {
 // refers to a different folder. Thread-safe.
 class OpenFolder {
  public:
-  // Throws Damaged if `path` is not a folder, and the errors of throw_system_error().
+  // Throws Damaged if `path` is not a folder. See throw_system_error() for other errors.
   explicit OpenFolder(std::filesystem::path path);
   ~OpenFolder();
   OpenFolder(const OpenFolder&) = delete;
   OpenFolder& operator=(const OpenFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // Returns std::nullopt if the folder does not contain the file. Throws the errors of throw_system_error().
+  // Returns std::nullopt if the folder does not contain the file. See throw_system_error() for errors.
   std::optional<FileIdentity> find(const std::string& name) const;
   bool holds(const std::string& name) const { return find(name).has_value(); }
-  // Opens a file in the folder for reading. Throws the errors of throw_system_error().
+  // Opens a file in the folder for reading. See throw_system_error() for errors.
   File open(const std::string& name) const;
 
   // Changes of the folder path and the opened files since they were opened.

@@ -16,7 +16,7 @@ namespace mpzero::io {
 // pieces and bypass the page cache (O_DIRECT) if the file system supports this. Data that is aligned to kAlignment in
 // memory and in the file is written without a copy.
 //
-// Throws the errors of throw_system_error(). After an error, the caller must discard the file.
+// See throw_system_error() for errors. After an error, the caller must discard the file.
 class OutputFile {
  public:
   // Alignment of memory and of file offsets.
@@ -65,7 +65,7 @@ class OutputFile {
   void write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place);
   void check_stop() const;
   void write_all(int64_t offset, std::span<const std::byte> bytes);
-  // Completes a direct write that ended within a page. Throws the errors of throw_system_error().
+  // Completes a direct write that ended within a page, or throws the system error.
   void write_through_cache(int64_t offset, std::span<const std::byte> bytes);
 
   std::filesystem::path path_;

@@ -26,7 +26,7 @@ class WritePace {
 
   // Returns the number of bytes written so far.
   int64_t bytes() const;
-  // Estimates how long writes of `seconds` would have taken without a limit, based on the speed of unlimited writes.
+  // Estimates the duration without a limit of writes that took `seconds`, based on the speed of unlimited writes.
   // Returns `seconds` if the disk speed is unknown: if all writes were limited or a write used the page cache.
   double without_limit(double seconds) const;
 

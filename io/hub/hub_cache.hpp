@@ -24,7 +24,8 @@ std::filesystem::path hub_snapshot(const std::filesystem::path& name, const std:
 // Returns the Hub name of the model in a snapshot folder, or an empty string if `folder` is not a snapshot folder.
 std::string hub_name_of(const std::filesystem::path& folder);
 
-// Returns a clause with the reason that `given` has no weights and how to download them. `given` must not be a folder.
+// Returns part of a message: the reason for missing weights and a command to download the weights. `given` must not be
+// a folder.
 std::string explain_missing_weights(const std::filesystem::path& given);
 
 }  // namespace mpzero::io

@@ -46,7 +46,7 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 // a different host is killed, the folder becomes available after FolderOwner::kWatch.
 class FolderLock {
  public:
-  // Timeout for a locked folder. A killed run may still be exiting.
+  // Timeout for a locked folder, because a killed run may still be exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
   // Timeout of a requeued job for a process of the job's previous start. The process may be blocked in the file system
   // or a driver.
@@ -61,7 +61,8 @@ class FolderLock {
     std::string job{};  // see OwnerRecord::job
     // Timeout if the owner belongs to the same job. Zero selects `patience`.
     std::chrono::milliseconds patience_with_predecessor{};
-    // Callbacks for one sentence: `say` for the reason of a long wait, `warn` for a file system without locks.
+    // Callbacks that receive one sentence: `say` receives the reason for a long wait, and `warn` receives warnings
+    // about file locks.
     std::function<void(const std::string&)> say{};
     std::function<void(const std::string&)> warn{};
     // Replaceable in tests: nonblocking flock(2) that returns an errno, the reach of locks, the clock, and the renewal
@@ -93,7 +94,7 @@ class FolderLock {
   bool lock(const Options& options);
   // Returns true if the path of the lock file still refers to the open file.
   bool is_named() const;
-  // Returns if the caller should retry the lock. `waited` is the total wait time so far.
+  // Returns normally if the caller should retry the lock, and throws otherwise. `waited` is the total wait time so far.
   void wait_for_predecessor(const Options& options, std::chrono::milliseconds waited);
   // Writes the owner record. Throws on error, but only warns about a full disk if the lock reaches all processes.
   void claim(const Options& options);

@@ -12,8 +12,8 @@
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 
-// Excludes other processes from a folder without file locks. For file systems without flock(2) or with locks that are
-// local to a host.
+// Excludes other processes from a folder without file locks. Used on file systems without flock(2) or with locks that
+// are local to a host.
 //
 // The file `.owner-<n>` with the largest n contains the record of the owner: its identity and the number of renewals.
 // Each process writes only to its own file, and files are created with O_EXCL.
@@ -53,7 +53,7 @@ struct OwnerRecord {
   int64_t count = 0;   // number of renewals
 };
 
-// Thrown if a different process owns or may have owned the folder. This process must not write to the folder any more.
+// Thrown if a different process owns or may have owned the folder. This process must stop writing to the folder.
 class FolderTaken final : public Error {
  public:
   using Error::Error;

@@ -100,7 +100,7 @@ std::string Value::description() const {
     case Kind::kTensor:
       return "a tensor";
     case Kind::kGlobal:
-      return fmt::format("the unused name {:.100}", node_->text);
+      return fmt::format("the class or function {:.100}", node_->text);
     case Kind::kObject:
       return fmt::format("an object of the unsupported class {:.100}", node_->text);
   }

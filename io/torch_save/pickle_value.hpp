@@ -91,7 +91,7 @@ class Value {
   // Converts dicts, lists and plain values to JSON. Other values become the name of the kind in angle brackets.
   nlohmann::json to_json() const;
 
-  // Throws: "FILE: PATH is WHAT where EXPECTED was expected; REMEDY".
+  // Throws UserError: "FILE: PATH is ACTUAL, expected EXPECTED; REMEDY".
   [[noreturn]] void throw_unexpected(std::string_view expected) const;
 
  private:

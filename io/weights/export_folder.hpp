@@ -17,7 +17,7 @@ namespace mpzero::io {
 inline constexpr const char* kConfigName = "config.json";
 inline constexpr const char* kHdf5Name = "model.h5";
 
-// The role of a file name in an export of any format.
+// Role of a file in an export.
 enum class ExportRole {
   kNone,    // not part of an export, for example a tokenizer or a README
   kConfig,  // config.json or adapter_config.json, which transformers and PEFT require
@@ -56,7 +56,7 @@ class ExportFolder {
   ExportFolder(const ExportFolder&) = delete;
   ExportFolder& operator=(const ExportFolder&) = delete;
 
-  // The folder for the new files, which already have their final names.
+  // Returns the folder for the new files, which must have their final names.
   const std::filesystem::path& staging() const { return staging_; }
   // Throws UserError if the disk has less than `bytes` of free space. Does nothing if the file system does not report
   // its free space.

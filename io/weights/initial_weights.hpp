@@ -32,9 +32,9 @@ class InitialWeights final : public ParameterSource {
   // hashes the whole block.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 
-  // Returns the hash of all weights, 16 hexadecimal digits, identical on every rank. All ranks together must have read
-  // each element of `units` once. `counts` is false for ranks whose reads must be ignored. If every rank has read all
-  // weights, pass true on one rank only. Collective.
+  // Returns the hash of all weights as 16 hexadecimal digits. The result is identical on every rank. All ranks together
+  // must have read each element of `units` once. `counts` is false for ranks whose reads must be ignored. If every rank
+  // has read all weights, pass true on one rank only. Collective.
   std::string hash(std::span<const UnitSpec> units, bool counts, ProcessGroup& group) const;
 
  private:
@@ -46,7 +46,7 @@ class InitialWeights final : public ParameterSource {
   mutable std::atomic<int64_t> blocks_{0};
 };
 
-// The hash of weights without starting a run: each rank reads a part of them. Collective.
+// Returns the hash of the weights without starting a run. Each rank reads a part of the weights. Collective.
 std::string hash_of(const WeightSource& weights, std::span<const UnitSpec> units, ProcessGroup& group);
 
 // The folder that --init_from selects: a Hugging Face folder, the cached snapshot of a Hub model, a checkpoint, or the
@@ -73,8 +73,8 @@ std::filesystem::path weights_folder(const std::filesystem::path& given);
 
 // Finds the initial weights. If the folder contains several formats, prefers safetensors, then checkpoints, then
 // pytorch_model.bin, which DeepSpeed's zero_to_fp32.py may write next to checkpoints. Returns a folder without weights
-// unchanged. `base` overrides the base that adapters record. Throws the errors of open_checkpoint(), and UserError if
-// the target of `latest` does not exist.
+// unchanged. `base` overrides the base that adapters record. Throws UserError if the target of `latest` does not exist.
+// See open_checkpoint() for other errors.
 InitialFolder find_initial_folder(const std::filesystem::path& given, const std::filesystem::path& base = {});
 
 // Returns true if a Hugging Face folder or a checkpoint contains weights, or if the system cannot determine this.
@@ -87,8 +87,8 @@ bool is_peft_folder(const std::filesystem::path& folder);
 // Returns true if find_initial_folder() uses the folder as a Hugging Face folder with weights.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
-// Opens FolderWeights or the fp32 master weights of a checkpoint in any format. Throws the errors of FolderWeights and
-// open_checkpoint().
+// Opens FolderWeights or the fp32 master weights of a checkpoint in any format. See FolderWeights and open_checkpoint()
+// for errors.
 std::unique_ptr<WeightSource> open_initial_weights(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

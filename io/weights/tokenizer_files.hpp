@@ -64,7 +64,7 @@ void agree_with_config(const std::filesystem::path& folder, const std::string& c
 
 // Copies tokenizer files and generation_config.json from `folder` to the existing folder `output`. Keeps existing files
 // unless `replaces` is true. Skips a generation_config.json that is not JSON. Returns the names of the copied files.
-// Throws UserError if a file cannot be copied, and the errors of check_tokenizer().
+// Throws UserError if a file cannot be copied. See check_tokenizer() for other errors.
 std::vector<std::string> copy_tokenizer(const std::filesystem::path& folder, const std::filesystem::path& output,
                                         bool replaces);
 
