@@ -84,8 +84,8 @@ Layout lay_out(std::span<const UnitShard> shards) {
 std::span<const float> fetch_checked(const ShardValues& values, size_t shard, const ShardDataset& dataset) {
   const std::span<const float> fetched = values.fetch(shard, dataset.kind);
   if (static_cast<int64_t>(fetched.size()) != dataset.count) {
-    throw_failure("unit {} has {} values of {}, but its shard has {} elements", dataset.unit, fetched.size(),
-                  name_of(dataset.kind), dataset.count);
+    throw_failure("unit {}: fetch returned {} values of {}, but the shard has {} elements", dataset.unit,
+                  fetched.size(), name_of(dataset.kind), dataset.count);
   }
   return fetched;
 }

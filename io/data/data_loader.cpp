@@ -222,7 +222,7 @@ DataLoader::Impl::Impl(std::vector<TokenDataset> tokens, LoaderOptions loader_op
   check(options);
   if (position < 0) throw_failure("a data loader cannot start at window {}", position);
   if (sources.size() != datasets.size()) {
-    throw_failure("{} datasets were given for a mixture of {}", datasets.size(), sources.size());
+    throw_failure("{} datasets were given for a mixture of {} sources", datasets.size(), sources.size());
   }
   thread = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
 }

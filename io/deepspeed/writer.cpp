@@ -245,7 +245,8 @@ class DeepSpeedWriter final : public CheckpointWriter {
       for (const StateKind kind : kStateKinds) {
         const std::span<const float> of_shard = values.fetch(i, kind);
         if (static_cast<int64_t>(of_shard.size()) != shard.count) {
-          throw_failure("unit {} has {} values, but its shard has {}", shard.unit->name, of_shard.size(), shard.count);
+          throw_failure("unit {}: fetch returned {} values, but the shard has {} elements", shard.unit->name,
+                        of_shard.size(), shard.count);
         }
         const std::vector<Piece> pieces = pieces_of(plan_, shard, kind);
         parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {

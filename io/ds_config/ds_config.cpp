@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-const std::string kMonitors = "steps are recorded by --metrics_file and in the log";
+const std::string kMonitors = "metrics are written to --metrics_file and to the log";
 const std::string kTimings = "throughput and memory are in the log and in --metrics_file";
 const std::string kNoPython = "it only affects DeepSpeed's Python process";
 

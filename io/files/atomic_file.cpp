@@ -82,7 +82,7 @@ File::File(fs::path path, int descriptor) : files_(&disk()), path_(std::move(pat
 File File::open_in(int folder, const std::string& name, const fs::path& path) {
   int descriptor = -1;
   do {
-    // O_NONBLOCK, because opening a FIFO would wait for a writer. Reads of regular files still block.
+    // Uses O_NONBLOCK because opening a FIFO would otherwise wait for a writer. Reads of regular files still block.
     descriptor = ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (descriptor < 0 && errno == EINTR);
   struct stat status {};
@@ -201,7 +201,7 @@ void write_text_file(const fs::path& path, std::string_view text, FileSystem& fi
 }
 
 void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files, Synced synced) {
-  // A leftover file or a file of another process is harmless. The next name is used.
+  // Uses the next name if a leftover file or a file of another process exists.
   constexpr int kMaxLeftovers = 1000;
   fs::path temporary = path.string() + ".tmp";
   std::optional<File> file;

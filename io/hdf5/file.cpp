@@ -120,7 +120,7 @@ void Dataset::check_written(uint64_t begin, uint64_t count) const {
   if (shape_.size() != 1) throw_failure("{} has {} dimensions, expected 1", where(), shape_.size());
   const auto refuse = [&](uint64_t element) {
     H5Eclear2(H5E_DEFAULT);
-    throw_user_error("{} is incomplete: element {} was never written", where(), element);
+    throw_user_error("{} is incomplete: element {} was never written or its chunk cannot be found", where(), element);
   };
   if (count == 0) return;
   if (chunk_.empty()) {

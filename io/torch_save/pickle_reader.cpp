@@ -145,7 +145,7 @@ class Reader {
 
   void recall(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("reads an object that is not in its memo");
+    if (found == memo_.end()) fail("reads an object that is not in the memo");
     push(found->second);
   }
 

@@ -257,7 +257,7 @@ struct FolderWeights::Impl {
       check_total_size(index.total_size);  // in torch.save files, tensors may share storage
   }
 
-  // Only warns because some published models have wrong values and total_size is not used.
+  // Only warns because some existing folders have wrong values and total_size is not used.
   void check_total_size(const json& total_size) {
     int64_t bytes = 0;
     for (const auto& [name, location] : tensors) bytes += location.tensor->bytes;

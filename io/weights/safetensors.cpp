@@ -86,8 +86,8 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
   if (!bits) throw_bad_tensor(file, name, fmt::format("has dtype {}, which the format does not define", tensor.dtype));
   if (!takes_bytes(tensor.shape, *bits, end - begin)) {
     throw_bad_tensor(file, name,
-                     fmt::format("of shape [{}] and dtype {} has {} bytes", fmt::join(tensor.shape, ", "), tensor.dtype,
-                                 end - begin));
+                     fmt::format("has shape [{}] and dtype {}, but {} bytes", fmt::join(tensor.shape, ", "),
+                                 tensor.dtype, end - begin));
   }
   tensor.offset = data_begin + begin;
   tensor.bytes = end - begin;

@@ -320,7 +320,7 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
        "zero_optimization.contiguous_gradients: mpzero gathers"},
       {R"({"bf16": {"bf16_master_weights_and_grads": true}})",
        "bf16.bf16_master_weights_and_grads: gradients accumulate in bf16, but master weights"},
-      {R"({"wandb": {"enabled": true, "project": "p"}})", "wandb: steps are recorded by --metrics_file"},
+      {R"({"wandb": {"enabled": true, "project": "p"}})", "wandb: metrics are written to --metrics_file"},
       {R"({"wall_clock_breakdown": true})", "wall_clock_breakdown: throughput and memory"},
       {R"({"activation_checkpointing": {"partition_activations": true}})",
        "activation_checkpointing.partition_activations: use --recompute"},
