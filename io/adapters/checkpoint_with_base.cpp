@@ -43,8 +43,7 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
     if (!has_initial_weights(base)) {
       throw_user_error(
           "{} needs its base model, but {} has no weights (base xxh3 {}); pass the folder of the base with "
-          "--base_model, "
-          "or with --init_from of mpzero train",
+          "--base_model, or with --init_from of mpzero train",
           checkpoint.folder().string(), base.string(), run.init_from_hash);
     }
     base_ = match_weights(open_initial_weights(base), units, base, TiedHead::kPassOver);

@@ -14,13 +14,11 @@
 
 namespace mpzero::io {
 
-// A LoRA checkpoint combined with its base model. Base weights are read from the base folder, all other weights from
-// the checkpoint.
+// A LoRA checkpoint combined with its base model, whose weights are read from the base folder.
 class CheckpointWithBase : public StoredCheckpoint {
  public:
-  // `base` is the folder of the base model. An empty path selects the folder that the run recorded. Throws UserError,
-  // with the folder and the hashes, if the base weights differ from the run's initial weights. Collective. `checkpoint`
-  // must outlive this object.
+  // `base` is the folder of the base model. If empty, uses the folder that the run recorded. Throws UserError if the
+  // base weights differ from the run's initial weights. `checkpoint` must outlive this object. Collective.
   CheckpointWithBase(const StoredCheckpoint& checkpoint, std::filesystem::path base, ProcessGroup& group);
 
   const std::filesystem::path& folder() const override { return checkpoint_.folder(); }

@@ -101,8 +101,7 @@ void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<con
     if (found == wanted.end()) {
       throw_user_error(
           "{} contains {}, which matches neither the model nor the adapters' targets; pass the original base, or "
-          "correct "
-          "target_modules",
+          "correct target_modules",
           folder.string(), name);
     }
     if (found->second != shape) {

@@ -15,9 +15,8 @@
 
 namespace mpzero::io {
 
-// Opens the adapters of a PEFT folder or a checkpoint under the model's parameter names, for example
-// "model.layers.0.self_attn.q_proj.lora_A.weight". Throws UserError if the names or shapes differ from those of
-// `units`.
+// Opens the adapters of a PEFT folder or a checkpoint under names such as
+// "model.layers.0.self_attn.q_proj.lora_A.weight". Throws UserError if names or shapes differ from `units`.
 std::unique_ptr<WeightSource> open_adapters(const std::filesystem::path& folder, std::span<const UnitSpec> units);
 
 // Reads LoRA matrices from `adapters` and all other parameters from `base`.
@@ -34,8 +33,7 @@ class WithAdapters final : public ParameterSource {
 };
 
 // Writes a checkpoint's adapters in PEFT's format: adapter_model.safetensors and adapter_config.json. Like
-// export_weights(), replaces an existing export of any format. Throws UserError if the checkpoint has no adapters. See
-// export_weights() for other errors.
+// export_weights(), replaces an existing export of any format. Throws UserError if the checkpoint has no adapters.
 Exported export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output, WeightType type,
                          const ExportFolder::OnWarning& on_warning);
 

@@ -15,8 +15,7 @@
 
 namespace mpzero::io {
 
-// State of one unit that compressed communication between shard groups keeps across steps on one rank. Values are
-// row-major.
+// State of one unit that compressed communication between shard groups keeps across steps, row-major.
 struct CarriedValues {
   std::string unit;
   std::string name;  // "gradient_residual" or "parameters"
@@ -41,8 +40,7 @@ struct CarriedState {
 struct StoredCarried {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
-  // Bytes of the requested values, in order. An entry is std::nullopt if the file has no value with the same unit,
-  // name, shape and dtype.
+  // Bytes of the requested values, in order. std::nullopt if unit, name, shape or dtype differ.
   std::vector<std::optional<std::vector<std::byte>>> values;
 };
 

@@ -119,8 +119,7 @@ void check_version(const json& version, const fs::path& path) {
   if (version.is_number_integer() && version == kManifestVersion) return;
   throw_user_error(
       "{} has format version {}, this mpzero reads version {}; use the version of mpzero that wrote the file, or a "
-      "newer "
-      "version",
+      "newer version",
       path.string(), version.dump(), kManifestVersion);
 }
 

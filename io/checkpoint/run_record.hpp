@@ -5,16 +5,14 @@
 
 namespace mpzero::io {
 
-// Identifies the training run that saved a checkpoint. A resumed run keeps its id, even if the checkpoint format, the
-// number of ranks or the ZeRO stage changes.
+// Identifies the training run that saved a checkpoint. A resumed run keeps its id, even on a different number of ranks.
 struct RunRecord {
   std::string id;         // 16 hexadecimal digits; empty if saved by DeepSpeed or an early version of mpzero
   std::string init_from;  // absolute folder of the initial weights; empty for random weights
   // Hash of the initial weights, 16 hexadecimal digits (io/weights/initial_weights.hpp). Empty for random weights or if
-  // not recorded.
+  // unknown.
   std::string init_from_hash{};
-  // Absolute folder and hash of the initial adapters, from a PEFT folder or a checkpoint. Empty for new adapters,
-  // without adapters, or if not recorded.
+  // Absolute folder and hash of the initial adapters. Empty for new adapters, without adapters, or if unknown.
   std::string init_adapters{};
   std::string init_adapters_hash{};
 };

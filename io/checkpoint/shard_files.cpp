@@ -118,8 +118,7 @@ std::vector<UnitSpec> units_from_json(const json& list) {
   return units;
 }
 
-// Writes and syncs `folder/name`. Omits empty shards. If all shards are empty, writes no file and returns an empty
-// name.
+// Writes and syncs `folder/name`. Omits empty shards. Returns an empty name if all shards are empty.
 ManifestFile write_optimizer_file(const fs::path& folder, const std::string& name, std::span<const UnitShard> shards,
                                   const ShardValues& values, const WriteOptions& options) {
   ManifestFile entry;

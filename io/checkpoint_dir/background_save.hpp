@@ -88,8 +88,7 @@ class BackgroundSave {
   enum class State : uint8_t { kWriting, kPublishing, kGivingUp, kSaved, kAbandoned };
 
   // Creates the staging folder. Throws on all ranks if rank 0 fails. Collective. The spans of `values` must stay valid
-  // until `values.done` is called or this object is destroyed. The functions in `values` are called from a different
-  // thread. See BackgroundTask for `cores`.
+  // until `values.done` is called or this object is destroyed. See BackgroundTask for `cores`.
   BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files = disk(),
                  std::vector<int> cores = {});
   // Abandons an unfinished save on this rank. Not collective.
@@ -97,8 +96,7 @@ class BackgroundSave {
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  // Checks the progress of all ranks and starts the next phase when it is due. Returns the same state on all ranks.
-  // Collective. Does not wait for disk I/O.
+  // Checks the progress of all ranks and starts the next phase. Returns the same state on all ranks. Collective.
   State poll();
   // Removes the rate limit and polls until the checkpoint is saved or abandoned. Collective.
   State wait();
@@ -112,8 +110,7 @@ class BackgroundSave {
   const std::string& error() const { return error_; }
   // Returns the result on rank 0. Valid after the checkpoint was saved.
   const Published& published() const { return published_; }
-  // Returns the write time of the slowest rank. Valid after all ranks have finished. Excludes the time until the next
-  // poll().
+  // Returns the write time of the slowest rank, without the time until the next poll().
   double writing_seconds() const { return writing_seconds_; }
   // Returns the estimated write time of the slowest rank without a rate limit. See WritePace::without_limit().
   double unhindered_seconds() const { return unhindered_seconds_; }

@@ -39,8 +39,7 @@ bool is_short_run_id(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Returns std::nullopt for all other names. Accepts only tags of the form "<prefix>-<N>steps", so that unrelated
-// folders are never removed.
+// Accepts only tags of the form "<prefix>-<N>steps", so that unrelated folders are never removed.
 std::optional<LeftoverName> leftover_name(std::string name) {
   LeftoverName leftover;
   const auto take_suffix = [&name](std::string_view suffix) {
@@ -191,8 +190,7 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
                               const std::function<void(const fs::path&)>& check, FileSystem& files) {
   const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
   const fs::path target = checkpoint_dir / tag;
-  // Another run without a lock may have created a checkpoint at this path. In this case, the two folders are swapped
-  // back.
+  // Swaps the folders back if another run without a lock has created a checkpoint at this path.
   const auto check_or = [&](const fs::path& folder, const std::function<void()>& undo) {
     try {
       if (check) check(folder);

@@ -40,8 +40,7 @@ CleanUp clean_up(const std::filesystem::path& checkpoint_dir, const std::optiona
                  FileSystem& files = disk());
 
 // Cleans up after the writer and creates an empty staging folder. Throws if the staging folder cannot be created or
-// emptied. Returns all other leftovers that could not be removed. Throws UserError if the tag is not a plain folder
-// name.
+// emptied, or if the tag is not a plain folder name. Returns all other leftovers.
 std::vector<Leftover> begin_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                     const std::string& writer = "", FileSystem& files = disk());
 
@@ -57,8 +56,7 @@ std::vector<Leftover> publish(const std::filesystem::path& checkpoint_dir, const
 void discard_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                      FileSystem& files = disk()) noexcept;
 
-// Removes checkpoints so that a crash never leaves a partial checkpoint under its original name. Returns the folders
-// that could not be removed.
+// Removes checkpoints atomically with respect to crashes. Returns the folders that could not be removed.
 std::vector<Leftover> remove_checkpoints(const std::vector<std::filesystem::path>& folders,
                                          const std::string& writer = "", FileSystem& files = disk());
 
@@ -68,8 +66,7 @@ std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix
 // Returns the tag of "<tag>.replaced", the name of a previous checkpoint after a crash.
 std::optional<std::string> replaced_tag(const std::string& folder_name);
 
-// Returns the folders in `parent`, including entries whose type cannot be determined. Returns an empty list if `parent`
-// does not exist.
+// Returns the folders in `parent`, including entries of unknown type, or an empty list if `parent` does not exist.
 std::vector<std::filesystem::path> folders_in(const std::filesystem::path& parent);
 
 // Returns the trimmed content of `latest`, or std::nullopt if the file does not exist. Throws Damaged if the content is

@@ -30,8 +30,7 @@ struct SaveJob {
   // Identifies this start of the run, so that each start uses a different staging folder. 16 hexadecimal digits,
   // identical on all ranks. Defaults to the run's id if empty.
   std::string start{};
-  // Called on rank 0, from any thread, before files are removed or replaced. Must throw if a different run owns the
-  // folder (see FolderLock).
+  // Called on rank 0, from any thread, before files are removed. Must throw if a different run owns the folder.
   std::function<void()> check_owner{};
   CheckpointFormat format{};                      // DeepSpeedSettings::ranks must match the run
   std::shared_ptr<const CarriedState> carried{};  // carried state of this rank, or null
@@ -42,8 +41,8 @@ struct SaveJob {
 // that could not be removed. Collective.
 std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files = disk());
 
-// Step 2: writes and syncs this rank's shards. Called on every rank, from any thread. Returns a description of the
-// shards for publish_save().
+// Step 2: writes and syncs this rank's shards. Called on every rank, from any thread. Returns a description for
+// publish_save().
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options = {});
 
 // Step 3: publishes the checkpoint, updates `latest` and prunes older checkpoints. Called on rank 0, from any thread,

@@ -20,8 +20,7 @@ class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed, uint64_t epoch);
 
-  // Returns the index at `position`. Index and position are in [0, size). Cycle walking needs fewer than four steps on
-  // average.
+  // Returns the index at `position`, both in [0, size). Needs fewer than four cycle steps on average.
   uint64_t operator()(uint64_t position) const;
 
  private:
@@ -46,8 +45,7 @@ struct LoaderOptions {
   // Number of windows consumed by all ranks so far (TrainingProgress::sequences_seen). Required after a change of the
   // batch size. Otherwise, `first_step` determines the position.
   std::optional<int64_t> first_window;
-  // Sources of a mixture, one per dataset, with their state at first_window. Empty for a single dataset, which is
-  // shuffled with `seed`.
+  // Sources of a mixture, one per dataset, with their state at first_window. Empty for a single dataset.
   std::vector<MixtureSource> sources{};
   // Decoder start token id, for files of pairs only.
   std::optional<int64_t> decoder_start = {};
@@ -59,16 +57,14 @@ int64_t windows_per_step(const LoaderOptions& options);
 int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int64_t epochs);
 
 // One micro-batch. All tensors are row-major with shape [B, T]. Targets are the tokens shifted by one. With sequence
-// parallelism over P ranks, tokens, targets and loss_mask have shape [B, T/P] and contain this rank's part of each
-// sequence.
+// parallelism over P ranks, tokens, targets and loss_mask are this rank's part [B, T/P].
 struct MicroBatch {
   std::vector<int64_t> source;  // [B, S], encoder input of pairs; T is then the sequence length minus S
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // loss weight per target; empty if all are 1
   // End offsets of the documents in the B * T tokens, ascending, including the end of each sequence. Tokens attend only
-  // within their document. Empty if each sequence is one document. Refers to full sequences even with sequence
-  // parallelism.
+  // within their document. Empty if each sequence is one document. Never split by sequence parallelism.
   std::vector<int32_t> document_ends;
   int64_t sequences = 0;  // B
   int64_t epoch = 0;      // epoch of the first window, from 0
@@ -76,8 +72,7 @@ struct MicroBatch {
   int64_t first_window = 0;
 
   double weight() const;  // the mean of loss_mask
-  // Returns the fraction of attended token pairs compared to full sequences: the sum of squared document lengths,
-  // divided by B * T^2.
+  // Returns the fraction of attended token pairs: the sum of squared document lengths, divided by B * T^2.
   double attention_share(int64_t seq_length) const;
 };
 
@@ -101,9 +96,8 @@ class DataLoader {
   // Returns the next micro-batch. Rethrows errors of the reading thread on this and all later calls.
   MicroBatch next();
 
-  // Returns the sum of the weights of the next gradient_accumulation_steps micro-batches. If the dataset has a loss
-  // mask, waits until the micro-batches are read. Call it before the first next() of a step. Throws the same errors as
-  // next().
+  // Returns the sum of the weights of the next gradient_accumulation_steps micro-batches. Waits for them if the dataset
+  // has a loss mask. Call it before the first next() of a step.
   double step_weight() const;
   bool has_loss_mask() const;
   const LoaderOptions& options() const;
@@ -124,8 +118,7 @@ struct ValidationBatch {
   int64_t num_windows = 0;
 };
 
-// Returns the number of windows that a validation pass reads from a dataset of `num_windows`: all if `sequences` is 0,
-// otherwise at most `sequences`.
+// Returns the number of windows in a validation pass: num_windows if `sequences` is 0, otherwise the minimum of both.
 int64_t validation_windows(int64_t sequences, int64_t num_windows);
 
 // The first windows of a dataset in file order, independent of the number of ranks and the micro-batch size. In

@@ -8,8 +8,7 @@ size_t draw(std::span<MixtureSource> sources) {
     total += source.weight;
     draws += static_cast<double>(source.drawn);
   }
-  // Selects the source with the largest weight / (drawn + 1) among the sources below their upper quota. Ties select the
-  // first source.
+  // Selects the first source with the largest weight / (drawn + 1) among the sources below their upper quota.
   const MixtureSource* next = nullptr;
   for (const MixtureSource& source : sources) {
     const auto drawn = static_cast<double>(source.drawn);

@@ -14,8 +14,7 @@ namespace mpzero::io {
 struct TokenIdentity {
   int64_t num_tokens = 0;
   // 64-bit XXH3 of the bytes of /tokens as 16 hexadecimal digits. With a loss mask, the XXH3 of the hashes of /tokens,
-  // /loss_mask and /document_offsets, one per line. Empty if the file does not record the hash and is too large to
-  // hash.
+  // /loss_mask and /document_offsets, one per line. Empty if not recorded and too large to hash.
   std::string tokens_xxh3;
   // Hash of /document_offsets, or of its beginning. Set only if tokens_xxh3 is empty.
   std::string documents_xxh3;
@@ -42,8 +41,7 @@ TokenIdentity identity_of(std::span<const TokenIdentity> sources);
 // Returns the shuffle seed of a source in a mixture, independent of the other sources.
 uint64_t order_seed(uint64_t seed, const TokenIdentity& source);
 
-// Returns true if `a` and `b` identify the same tokens in the same order. Returns std::nullopt if the number of tokens
-// is equal and no hash is available for both.
+// Returns true if `a` and `b` identify the same tokens, or std::nullopt if no common hash can distinguish them.
 std::optional<bool> same_tokens(const TokenIdentity& a, const TokenIdentity& b);
 
 // Returns text such as "3001 tokens (1a2b3c4d)".

@@ -81,8 +81,7 @@ std::string master_weights(const DeepSpeedLayout& layout, int rank) {
   return of_groups(layout, [&](size_t g) { return state(layout, g, rank, StateKind::kMaster); });
 }
 
-// Returns the result of torch.optim.Optimizer.state_dict() for one parameter group with one flat tensor per group of
-// the layout.
+// Returns the result of torch.optim.Optimizer.state_dict() for one parameter group with flat tensors.
 std::string torch_optimizer(const DeepSpeedLayout& layout, int rank, int64_t step,
                             const DeepSpeedOptimizer& optimizer) {
   std::vector<pickle::Entry> states;

@@ -19,8 +19,7 @@ inline constexpr const char* kDeepSpeedVersion = "0.19.8";
 std::string describe_model(const DeepSpeedLayout& layout, const TrainingProgress& progress,
                            const DeepSpeedSettings& settings);
 
-// Returns the pickle of a rank's optimizer file. Each group has three storages: the master weights, exp_avg and
-// exp_avg_sq.
+// Returns the pickle of a rank's optimizer file. Storages per group: master weights, exp_avg, exp_avg_sq.
 std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const TrainingProgress& progress,
                                const DeepSpeedSettings& settings);
 
@@ -28,15 +27,13 @@ std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const Tr
 // from the master weights only.
 int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, StateKind kind);
 
-// Key of mpzero's entry in the model states. load_checkpoint() of DeepSpeed returns the entry as client state without
-// interpreting it.
+// Key of mpzero's entry in the model states. DeepSpeed returns the entry as client state.
 inline constexpr const char* kClientStateKey = "mpzero";
 // Returns true if the client state is from the same save as the model states with `global_samples`. mpzero writes this
 // number to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the returned client state again, its
 // number is outdated because DeepSpeed increases global_samples with each step.
 bool is_of_save(const pickle::Value& state, int64_t global_samples);
-// Sets the fields that DeepSpeed does not store: tokens, data position and order, seed, learning rate, configurations
-// and settings.
+// Sets the fields that DeepSpeed does not store: tokens, data position, seed, learning rate and settings.
 void read_client_state(const pickle::Value& state, TrainingProgress& progress);
 
 }  // namespace mpzero::io

@@ -29,8 +29,7 @@ bool is_deepspeed_checkpoint(const OpenFolder& folder);
 // rejects files that do not match it, for example from a different save. Thread-safe.
 class DeepSpeedFolder {
  public:
-  // Reads the manifest, if it exists, and checks the sizes of the files. Throws UserError if a file is missing or has
-  // the wrong size.
+  // Reads the manifest, if it exists, and checks the sizes of the files. Throws UserError on mismatch.
   explicit DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder);
 
   const OpenFolder& folder() const { return *folder_; }
@@ -42,8 +41,7 @@ class DeepSpeedFolder {
 
   // Returns checksums of the manifest and of the ZIP directories of all opened files.
   FileChecksums fingerprints() const;
-  // Throws ReplacedWhileRead if an opened file has changed. Required for folders without a manifest because their files
-  // may be rewritten individually.
+  // Throws ReplacedWhileRead if an opened file has changed. Required for folders without a manifest.
   void check_unchanged() const;
 
  private:

@@ -47,16 +47,15 @@ class DeepSpeedLayout {
 
   // Returns the number of elements in each rank's partition of the group, including padding.
   int64_t partition_numel(size_t group) const { return partition_numels_[group]; }
-  // Returns the number of elements before the padding at the end of the partition. In stage 3, all elements count as
-  // used.
+  // Returns the number of elements before the padding at the end of the partition: all elements in stage 3.
   int64_t used_numel(size_t group, int rank) const;
   // Returns true if the rank's partitions contain parameter elements, not only padding.
   bool holds_weights(int rank) const;
   // Returns the offset of a parameter in the flat group. Valid for stages 1 and 2 only.
   int64_t flat_offset(const std::string& parameter) const { return places_.at(parameter).offset; }
 
-  // Calls `visit` with each slice of the parameter's elements [begin, end), one rank at a time. Returns false if the
-  // parameter does not exist.
+  // Calls `visit` with each rank's slice of the parameter's elements [begin, end). Returns false for unknown
+  // parameters.
   bool visit(const std::string& parameter, int64_t begin, int64_t end,
              const std::function<void(const Slice&)>& visit) const;
 

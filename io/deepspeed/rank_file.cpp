@@ -84,8 +84,7 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_incomplete(
         "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks; the file is from another "
-        "run; "
-        "{}",
+        "run; {}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
   }
   const bool sharded = layout.stage() == 3;

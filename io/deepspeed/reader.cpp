@@ -78,8 +78,7 @@ bool has_zenflow(const Value& model) {
   return zenflow && !zenflow->is_none();
 }
 
-// Returns the common prefix of the parameter names, for example "module." of a wrapped model, or an empty string
-// without a common prefix.
+// Returns the common prefix of the parameter names, for example "module." of a wrapped model, or an empty string.
 std::string common_prefix(const std::vector<DeepSpeedLayout::Group>& groups,
                           const std::vector<StoredCheckpoint::Alias>& aliases) {
   std::vector<std::string_view> names;
@@ -251,8 +250,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (!made_by_mpzero_ && !counts_otherwise_ && first.optimizer_step() == progress_.step + 1) count_one_more();
   }
 
-  // DeepSpeed before 0.13.5, and all versions without ZeRO in bf16 or fp16, run one AdamW update during initialization.
-  // The step count includes this update.
+  // DeepSpeed before 0.13.5, or without ZeRO in bf16 or fp16, counts one AdamW update during initialization.
   void count_one_more() {
     adamw_updates_ = progress_.step + 1;
     if (layout_->stage() == 0) {
@@ -367,8 +365,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     run_on_all_ranks(group, [&] { check_no_twins(checksums); });
   }
 
-  // DeepSpeed's files do not record their rank, but each rank has different weights. The keys of `checksums` are file
-  // names.
+  // DeepSpeed's files do not record their rank, but each rank has different weights.
   void check_no_twins(const std::map<std::string, std::string>& checksums) const {
     if (files_.manifest()) return;
     std::map<std::string, std::string> names;  // key: checksum

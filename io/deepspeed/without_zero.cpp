@@ -130,8 +130,7 @@ StatesWithoutZero read_states_without_zero(const Value& model, const std::filesy
   Value optimizer = model.at("optimizer");
   Slots slots;
   std::vector<Value> masters;
-  // FP16_Optimizer and FP16_UnfusedOptimizer, which are also used for bf16, wrap the torch optimizer and store fp32
-  // weights.
+  // FP16_Optimizer and FP16_UnfusedOptimizer, also for bf16, wrap the torch optimizer and store fp32 weights.
   if (const auto flat = optimizer.find("fp32_groups_flat")) {
     slots.flat = true;
     masters = flat->elements();

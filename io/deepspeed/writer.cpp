@@ -28,8 +28,7 @@ int64_t offset_of(const DeepSpeedPlan& plan, const DeepSpeedPlan::Place& place) 
   return plan.files()[place.file].layout.storage_offset(place.storage) + place.offset;
 }
 
-// Each line of a rank's result contains, for one file, the checksums of the rank's writes or the location of its bytes
-// on shared pages.
+// Each line of a rank's result describes one file: checksums of writes, or the location of bytes on shared pages.
 constexpr std::string_view kChecksums = "checksums";  // FILE STORAGE RANGES
 constexpr std::string_view kRemainder = "remainder";  // FILE NAME BEGIN SIZE CHECKSUM
 

@@ -195,8 +195,7 @@ const Message& only(const std::vector<Message>& messages, Message::Type type, st
   return *found;
 }
 
-// Returns the extents of a chunk, followed by the element size. The address of the index precedes the extents in
-// version 3 and follows them in version 4.
+// Returns the extents of a chunk, followed by the element size. The index address precedes the extents in version 3.
 std::vector<uint64_t> chunk_extents(Cursor layout, uint8_t version) {
   std::vector<uint64_t> extents;
   if (version == 4) layout.bytes(1);  // flags

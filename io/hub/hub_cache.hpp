@@ -14,8 +14,7 @@ std::filesystem::path hub_cache();
 bool is_hub_name(std::string_view text);
 
 // Returns the snapshot folder models--ORG--NAME/snapshots/COMMIT if `given` is the name of a cached model and not an
-// existing path. Otherwise, returns `given`. COMMIT is read from models--ORG--NAME/refs/main. The snapshot may be
-// incomplete.
+// existing path. Otherwise, returns `given`. COMMIT is the content of refs/main. The snapshot may be incomplete.
 std::filesystem::path hub_snapshot_or(const std::filesystem::path& given);
 
 // Returns the snapshot folder of the model `name` at a branch, tag or commit. The folder may not exist.
@@ -24,8 +23,7 @@ std::filesystem::path hub_snapshot(const std::filesystem::path& name, const std:
 // Returns the Hub name of the model in a snapshot folder, or an empty string if `folder` is not a snapshot folder.
 std::string hub_name_of(const std::filesystem::path& folder);
 
-// Returns part of a message: the reason for missing weights and a command to download the weights. `given` must not be
-// a folder.
+// Returns the reason for missing weights and a download command, for a message. `given` must not be a folder.
 std::string explain_missing_weights(const std::filesystem::path& given);
 
 }  // namespace mpzero::io

@@ -195,8 +195,7 @@ void FolderLock::check_folder() const {
   if (!now) {
     throw_failure(
         "{} has disappeared: it was moved, deleted or unmounted. No checkpoints are saved until the folder is restored "
-        "or "
-        "recreated",
+        "or recreated",
         folder_.string());
   }
   // Accepts a recreated folder on the same file system, and a remounted file system with a new device number.

@@ -37,8 +37,7 @@ LockReach lock_reach(const Mount& mount);
 // Returns the reach for the mount that contains `folder`, or kUnknown if /proc/self/mountinfo cannot be read.
 LockReach lock_reach_of(const std::filesystem::path& folder);
 
-// Excludes other processes from a folder during the lifetime of this object. The lock is also released if the process
-// is killed.
+// Excludes other processes from a folder during the lifetime of this object. Released if the process is killed.
 //
 // The lock file `.lock` in the folder records the owner and is never removed. A conversion uses `.zero_to_fp32.lock`
 // and removes it. The operating system releases the lock when the process ends. On file systems without locks, or with
@@ -61,8 +60,7 @@ class FolderLock {
     std::string job{};  // see OwnerRecord::job
     // Timeout if the owner belongs to the same job. Zero selects `patience`.
     std::chrono::milliseconds patience_with_predecessor{};
-    // Callbacks that receive one sentence: `say` receives the reason for a long wait, and `warn` receives warnings
-    // about file locks.
+    // Callbacks for messages: `say` receives the reason for a long wait, `warn` receives warnings about file locks.
     std::function<void(const std::string&)> say{};
     std::function<void(const std::string&)> warn{};
     // Replaceable in tests: nonblocking flock(2) that returns an errno, the reach of locks, the clock, and the renewal

@@ -90,8 +90,7 @@ class FolderOwner {
 
   struct Options {
     std::string prefix = ".owner-";  // prefix of the file name
-    // True if this process has a file lock that excludes all other processes. A recorded owner is then no longer
-    // active.
+    // True if this process has a file lock that excludes all other processes, so that older records are stale.
     bool has_lock = false;
     WaitingClock clock = system_clock();
     // Called once with a reason if the claim has to wait.
@@ -121,8 +120,7 @@ class FolderOwner {
   };
   std::filesystem::path path_of(int64_t number) const;
   std::vector<int64_t> numbers() const;
-  // Returns true if the file `number` exists and has the largest number. A new owner removes the files with smaller
-  // numbers.
+  // Returns true if the file `number` exists and has the largest number.
   bool is_last(int64_t number) const;
   // Returns the record with the largest number, or std::nullopt if no record exists.
   std::optional<Found> last() const;

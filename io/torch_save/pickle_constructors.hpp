@@ -7,9 +7,8 @@
 
 namespace mpzero::io::pickle {
 
-// Sets `made` to the result of calling the function or class `name` ("module name") with `arguments`. Known names
-// produce plain values, and all other names produce a kObject with the name. Returns nullptr, or a description of
-// invalid arguments.
+// Sets `made` to the result of calling the function or class `name` ("module name") with `arguments`. Unknown names
+// produce a kObject. Returns nullptr, or a description of invalid arguments.
 const char* construct(const std::string& name, std::span<const Node* const> arguments, Node& made);
 
 // Sets `storage` from a persistent id of torch.save: ("storage", class, key, device, number of elements). Returns

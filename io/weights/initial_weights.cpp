@@ -257,8 +257,7 @@ InitialFolder look_into(const fs::path& given) {
       if (run.init_from_hash.empty()) {
         throw_user_error(
             "--init_from {}: the adapters were trained on randomly initialized weights, which only this checkpoint "
-            "contains; "
-            "merge the adapters (zero_to_fp32 --format merged) and pass the result",
+            "contains; merge the adapters (zero_to_fp32 --format merged) and pass the result",
             found.folder.string());
       }
       return {.folder = run.init_from,
@@ -299,8 +298,7 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
   if (!found.adapters.empty()) {
     throw_user_error(
         "--init_from {}: its base {} also contains adapters; merge them with zero_to_fp32 --format merged and pass the "
-        "result "
-        "as --base_model",
+        "result as --base_model",
         adapters, of_base.string());
   }
   found.adapters = std::move(named.adapters);

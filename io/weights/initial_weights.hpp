@@ -16,8 +16,7 @@
 
 namespace mpzero::io {
 
-// The initial weights of a run. Reads compute a hash and check that values are finite in fp32 and in the compute dtype.
-// Thread-safe.
+// Initial weights of a run. Reads hash the values and check that they are finite in the compute dtype. Thread-safe.
 //
 // The hash is the sum, modulo 2^64, of one XXH3-64 per block of 2^18 elements of each parameter. The input of each
 // XXH3-64 is the parameter's name, its shape, the block number and the XXH3-64 of the values as fp32. The hash does not
@@ -28,8 +27,8 @@ class InitialWeights final : public ParameterSource {
   InitialWeights(const WeightSource& weights, WeightType type) : weights_(weights), type_(type) {}
 
   // Throws UserError, with the tensor, file and index, if a value is NaN or infinite in fp32 or after conversion to the
-  // compute dtype. Reads past the range to the end of the last block because the reader of a block's first element
-  // hashes the whole block.
+  // compute dtype. Reads to the end of the last block because the reader of a block's first element hashes the whole
+  // block.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 
   // Returns the hash of all weights as 16 hexadecimal digits. The result is identical on every rank. All ranks together
@@ -87,8 +86,7 @@ bool is_peft_folder(const std::filesystem::path& folder);
 // Returns true if find_initial_folder() uses the folder as a Hugging Face folder with weights.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
-// Opens FolderWeights or the fp32 master weights of a checkpoint in any format. See FolderWeights and open_checkpoint()
-// for errors.
+// Opens FolderWeights, or the fp32 master weights of a checkpoint in any format.
 std::unique_ptr<WeightSource> open_initial_weights(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

@@ -44,8 +44,7 @@ std::optional<int64_t> element_bits(const std::string& dtype) {
   return found->second;
 }
 
-// Returns true if a tensor has exactly this size in bytes. Returns false if an extent is negative or the product
-// overflows.
+// Returns true if a tensor has exactly this size in bytes. Negative extents and overflows return false.
 bool takes_bytes(const std::vector<int64_t>& shape, int64_t bits_of_element, int64_t bytes) {
   constexpr int64_t kBitsOfByte = 8;
   int64_t bits = bits_of_element;
@@ -166,8 +165,7 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
 
 namespace {
 
-// Returns the length field and the header of a file with contiguous F32 or BF16 `parameters`. The size is a multiple of
-// 8 bytes.
+// Returns the length field and the header of a file with contiguous `parameters`, padded to a multiple of 8 bytes.
 std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type,
                                const std::map<std::string, std::string>& metadata) {
   const char* dtype = type == WeightType::kFloat32 ? "F32" : "BF16";

@@ -74,7 +74,7 @@ std::vector<int64_t> generation_eos_ids(const fs::path& folder, int64_t vocab_si
     if (is_id) {
       all.push_back(id.get<int64_t>());
     } else {
-      warn(fmt::format("{}: {} {} is outside of the vocabulary and is ignored", file.string(), kEosKey, id.dump()));
+      warn(fmt::format("{}: {} {} is outside the vocabulary and is ignored", file.string(), kEosKey, id.dump()));
     }
   }
   return all;

@@ -58,8 +58,7 @@ inline constexpr const char* kEosKey = "eos_token_id";
 inline constexpr const char* kChatTemplateName = "chat_template.jinja";
 
 // Copies eos_token_id from `config`, a config.json, to the generation_config.json in `folder`. Also copies bos_token_id
-// and pad_token_id if both files contain them. If the file does not exist and `creates` is true, creates it with these
-// keys.
+// and pad_token_id if both files contain them. If `creates` is true, creates a missing file with these keys.
 void agree_with_config(const std::filesystem::path& folder, const std::string& config, bool creates = false);
 
 // Copies tokenizer files and generation_config.json from `folder` to the existing folder `output`. Keeps existing files
