@@ -25,7 +25,7 @@ std::vector<UnitSpec> base_unit(std::span<const ParameterSpec> parameters) {
   return {base};
 }
 
-// Returns "model.layers.0.self_attn.q_proj" for the weight or an adapter of this projection.
+// Returns the name of the projection, for example "model.layers.0.self_attn.q_proj", for a weight or an adapter.
 std::string projection_of(std::string_view name, std::string_view end) {
   return std::string(name.substr(0, name.size() - end.size()));
 }
@@ -42,8 +42,8 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   run_on_all_ranks(group, [&] {
     if (!has_initial_weights(base)) {
       throw_user_error(
-          "{} needs its base, but {} has no weights (base xxh3 {}); pass its folder with --base_model, or with "
-          "--init_from of mpzero train",
+          "{} needs its base model, but {} has no weights (base xxh3 {}); pass the folder of the base with "
+          "--base_model, or with --init_from of mpzero train",
           checkpoint.folder().string(), base.string(), run.init_from_hash);
     }
     base_ = match_weights(open_initial_weights(base), units, base, TiedHead::kPassOver);
@@ -51,8 +51,8 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   const std::string hash = hash_of(*base_, units, group);
   base_->verify_what_was_read(group);
   if (hash == run.init_from_hash) return;
-  throw UserError(fmt::format("{} has adapters of the base {} (xxh3 {}), but {} has other weights (xxh3 {}); use the "
-                              "weights that they were trained on",
+  throw UserError(fmt::format("the adapters of {} were trained on the base {} (xxh3 {}), but the weights in {} differ "
+                              "(xxh3 {}); use the original base",
                               checkpoint.folder().string(), recorded, run.init_from_hash, base.string(), hash),
                   ErrorScope::kAllRanks);
 }
@@ -61,7 +61,7 @@ const ParameterSpec& CheckpointWithBase::find(std::string_view parameter) const 
   const auto all = checkpoint_.parameters();
   const auto found = std::ranges::find(all, parameter, &ParameterSpec::name);
   if (found == all.end()) {
-    throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
+    throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
   }
   return *found;
 }

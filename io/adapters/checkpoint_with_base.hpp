@@ -14,11 +14,11 @@
 
 namespace mpzero::io {
 
-// A checkpoint with all weights: those of the base are read from the base's folder, the others from the checkpoint.
+// A LoRA checkpoint combined with its base model, whose weights are read from the base folder.
 class CheckpointWithBase : public StoredCheckpoint {
  public:
-  // `base`: the base's folder; empty: the one that the run recorded. Throws UserError, naming folder and hashes, if its
-  // weights differ from those that the run started from. Collective. `checkpoint` must outlive this object.
+  // `base` is the folder of the base model. If empty, uses the folder that the run recorded. Throws UserError if the
+  // base weights differ from the run's initial weights. `checkpoint` must outlive this object. Collective.
   CheckpointWithBase(const StoredCheckpoint& checkpoint, std::filesystem::path base, ProcessGroup& group);
 
   const std::filesystem::path& folder() const override { return checkpoint_.folder(); }
@@ -43,13 +43,13 @@ class CheckpointWithBase : public StoredCheckpoint {
 
  private:
   const StoredCheckpoint& checkpoint_;
-  std::unique_ptr<WeightSource> base_;  // null: the checkpoint has all weights
+  std::unique_ptr<WeightSource> base_;  // null if the checkpoint has all weights
 };
 
-// A checkpoint with merged adapters: W + s B A in fp32, under the base's names.
+// A checkpoint with merged adapters: W + s B A in fp32, under the parameter names of the base model.
 class MergedCheckpoint final : public CheckpointWithBase {
  public:
-  // Throws UserError if the checkpoint has no adapters, and as CheckpointWithBase does.
+  // Throws UserError if the checkpoint has no adapters. See CheckpointWithBase for other errors.
   MergedCheckpoint(const StoredCheckpoint& checkpoint, std::filesystem::path base, ProcessGroup& group);
 
   const TrainingProgress& progress() const override { return progress_; }
@@ -58,7 +58,7 @@ class MergedCheckpoint final : public CheckpointWithBase {
 
  private:
   double scale_ = 1;
-  TrainingProgress progress_;  // with the base's config.json
+  TrainingProgress progress_;  // includes the config.json of the base model
   std::vector<ParameterSpec> parameters_;
 };
 

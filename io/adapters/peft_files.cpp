@@ -34,8 +34,9 @@ class PeftWeights final : public WeightSource {
     std::vector<ParameterSpec> all;
     for (const auto& [name, tensor] : file_->tensors()) {
       if (!name.starts_with(kPeftPrefix)) {
-        throw_user_error("{} contains {}, which is not a PEFT name ({}...); save the adapters with PEFT again",
-                         file_->path().string(), name, kPeftPrefix);
+        throw_user_error(
+            "{} contains {}, which is not a PEFT parameter name ({}...); save the adapters with PEFT again",
+            file_->path().string(), name, kPeftPrefix);
       }
       all.push_back({name.substr(kPeftPrefix.size()), tensor.shape});
     }
@@ -80,7 +81,7 @@ class CheckpointAdapters final : public WeightSource {
   std::unique_ptr<StoredCheckpoint> checkpoint_;
 };
 
-// Throws unless `stored` are the adapters of `units`.
+// Throws UserError if the adapters in `stored` do not match those of `units`.
 void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<const UnitSpec> units,
                          const fs::path& folder) {
   std::map<std::string, std::vector<int64_t>> wanted;
@@ -99,24 +100,25 @@ void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<con
     }
     if (found == wanted.end()) {
       throw_user_error(
-          "{} contains {}, which the model and the adapters' targets lack; pass the base that they were trained on, or "
+          "{} contains {}, which matches neither the model nor the adapters' targets; pass the original base, or "
           "correct target_modules",
           folder.string(), name);
     }
     if (found->second != shape) {
-      throw_user_error("{} contains adapters of another model: {} is [{}], the model needs [{}]; use their base model",
-                       folder.string(), name, fmt::join(shape, ", "), fmt::join(found->second, ", "));
+      throw_user_error(
+          "{} contains adapters of a different model: {} has shape [{}], expected [{}]; use the original base model",
+          folder.string(), name, fmt::join(shape, ", "), fmt::join(found->second, ", "));
     }
     wanted.erase(found);
   }
   if (wanted.empty()) return;
   throw_user_error(
-      "{} lacks {} and {} more tensors: mpzero adapts its targets in every layer; use a complete save with adapters in "
+      "{} lacks {} and {} more tensors: mpzero requires adapters in every layer; use a complete save with adapters in "
       "all layers",
       folder.string(), wanted.begin()->first, wanted.size() - 1);
 }
 
-// Adapters under PEFT's names.
+// Adapters under PEFT's parameter names.
 class AsPeft final : public ParameterSource {
  public:
   explicit AsPeft(const StoredCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -155,7 +157,7 @@ Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& out
     bytes += parameter.numel() * bytes_of(type);
   }
   const std::string& base = checkpoint.run().init_from;
-  // Writes few keys, since older versions of PEFT refuse unknown ones.
+  // Writes only basic keys because older versions of PEFT reject unknown keys.
   const std::string name = hub_name_of(base);
   json config = to_json(*settings);
   config.update({{"peft_type", "LORA"},

@@ -15,11 +15,11 @@
 
 namespace mpzero::io {
 
-// The adapters of a PEFT folder or a checkpoint, under the model's names ("model.layers.0.self_attn.q_proj.lora_A.
-// weight"). Throws UserError unless names and shapes match those of `units`.
+// Opens the adapters of a PEFT folder or a checkpoint under names such as
+// "model.layers.0.self_attn.q_proj.lora_A.weight". Throws UserError if names or shapes differ from `units`.
 std::unique_ptr<WeightSource> open_adapters(const std::filesystem::path& folder, std::span<const UnitSpec> units);
 
-// The weights of a base and adapters.
+// Reads LoRA matrices from `adapters` and all other parameters from `base`.
 class WithAdapters final : public ParameterSource {
  public:
   WithAdapters(const ParameterSource& base, const ParameterSource& adapters) : base_(base), adapters_(adapters) {}
@@ -32,9 +32,8 @@ class WithAdapters final : public ParameterSource {
   const ParameterSource& adapters_;
 };
 
-// Writes a checkpoint's adapters in PEFT's format: adapter_model.safetensors and adapter_config.json, under PEFT's
-// names. Replaces an export of any format, and throws, as export_weights() does. Throws UserError if the checkpoint has
-// no adapters.
+// Writes a checkpoint's adapters in PEFT's format: adapter_model.safetensors and adapter_config.json. Like
+// export_weights(), replaces an existing export of any format. Throws UserError if the checkpoint has no adapters.
 Exported export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output, WeightType type,
                          const ExportFolder::OnWarning& on_warning);
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-// Memory for direct I/O: aligned to the largest block size of disks.
+// Memory for direct I/O, aligned to the largest logical block size of disks.
 namespace mpzero::io {
 
 inline constexpr int64_t kPageBytes = 4096;
@@ -17,7 +17,7 @@ inline bool is_page_aligned(const std::byte* memory) {
   return reinterpret_cast<uintptr_t>(memory) % static_cast<uintptr_t>(kPageBytes) == 0;
 }
 
-// A pool of buffers of one size, shared by threads.
+// A thread-safe pool of buffers of equal size.
 class AlignedBuffers {
  public:
   explicit AlignedBuffers(int64_t bytes) : bytes_(bytes) {}

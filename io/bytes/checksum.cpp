@@ -39,7 +39,7 @@ uint64_t from_hex(std::string_view digits) {
 
 namespace {
 
-// zlib takes 32-bit lengths.
+// Lengths in zlib have 32 bits.
 constexpr size_t kMaxCall = size_t{1} << 30;
 
 }  // namespace
@@ -60,7 +60,7 @@ void RangeChecksums::add(int64_t begin, std::span<const std::byte> bytes) {
 
 void RangeChecksums::add(int64_t begin, int64_t end, uint32_t crc) {
   if (end <= begin) return;
-  // Adjacent ranges that arrive in order, the usual case, are merged into one.
+  // Merges adjacent ranges that arrive in order, which is the common case.
   auto next = ranges_.lower_bound(begin);
   if (next != ranges_.begin()) {
     const auto before = std::prev(next);

@@ -11,14 +11,14 @@
 
 namespace mpzero::io {
 
-// Large data is checksummed in blocks of this size: a multiple of the transfer size of file systems, yet small compared
-// to a shard, since a read may verify one extra block at each end.
+// Block size for checksums of large data, in bytes. It is a multiple of the transfer size of file systems. It is small
+// compared to a shard because a read may verify one extra block at each end.
 inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
 
-// 64-bit XXH3: detects damage, does not resist forgery. Faster than memory bandwidth.
+// Returns the 64-bit XXH3 hash, which is not cryptographic. Hashing is faster than memory bandwidth.
 uint64_t checksum(std::span<const std::byte> bytes);
 
-// The checksum of bytes that arrive piece by piece.
+// Computes the checksum of a byte sequence incrementally.
 class StreamingChecksum {
  public:
   StreamingChecksum();
@@ -31,15 +31,15 @@ class StreamingChecksum {
   std::unique_ptr<State> state_;
 };
 
-// To 16 hexadecimal digits and back. from_hex throws std::invalid_argument for anything else.
+// Converts a checksum to and from 16 hexadecimal digits. from_hex() throws std::invalid_argument for invalid input.
 std::string to_hex(uint64_t checksum);
 uint64_t from_hex(std::string_view digits);
 
-// CRC-32 as used in ZIP archives.
+// Returns the CRC-32 checksum used in ZIP archives.
 uint32_t crc32_of(std::span<const std::byte> bytes);
 
-// Computes the CRC-32 of a long byte sequence from the CRC-32s of its ranges, which may arrive in any order and from
-// several processes. Each reader or writer of a range touches its bytes only once.
+// Computes the CRC-32 of a long byte sequence from the CRC-32s of its ranges. The ranges may arrive in any order and
+// from several processes. Every reader or writer hashes only its own ranges.
 class RangeChecksums {
  public:
   void add(int64_t begin, std::span<const std::byte> bytes);
@@ -47,11 +47,11 @@ class RangeChecksums {
   void add(const RangeChecksums& others);
   bool empty() const { return ranges_.empty(); }
 
-  // The checksum of bytes [0, size). `read(begin, end)` returns the checksum of bytes that no range covers, or that
-  // only ranges cover that begin before bytes already accounted for.
+  // Returns the checksum of bytes [0, size). Calls `read(begin, end)` for the checksum of gaps and of partially
+  // overlapping ranges.
   uint32_t combined(int64_t size, const std::function<uint32_t(int64_t begin, int64_t end)>& read) const;
 
-  // To "begin end crc begin end crc ..." and back. add_text throws std::invalid_argument for anything else.
+  // Converts to and from "begin end crc begin end crc ...". add_text() throws std::invalid_argument for invalid input.
   std::string to_text() const;
   void add_text(std::string_view text);
 
@@ -60,7 +60,7 @@ class RangeChecksums {
     int64_t end;
     uint32_t crc;
   };
-  std::map<int64_t, Range> ranges_;  // by begin; of several ranges with the same begin, the longest
+  std::map<int64_t, Range> ranges_;  // key: begin; keeps the longest range per begin
 };
 
 }  // namespace mpzero::io

@@ -6,22 +6,21 @@
 
 namespace mpzero::io {
 
-// Dtypes of stored weights.
 enum class WeightType : uint8_t { kFloat32, kBFloat16 };
 
 inline int64_t bytes_of(WeightType type) { return type == WeightType::kFloat32 ? 4 : 2; }
 
-// bfloat16 is the upper half of an fp32.
+// The bits of a bfloat16 are the upper half of an fp32.
 inline float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// Rounds to nearest, ties to even, as PyTorch does. A NaN stays a NaN.
+// Rounds to nearest, ties to even, like PyTorch. A NaN remains a NaN.
 inline uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>(bits >> 16 | 0x40U);
   return static_cast<uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
 }
 
-// IEEE 754 binary16, with the same rounding.
+// Converts to IEEE 754 binary16, rounding to nearest, ties to even.
 inline uint16_t to_float16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000U;
@@ -29,7 +28,7 @@ inline uint16_t to_float16(float value) {
   if (magnitude > 0x7F800000U) {
     magnitude = 0x7E00U;  // NaN
   } else if (magnitude >= 0x477FF000U) {
-    magnitude = 0x7C00U;  // from 65520 on: infinity
+    magnitude = 0x7C00U;  // 65520 and above round to infinity
   } else if (magnitude < 0x38800000U) {
     magnitude = static_cast<uint32_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 0x1p24F));  // subnormal
   } else {
@@ -38,14 +37,14 @@ inline uint16_t to_float16(float value) {
   return static_cast<uint16_t>(sign | magnitude);
 }
 
-// Exact conversion from IEEE 754 binary16: subnormals become normal fp32 numbers, NaNs keep their payload.
+// Converts from IEEE 754 binary16 exactly. Subnormals become normal fp32 numbers, and NaNs keep their payload.
 inline float from_float16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1FU;
   const uint32_t mantissa = bits & 0x3FFU;
   if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000U | mantissa << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;  // 2^-14 / 2^10 for each unit of the mantissa
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;  // 2^-14 / 2^10 per unit of the mantissa
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
 }
 

@@ -10,8 +10,8 @@
 
 namespace mpzero::io {
 
-// Calls work(0) .. work(count - 1), each once, on up to `threads` threads, and returns when all calls are done. A free
-// thread fetches the next index. After the first exception no further calls start, and the exception is rethrown.
+// Calls work(0) to work(count - 1) once each on up to `threads` threads and waits for all calls. Scheduling is dynamic.
+// After the first exception, no further calls start and the exception is rethrown.
 template <typename Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
   std::atomic<int64_t> next{0};
@@ -35,8 +35,8 @@ void parallel_for(int64_t count, int threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Number of threads for a rank's file I/O. A few threads saturate a disk; one thread that also hashes does not. Several
-// ranks share a host.
+// Returns the number of I/O threads per rank. One thread that also computes checksums cannot saturate a disk, but a few
+// can. The number is small because several ranks share a host.
 inline int io_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 2U, 4U)); }
 
 }  // namespace mpzero::io

@@ -20,7 +20,7 @@ std::vector<uint64_t> extents(const std::vector<int64_t>& shape) { return {shape
 
 constexpr std::string_view kNameEnd = "_carried_states.h5";
 
-// The dataset's bytes, unless its shape or dtype differs from `wanted`.
+// Returns the bytes of the dataset, or std::nullopt if its shape or dtype differs from `wanted`.
 template <typename T>
 std::optional<std::vector<std::byte>> read_values(const hdf5::Dataset& dataset, const CarriedValues& wanted) {
   if (!dataset.holds<T>() || dataset.shape() != extents(wanted.shape)) return std::nullopt;
@@ -69,8 +69,8 @@ std::string carried_file_name(const std::string& dtype, int rank) {
 bool is_carried_file(const std::string& name) { return name.ends_with(kNameEnd); }
 
 int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks) {
-  // Upper bound: two fp32 datasets per unit. Each has at most one element per parameter plus the padding of all ranks'
-  // shards, starts at a page, and needs less than another page of HDF5 metadata.
+  // Assumes two page-aligned fp32 datasets per unit. Each dataset contains at most all elements of the unit plus the
+  // padding of all shards, and needs less than one page of HDF5 metadata.
   constexpr int64_t kMostOfShard = 64, kDataSets = 2;
   int64_t elements = 0;
   for (const UnitSpec& unit : units) elements += unit.numel() + kMostOfShard * ranks;
@@ -81,7 +81,7 @@ int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks) {
 ManifestFile write_carried_file(const fs::path& folder, const std::string& name, const CarriedState& state,
                                 const WriteOptions& options) {
   const ScratchFile scratch;
-  std::vector<std::pair<int64_t, size_t>> places;  // offset in the file, index of the values
+  std::vector<std::pair<int64_t, size_t>> places;  // offset in the file, index in state.values
   hdf5::File out = hdf5::File::create(scratch.path(), OutputFile::kAlignment);
   for (size_t i = 0; i < state.values.size(); ++i) {
     const CarriedValues& values = state.values[i];
@@ -125,8 +125,9 @@ StoredCarried read_carried_file(const fs::path& path, std::span<const std::byte>
                                 std::span<const CarriedValues> wanted) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kCarriedVersion) {
-    throw_user_error("{} has format version {}, this mpzero reads version {}; use the mpzero that wrote it",
-                     path.string(), version, kCarriedVersion);
+    throw_user_error(
+        "{} has format version {}, this mpzero reads version {}; use the version of mpzero that wrote the file",
+        path.string(), version, kCarriedVersion);
   }
   StoredCarried stored{
       .nodes = in.attribute<int64_t>("nodes"), .ranks_per_node = in.attribute<int64_t>("ranks_per_node"), .values = {}};

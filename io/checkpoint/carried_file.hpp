@@ -15,46 +15,46 @@
 
 namespace mpzero::io {
 
-// Values of one unit that compression between shard groups carries from step to step on one rank, row-major.
+// State of one unit that compressed communication between shard groups keeps across steps, row-major.
 struct CarriedValues {
   std::string unit;
   std::string name;  // "gradient_residual" or "parameters"
   std::vector<int64_t> shape;
-  bool is_bf16 = false;  // else fp32
+  bool is_bf16 = false;  // fp32 if false
 
   int64_t bytes() const;
 };
 
-// The carried values of one rank, to be saved. Only a rank at the same position in the same layout can use them.
+// The carried state of one rank to be saved. Only a rank at the same position of an identical layout can load it.
 struct CarriedState {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
   std::vector<CarriedValues> values;
-  // Returns the bytes of values[index], valid until the next call. Called from the thread that saves.
+  // Returns the bytes of values[index], which stay valid until the next call. Called from the saving thread.
   std::function<std::span<const std::byte>(size_t index)> fetch;
 
   int64_t bytes() const;
 };
 
-// The content of a rank's file.
+// The contents of one rank's carried-state file.
 struct StoredCarried {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
-  // Bytes of the requested values, in order; std::nullopt: the file has none with this unit, name, shape and dtype.
+  // Bytes of the requested values, in order. std::nullopt if unit, name, shape or dtype differ.
   std::vector<std::optional<std::vector<std::byte>>> values;
 };
 
-// The name of a rank's file: "bf16_zero_pp_rank_0_mp_rank_00_carried_states.h5".
+// Returns a name such as "bf16_zero_pp_rank_0_mp_rank_00_carried_states.h5".
 std::string carried_file_name(const std::string& dtype, int rank);
 bool is_carried_file(const std::string& name);
-// Upper bound of the size of one rank's file, in bytes, for a model with these units on `ranks` ranks.
+// Returns an upper bound on the size of one rank's file, in bytes.
 int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks);
 
-// Writes and syncs `folder/name`: HDF5, a group for each unit with a dataset for each name: float or, for bf16, the
-// bits as uint16. The manifest has one checksum for the whole file.
+// Writes and syncs the HDF5 file `folder/name`. It contains one group per unit and one dataset per name, as float or,
+// for bf16, as the bits in uint16. The manifest stores one checksum for the whole file.
 ManifestFile write_carried_file(const std::filesystem::path& folder, const std::string& name, const CarriedState& state,
                                 const WriteOptions& options = {});
-// Parses the bytes of such a file. Allocates no more memory than the requested values need. `file`: for messages.
+// Parses the bytes of a carried-state file. Allocates memory only for the requested values. `file` is used in messages.
 StoredCarried read_carried_file(const std::filesystem::path& file, std::span<const std::byte> bytes,
                                 std::span<const CarriedValues> wanted);
 

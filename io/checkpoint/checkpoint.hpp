@@ -12,33 +12,32 @@ namespace mpzero::io {
 
 using mpzero::StateKind;
 
-// One rank's share of a flat unit: elements [begin, begin + count) of the unit's concatenated parameters. Padding at
-// the end of the flat buffer is not part of it: begin + count <= unit.numel(), and count may be 0.
+// One rank's shard of a flat unit: elements [begin, begin + count) of the unit's concatenated parameters. Excludes the
+// padding at the end of the flat buffer, so begin + count <= unit.numel(). `count` may be 0.
 struct UnitShard {
   const UnitSpec* unit = nullptr;
   int64_t begin = 0;
   int64_t count = 0;
 };
 
-// Training state, besides weights and moments, that a run needs to resume identically.
+// The training state, other than weights and optimizer moments, that a run needs to resume exactly.
 struct TrainingProgress {
-  int64_t step = 0;  // optimizer steps completed: also the position in the schedule and the data
+  int64_t step = 0;  // completed optimizer steps; the position in the learning rate schedule
   int64_t tokens_seen = 0;
-  int64_t sequences_seen = 0;  // training windows consumed by all ranks together: the data position
+  int64_t sequences_seen = 0;  // training windows consumed by all ranks; the data position
   uint64_t seed = 0;           // for initial weights and shuffling
-  // Describes the sequences and their order. A run with a different order cannot resume at this position.
+  // Identifies the sequences and their order. A run with a different data order cannot resume at this position.
   std::string data_order;
-  double lr = std::numeric_limits<double>::quiet_NaN();  // applied in the last step; NaN: unknown
+  double lr = std::numeric_limits<double>::quiet_NaN();  // used in the last step; NaN if unknown
   std::string dtype;                                     // "bf16" or "fp32"
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json
-  std::string run_config_json;    // the ds_config in force, for the record
-  // A JSON object of the settings, besides the model, that determine the run's results, as resolved from file, flags
-  // and defaults; empty: not recorded. For DeepSpeed's own checkpoints: the optimizer's hyperparameters.
+  std::string run_config_json;    // the effective ds_config, for reference only
+  // JSON object of the resolved settings, other than the model, that determine the run's results. Empty if not
+  // recorded. DeepSpeed's own checkpoints provide only the optimizer's hyperparameters.
   std::string settings_json;
 };
 
-// The units of these shards.
 inline std::vector<UnitSpec> units_of(std::span<const UnitShard> shards) {
   std::vector<UnitSpec> units;
   for (const UnitShard& shard : shards) units.push_back(*shard.unit);

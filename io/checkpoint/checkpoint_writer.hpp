@@ -14,15 +14,15 @@
 
 namespace mpzero::io {
 
-// Returns a rank's values of one kind for one of its shards.
+// Returns the values of one kind for one shard of this rank.
 using FetchShard = std::function<std::span<const float>(size_t shard, StateKind kind)>;
 
 struct ShardValues {
   FetchShard fetch;
-  // Whether all spans that `fetch` returns stay valid; otherwise each is valid until the next call. Memory aligned to
-  // OutputFile::kAlignment is written without a copy.
+  // True if all spans that `fetch` returns stay valid. Otherwise, each span is valid until the next call. Memory
+  // aligned to OutputFile::kAlignment is written without a copy.
   bool all_stay = false;
-  // If set: called after the last call of `fetch` and the last read of its spans, also after an error. BackgroundSave
+  // If set, called after the last call of `fetch` and the last read of its spans, even after an error. BackgroundSave
   // calls it from the writing thread.
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
   std::function<void()> done{};
@@ -31,23 +31,22 @@ struct ShardValues {
 struct WriteOptions {
   FileSystem* files = &disk();
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-  std::stop_token stop{};     // once requested, writing soon throws Failure
-  WritePace* pace = nullptr;  // null: unlimited
+  std::stop_token stop{};     // after a stop request, writes throw Failure
+  WritePace* pace = nullptr;  // unlimited if null
 };
 
-// Writes the files of one checkpoint in one format, except the manifest. Every rank creates a writer for the same
-// checkpoint, with its own shards.
+// Writes all files of a checkpoint except the manifest. Every rank creates a writer with its own shards.
 class CheckpointWriter {
  public:
   virtual ~CheckpointWriter() = default;
 
-  // On every rank, from any thread: writes and syncs the rank's shards in `folder`, which is empty before the first
-  // rank begins. Returns a format-specific description of them for finish().
+  // Writes and syncs this rank's shards in `folder`, which must be empty before the first rank writes. Called on every
+  // rank, from any thread. Returns a format-specific description of the shards for finish().
   virtual std::string write_shards(const std::filesystem::path& folder, int rank, const ShardValues& values,
                                    const WriteOptions& options) const = 0;
-  // On rank 0, after write_shards() has returned on every rank: writes and syncs the other files. `written`: the values
-  // that write_shards() returned, by rank. Returns the manifest's entries. Throws Failure unless the ranks have written
-  // every value exactly once.
+  // Writes and syncs the remaining files. Called on rank 0 after write_shards() has returned on every rank. `written`
+  // contains the results of write_shards() by rank. Returns the manifest's entries. Throws Failure unless the ranks
+  // have written every value exactly once.
   virtual std::vector<ManifestFile> finish(const std::filesystem::path& folder, std::span<const std::string> written,
                                            FileSystem& files) const = 0;
 };

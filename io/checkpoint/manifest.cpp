@@ -26,11 +26,11 @@ StateKind kind_of(const std::string& name) {
   throw std::invalid_argument("unknown state kind: " + name);
 }
 
-// Throws std::invalid_argument for a number that does not fit int64_t, which get<int64_t>() would convert.
+// Throws std::invalid_argument if the value does not fit into int64_t. get<int64_t>() would truncate the value.
 int64_t integer(const json& value) {
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
-  if (!fits) throw std::invalid_argument(fmt::format("{:.40} instead of a whole number", value.dump()));
+  if (!fits) throw std::invalid_argument(fmt::format("{:.40} instead of an integer", value.dump()));
   return value.get<int64_t>();
 }
 
@@ -58,7 +58,7 @@ json to_json(const ManifestFile& file) {
           {"datasets", std::move(datasets)}};
 }
 
-// Throws exceptions of nlohmann::json or the standard library if a value is missing or impossible.
+// Throws exceptions of nlohmann::json or the standard library if a value is missing or invalid.
 ManifestFile file_from_json(const json& object) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
@@ -99,7 +99,7 @@ ManifestFile file_from_json(const json& object) {
   return file;
 }
 
-// Throws as file_from_json does.
+// Throws the same exceptions as file_from_json().
 RunRecord run_from_json(const json& object) {
   RunRecord run{.id = object.at("id").get<std::string>(), .init_from = object.at("init_from").get<std::string>()};
   if (!is_run_id(run.id)) throw std::invalid_argument("an invalid run id");
@@ -113,12 +113,13 @@ RunRecord run_from_json(const json& object) {
   return run;
 }
 
-// Throws UserError, not Damaged: the checksum was right, so another mpzero wrote the file and can read it. This holds
-// as long as each format keeps `content` and its checksum.
+// Throws UserError instead of Damaged because the checksum is valid, so a different version of mpzero wrote the file.
+// All versions of the format must therefore keep `content` and its checksum.
 void check_version(const json& version, const fs::path& path) {
   if (version.is_number_integer() && version == kManifestVersion) return;
   throw_user_error(
-      "{} has format version {}, this mpzero reads version {}; use the mpzero that wrote it, or a newer one",
+      "{} has format version {}, this mpzero reads version {}; use the version of mpzero that wrote the file, or a "
+      "newer version",
       path.string(), version.dump(), kManifestVersion);
 }
 
@@ -172,7 +173,7 @@ const ManifestFile* Manifest::find(const std::string& name) const {
 }
 
 void throw_no_manifest(const fs::path& folder) {
-  throw_incomplete("{} has no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
+  throw_incomplete("{} has no {}, so it is not a complete checkpoint of mpzero; {}", folder.string(), kManifestName,
                    kChooseAnother);
 }
 
@@ -227,7 +228,7 @@ void check_size(const OpenFolder& folder, const ManifestFile& file) {
   if (!found) throw_damaged(path, "the file is missing");
   if (found->size != file.size) {
     throw_damaged(path, fmt::format("it has {} bytes instead of {}, so it is {}", found->size, file.size,
-                                    found->size < file.size ? "truncated" : "another file"));
+                                    found->size < file.size ? "truncated" : "a different file"));
   }
 }
 
@@ -255,7 +256,8 @@ std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec
     }
   }
   if (ranges.empty()) return "";
-  return fmt::format("a rank has a shard of unit {}, which rank 0 does not have", std::get<0>(ranges.begin()->first));
+  return fmt::format("a rank has a shard of unit {}, but rank 0 does not have this unit",
+                     std::get<0>(ranges.begin()->first));
 }
 
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {

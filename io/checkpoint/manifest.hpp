@@ -15,21 +15,21 @@
 #include "io/files/atomic_file.hpp"
 #include "io/files/open_folder.hpp"
 
-// The content of `manifest.json`, which describes the files of a checkpoint. It is written last: a folder without it is
-// not a checkpoint.
+// `manifest.json` describes the files of a checkpoint. It is written last, so a folder without it is not a complete
+// checkpoint.
 //
-// Checksums are per block of a dataset, not per file. A rank therefore verifies exactly the blocks that it reads,
-// however the shards were split, and blocks are hashed in parallel while they are in the CPU cache before a write:
-// nothing is read back. The bytes between the datasets (HDF5's own structure, a few KiB) have their own checksum.
+// Checksums are per block of a dataset, not per file. A rank therefore verifies only the blocks that it reads, on any
+// number of ranks. Before a write, blocks are hashed in parallel while they are in the CPU cache, so a save does not
+// read data back. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
-// Limits for the manifest and for the description of the units in the model file: some MB for a checkpoint of 10^12
-// parameters.
+// Limits for the manifest and for the list of units in the model file. A checkpoint of 10^12 parameters needs several
+// MB.
 inline constexpr JsonLimits kManifestLimits{.bytes = size_t{1} << 28};
 inline constexpr const char* kModelStatesName = "mp_rank_00_model_states.h5";
 
-// `count` floats of a unit from element `begin`, at byte `offset` of the file.
+// Elements [begin, begin + count) of a unit as fp32, at byte `offset` of the file.
 struct ShardDataset {
   std::string unit;
   StateKind kind = StateKind::kMaster;
@@ -45,33 +45,33 @@ struct ShardDataset {
 struct ManifestFile {
   std::string name;
   int64_t size = 0;
-  uint64_t structure_checksum = 0;     // of all bytes that belong to no dataset, in order
+  uint64_t structure_checksum = 0;     // covers the bytes outside of datasets
   std::vector<ShardDataset> datasets;  // by offset
-  // DeepSpeed's format: the file is an archive with its own checksums.
+  // True for archives in DeepSpeed's format, which contain checksums.
   bool has_own_checksums = false;
-  // Only for such an archive: see TorchZipReader::directory_checksum(), which covers the full file. std::nullopt if an
-  // older mpzero wrote it.
+  // TorchZipReader::directory_checksum() of the archive, which covers the full file. std::nullopt for other files and
+  // for archives from older versions of mpzero.
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
   std::optional<uint64_t> directory_checksum{};
 };
 
 struct Manifest {
-  // Counts the saves into a checkpoint folder, from 1. A larger generation is later, regardless of the steps in
-  // the names. 0: written before generations existed.
+  // Number of the save in its checkpoint folder, counted from 1. A later save has a larger generation, regardless of
+  // its step. 0 in manifests from versions without generations.
   int64_t generation = 0;
-  std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty: unknown
+  std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty if unknown
   RunRecord run;
   std::vector<ManifestFile> files;
-  std::string checksum;  // of the manifest as it was read, unique to each save; empty if it was not read
+  std::string checksum;  // hash of the content, unique to each save; empty unless read from a file
 
-  // nullptr if it lists no such file.
+  // Returns nullptr if the manifest does not list the file.
   const ManifestFile* find(const std::string& name) const;
 };
 
-// "master", "exp_avg", "exp_avg_sq": the names of the datasets.
+// Returns the name of the dataset: "master", "exp_avg" or "exp_avg_sq".
 const char* name_of(StateKind kind);
 
-// The optimizer file of a rank, with DeepSpeed's stem: "bf16_zero_pp_rank_0_mp_rank_00_optim_states.h5".
+// Returns DeepSpeed's file name with the extension .h5: "bf16_zero_pp_rank_0_mp_rank_00_optim_states.h5".
 std::string optimizer_file_name(const std::string& dtype, int rank);
 
 std::string to_text(const ManifestFile& file);
@@ -79,26 +79,26 @@ ManifestFile manifest_file_from_text(const std::string& text);
 
 // Writes and syncs the manifest of `folder`.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files = disk());
-// Reads and verifies the manifest. Throws Damaged naming the file if it is missing or damaged, UserError if a newer
-// mpzero wrote it.
+// Reads and verifies the manifest. Throws Damaged if the file is missing or damaged, and UserError if a newer version
+// of mpzero wrote it.
 Manifest read_manifest(const OpenFolder& folder);
 Manifest read_manifest(const std::filesystem::path& folder);
-// Throws the error of read_manifest for a missing manifest: the save was not finished.
+// Throws the error of read_manifest() for a missing manifest, which indicates an incomplete save.
 [[noreturn]] void throw_no_manifest(const std::filesystem::path& folder);
-// Checks the sizes of the files that every run needs, which exclude carried states. Throws Damaged naming the first
-// file whose size differs.
+// Checks the sizes of all files except carried states, which are optional. Throws Damaged with the name of the first
+// file whose size differs from the manifest.
 void check_sizes(const OpenFolder& folder, const Manifest& manifest);
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
-// The same for one file.
+// Checks the size of one file. Throws Damaged if it differs from the manifest.
 void check_size(const OpenFolder& folder, const ManifestFile& file);
 
-// Describes the first error if the files do not hold every element of every unit exactly once for each kind. Empty: no
-// error.
+// Checks that the files contain every element of every unit exactly once for each kind. Returns a description of the
+// first error, or an empty string.
 std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec> units);
 // Throws Failure if mistake_in_shards() finds an error.
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);
 
-// See ManifestFile::structure_checksum. `datasets` are sorted by offset, `size` is that of the file.
+// Computes ManifestFile::structure_checksum. `datasets` must be sorted by offset. `size` is the file size in bytes.
 uint64_t structure_checksum(const File& file, std::span<const ShardDataset> datasets, int64_t size);
 
 }  // namespace mpzero::io

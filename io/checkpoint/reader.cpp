@@ -22,17 +22,17 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kFloatsPerBlock = kChecksumBlockBytes / kFloatBytes;
-// Below this many blocks the threads would cost more than they save.
+// With fewer blocks, starting threads takes longer than they save.
 constexpr int64_t kBlocksWorthThreads = 4;
 
-// A dataset and its verified blocks.
+// A dataset and the state of its blocks.
 struct Piece {
   explicit Piece(const ShardDataset& dataset) : dataset(dataset), verified(static_cast<size_t>(dataset.blocks())) {}
   const ShardDataset& dataset;
   std::vector<std::atomic<bool>> verified;
 };
 
-// One file of the checkpoint. The first read opens it and verifies its structure.
+// A file of the checkpoint. The first read opens the file and verifies its structure.
 class ShardFile {
  public:
   ShardFile(const OpenFolder& folder, const ManifestFile& entry)
@@ -46,7 +46,7 @@ class ShardFile {
 
   void verify_structure() { file(); }
 
-  // The verified contents of a file without datasets.
+  // Returns the verified contents of a file without datasets.
   std::vector<std::byte> contents() const {
     check_size(folder_, entry_);
     std::vector<std::byte> bytes(static_cast<size_t>(entry_.size));
@@ -55,7 +55,7 @@ class ShardFile {
     return bytes;
   }
 
-  // Reads elements [begin, begin + out.size()) of the dataset; each block that they touch is verified once.
+  // Reads elements [begin, begin + out.size()) of the dataset. Verifies each accessed block once.
   void read(Piece& piece, int64_t begin, std::span<float> out) {
     const InputFile& from = file();
     const int64_t end = begin + static_cast<int64_t>(out.size());
@@ -126,7 +126,7 @@ struct Hdf5Checkpoint::Impl {
   };
   struct ParameterLocation {
     size_t unit;
-    int64_t offset;  // in the unit
+    int64_t offset;  // offset in the unit
     int64_t numel;
   };
 
@@ -139,7 +139,7 @@ struct Hdf5Checkpoint::Impl {
         locations[{piece.dataset.unit, piece.dataset.kind}].push_back({&file, &piece});
       }
       if (entry.name == kModelStatesName) {
-        // HDF5 parses exactly the bytes that were verified.
+        // HDF5 parses the same bytes that were verified.
         states = read_model_states(file.path(), file.contents());
       }
     }
@@ -162,17 +162,17 @@ struct Hdf5Checkpoint::Impl {
     }
   }
 
-  // Reads elements [begin, begin + out.size()) of the unit, which the checkpoint must have.
+  // Reads elements [begin, begin + out.size()) of the unit, which must exist in the checkpoint.
   void read(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     if (begin < 0 || end > unit.numel()) {
-      throw_user_error("{} is a checkpoint of another model: unit {} has {} elements, but [{}, {}) were requested",
+      throw_user_error("{} is a checkpoint of a different model: unit {} has {} elements, but [{}, {}) were requested",
                        folder.string(), unit.name, unit.numel(), begin, end);
     }
     if (kind != StateKind::kMaster && !unit.trainable()) {
       throw_user_error(
-          "{}: unit {} was frozen, so it has no optimizer states; freeze the same parameters, or start a new run from "
-          "the weights with --init_from {}",
+          "{}: unit {} was frozen and has no optimizer states; freeze the same parameters, or start a new run from the "
+          "weights with --init_from {}",
           folder.string(), unit.name, folder.string());
     }
     int64_t position = begin;
@@ -219,12 +219,12 @@ std::span<const ParameterSpec> Hdf5Checkpoint::parameters() const { return impl_
 void Hdf5Checkpoint::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
   const auto found = impl_->parameter_locations.find(parameter);
   if (found == impl_->parameter_locations.end()) {
-    throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
+    throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
   }
   const auto& [unit, offset, numel] = found->second;
   const int64_t end = begin + static_cast<int64_t>(out.size());
   if (begin < 0 || end > numel) {
-    throw_user_error("{} is a checkpoint of another model: {} has {} elements, but [{}, {}) were requested",
+    throw_user_error("{} is a checkpoint of a different model: {} has {} elements, but [{}, {}) were requested",
                      folder().string(), parameter, numel, begin, end);
   }
   impl_->read(units()[unit], kind, offset + begin, out);
@@ -253,7 +253,7 @@ std::optional<StoredCarried> Hdf5Checkpoint::carried(int rank, std::span<const C
   return read_carried_file(file->path(), file->contents(), wanted);
 }
 
-// Each block was checked when it was read.
+// Blocks are verified by the reads.
 void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
   check_same_files(folder(), {{kManifestName, manifest().checksum}}, group);
 }
@@ -261,7 +261,7 @@ void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
 void Hdf5Checkpoint::verify() const {
   std::vector<float> buffer;
   for (ShardFile& file : impl_->files) {
-    // The model states were verified when they were read.
+    // The constructor has verified the model states.
     if (file.path().filename() != kModelStatesName) file.verify_structure();
     for (Piece& piece : file.pieces()) {
       constexpr int64_t kStride = 16 * kFloatsPerBlock;

@@ -13,9 +13,9 @@
 
 namespace mpzero::io {
 
-// A checkpoint in mpzero's own format (io/checkpoint/shard_files.hpp). Opening it checks the manifest, that its files
-// hold all values, their sizes, and the model states. Values are verified against their checksums as they are read, in
-// blocks of 4 MiB, each block once.
+// A checkpoint in mpzero's HDF5 format (io/checkpoint/shard_files.hpp). The constructor checks the manifest, the
+// completeness and sizes of the files, and the model states. Reads verify checksums in blocks of 4 MiB, each block
+// once.
 class Hdf5Checkpoint final : public StoredCheckpoint {
  public:
   explicit Hdf5Checkpoint(std::shared_ptr<const OpenFolder> folder);

@@ -5,27 +5,26 @@
 
 namespace mpzero::io {
 
-// Identifies the training run that saved a checkpoint. A resumed run is the same run, regardless of the format, the
-// number of ranks and the ZeRO stage.
+// Identifies the training run that saved a checkpoint. A resumed run keeps its id, even on a different number of ranks.
 struct RunRecord {
-  std::string id;         // 16 hexadecimal digits; empty: saved by DeepSpeed, or by an mpzero older than run ids
-  std::string init_from;  // the folder of its initial weights, absolute; empty: random weights
-  // Hash of those weights, 16 hexadecimal digits (io/weights/initial_weights.hpp). Empty: random weights, or not
-  // recorded.
+  std::string id;         // 16 hexadecimal digits; empty if saved by DeepSpeed or an early version of mpzero
+  std::string init_from;  // absolute folder of the initial weights; empty for random weights
+  // Hash of the initial weights, 16 hexadecimal digits (io/weights/initial_weights.hpp). Empty for random weights or if
+  // unknown.
   std::string init_from_hash{};
-  // The same for its initial adapters: a PEFT folder or a checkpoint. Empty: new adapters, none, or not recorded.
+  // Absolute folder and hash of the initial adapters. Empty for new adapters, without adapters, or if unknown.
   std::string init_adapters{};
   std::string init_adapters_hash{};
 };
 
-// A random id for a new run.
+// Returns a random id for a new run.
 std::string new_run_id();
 
 bool is_run_id(std::string_view text);
 
-// For tables and sentences: "run 1a2b3c4d", or "a run without an id".
+// Returns "run 1a2b3c4d" or "a run without an id", for messages.
 std::string show_run(const std::string& id);
-// The first digits of the id; "-" if it is empty.
+// Returns the first digits of the id, or "-" if the id is empty.
 std::string short_run_id(const std::string& id);
 
 }  // namespace mpzero::io

@@ -19,18 +19,18 @@ namespace {
 
 constexpr int64_t kShardVersion = 1;
 
-// The values of a dataset of two pages or more are written without a copy if they begin at a page.
+// Datasets of at least two pages are page-aligned, so that their values are written without a copy.
 constexpr uint64_t kAlignment = OutputFile::kAlignment;
 
-// A file before its values are known.
+// The layout of a file without its values.
 struct Layout {
   int64_t size = 0;
   std::vector<ShardDataset> datasets;  // by offset
-  std::vector<size_t> shards;          // index of each dataset's shard
-  std::vector<std::byte> structure;    // bytes that belong to no dataset, in order
+  std::vector<size_t> shards;          // shard index of each dataset
+  std::vector<std::byte> structure;    // bytes outside of datasets, in order
 };
 
-// The content of `file` outside of the datasets of `layout`.
+// Returns the content of `file` outside of the datasets of `layout`.
 std::vector<std::byte> read_structure(const File& file, const Layout& layout) {
   std::vector<std::byte> structure;
   const auto add = [&](int64_t begin, int64_t end) {
@@ -84,8 +84,8 @@ Layout lay_out(std::span<const UnitShard> shards) {
 std::span<const float> fetch_checked(const ShardValues& values, size_t shard, const ShardDataset& dataset) {
   const std::span<const float> fetched = values.fetch(shard, dataset.kind);
   if (static_cast<int64_t>(fetched.size()) != dataset.count) {
-    throw_failure("unit {} has {} values of {}, but its shard has {} elements", dataset.unit, fetched.size(),
-                  name_of(dataset.kind), dataset.count);
+    throw_failure("unit {}: fetch returned {} values of {}, but the shard has {} elements", dataset.unit,
+                  fetched.size(), name_of(dataset.kind), dataset.count);
   }
   return fetched;
 }
@@ -118,8 +118,7 @@ std::vector<UnitSpec> units_from_json(const json& list) {
   return units;
 }
 
-// Writes and syncs `folder/name`. Omits shards without elements; if all are empty, writes no file and returns an empty
-// name.
+// Writes and syncs `folder/name`. Omits empty shards. Returns an empty name if all shards are empty.
 ManifestFile write_optimizer_file(const fs::path& folder, const std::string& name, std::span<const UnitShard> shards,
                                   const ShardValues& values, const WriteOptions& options) {
   ManifestFile entry;
@@ -192,8 +191,9 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
 ModelStates read_model_states(const fs::path& path, std::span<const std::byte> bytes) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kShardVersion) {
-    throw_user_error("{} has format version {}, this mpzero reads version {}; use the mpzero that wrote it",
-                     path.string(), version, kShardVersion);
+    throw_user_error(
+        "{} has format version {}, this mpzero reads version {}; use the version of mpzero that wrote the file",
+        path.string(), version, kShardVersion);
   }
   ModelStates states;
   TrainingProgress& progress = states.progress;
@@ -211,9 +211,9 @@ ModelStates read_model_states(const fs::path& path, std::span<const std::byte> b
   try {
     states.units = units_from_json(parse_json(in.text_attribute("param_shapes"), kManifestLimits));
   } catch (const JsonError& error) {
-    throw_damaged(path, fmt::format("param_shapes is not as expected ({})", error.what()));
+    throw_damaged(path, fmt::format("param_shapes is invalid ({})", error.what()));
   } catch (const json::exception& unexpected) {
-    throw_damaged(path, fmt::format("param_shapes is not as expected ({})", unexpected.what()));
+    throw_damaged(path, fmt::format("param_shapes is invalid ({})", unexpected.what()));
   }
   return states;
 }

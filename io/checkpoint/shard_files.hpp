@@ -11,11 +11,11 @@
 #include "io/checkpoint/checkpoint_writer.hpp"
 #include "io/checkpoint/manifest.hpp"
 
-// The two kinds of HDF5 files in a checkpoint.
+// HDF5 files with optimizer states and model states in a checkpoint.
 //
-// An optimizer file holds a group for each unit, with the attributes `begin` and `count` and the one-dimensional float
-// datasets `master`, `exp_avg` and `exp_avg_sq`. HDF5 creates the file in memory, where it takes a few KiB without the
-// values. Then structure and values are written to the disk sequentially.
+// An optimizer file contains one group per unit, with the attributes `begin` and `count` and the one-dimensional float
+// datasets `master`, `exp_avg` and `exp_avg_sq`. HDF5 creates the metadata (a few KiB) in memory. Metadata and values
+// are then written to disk sequentially.
 namespace mpzero::io {
 
 struct ModelStates {
@@ -23,14 +23,14 @@ struct ModelStates {
   std::vector<UnitSpec> units;
 };
 
-// Parses the bytes of a model file. `file` is used in messages.
+// Parses the bytes of a model file. `file` is its path for messages.
 ModelStates read_model_states(const std::filesystem::path& file, std::span<const std::byte> bytes);
 
-// Writes an optimizer file for each rank that has values, the model states and, for ranks with carried state, a file of
-// it (io/checkpoint/carried_file.hpp).
+// Writes the model states, an optimizer file for each rank with values, and a carried-state file for each rank with
+// carried state (io/checkpoint/carried_file.hpp).
 class Hdf5Writer final : public CheckpointWriter {
  public:
-  // The arguments must outlive the writer. `carried`: this rank's carried state; null: none.
+  // The arguments must outlive the writer. `carried` is this rank's carried state, or null.
   Hdf5Writer(const TrainingProgress& progress, std::span<const UnitShard> shards, const CarriedState* carried = nullptr)
       : progress_(progress), shards_(shards), carried_(carried) {}
 

@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());
   if (begin < 0 || end > unit.numel()) {
-    throw_failure("elements [{}, {}) of unit {} were requested, which has {}", begin, end, unit.name, unit.numel());
+    throw_failure("elements [{}, {}) of unit {} were requested, but the unit has {} elements", begin, end, unit.name,
+                  unit.numel());
   }
   visit_parameters(unit, begin, end, [&](const ParameterRange& range) {
     read(range.parameter.name, kind, range.begin,
@@ -53,21 +54,22 @@ void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::sp
     for (const ParameterSpec& parameter : unit.parameters) {
       const auto found = saved.find(parameter.name);
       if (found == saved.end()) {
-        throw_user_error("{} is a checkpoint of another model: it has no {}, which is {} in this run{}; {}",
+        throw_user_error("{} is a checkpoint of a different model: it has no {} with shape {}{}; {}",
                          checkpoint.string(), parameter.name, shape_of(parameter),
-                         saved.empty() ? "" : fmt::format(", and has, for example, {:.100}", saved.begin()->first),
+                         saved.empty() ? "" : fmt::format(", but it has, for example, {:.100}", saved.begin()->first),
                          remedy);
       }
       if (found->second->shape != parameter.shape) {
-        throw_user_error("{} is a checkpoint of another model: its {} is {}, in this run it is {}; {}",
-                         checkpoint.string(), parameter.name, shape_of(*found->second), shape_of(parameter), remedy);
+        throw_user_error(
+            "{} is a checkpoint of a different model: {} has shape {}, but the model of this run needs {}; {}",
+            checkpoint.string(), parameter.name, shape_of(*found->second), shape_of(parameter), remedy);
       }
       saved.erase(found);
     }
   }
   if (!saved.empty()) {
     const ParameterSpec& left_over = *saved.begin()->second;
-    throw_user_error("{} is a checkpoint of another model: its {} {} does not occur in this run; {}",
+    throw_user_error("{} is a checkpoint of a different model: {} with shape {} is not in the model of this run; {}",
                      checkpoint.string(), left_over.name, shape_of(left_over), remedy);
   }
 }

@@ -22,7 +22,7 @@
 
 namespace mpzero::io {
 
-// The checkpoint was replaced, removed or rewritten by another process before it was read in full.
+// Thrown if another process replaced, removed or rewrote the checkpoint before it was read completely.
 class ReplacedWhileRead final : public Error {
  public:
   ReplacedWhileRead(const std::filesystem::path& folder, OpenFolder::Change change)
@@ -36,65 +36,65 @@ class ReplacedWhileRead final : public Error {
   OpenFolder::Change change_;
 };
 
-// A checkpoint of either format, HDF5 or DeepSpeed's, written by any number of ranks and any ZeRO stage: every rank
-// reads only the slices that it needs. A missing, truncated or modified file throws UserError naming it. Thread-safe.
+// A checkpoint in HDF5 or DeepSpeed format, written on any number of ranks with any ZeRO stage. Every rank reads only
+// the slices that it needs. A missing, truncated or modified file throws UserError with the file name. Thread-safe.
 class StoredCheckpoint {
  public:
   virtual ~StoredCheckpoint() = default;
 
   virtual const std::filesystem::path& folder() const = 0;
-  // The run that saved it; empty for DeepSpeed's own checkpoints.
+  // Returns the run that saved the checkpoint, or an empty record for DeepSpeed's own checkpoints.
   virtual const RunRecord& run() const = 0;
-  // Unknown fields keep their defaults; see made_by_mpzero().
+  // Fields that the checkpoint lacks keep their defaults. See made_by_mpzero().
   virtual const TrainingProgress& progress() const = 0;
-  // Every trained weight, once: a tied head is not listed.
+  // Returns every parameter once. A tied lm_head is not listed.
   virtual std::span<const ParameterSpec> parameters() const = 0;
-  // A weight with two names: `name` is not stored, `parameter` is.
+  // A second name of a stored parameter, for example of a tied lm_head.
   struct Alias {
     std::string name;
     std::string parameter;
   };
   virtual std::span<const Alias> aliases() const { return {}; }
-  // False if DeepSpeed itself wrote it: such a checkpoint lacks the seed, the data order and the model's config.json.
+  // Returns false for DeepSpeed's own checkpoints, which lack the seed, the data order and the model's config.json.
   virtual bool made_by_mpzero() const { return true; }
-  // The learning rate of the next update, if the checkpoint records it.
+  // Returns the learning rate of the next update if the checkpoint records it.
   virtual std::optional<double> next_lr() const { return std::nullopt; }
-  // Warnings for a run that resumes from it, one sentence each.
+  // Returns warnings for a run that resumes from the checkpoint, one sentence each.
   virtual std::span<const std::string> warnings() const { return {}; }
 
   // Reads elements [begin, begin + out.size()) of the row-major parameter.
   virtual void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const = 0;
-  // The same for a unit's concatenated parameters, however the checkpoint groups them.
+  // Reads elements of a unit's concatenated parameters, regardless of the units in the checkpoint.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
 
-  // Number of ranks with error feedback in the checkpoint.
+  // Returns the number of ranks that saved carried state.
   virtual int64_t carrying_ranks() const { return 0; }
-  // The `wanted` values that the rank carried; std::nullopt: the checkpoint has no carried state of the rank. Throws
-  // Damaged if the rank's file, which nothing else needs, is missing or damaged.
+  // Returns the `wanted` values of a rank's carried state, or std::nullopt if the checkpoint has no carried state for
+  // the rank. Throws Damaged if the rank's carried-state file is missing or damaged.
   virtual std::optional<StoredCarried> carried(int /*rank*/, std::span<const CarriedValues> /*wanted*/) const {
     return std::nullopt;
   }
 
-  // Collective: throws on every rank unless everything that any rank has read so far is intact and from one save.
+  // Throws on every rank unless all data read so far on any rank is intact and from one save. Collective.
   virtual void verify_what_was_read(ProcessGroup& group) const = 0;
   // Reads and verifies the whole checkpoint.
   virtual void verify() const = 0;
 };
 
-// The checksums of files, by name.
+// Pairs of file name and checksum.
 using FileChecksums = std::vector<std::pair<std::string, std::string>>;
 
-// Collective: throws unless all ranks have read the same files. `read`: the files that this rank has read, including at
-// least one that every rank reads. Returns the checksums of all files.
+// Throws unless all ranks have read the same version of each file. `read` lists the files that this rank has read,
+// including at least one that every rank reads. Returns the checksums of all files. Collective.
 std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const FileChecksums& read,
                                                     ProcessGroup& group);
 
-// Throws UserError naming the first parameter that differs and both shapes, unless a run with the units `of_run` can
-// resume from a checkpoint with the parameters `of_checkpoint`, however the checkpoint groups them.
+// Throws UserError, with the first mismatched parameter and its shapes, unless a run with the units `of_run` can resume
+// from a checkpoint with the parameters `of_checkpoint`. The units of the checkpoint may differ.
 void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::span<const UnitSpec> of_run,
                            const std::filesystem::path& checkpoint);
 
-// The fp32 master weights of a checkpoint. `checkpoint` must outlive it.
+// The fp32 master weights of a checkpoint. `checkpoint` must outlive this object.
 class StoredWeights final : public ParameterSource {
  public:
   explicit StoredWeights(const StoredCheckpoint& checkpoint) : checkpoint_(&checkpoint) {}

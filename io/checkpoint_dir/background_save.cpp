@@ -19,18 +19,18 @@
 namespace mpzero::io {
 namespace {
 
-// Number of steps that define the usual time, and the minimum for a result.
+// Window size and minimum number of samples for the usual step time.
 constexpr size_t kUsualSteps = 32;
 constexpr size_t kFewestSteps = 5;
-// Steps during a save that are not measured; see the class.
+// Steps at the beginning of a save that are not measured. See SaveThrottle.
 constexpr int64_t kOpeningSteps = 2;
-// A single step is too noisy.
+// Steps per measurement, because single steps are too noisy.
 constexpr size_t kStepsMeasured = 4;
-// Weight of older measurements relative to the next one.
+// Decay factor for older measurements.
 constexpr double kForget = 0.8;
-// Maximum duration of a save, as a multiple of its minimum.
+// Maximum duration of a save relative to an unlimited save.
 constexpr double kLongest = 8;
-// Fraction of the time until the next save is due that this one may take.
+// Maximum fraction of the save interval for one save.
 constexpr double kShareOfTime = 0.75;
 
 double median(std::vector<double> values) {
@@ -74,7 +74,7 @@ double SaveThrottle::step_during_save(double seconds, int64_t written) {
 }
 
 void SaveThrottle::measure() {
-  // No bytes were written (other writes, or the end of this save), so the cost of bytes is unknown.
+  // The cost per byte is unknown if the save has not written any bytes.
   if (recent_bytes_ == 0) return recent_.clear();
   const double extra = median(recent_) - usual_seconds();
   extra_seconds_ = kForget * extra_seconds_ + extra * static_cast<double>(recent_.size());
@@ -100,10 +100,10 @@ double SaveThrottle::rate() const {
 
 namespace {
 
-// Relative to the training threads, which may have been started with nice(1); inherited by child threads.
+// Added to the nice value of the process. Child threads inherit the value.
 constexpr int kNiceness = 10;
 
-// Priority and affinity are best effort: without them the threads share the cores evenly.
+// Priority and affinity are best effort. Errors are ignored.
 void lower_priority() {
   const auto self = static_cast<id_t>(::gettid());
   (void)::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + kNiceness);
@@ -117,7 +117,7 @@ void keep_to(const std::vector<int>& cores) {
   (void)::sched_setaffinity(0, sizeof set, &set);
 }
 
-// The state of a rank's part: the status, the duration in seconds once done, the error if failed.
+// Status of a rank's task, its duration in seconds if done, and its error message if failed.
 enum class Status : uint8_t { kAtWork, kDone, kFailed };
 using Report = std::tuple<Status, double, std::string>;
 
@@ -128,7 +128,7 @@ Report report(const BackgroundTask* task) {
   return {Status::kDone, task->seconds(), ""};
 }
 
-// Calls `what`, if set, at the end of a scope.
+// Calls `what`, if set, at scope exit.
 class AtExit {
  public:
   explicit AtExit(const std::function<void()>& what) : what_(what) {}
@@ -146,7 +146,7 @@ bool any(const std::vector<Report>& reports, Status status) {
   return std::ranges::any_of(reports, [&](const Report& report) { return std::get<Status>(report) == status; });
 }
 
-// The error of the first failed rank, with the rank's number unless all ranks report the same error.
+// Returns the error of the first failed rank. Adds the rank number unless all ranks report the same error.
 std::string error_in(const std::vector<Report>& reports) {
   const auto first =
       std::ranges::find(reports, Status::kFailed, [](const Report& report) { return std::get<Status>(report); });
@@ -223,7 +223,7 @@ BackgroundSave::State BackgroundSave::poll() {
       break;
     }
     case State::kGivingUp: {
-      // Remove the folder after the last write into it.
+      // All ranks must have stopped writing before the folder is removed.
       if (any(group_, !writing_->ended())) break;
       if (group_.rank() == 0 && !finishing_) {
         finishing_ =

@@ -16,23 +16,23 @@
 
 namespace mpzero::io {
 
-// Limits the write rate of a checkpoint during training such that a save slows down steps only slightly. The cost of a
-// written byte, in extra seconds of step time, is measured during saves and carried over to the next save.
+// Limits the write rate of a background save so that training steps slow down only slightly. Measures the cost of a
+// written byte, in extra seconds of step time, and uses it for later saves.
 //
-// The first steps during a save have no limit: the first one takes longer in any case, because the save holds states,
-// and the disk's speed must be measured.
+// The rate is unlimited during the first steps of a save to measure the disk's speed. The first step is slower
+// regardless of the rate because the save still reads the optimizer states.
 class SaveThrottle {
  public:
-  // Allowed average slowdown of steps during a save. The goal is 3%; single steps vary by about as much.
+  // Allowed average slowdown of steps during a save. The target is 3%, and step times vary by a similar amount.
   static constexpr double kAllowedSlowdown = 0.02;
 
-  // Reports the time of a step without a save.
+  // Records the time of a step without a save.
   void step_alone(double seconds);
-  // A save of `bytes` begins. The next one is due `steps` steps later (0: unknown).
+  // Starts a save of `bytes`. The next save is due `steps` steps later, or at an unknown time if `steps` is 0.
   void begin(int64_t bytes, int64_t steps);
-  // Reports the time of a step during the save and the bytes of the save `written` so far. Returns the rate in bytes
-  // per second for the save, WritePace::kUnlimited if steps are not slowed down. The rate suffices to finish before the
-  // next save is due, and is at least a fixed fraction of the disk's speed.
+  // Records the time of a step during the save and the number of bytes `written` so far. Returns the new rate in bytes
+  // per second, or WritePace::kUnlimited if the save does not slow down steps. The save finishes at this rate before
+  // the next save is due. The rate is at least a fixed fraction of the disk's speed.
   double step_during_save(double seconds, int64_t written);
 
  private:
@@ -40,34 +40,34 @@ class SaveThrottle {
   double rate() const;
   void measure();
 
-  std::deque<double> alone_;  // the last steps without a save
-  // Cost of the saves so far: extra seconds, and bytes written in them. Older ones count less.
+  std::deque<double> alone_;  // seconds of the last steps without a save
+  // Extra seconds and bytes of all saves so far, with exponentially decaying weights.
   double extra_seconds_ = 0;
   double bytes_ = 0;
 
-  // The current save.
+  // State of the current save.
   int64_t total_ = 0;
   int64_t written_ = 0;
   int64_t steps_until_next_ = 0;
   int64_t steps_ = 0;
   double fastest_ = 0;          // bytes per second
-  std::vector<double> recent_;  // steps since the last measurement
+  std::vector<double> recent_;  // seconds of steps since the last measurement
   int64_t recent_bytes_ = 0;
 };
 
-// A task on its own thread with low priority.
+// A task on a separate low-priority thread.
 class BackgroundTask {
  public:
-  // `cores`: the hardware threads that the task and its child threads are bound to; empty: not bound.
+  // Binds the task and its child threads to the hardware threads `cores`, or does not bind them if `cores` is empty.
   explicit BackgroundTask(std::function<void(std::stop_token)> work, std::vector<int> cores = {});
-  // Requests a stop and waits for the task's end.
+  // Requests a stop and waits until the task ends.
   ~BackgroundTask() = default;
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   void request_stop() { thread_.request_stop(); }
-  // After its end: the exception's message (empty: none) and the duration.
+  // Returns the message of the task's exception, or an empty string. Valid after the task has ended.
   const std::string& error() const { return error_; }
   double seconds() const { return seconds_; }
 
@@ -78,8 +78,8 @@ class BackgroundTask {
   std::jthread thread_;
 };
 
-// A checkpoint that is written in the background. Threads of each rank write it, and one of rank 0 publishes it. Ranks
-// exchange their states in poll(), so that only the caller's thread communicates.
+// A checkpoint save in the background. Each rank writes its shards on separate threads, and a thread on rank 0
+// publishes the checkpoint. Ranks exchange their states in poll(), so that only the caller's thread communicates.
 //
 //   kWriting ──> kPublishing ──> kSaved
 //      └──> kGivingUp <─┘ ──> kAbandoned
@@ -87,34 +87,32 @@ class BackgroundSave {
  public:
   enum class State : uint8_t { kWriting, kPublishing, kGivingUp, kSaved, kAbandoned };
 
-  // Collective: creates the folder; throws on all ranks if rank 0 cannot. All spans of `values` must stay valid until
-  // `values.done` is called, or for this object's lifetime; both functions are called from another thread. `cores`: see
-  // BackgroundTask.
+  // Creates the staging folder. Throws on all ranks if rank 0 fails. Collective. The spans of `values` must stay valid
+  // until `values.done` is called or this object is destroyed. See BackgroundTask for `cores`.
   BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files = disk(),
                  std::vector<int> cores = {});
-  // Abandons an unfinished save on this rank; not collective.
+  // Abandons an unfinished save on this rank. Not collective.
   ~BackgroundSave();
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  // Checks the progress of all ranks and starts the next phase. Collective and quick; returns the same state on all
-  // ranks.
+  // Checks the progress of all ranks and starts the next phase. Returns the same state on all ranks. Collective.
   State poll();
   // Removes the rate limit and polls until the checkpoint is saved or abandoned. Collective.
   State wait();
 
-  // Limits this rank's writes.
+  // Returns the rate limiter of this rank's writes.
   WritePace& pace() { return pace_; }
 
   bool in_flight() const { return state_ != State::kSaved && state_ != State::kAbandoned; }
   const SaveJob& job() const { return job_; }
-  // Why it was abandoned: one sentence, the same on all ranks.
+  // Returns the reason for an abandoned save in one sentence, identical on all ranks.
   const std::string& error() const { return error_; }
-  // Only on rank 0, once the checkpoint is saved.
+  // Returns the result on rank 0. Valid after the checkpoint was saved.
   const Published& published() const { return published_; }
-  // Write time of the slowest rank, once all have finished; excludes the time until the next poll().
+  // Returns the write time of the slowest rank, without the time until the next poll().
   double writing_seconds() const { return writing_seconds_; }
-  // Estimated write time of the slowest rank without a rate limit; see WritePace::without_limit().
+  // Returns the estimated write time of the slowest rank without a rate limit. See WritePace::without_limit().
   double unhindered_seconds() const { return unhindered_seconds_; }
 
  private:
@@ -134,9 +132,10 @@ class BackgroundSave {
   double unhindered_seconds_ = 0;
   WritePace pace_;
   std::vector<int> cores_;
-  // Declared last: destroyed (joined) before the objects that they use.
+  // Declared last, so that the threads are joined before the objects that they use are destroyed.
   std::unique_ptr<BackgroundTask> writing_;
-  std::unique_ptr<BackgroundTask> finishing_;  // rank 0: publishes, or removes the files of an abandoned save
+  std::unique_ptr<BackgroundTask>
+      finishing_;  // rank 0 only: publishes the checkpoint or removes the files of an abandoned save
 };
 
 }  // namespace mpzero::io

@@ -17,7 +17,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// For a folder whose name is not a tag. An unreadable folder does not count as a checkpoint.
+// Used for folders without a tag as name. Returns false for an unreadable folder.
 bool holds_checkpoint(const fs::path& folder) {
   try {
     return looks_like_checkpoint(folder);
@@ -26,9 +26,9 @@ bool holds_checkpoint(const fs::path& folder) {
   }
 }
 
-// Reads what it can into `entry`. Throws Error at the first failure.
+// Fills `entry` until the first failure. Throws Error on failure.
 void read_entry(CatalogEntry& entry) {
-  // Checkpoints of DeepSpeed have no manifest.
+  // DeepSpeed's own checkpoints have no manifest.
   if (!path_exists(entry.folder / kManifestName) && looks_like_checkpoint(entry.folder)) {
     entry.run_id = "";
     return;
@@ -61,7 +61,7 @@ CatalogEntry describe(const fs::path& folder, const std::string& tag) {
   return entry;
 }
 
-// Checkpoints without an id that are older than another's count as its own: see ResumeCandidates.
+// Checkpoints without an id may belong to the run of a newer checkpoint. See ResumeCandidates.
 std::vector<CatalogEntry> newest_of_runs(const std::vector<CatalogEntry>& newest_first) {
   std::vector<CatalogEntry> newest;
   for (const CatalogEntry& entry : newest_first) {
@@ -73,7 +73,7 @@ std::vector<CatalogEntry> newest_of_runs(const std::vector<CatalogEntry>& newest
   return newest;
 }
 
-// The run whose checkpoints count: the run of the checkpoint that `latest` names, or of the newest whose run is known.
+// Returns the run of the target of `latest` or, if unknown, the run of the newest checkpoint with a known run.
 RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
                        std::string& problem) {
   if (latest) {
@@ -90,14 +90,14 @@ RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<
   return {};
 }
 
-// Sorts all checkpoints other than `latest` into candidates and others.
+// Sorts all checkpoints except the target of `latest` into candidates and excluded checkpoints.
 void add_others(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
                 ResumeCandidates& candidates) {
   for (const CatalogEntry& entry : newest_first) {
     if (entry.may_be_complete && entry.folder != latest) candidates.folders.push_back(entry.folder);
   }
   int64_t next_step = std::numeric_limits<int64_t>::max();
-  bool began = candidates.run.id.empty();  // whether older checkpoints without an id can belong to the run
+  bool began = candidates.run.id.empty();  // true if older checkpoints without an id may belong to the run
   for (const CatalogEntry& entry : newest_first) {
     if (entry.may_be_complete) continue;
     const bool own = entry.run_id == candidates.run.id;
@@ -106,7 +106,7 @@ void add_others(const std::optional<fs::path>& latest, const std::vector<Catalog
       candidates.left_out.push_back(fmt::format("{} ({})", entry.tag, show_run(*entry.run_id)));
       continue;
     }
-    // Without a readable manifest the age is unknown.
+    // The age is unknown without a readable manifest.
     if (entry.run_id && entry.step) {
       if (*entry.step >= next_step) {
         if (entry.folder != latest) {
@@ -140,7 +140,7 @@ std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const
   std::vector<CatalogEntry> entries;
   for (const fs::path& folder : folders_in(checkpoint_dir)) {
     const std::string name = folder.filename().string();
-    // After a crash, a checkpoint may exist only under this name.
+    // After a crash, a checkpoint may exist only under the name <tag>.replaced.
     const std::optional<std::string> replaced = replaced_tag(name);
     const std::string tag = replaced.value_or(name);
     if (replaced && path_exists(checkpoint_dir / tag)) continue;

@@ -27,10 +27,10 @@ constexpr int64_t kMaxLatestBytes = 4096;
 
 fs::path with_suffix(const fs::path& folder, std::string_view suffix) { return folder.string() + std::string(suffix); }
 
-// A folder that an interrupted save or pruning leaves: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
+// A folder of an interrupted save or pruning: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
 struct LeftoverName {
   std::string tag;
-  std::string digits;  // of the run's id; empty: the name has none
+  std::string digits;  // first digits of the writer; empty if not in the name
   bool replaced = false;
 };
 
@@ -39,7 +39,7 @@ bool is_short_run_id(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// std::nullopt for any other name. Only tags of steps count, so that unrelated folders are not mistaken for leftovers.
+// Accepts only tags of the form "<prefix>-<N>steps", so that unrelated folders are never removed.
 std::optional<LeftoverName> leftover_name(std::string name) {
   LeftoverName leftover;
   const auto take_suffix = [&name](std::string_view suffix) {
@@ -64,13 +64,13 @@ bool is_plain_name(const std::string& tag) {
   return printable && !tag.empty() && tag[0] != '.' && tag.find('/') == std::string::npos && tag != kLatestName;
 }
 
-// The content of a damaged file, for a message.
+// Returns the printable start of a damaged file for a message.
 std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 60;
   return printable(text.substr(0, kLongest)) + (text.size() > kLongest ? "..." : "");
 }
 
-// Runs `work`. If it throws, adds the error to `left` as the reason why `path` remains.
+// Runs `work`. If `work` throws, adds `path` and the error to `left`.
 bool attempt(const fs::path& path, std::vector<Leftover>& left, const std::function<void()>& work) {
   try {
     work();
@@ -81,14 +81,14 @@ bool attempt(const fs::path& path, std::vector<Leftover>& left, const std::funct
   }
 }
 
-// Restores the former checkpoint if a crash has left no other. Returns whether it did.
+// Restores the previous checkpoint if a crash left no new checkpoint. Returns true if it was restored.
 bool put_back(const fs::path& replaced, const fs::path& target, FileSystem& files) {
   if (path_exists(target)) return false;
   rename_path(replaced, target, files);
   return true;
 }
 
-// Swaps two folders atomically. Returns false if the file system does not support it.
+// Swaps two folders atomically. Returns false if the file system does not support this.
 bool exchange(const fs::path& a, const fs::path& b, FileSystem& files) {
   const int error = files.exchange(a, b);
   if (error == 0) return true;
@@ -122,7 +122,7 @@ std::vector<fs::path> folders_in(const fs::path& parent) {
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code unknown;
     const fs::file_status status = entry->symlink_status(unknown);
-    // If the system cannot tell, it may be a folder: opening it reports the error.
+    // An entry of unknown type may be a folder. Opening the entry reports the error.
     const bool removed = status.type() == fs::file_type::not_found;
     if (!removed && (unknown || fs::is_directory(status))) found.push_back(entry->path());
   }
@@ -139,8 +139,8 @@ std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
   tag.erase(0, std::min(tag.find_first_not_of(kBlank), tag.size()));
   if (!is_plain_name(tag)) {
     throw Damaged(
-        fmt::format("{} contains '{}', which is not a checkpoint in {}; write the name of one of its folders into it, "
-                    "or choose a checkpoint with --resume_from_checkpoint DIR",
+        fmt::format("{} contains '{}', which is not a checkpoint in {}; write the name of a checkpoint folder into the "
+                    "file, or select a checkpoint with --resume_from_checkpoint DIR",
                     path.string(), shortened(tag), checkpoint_dir.string()));
   }
   return tag;
@@ -172,7 +172,7 @@ std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::s
   if (!is_plain_name(tag)) throw_user_error("'{}' is not a valid checkpoint name; use a plain folder name", tag);
   make_folders(checkpoint_dir, files);
   std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
-  // clean_up() only recognizes tags of steps.
+  // clean_up() only recognizes tags of the form "<prefix>-<N>steps".
   const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
   if (!step_of_tag(tag, "") && path_exists(replaced)) {
     attempt(replaced, left, [&] {
@@ -190,7 +190,7 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
                               const std::function<void(const fs::path&)>& check, FileSystem& files) {
   const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
   const fs::path target = checkpoint_dir / tag;
-  // Another run without a lock may have put its own checkpoint there in the meantime. Then the two are swapped back.
+  // Swaps the folders back if another run without a lock has created a checkpoint at this path.
   const auto check_or = [&](const fs::path& folder, const std::function<void()>& undo) {
     try {
       if (check) check(folder);
@@ -218,7 +218,7 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
   }
   sync_folder(checkpoint_dir, files);
   replace_text_file(checkpoint_dir / kLatestName, tag + "\n", files);
-  // The checkpoint is complete and named. If the one it replaced remains, the next save tries again to remove it.
+  // The checkpoint is complete. If the replaced checkpoint cannot be removed, the next save retries.
   std::vector<Leftover> left;
   if (!outdated.empty()) attempt(outdated, left, [&] { remove_folder(outdated, files); });
   return left;
@@ -229,7 +229,7 @@ void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, con
   try {
     remove_folder(staging_folder(checkpoint_dir, tag, writer), files);
   } catch (const std::exception&) {
-    // The next save tries again, and reports it if it remains.
+    // The next save retries the removal and reports errors.
     return;
   }
 }
@@ -248,7 +248,7 @@ std::vector<Leftover> remove_checkpoints(const std::vector<fs::path>& folders, c
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
-  // Reads `latest` again if its checkpoint is missing: another process may have saved and pruned in between.
+  // Reads `latest` again if its target is missing because another process may have saved and pruned in between.
   for (std::optional<std::string> missing;;) {
     std::optional<std::string> tag = latest_tag(checkpoint_dir);
     if (!tag) return std::nullopt;
@@ -258,14 +258,14 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
     if (tag == missing) {
       throw Damaged(
           fmt::format("{} refers to {}, but folder {} does not exist; write the name of an existing "
-                      "checkpoint into it, or pass --overwrite to start over",
+                      "checkpoint into the file, or pass --overwrite to start over",
                       (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
     }
     missing = std::move(tag);
   }
 }
 
-// The end of a message: the tags that a user can select.
+// Returns the end of a message with the available tags.
 static std::string show_tags_in(const fs::path& folder) {
   constexpr size_t kShown = 8;
   std::vector<std::string> tags;
@@ -300,7 +300,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (looks_like_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   refuse_foreign(OpenFolder(folder));
-  throw_user_error("{} has neither a file 'latest' nor a {}; use a folder of checkpoints or a checkpoint",
+  throw_user_error("{} has neither a file 'latest' nor a file {}; use a folder with checkpoints or a checkpoint",
                    folder.string(), kManifestName);
 }
 

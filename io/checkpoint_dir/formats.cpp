@@ -50,29 +50,29 @@ std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, co
 namespace {
 
 constexpr std::string_view kExport =
-    "export its weights as safetensors with its own program and pass them as --init_from";
+    "export the weights as safetensors with the original framework and pass them as --init_from";
 
 struct Foreign {
-  std::string_view mark;  // a file or folder that only this kind has
+  std::string_view mark;  // a file or folder that identifies the format
   std::string_view kind;
   std::string_view remedy;
 };
 
-// Outer folders before their contents: the first matching mark applies.
+// Sorted from outer to inner folders because the first match is used.
 constexpr std::array kForeign = {
-    Foreign{"zero/optimizer_state.pt", "DeepSpeed's universal checkpoint (ds_to_universal)",
-            "resume from the ZeRO checkpoint that it was converted from, on any number of ranks"},
-    Foreign{"latest_universal", "a folder of DeepSpeed's universal checkpoints (ds_to_universal)",
-            "resume from the ZeRO checkpoint that they were converted from, on any number of ranks"},
-    Foreign{"mp_rank_01_model_states.pt", "DeepSpeed's checkpoint with tensor or pipeline parallelism", kExport},
-    Foreign{"latest_checkpointed_iteration.txt", "a folder of Megatron-LM's checkpoints", kExport},
-    Foreign{"mp_rank_00/model_optim_rng.pt", "Megatron-LM's checkpoint", kExport},
-    Foreign{"common.pt", "Megatron-LM's distributed checkpoint", kExport},
+    Foreign{"zero/optimizer_state.pt", "a DeepSpeed universal checkpoint (ds_to_universal)",
+            "resume from the original ZeRO checkpoint, on any number of ranks"},
+    Foreign{"latest_universal", "a folder with DeepSpeed universal checkpoints (ds_to_universal)",
+            "resume from the original ZeRO checkpoint, on any number of ranks"},
+    Foreign{"mp_rank_01_model_states.pt", "a DeepSpeed checkpoint with tensor or pipeline parallelism", kExport},
+    Foreign{"latest_checkpointed_iteration.txt", "a folder with Megatron-LM checkpoints", kExport},
+    Foreign{"mp_rank_00/model_optim_rng.pt", "a Megatron-LM checkpoint", kExport},
+    Foreign{"common.pt", "a Megatron-LM distributed checkpoint", kExport},
     Foreign{"pytorch_model_fsdp_0", "an FSDP checkpoint (torch.distributed.checkpoint)",
             "convert it with `accelerate merge-weights` and pass the result as --init_from"},
-    Foreign{"pytorch_model_fsdp.bin", "an FSDP checkpoint with its full state_dict", kExport},
-    Foreign{".metadata", "a checkpoint of torch.distributed.checkpoint (.distcp)", kExport},
-    Foreign{"trainer_state.json", "the Hugging Face Trainer's checkpoint",
+    Foreign{"pytorch_model_fsdp.bin", "an FSDP checkpoint with a full state_dict", kExport},
+    Foreign{".metadata", "a torch.distributed.checkpoint checkpoint (.distcp)", kExport},
+    Foreign{"trainer_state.json", "a Hugging Face Trainer checkpoint",
             "start a new run from its weights with --init_from"},
 };
 
@@ -81,14 +81,14 @@ constexpr std::array kForeign = {
 void refuse_foreign(const OpenFolder& folder) {
   for (const Foreign& foreign : kForeign) {
     if (!folder.holds(std::string(foreign.mark))) continue;
-    throw_user_error("{} is {} (it contains {}), which mpzero does not read; {}", folder.path().string(), foreign.kind,
-                     foreign.mark, foreign.remedy);
+    throw_user_error("{} is {} (it contains {}), which mpzero does not support; {}", folder.path().string(),
+                     foreign.kind, foreign.mark, foreign.remedy);
   }
 }
 
 namespace {
 
-// The change that invalidates the errors of a read. kNone if the folder is unchanged.
+// Returns the change that invalidates the errors of a read, or kNone if the folder is unchanged.
 OpenFolder::Change change_of(const OpenFolder* folder, const fs::path& path) {
   if (folder != nullptr) return folder->change();
   std::error_code error;
@@ -96,7 +96,7 @@ OpenFolder::Change change_of(const OpenFolder* folder, const fs::path& path) {
   return found || error ? OpenFolder::Change::kNone : OpenFolder::Change::kRemoved;
 }
 
-// If `removed` was found before, any error in finding it again is reported as its removal.
+// If `removed` was found before, all errors of finding the folder again are reported as its removal.
 fs::path find_again(const std::function<fs::path()>& find, const std::optional<fs::path>& removed) {
   if (!removed) return find();
   try {
@@ -166,7 +166,7 @@ bool replaced_on_any_rank(const OpenFolder* folder, ProcessGroup& group) {
   try {
     replaced = folder != nullptr && folder->change() != OpenFolder::Change::kNone;
   } catch (const Error&) {
-    // Unknown. The error that caused this check is reported instead.
+    // The state is unknown. The error that caused this check is reported instead.
   }
   return any(group, replaced);
 }

@@ -20,12 +20,12 @@ namespace {
 
 constexpr std::string_view kPrefix = "old-";
 constexpr std::string_view kMovingSuffix = ".moving";
-// No other file of a run has these names.
+// Reserved names that runs do not use for other files.
 constexpr std::string_view kListName = ".moving";
 constexpr std::string_view kNewListName = ".moving.tmp";
 constexpr int64_t kMaxListBytes = int64_t{1} << 26;
 
-// n of "old-<n>" or "old-<n>.moving".
+// Returns n of "old-<n>" or "old-<n>.moving".
 std::optional<int64_t> number_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
@@ -36,7 +36,7 @@ std::optional<int64_t> number_of(std::string_view name) {
   return number;
 }
 
-// Does not follow links.
+// Returns true if `path` exists, without following links.
 bool has_entry(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
@@ -50,7 +50,8 @@ std::vector<std::string> read_list(const fs::path& path) {
   for (std::string name; std::getline(lines, name);) {
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
       throw_user_error(
-          "{} is damaged: line {} is not a file name; move the other files of its folder back to {}, then delete it",
+          "{} is damaged: line {} is not a file name; move all other files in this folder back to {}, then delete the "
+          "folder",
           path.string(), names.size() + 1, path.parent_path().parent_path().string());
     }
     names.push_back(std::move(name));
@@ -58,7 +59,7 @@ std::vector<std::string> read_list(const fs::path& path) {
   return names;
 }
 
-// False if the crash came before the list was written.
+// Returns false if the list was not written before a crash.
 bool holds_something(const fs::path& moving) {
   std::error_code error;
   for (fs::directory_iterator entry(moving, error), end; !error && entry != end; entry.increment(error)) {
@@ -68,7 +69,7 @@ bool holds_something(const fs::path& moving) {
   return false;
 }
 
-// Once the list has been removed, all files have been moved.
+// A missing list means that all files have been moved.
 fs::path finish(const fs::path& moving, FileSystem& files) {
   const fs::path checkpoint_dir = moving.parent_path();
   if (const fs::path list = moving / kListName; has_entry(list)) {
@@ -106,10 +107,10 @@ fs::path move_aside(const fs::path& checkpoint_dir, const std::vector<std::strin
   std::string list;
   for (const std::string& name : names) {
     if (name.find('\n') != std::string::npos) {
-      throw_user_error("the name of {} spans several lines; rename it", (checkpoint_dir / name).string());
+      throw_user_error("the name of {} contains a line break; rename it", (checkpoint_dir / name).string());
     }
     if (name == kListName || name == kNewListName) {
-      throw_user_error("{} has a name reserved by --overwrite; rename it", (checkpoint_dir / name).string());
+      throw_user_error("{} has a name that --overwrite reserves; rename it", (checkpoint_dir / name).string());
     }
     list += name + '\n';
   }

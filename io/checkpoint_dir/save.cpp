@@ -19,7 +19,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// A network file system may show rank 0's folder on other hosts with a delay.
+// On a network file system, the folder that rank 0 created may appear on other hosts with a delay.
 void wait_until_visible(const fs::path& folder) {
   constexpr auto kPatience = std::chrono::seconds(10);
   constexpr auto kPause = std::chrono::milliseconds(20);
@@ -43,8 +43,8 @@ const std::string& writer_of(const SaveJob& job) { return job.start.empty() ? jo
 
 fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_dir, job.tag, writer_of(job)); }
 
-// Throws unless the job's checkpoint may replace the one in `folder`: one of the same run, or a damaged one. An
-// unreadable checkpoint, or one of a newer format, may be complete.
+// Throws unless the save may replace the checkpoint in `folder`, which must be damaged or belong to the same run. An
+// unreadable checkpoint or a checkpoint of a newer format may be complete and is not replaced.
 void check_replaceable(const SaveJob& job, const fs::path& folder) {
   if (job.check_owner) job.check_owner();
   if (!path_exists(folder)) return;

@@ -15,51 +15,51 @@
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 
-// The steps of a save. A step requires that all ranks have completed the previous one: save_checkpoint() waits for it,
-// BackgroundSave polls.
+// The three steps of a save. Each step requires that all ranks have completed the previous step. save_checkpoint()
+// waits for all ranks, and BackgroundSave polls.
 namespace mpzero::io {
 
 struct SaveJob {
   std::filesystem::path checkpoint_dir;
   std::string tag;
   TrainingProgress progress;
-  std::vector<UnitShard> shards;  // this rank's; every rank lists every unit, in the model's order
-  std::string model_type;         // of the checkpoints that keep_last counts
-  int64_t keep_last = 0;          // number of the run's checkpoints to keep; 0: all
+  std::vector<UnitShard> shards;  // of this rank; contains every unit, in the model's order
+  std::string model_type;         // prefix of the tags that keep_last applies to
+  int64_t keep_last = 0;          // number of the run's checkpoints to keep, 0 for all
   RunRecord run{};
-  // Identifies this start of the run, so that no other start uses its staging folder: 16 hexadecimal digits, the same
-  // on all ranks. Empty: use the run's id.
+  // Identifies this start of the run, so that each start uses a different staging folder. 16 hexadecimal digits,
+  // identical on all ranks. Defaults to the run's id if empty.
   std::string start{};
-  // Rank 0 calls it, from any thread, before it removes or replaces anything. Throws if another run has taken over the
-  // folder (FolderLock).
+  // Called on rank 0, from any thread, before files are removed. Must throw if a different run owns the folder.
   std::function<void()> check_owner{};
-  CheckpointFormat format{};                      // its number of ranks, if any, is the run's
-  std::shared_ptr<const CarriedState> carried{};  // this rank's carried state, besides its shards; null: none
+  CheckpointFormat format{};                      // DeepSpeedSettings::ranks must match the run
+  std::shared_ptr<const CarriedState> carried{};  // carried state of this rank, or null
 };
 
-// 1. Creates the staging folder. Collective: throws on all ranks if rank 0 cannot, or if the save would replace a
-// checkpoint of another run, or an unreadable one that may be complete. Returns, on rank 0, leftovers of earlier saves
-// that could not be removed.
+// Step 1: creates the staging folder. Throws on all ranks if rank 0 fails, or if the save would replace a checkpoint of
+// a different run or an unreadable checkpoint that may be complete. Returns, on rank 0, the leftovers of earlier saves
+// that could not be removed. Collective.
 std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files = disk());
 
-// 2. On every rank, from any thread: writes and syncs its file. Returns a description of it for publish_save.
+// Step 2: writes and syncs this rank's shards. Called on every rank, from any thread. Returns a description for
+// publish_save().
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options = {});
 
-// 3. On rank 0, from any thread, after write_shards has returned on every rank; `shard_files`: the values that it
-// returned, by rank. Once publish_save returns, `latest` names the new checkpoint and older ones are pruned.
+// Step 3: publishes the checkpoint, updates `latest` and prunes older checkpoints. Called on rank 0, from any thread,
+// after write_shards() has returned on every rank. `shard_files` contains the results of write_shards() by rank.
 struct Published {
-  int64_t bytes = 0;             // of the whole checkpoint
-  std::string remark;            // one sentence on a problem that does not affect the checkpoint; empty: none
-  std::vector<Leftover> left;    // could not be removed
-  std::vector<Leftover> unread;  // checkpoints of unknown age: see next_generation
+  int64_t bytes = 0;             // size of the checkpoint
+  std::string remark;            // one sentence about a problem outside of the checkpoint, or empty
+  std::vector<Leftover> left;    // leftovers that could not be removed
+  std::vector<Leftover> unread;  // checkpoints of unknown age; see next_generation()
 };
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files = disk());
 
-// Instead of publish_save, on rank 0: removes the written files. Never throws.
+// Removes the written files. Called on rank 0 instead of publish_save(). Never throws.
 void discard_save(const SaveJob& job, FileSystem& files = disk()) noexcept;
 
-// Runs steps 1 to 3 synchronously. Collective: throws on every rank if any rank fails; then `latest` and its checkpoint
-// are unchanged. Only rank 0's result is set.
+// Runs steps 1 to 3 synchronously. If any rank fails, throws on every rank and leaves `latest` and its target
+// unchanged. Returns an empty result on all ranks except rank 0. Collective.
 Published save_checkpoint(const SaveJob& job, const ShardValues& values, ProcessGroup& group,
                           FileSystem& files = disk());
 

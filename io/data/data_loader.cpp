@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15;
 
-// The output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+// Output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 uint64_t mix(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
   value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
@@ -30,7 +30,7 @@ uint64_t mix(uint64_t value) {
 }  // namespace
 
 Permutation::Permutation(uint64_t size, uint64_t seed, uint64_t epoch) : size_(size) {
-  if (size == 0) throw_failure("a permutation of 0 elements was requested");
+  if (size == 0) throw_failure("a permutation must have at least one element");
   half_bits_ = std::max<int>(1, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2);
   uint64_t state = mix(mix(seed + kGoldenGamma) ^ (epoch + kGoldenGamma));
   for (uint64_t& key : keys_) key = mix(state += kGoldenGamma);
@@ -49,7 +49,7 @@ uint64_t Permutation::encrypt(uint64_t value) const {
   uint64_t left = value >> half_bits_;
   uint64_t right = value & mask;
   for (const uint64_t key : keys_) {
-    // The high bits of the product are the well-mixed ones.
+    // The high bits of the product are mixed best.
     const uint64_t next = left ^ (mix(right + key) >> (64 - half_bits_));
     left = right;
     right = next;
@@ -75,7 +75,7 @@ struct Window {
   int64_t index;
 };
 
-// Appends a row of a file of pairs: the source, then the target, each padded.
+// Appends a row of a file of pairs: the padded source, then the padded target.
 void append_pair(const TokenDataset& dataset, int64_t index, std::span<const int64_t> row, int64_t decoder_start,
                  MicroBatch& batch) {
   const int64_t source = dataset.pairs()->source_length;
@@ -86,11 +86,11 @@ void append_pair(const TokenDataset& dataset, int64_t index, std::span<const int
   batch.targets.insert(batch.targets.end(), target.begin(), target.end());
   std::vector<float> weights(static_cast<size_t>(dataset.seq_length()));
   dataset.read_loss_mask(std::span(&index, 1), weights);
-  // The file has the weights of a window's targets, which are shifted by one token.
+  // The file stores weights per target, which are shifted by one token.
   batch.loss_mask.insert(batch.loss_mask.end(), weights.begin() + source - 1, weights.end() - 1);
 }
 
-// Keeps only this rank's part of each sequence.
+// Removes all but this rank's part of each sequence.
 template <typename T>
 void keep_part(std::vector<T>& values, int64_t sequences, const SequenceParallel& parallel) {
   const auto part = std::ssize(values) / (sequences * parallel.size);
@@ -139,7 +139,7 @@ bool any_has_loss_mask(std::span<const TokenDataset> datasets) {
   return std::ranges::any_of(datasets, &TokenDataset::has_loss_mask);
 }
 
-// A step's weight is known only once all of its micro-batches have been read.
+// The weight of a step is known only after all of its micro-batches have been read.
 LoaderOptions with_room(LoaderOptions options, std::span<const TokenDataset> datasets) {
   if (any_has_loss_mask(datasets)) {
     options.read_ahead = std::max(options.read_ahead, options.gradient_accumulation_steps);
@@ -147,7 +147,7 @@ LoaderOptions with_room(LoaderOptions options, std::span<const TokenDataset> dat
   return options;
 }
 
-// One dataset is a mixture of itself.
+// A single dataset is a mixture with one source.
 std::vector<MixtureSource> sources_of(const LoaderOptions& options, int64_t first_window) {
   if (!options.sources.empty()) return options.sources;
   return {{.weight = 1, .seed = options.seed, .windows_seen = first_window, .drawn = 0}};
@@ -185,9 +185,9 @@ int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int6
   return (num_windows * epochs + per_step - 1) / per_step;
 }
 
-// The reading thread owns `datasets` and everything above the line. Both threads share what is below it.
+// The reading thread owns the members from `datasets` to the separator. Both threads share the members below.
 struct DataLoader::Impl {
-  // The order of a dataset in one of its epochs.
+  // The order of a dataset in one epoch.
   struct Order {
     int64_t epoch = -1;
     std::optional<Permutation> permutation;
@@ -201,15 +201,15 @@ struct DataLoader::Impl {
   std::vector<TokenDataset> datasets;
   const LoaderOptions options;
   const int64_t num_windows;
-  int64_t position;                    // of the next micro-batch of all ranks, in the order over all epochs
-  std::vector<MixtureSource> sources;  // at `position`
+  int64_t position;                    // position of the next global micro-batch, over all epochs
+  std::vector<MixtureSource> sources;  // sources at `position`
   std::vector<Order> orders;
   // ---
   std::mutex mutex;
   std::condition_variable_any changed;
   std::deque<MicroBatch> ready;
   std::exception_ptr failure;
-  std::jthread thread;  // last member: it stops before anything it uses is destroyed
+  std::jthread thread;  // last member, so that it is joined first
 };
 
 DataLoader::Impl::Impl(std::vector<TokenDataset> tokens, LoaderOptions loader_options, int64_t first_step)
@@ -222,7 +222,7 @@ DataLoader::Impl::Impl(std::vector<TokenDataset> tokens, LoaderOptions loader_op
   check(options);
   if (position < 0) throw_failure("a data loader cannot start at window {}", position);
   if (sources.size() != datasets.size()) {
-    throw_failure("{} datasets were given for a mixture of {}", datasets.size(), sources.size());
+    throw_failure("{} datasets were given for a mixture of {} sources", datasets.size(), sources.size());
   }
   thread = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
 }
@@ -249,7 +249,7 @@ MicroBatch DataLoader::Impl::read() {
   const int64_t all = options.data_parallel.size * options.micro_batch_size;
   std::vector<Window> mine;
   for (int64_t b = 0; b < all; ++b) {
-    // Other ranks' windows are also drawn: the next source depends on all draws before it.
+    // Draws the windows of all ranks because the next source depends on all previous draws.
     if (b >= begin && b < end) {
       mine.push_back(next_window());
     } else {
@@ -293,7 +293,7 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 MicroBatch DataLoader::next() {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait(lock, [this] { return !impl_->ready.empty() || impl_->failure; });
-  // Batches that were read before the failure are still returned: the run stops at the step of the bad window.
+  // Returns batches that were read before the failure, so that the run stops at the step of the invalid window.
   if (impl_->ready.empty()) std::rethrow_exception(impl_->failure);
   MicroBatch batch = std::move(impl_->ready.front());
   impl_->ready.pop_front();

@@ -8,7 +8,7 @@ size_t draw(std::span<MixtureSource> sources) {
     total += source.weight;
     draws += static_cast<double>(source.drawn);
   }
-  // Among the sources below their upper quota, the one with the largest weight / (drawn + 1); the first of equal ones.
+  // Selects the first source with the largest weight / (drawn + 1) among the sources below their upper quota.
   const MixtureSource* next = nullptr;
   for (const MixtureSource& source : sources) {
     const auto drawn = static_cast<double>(source.drawn);

@@ -12,9 +12,9 @@
 namespace mpzero::io {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "checksums are of little-endian tokens");
+static_assert(std::endian::native == std::endian::little, "checksums require little-endian tokens");
 
-constexpr uint64_t kMaxBlockSize = 1 << 24;  // tokens: a window reads one block or two
+constexpr uint64_t kMaxBlockSize = 1 << 24;  // tokens
 
 // 1048576 -> "1,048,576"
 std::string shown_count(uint64_t count) {
@@ -36,7 +36,7 @@ TokenBlocks::TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums)
   };
   if (checksums_.shape().size() != 1 || !checksums_.holds<uint64_t>()) fail("is not one-dimensional uint64");
   block_size_ = checksums_.attribute<uint64_t>("block_size");
-  if (block_size_ == 0 || block_size_ > kMaxBlockSize) fail("has a block_size that is not between 1 and 16777216");
+  if (block_size_ == 0 || block_size_ > kMaxBlockSize) fail("has a block_size outside of [1, 16777216]");
   if (tokens.element_size() == sizeof(uint32_t)) block_.emplace<std::vector<uint32_t>>();
   const uint64_t num_blocks = (tokens.size() + block_size_ - 1) / block_size_;
   if (checksums_.size() != num_blocks) {
@@ -48,7 +48,7 @@ TokenBlocks::TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums)
 void TokenBlocks::read(uint64_t begin, std::span<int64_t> out) {
   while (!out.empty()) {
     const uint64_t block = begin / block_size_, end = std::min((block + 1) * block_size_, tokens_->size());
-    if (begin >= end) throw_failure("token {} was requested from {}, which has {}", begin, tokens_->name(), end);
+    if (begin >= end) throw_failure("token {} was requested from {}, which has {} tokens", begin, tokens_->name(), end);
     load(block);
     const auto part = out.first(std::min<size_t>(out.size(), static_cast<size_t>(end - begin)));
     const auto first = static_cast<ptrdiff_t>(begin - block * block_size_);

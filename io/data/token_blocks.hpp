@@ -10,20 +10,20 @@
 
 namespace mpzero::io {
 
-// The tokens of a file with a checksum for each block of tokens: `/tokens_xxh3` (uint64). Its element i is the XXH3 (64
-// bits) of the little-endian bytes of tokens [i * block_size, (i + 1) * block_size); the last block may be shorter. Its
-// attribute block_size is the number of tokens per block. Unlike fletcher32 within a chunk, it detects a block of zeros
-// and a misplaced block.
+// Reads tokens and verifies the checksums of the dataset `/tokens_xxh3` (uint64). Element i is the 64-bit XXH3 of the
+// little-endian bytes of tokens [i * block_size, (i + 1) * block_size). The last block may be shorter. The attribute
+// block_size is the number of tokens per block. Unlike the fletcher32 filter of HDF5, these checksums detect zeroed and
+// misplaced blocks.
 class TokenBlocks {
  public:
   static constexpr const char* kName = "tokens_xxh3";
 
-  // `tokens`: one-dimensional uint16 or uint32, must outlive this object. Throws UserError if dtype, shape, block size
-  // or number of the checksums is wrong.
+  // `tokens` must be one-dimensional uint16 or uint32 and must outlive this object. Throws UserError if the dtype,
+  // shape, block size or number of checksums is invalid.
   TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums);
 
-  // Reads tokens [begin, begin + out.size()). Every block that they touch is read and verified in full. The last block
-  // is cached. Throws UserError naming the tokens of a damaged block.
+  // Reads tokens [begin, begin + out.size()). Reads and verifies complete blocks and caches the last block. Throws
+  // UserError, with the token range, if a block is damaged.
   void read(uint64_t begin, std::span<int64_t> out);
 
  private:
@@ -35,7 +35,7 @@ class TokenBlocks {
   hdf5::Dataset checksums_;
   uint64_t block_size_ = 0;  // tokens
   uint64_t loaded_ = kNone;
-  std::variant<std::vector<uint16_t>, std::vector<uint32_t>> block_;  // the tokens of `loaded_`, as stored
+  std::variant<std::vector<uint16_t>, std::vector<uint32_t>> block_;  // tokens of the block `loaded_`, as stored
 };
 
 }  // namespace mpzero::io

@@ -24,18 +24,17 @@
 namespace mpzero::io {
 namespace {
 
-// Detects changes of a file that is read for hours. Reads of a file that was truncated or overwritten in the meantime
-// may succeed: HDF5 returns zeros for data past the end.
+// Detects changes of an open file. Reads of a truncated or overwritten file may succeed because HDF5 returns zeros for
+// data past the end.
 class FileWatch {
  public:
-  // `descriptor`: the open file that is read, borrowed for the lifetime of the watch. `path`: the name that it was
-  // opened by.
+  // `descriptor` is the open file, which must outlive this object. `path` is its path at the time of opening.
   FileWatch(std::filesystem::path path, int descriptor);
 
-  // Call after reading, once per batch: one fstat if nothing has changed. Throws UserError if the file was truncated,
-  // extended or overwritten, or if its name now refers to another file; then everything read since the last call is
-  // invalid. A new modification time alone is none of these (touching a file keeps it from being purged): a sample of
-  // 64 pages decides whether the contents are the same. Renaming or removing the file is harmless, since it stays open.
+  // Throws UserError if the file was truncated, extended or overwritten, or if its path refers to a different file. All
+  // data read since the last call is then invalid. Call once per batch, after reading. Costs one fstat(2) if the file
+  // is unchanged. After a change of the modification time, compares a sample of 64 pages, so that `touch` has no
+  // effect. Renaming or removing the open file also has no effect.
   void check();
 
  private:
@@ -46,8 +45,8 @@ class FileWatch {
   std::filesystem::path path_;
   int descriptor_;
   int64_t size_ = 0;
-  uint64_t sampled_ = 0;  // checksum of the sample
-  // Values when they were last found harmless.
+  uint64_t sampled_ = 0;  // checksum of the sampled pages
+  // Values at the last successful check.
   int64_t modified_ns_ = 0;
   uint64_t num_names_ = 0;
 };
@@ -60,8 +59,8 @@ int64_t modified_ns(const struct stat& status) {
 
 [[noreturn]] void throw_changed(const std::filesystem::path& path, const std::string& what) {
   throw_user_error(
-      "{} {} while it was being read; restore the data and start the run again, which resumes from its last "
-      "checkpoint; use a new name for other data",
+      "{} {} while it was being read; restore the original data and start the run again to resume from the last "
+      "checkpoint; use a different path for new data",
       path.string(), what);
 }
 
@@ -80,9 +79,9 @@ void FileWatch::check() {
     if (sample() != sampled_) throw_changed(path_, "was overwritten");
     modified_ns_ = modified_ns(now);
   }
-  // A file that lost its name may still be replaced.
+  // A removed path may refer to a new file later.
   if (now.st_nlink != num_names_ || now.st_nlink == 0) {
-    if (was_replaced(now)) throw_changed(path_, "was replaced by another file");
+    if (was_replaced(now)) throw_changed(path_, "was replaced by a different file");
     num_names_ = now.st_nlink;
   }
 }
@@ -90,7 +89,7 @@ void FileWatch::check() {
 struct stat FileWatch::status() const {
   struct stat result {};
   if (::fstat(descriptor_, &result) == 0) return result;
-  // ESTALE: the file was removed on another host of a network file system.
+  // ESTALE means that a different host removed the file from the network file system.
   if (errno == ESTALE) throw_changed(path_, "was removed or replaced");
   throw_system_error("check the state of", path_, errno);
 }
@@ -100,7 +99,7 @@ uint64_t FileWatch::sample() const {
   std::array<std::byte, kPageBytes> page;
   const int64_t last = std::max<int64_t>(0, size_ - kPageBytes);
   for (int64_t i = 0; i < kSampledPages; ++i) {
-    // For a huge file the product would overflow.
+    // Splits the product to prevent an overflow for large files.
     const int64_t offset = last / (kSampledPages - 1) * i + last % (kSampledPages - 1) * i / (kSampledPages - 1);
     ssize_t size = 0;
     do {
@@ -114,7 +113,7 @@ uint64_t FileWatch::sample() const {
 
 bool FileWatch::was_replaced(const struct stat& now) const {
   struct stat named {};
-  // A removed name does not affect the open file.
+  // Removing the path does not affect the open file.
   if (::stat(path_.c_str(), &named) != 0) return false;
   return named.st_dev != now.st_dev || named.st_ino != now.st_ino;
 }
@@ -132,7 +131,7 @@ struct TokenDataset::Impl {
   void read(uint64_t begin, std::span<int64_t> out);
   void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out);
   void read_loss_mask(int64_t window, std::span<float> out) const;
-  // Calls read(i, window) for each; throws UserError if the file has changed.
+  // Calls read(i, window) for each window. Throws UserError if the file has changed.
   template <typename Read>
   void for_windows(std::span<const int64_t> windows, const Read& read);
 
@@ -141,10 +140,10 @@ struct TokenDataset::Impl {
   hdf5::File file;
   hdf5::Dataset tokens;
   hdf5::Dataset document_offsets;
-  std::vector<uint64_t> offsets;  // of documents; empty: they are not masked
+  std::vector<uint64_t> offsets;  // document offsets; empty without document masking
   std::optional<TokenBlocks> blocks;
   std::optional<hdf5::Dataset> loss_mask;
-  std::optional<int64_t> row_length;  // of a packed file or a file of pairs
+  std::optional<int64_t> row_length;  // set for a packed file or a file of pairs
   std::optional<Pairs> pairs;
   FileWatch watch;
   Tokenization tokenization;
@@ -162,7 +161,7 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length, std::o
       watch(path, file.descriptor()) {
   const auto version = file.attribute<int64_t>("format_version");
   if (version < kPlain || version > kPairs) {
-    throw_user_error("{} has format version {}, but this program reads versions {} to {}", path.string(), version,
+    throw_user_error("{} has format version {}, but this version of mpzero reads {} to {}", path.string(), version,
                      kPlain, kPairs);
   }
   if (version == kPairs) {
@@ -195,7 +194,7 @@ void TokenDataset::Impl::check_rows() const {
     throw_user_error("{} is packed, but its {} tokens are not rows of {} (packed_sequence_length) plus one token",
                      path.string(), tokens.size(), row);
   }
-  if (!loss_mask) throw_user_error("{} is packed but has no /loss_mask", path.string());
+  if (!loss_mask) throw_user_error("{} is packed but lacks /loss_mask", path.string());
   if (pairs && (pairs->source_length < 1 || pairs->source_length >= *row_length)) {
     throw_user_error("{}: source_length {} must be at least 1 and less than packed_sequence_length {}", path.string(),
                      pairs->source_length, *row_length);
@@ -241,7 +240,7 @@ void TokenDataset::Impl::check_shapes() const {
                      path.string(), tokens.size());
   }
   if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    throw_user_error("{} is damaged: it claims to contain {} tokens", path.string(), tokens.size());
+    throw_user_error("{} is damaged: its header specifies {} tokens", path.string(), tokens.size());
   }
 }
 
@@ -254,18 +253,18 @@ void TokenDataset::Impl::check_ends() {
                      last, tokens.size());
   }
   if (tokens.size() == 0) throw_user_error("{} has no tokens", path.string());
-  // A check of all tokens would read the full file. The others are checked when they are read.
+  // Checks only some tokens to avoid reading the full file. Reads check the other tokens.
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
   if (!row_length && tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
-    throw_user_error("{} has {} tokens, fewer than one sequence needs ({}: --seq_length {} plus one)", path.string(),
+    throw_user_error("{} has {} tokens, but one sequence needs {} (--seq_length {} plus one)", path.string(),
                      tokens.size(), seq_length + 1, seq_length);
   }
 }
 
 TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask) {
   if (seq_length < 1) throw_user_error("--seq_length must be at least 1, not {}", seq_length);
-  // A system error is reported as such: preparing the data again would not fix it.
+  // System errors are reported unchanged because preparing the data again would not fix them.
   if (std::error_code ignored; std::filesystem::is_regular_file(path, ignored)) File::open_for_reading(path);
   try {
     impl_ = std::make_unique<Impl>(std::move(path), seq_length, document_mask);
@@ -296,9 +295,8 @@ int64_t TokenDataset::num_windows() const { return (num_tokens() - 1) / impl_->s
 void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
   if (!impl_->max_token_id || *impl_->max_token_id < vocab_limit) return;
   throw_user_error(
-      "{} has token ids up to {}, but the model's vocabulary ends at {}; prepare the data with the model's tokenizer "
-      "('{}' "
-      "made this file) or pass --vocab_size {} or more",
+      "{} has token ids up to {}, but the largest id of the model is {}; prepare the data with the model's tokenizer "
+      "(the file was prepared with '{}') or pass --vocab_size {} or more",
       impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenization.tokenizer,
       *impl_->max_token_id + 1);
 }
@@ -317,13 +315,13 @@ void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::s
   try {
     read(begin, out);
   } catch (const UserError& error) {
-    throw_user_error("{}; prepare it again (app/prepare_data.py --overwrite)", error.what());
+    throw_user_error("{}; prepare the data again (app/prepare_data.py --overwrite)", error.what());
   }
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i] >= vocab_limit) {
       throw_user_error(
-          "{} has token id {} at position {}, but the model's vocabulary ends at {}; prepare the data with the model's "
-          "tokenizer ('{}' made this file) or pass --vocab_size {} or more",
+          "{} has token id {} at position {}, but the largest id of the model is {}; prepare the data with the model's "
+          "tokenizer (the file was prepared with '{}') or pass --vocab_size {} or more",
           path.string(), out[i], begin + i, vocab_limit - 1, tokenization.tokenizer, out[i] + 1);
     }
   }
@@ -332,7 +330,8 @@ void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::s
 void TokenDataset::read_windows(std::span<const int64_t> windows, int64_t vocab_limit, std::span<int64_t> out) const {
   const auto length = static_cast<size_t>(impl_->seq_length + 1);
   if (out.size() != windows.size() * length) {
-    throw_failure("{} windows of {} tokens were given a buffer of {}", windows.size(), length, out.size());
+    throw_failure("{} windows of {} tokens were requested into a buffer of {} values", windows.size(), length,
+                  out.size());
   }
   impl_->for_windows(windows, [&](size_t i, int64_t window) {
     impl_->read_window(window, vocab_limit, out.subspan(i * length, length));
@@ -344,13 +343,13 @@ void TokenDataset::Impl::for_windows(std::span<const int64_t> windows, const Rea
   const int64_t count = (static_cast<int64_t>(tokens.size()) - 1) / seq_length;
   for (const int64_t window : windows) {
     if (window < 0 || window >= count) {
-      throw_failure("window {} was requested from {}, which has {}", window, path.string(), count);
+      throw_failure("window {} was requested from {}, which has {} windows", window, path.string(), count);
     }
   }
   try {
     for (size_t i = 0; i < windows.size(); ++i) read(i, windows[i]);
   } catch (const UserError&) {
-    // If the file has changed, a problem with the tokens is only a consequence.
+    // A changed file is reported first because invalid tokens may be a consequence.
     watch.check();
     throw;
   }
@@ -389,7 +388,7 @@ void TokenDataset::append_document_ends(int64_t window, int64_t begin, std::vect
   };
   uint64_t previous = first;
   for (auto at = std::upper_bound(offsets.begin(), offsets.end(), first); at != offsets.end() && *at < last; ++at) {
-    if (*at > previous) append(*at);  // a file of another program may hold empty documents
+    if (*at > previous) append(*at);  // skips empty documents, which other programs may write
     previous = *at;
   }
   append(last);

@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kBlock = uint64_t{1} << 20;  // elements
 constexpr size_t kShownDigits = 8;
 
-// Hash of the first `count` elements as stored, little-endian.
+// Hash of the first `count` elements in little-endian byte order.
 template <hdf5::Number T>
 std::string hash_of(const hdf5::Dataset& dataset, uint64_t count) {
   std::vector<T> values;
@@ -42,13 +42,13 @@ std::string stored_hash(const hdf5::Dataset& dataset, const char* name, const st
     return to_hex(from_hex(dataset.text_attribute(kTokensHashName)));
   } catch (const std::invalid_argument&) {
     throw_user_error(
-        "{}: attribute '{}' of /{} is not 16 hexadecimal digits: prepare the file again (app/prepare_data.py "
+        "{}: attribute '{}' of /{} is not 16 hexadecimal digits; prepare the file again (app/prepare_data.py "
         "--overwrite)",
         path.string(), kTokensHashName, name);
   }
 }
 
-// The tokens' hash; with a loss mask, a hash that also covers weights and documents.
+// Returns the hash of the tokens or, with a loss mask, a hash that also covers weights and documents.
 std::string with_mask(const std::string& tokens, const hdf5::File& file, const std::filesystem::path& path) {
   if (!file.contains("loss_mask")) return tokens;
   const hdf5::Dataset mask = file.dataset("loss_mask"), offsets = file.dataset("document_offsets");
@@ -92,7 +92,7 @@ TokenIdentity identity_of(std::span<const TokenIdentity> sources) {
   for (const TokenIdentity& source : sources) {
     all.num_tokens += source.num_tokens;
     has_tokens = has_tokens && !source.tokens_xxh3.empty();
-    // Plain text in a mixture has neither.
+    // Plain text sources have neither.
     Tokenization& tokens = all.tokenization;
     if (!tokens.end_of_turn_token_id) tokens.end_of_turn_token_id = source.tokenization.end_of_turn_token_id;
     if (tokens.chat_template.empty()) tokens.chat_template = source.tokenization.chat_template;

@@ -80,12 +80,12 @@ void from_json(const nlohmann::json& object, Tokenization& tokens) {
 
 namespace {
 
-// Files of large vocabularies have tens of megabytes.
+// Size limit in bytes. Files of large vocabularies have tens of megabytes.
 constexpr JsonLimits kTokenizerLimits{.bytes = size_t{256} << 20};
-// More than any vocabulary has.
+// Upper bound on token ids.
 constexpr int64_t kLargestId = int64_t{1} << 31;
 
-// A file and the prefix of messages about it.
+// A file and the prefix of its error messages.
 struct Source {
   std::string name;
 
@@ -123,7 +123,7 @@ Source source_of(const fs::path& file, const std::string& flag) {
   return {.name = flag.empty() ? file.string() : fmt::format("{}: {}", flag, file.string())};
 }
 
-// A member of an object; null if it is missing or `object` is not an object.
+// Returns a member of an object, or null if the member is missing or `object` is not an object.
 json member(const json& object, const char* key) { return object.is_object() ? object.value(key, json()) : json(); }
 
 }  // namespace

@@ -20,7 +20,7 @@ pickle::Entry ds_config(const TrainingProgress& progress) {
 
 pickle::Entry ds_version() { return {"ds_version", pickle::text(kDeepSpeedVersion)}; }
 
-// Second names of the embedding: of a tied head, and those of T5's stacks.
+// Second names of the embedding for a tied head and for the encoder and decoder of T5.
 std::vector<std::pair<std::string, std::string>> aliases_of(std::span<const ParameterSpec> parameters) {
   const std::string& embedding = std::ranges::find_if(parameters, is_embedding, &ParameterSpec::name)->name;
   std::vector<std::pair<std::string, std::string>> aliases;
@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, std::string>> aliases_of(std::span<const Para
   return aliases;
 }
 
-// The weights by name.
+// State dict of the weights.
 std::string module_of(const DeepSpeedLayout& layout, bool bf16) {
   const std::vector<ParameterSpec> parameters = layout.parameters();
   const bool sharded = layout.stage() == 3;
@@ -53,7 +53,7 @@ std::string module_of(const DeepSpeedLayout& layout, bool bf16) {
   return pickle::ordered_dict(weights);
 }
 
-// The list of what `describe` returns for each parameter group.
+// Returns a list with the result of `describe` for each parameter group.
 template <typename Describe>
 std::string of_groups(const DeepSpeedLayout& layout, const Describe& describe) {
   std::vector<std::string> groups;
@@ -81,7 +81,7 @@ std::string master_weights(const DeepSpeedLayout& layout, int rank) {
   return of_groups(layout, [&](size_t g) { return state(layout, g, rank, StateKind::kMaster); });
 }
 
-// The result of torch's Optimizer.state_dict(): one parameter group with one flat tensor per group.
+// Returns the result of torch.optim.Optimizer.state_dict() for one parameter group with flat tensors.
 std::string torch_optimizer(const DeepSpeedLayout& layout, int rank, int64_t step,
                             const DeepSpeedOptimizer& optimizer) {
   std::vector<pickle::Entry> states;
@@ -102,7 +102,7 @@ std::string torch_optimizer(const DeepSpeedLayout& layout, int rank, int64_t ste
   return pickle::dict({{"state", pickle::dict(states)}, {"param_groups", pickle::list({group})}});
 }
 
-// The position of each parameter's piece in the rank's partition. ds_to_universal.py reads it.
+// Returns the position of each parameter's piece in the rank's partition, for ds_to_universal.py.
 std::string slice_mappings(const DeepSpeedLayout& layout, int rank) {
   return of_groups(layout, [&](size_t g) {
     std::vector<pickle::Entry> slices;
@@ -147,7 +147,7 @@ void add_stage12_states(std::vector<pickle::Entry>& states, const DeepSpeedLayou
 std::string client_state(const TrainingProgress& progress) {
   std::vector<pickle::Entry> state = {{"tokens_seen", pickle::integer(progress.tokens_seen)},
                                       {"windows_seen", pickle::integer(progress.sequences_seen)},
-                                      // As a string, because an unsigned 64-bit number may not fit a signed one.
+                                      // Stored as a string because an unsigned 64-bit value may exceed int64_t.
                                       {"seed", pickle::text(std::to_string(progress.seed))},
                                       {"data_order", pickle::text(progress.data_order)},
                                       {"lr", pickle::number(progress.lr)},
@@ -192,7 +192,7 @@ std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const Tr
                                const DeepSpeedSettings& settings) {
   std::vector<pickle::Entry> states = {
       {"zero_stage", pickle::integer(layout.stage())},
-      // Loss scaling is off, but stage 3 of DeepSpeed requires its object.
+      // Loss scaling is disabled, but DeepSpeed's stage 3 requires the object.
       {"loss_scaler", pickle::object("deepspeed.runtime.fp16.loss_scaler", "LossScaler",
                                      {{"cur_scale", pickle::number(1.0)}, {"dynamic", pickle::boolean(false)}})},
       {"dynamic_loss_scale", pickle::boolean(false)},

@@ -7,34 +7,33 @@
 #include "io/deepspeed/plan.hpp"
 #include "io/torch_save/pickle_value.hpp"
 
-// The pickles of DeepSpeed 0.19.8's files, key by key as deepspeed/runtime/engine.py (_common_checkpoint_state,
-// _save_zero_checkpoint) and runtime/zero/{stage_1_and_2,stage3}.py (state_dict) fill them.
+// Pickles of DeepSpeed 0.19.8 checkpoints. The keys match deepspeed/runtime/engine.py (_common_checkpoint_state,
+// _save_zero_checkpoint) and runtime/zero/{stage_1_and_2,stage3}.py (state_dict).
 namespace mpzero::io {
 
-// The version of DeepSpeed that writes such files. DeepSpeed requires one.
+// Version to record in the files. DeepSpeed requires this entry.
 inline constexpr const char* kDeepSpeedVersion = "0.19.8";
 
-// The pickle of the model file. Stages 1 and 2: storage "0" holds all weights in the flat order, in bf16 or fp32. Stage
-// 3: it is empty, since the weights are only in the optimizer files.
+// Returns the pickle of the model file. In stages 1 and 2, storage "0" contains all weights in flat order, in bf16 or
+// fp32. In stage 3, storage "0" is empty because only the optimizer files contain weights.
 std::string describe_model(const DeepSpeedLayout& layout, const TrainingProgress& progress,
                            const DeepSpeedSettings& settings);
 
-// The pickle of a rank's optimizer file: three storages per group, the master weights, exp_avg and exp_avg_sq.
+// Returns the pickle of a rank's optimizer file. Storages per group: master weights, exp_avg, exp_avg_sq.
 std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const TrainingProgress& progress,
                                const DeepSpeedSettings& settings);
 
-// Number of elements of such a storage. In stages 1 and 2 DeepSpeed removes the padding from the master weights only.
+// Returns the number of elements of a storage in an optimizer file. In stages 1 and 2, DeepSpeed removes the padding
+// from the master weights only.
 int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, StateKind kind);
 
-// mpzero's additions to the model states, where DeepSpeed stores its user's client state: DeepSpeed returns the entry
-// as client state without reading it.
+// Key of mpzero's entry in the model states. DeepSpeed returns the entry as client state.
 inline constexpr const char* kClientStateKey = "mpzero";
-// Whether the state belongs to the save whose model states have these `global_samples`; mpzero writes the same number
-// to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the returned client state again, the state is
-// from an earlier save: DeepSpeed's samples grow with each step.
+// Returns true if the client state is from the same save as the model states with `global_samples`. mpzero writes this
+// number to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the returned client state again, its
+// number is outdated because DeepSpeed increases global_samples with each step.
 bool is_of_save(const pickle::Value& state, int64_t global_samples);
-// Fills in the fields that DeepSpeed lacks: tokens, data position and order, seed, learning rate, configurations,
-// settings.
+// Sets the fields that DeepSpeed does not store: tokens, data position, seed, learning rate and settings.
 void read_client_state(const pickle::Value& state, TrainingProgress& progress);
 
 }  // namespace mpzero::io

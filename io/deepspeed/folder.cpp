@@ -30,13 +30,15 @@ DeepSpeedFolder::DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder) : fol
 std::unique_ptr<TorchZipReader> DeepSpeedFolder::open(const std::string& name) const {
   const ManifestFile* entry = manifest_ ? manifest_->find(name) : nullptr;
   if (manifest_ && entry == nullptr) {
-    throw_damaged(path_of(name), fmt::format("{} does not list it, so it belongs to another save", kManifestName));
+    throw_damaged(path_of(name),
+                  fmt::format("{} does not list the file, so the file belongs to a different save", kManifestName));
   }
   auto archive = std::make_unique<TorchZipReader>(folder_->open(name));
   const uint64_t checksum = archive->directory_checksum();
   if (entry != nullptr && entry->directory_checksum && *entry->directory_checksum != checksum) {
-    throw_damaged(path_of(name),
-                  fmt::format("it differs from the file that {} lists, so it belongs to another save", kManifestName));
+    throw_damaged(
+        path_of(name),
+        fmt::format("the file differs from its entry in {}, so the file belongs to a different save", kManifestName));
   }
   const std::scoped_lock lock(mutex_);
   if (const auto [known, is_new] = checksums_.emplace(name, checksum); !is_new && known->second != checksum) {
@@ -60,7 +62,7 @@ void DeepSpeedFolder::check_unchanged() const {
   if (change == OpenFolder::Change::kRewritten) fail();
   if (change != OpenFolder::Change::kNone) return;
   const std::scoped_lock lock(mutex_);
-  // The modification time alone does not suffice: its resolution is limited.
+  // The modification time is not sufficient because its resolution is limited.
   for (const auto& [name, checksum] : checksums_) {
     try {
       if (read_zip_directory(folder_->open(name)).checksum == checksum) continue;

@@ -15,41 +15,40 @@
 
 namespace mpzero::io {
 
-// The names of DeepSpeed's files, for runs without tensor or pipeline parallelism.
+// File names of DeepSpeed runs without tensor or pipeline parallelism.
 //
-// "mp_rank_00_model_states.pt". At stage 3 there is one per rank: "zero_pp_rank_1_mp_rank_00_model_states.pt".
+// Returns "mp_rank_00_model_states.pt" or, for stage 3, one name per rank: "zero_pp_rank_1_mp_rank_00_model_states.pt".
 std::string deepspeed_model_file(int stage, int rank);
-// "zero_pp_rank_1_mp_rank_00_optim_states.pt", with the prefix "bf16_" if the weights are bf16.
+// Returns "zero_pp_rank_1_mp_rank_00_optim_states.pt", with the prefix "bf16_" for bf16 weights.
 std::string deepspeed_optimizer_file(bool bf16, int rank);
 
-// Whether `folder` (a tag folder) holds model states under one of these names.
+// Returns true if the tag folder `folder` contains model states of DeepSpeed.
 bool is_deepspeed_checkpoint(const OpenFolder& folder);
 
-// The files of one checkpoint in DeepSpeed's format, all opened in the same folder. In mpzero's own checkpoints each
-// file is compared with the manifest, which rejects a file from another save. Thread-safe.
+// The files of one checkpoint in DeepSpeed format, opened relative to the same folder handle. If a manifest exists,
+// rejects files that do not match it, for example from a different save. Thread-safe.
 class DeepSpeedFolder {
  public:
-  // Reads the manifest, if there is one, and checks the sizes of the files. Throws UserError naming the file.
+  // Reads the manifest, if it exists, and checks the sizes of the files. Throws UserError on mismatch.
   explicit DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder);
 
   const OpenFolder& folder() const { return *folder_; }
   const std::optional<Manifest>& manifest() const { return manifest_; }
   std::filesystem::path path_of(const std::string& name) const { return folder_->path() / name; }
   bool holds(const std::string& name) const { return folder_->holds(name); }
-  // Throws UserError if the manifest lacks the file, or lists a different one with this name.
+  // Throws UserError if the file differs from its manifest entry or has no entry.
   std::unique_ptr<TorchZipReader> open(const std::string& name) const;
 
-  // Checksums of the manifest and of the directories of all opened files.
+  // Returns checksums of the manifest and of the ZIP directories of all opened files.
   FileChecksums fingerprints() const;
-  // For a folder without a manifest, whose files can be rewritten one by one: throws ReplacedWhileRead unless every
-  // opened file is unchanged.
+  // Throws ReplacedWhileRead if an opened file has changed. Required for folders without a manifest.
   void check_unchanged() const;
 
  private:
   std::shared_ptr<const OpenFolder> folder_;
   std::optional<Manifest> manifest_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, uint64_t> checksums_;  // of the directories of all opened files
+  mutable std::map<std::string, uint64_t> checksums_;  // checksums of the ZIP directories of all opened files
 };
 
 }  // namespace mpzero::io

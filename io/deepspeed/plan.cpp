@@ -15,9 +15,9 @@
 namespace mpzero::io {
 namespace {
 
-// As many elements of 4 bytes as fit an address space.
+// Limit for 4-byte elements in the address space.
 constexpr int64_t kMaxNumel = int64_t{1} << 60;
-// DeepSpeed's nccl_start_alignment_factor.
+// nccl_start_alignment_factor of DeepSpeed.
 constexpr int64_t kAlignment = 2;
 
 int64_t divide_up(int64_t value, int64_t divisor) { return value / divisor + (value % divisor != 0 ? 1 : 0); }
@@ -26,7 +26,7 @@ int64_t checked_numel(const ParameterSpec& parameter, const std::string& file) {
   int64_t numel = 1;
   for (const int64_t extent : parameter.shape) {
     if (extent < 0 || __builtin_mul_overflow(numel, extent, &numel) || numel > kMaxNumel) {
-      throw_damaged(file, fmt::format("parameter {:.100} has an impossible shape", parameter.name));
+      throw_damaged(file, fmt::format("parameter {:.100} has an invalid shape", parameter.name));
     }
   }
   return numel;
@@ -78,7 +78,7 @@ bool DeepSpeedLayout::visit(const std::string& parameter, int64_t begin, int64_t
   const auto found = places_.find(parameter);
   if (found == places_.end()) return false;
   const Place& place = found->second;
-  // One piece of the parameter (stage 3) or of the flat group (stages 1 and 2) belongs to one rank.
+  // Number of elements per rank: a piece of the parameter (stage 3) or of the flat group (stages 1 and 2).
   const bool sharded = stage_ == 3;
   const int64_t piece = sharded ? divide_up(place.numel, ranks_) : partition_numels_[place.group];
   const int64_t shift = sharded ? 0 : place.offset;
@@ -98,8 +98,7 @@ bool DeepSpeedLayout::visit(const std::string& parameter, int64_t begin, int64_t
 
 namespace {
 
-// The order of a layer's parameters in transformers' model families, which is also the order in DeepSpeed's flat
-// groups.
+// Parameter order within a layer in the models of transformers, which DeepSpeed's flat groups use.
 constexpr std::array<std::string_view, 17> kLayerOrder = {"self_attn.q_proj.weight",
                                                           "self_attn.q_proj.bias",
                                                           "self_attn.k_proj.weight",
@@ -118,7 +117,7 @@ constexpr std::array<std::string_view, 17> kLayerOrder = {"self_attn.q_proj.weig
                                                           "post_attention_layernorm.weight",
                                                           "post_feedforward_layernorm.weight"};
 
-// Within a unit; the embedding, the layers and the head follow each other as the units do.
+// Returns the position within a unit. The order of units is already correct.
 size_t place_in_unit(const std::string& name) {
   for (size_t i = 0; i < kLayerOrder.size(); ++i) {
     if (name.ends_with(kLayerOrder[i])) return i;
@@ -142,7 +141,8 @@ std::vector<ParameterSpec> in_the_order_of_transformers(std::span<const UnitSpec
   return all;
 }
 
-// Stage 3 closes a group once it has sub_group_size elements on a rank (stage3.py, _create_fp16_sub_groups).
+// Stage 3 completes a group when it has at least sub_group_size elements on a rank (stage3.py,
+// _create_fp16_sub_groups).
 std::vector<DeepSpeedLayout::Group> sub_groups(const std::vector<ParameterSpec>& parameters,
                                                const DeepSpeedSettings& settings) {
   std::vector<DeepSpeedLayout::Group> groups;

@@ -61,7 +61,7 @@ DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive) {
     const std::vector<int64_t> of_groups = count.integers();
     if (of_groups.empty() ||
         std::adjacent_find(of_groups.begin(), of_groups.end(), std::not_equal_to<>()) != of_groups.end()) {
-      count.throw_unexpected("the same number of ranks for every group (no mixture of experts)");
+      count.throw_unexpected("an equal number of ranks for every group (mixture of experts is not supported)");
     }
     partition.ranks = of_groups[0];
   }
@@ -76,15 +76,15 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
   if (layout.stage() == 0) {
     const StatesWithoutZero states = read_states_without_zero(archive_->root(), archive_->path());
     if (states.groups.size() != groups_.size())
-      throw_damaged(archive_->path(), "it was replaced while it was being read");
+      throw_damaged(archive_->path(), "the file was replaced while it was being read");
     read_groups(states.masters, *states.optimizer, std::nullopt);
     return;
   }
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_incomplete(
-        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks, so it is from another run; "
-        "{}",
+        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks; the file is from another "
+        "run; {}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
   }
   const bool sharded = layout.stage() == 3;
@@ -108,9 +108,9 @@ void DeepSpeedRankFile::read_groups(const std::vector<Value>& masters, const Val
 
 void DeepSpeedRankFile::read_moments(const Value& optimizer, const std::optional<Value>& elastic_step, size_t group) {
   std::optional<Value> state;
-  std::optional<Value> step;  // of all parameters together, as older optimizers count; FusedAdam leaves it at 0
+  std::optional<Value> step;  // shared by all parameters in older optimizers; 0 in FusedAdam
   if (optimizer.kind() == Kind::kList) {
-    // zero_optimization.elastic_checkpoint: one dict per group, without padding.
+    // With zero_optimization.elastic_checkpoint, the state is one dict per group without padding.
     const std::vector<Value> of_groups = optimizer.elements();
     if (group >= of_groups.size()) optimizer.throw_unexpected("a dict for each parameter group");
     state = of_groups[group];
@@ -120,13 +120,13 @@ void DeepSpeedRankFile::read_moments(const Value& optimizer, const std::optional
       if (group == 0) param_groups_.push_back(read_param_group(entry));
       if (!step) step = entry.find("step");
     }
-    // torch numbers the flat tensors in the order of the groups.
+    // torch.optim numbers the flat tensors in the order of the groups.
     state = optimizer.at("state").find(static_cast<int64_t>(group));
   }
   if (state) {
     if (const auto own = state->find("step")) step = own;
   }
-  // Without a state, 0 is meaningless.
+  // Ignores a step of 0 without a state.
   if (const int64_t count = step ? step_in(*step) : 0; step && (state || count != 0)) set_step(*step, count);
   if (!state) return;
   const auto first = state->find("exp_avg");
@@ -147,8 +147,8 @@ int64_t DeepSpeedRankFile::step_in(const Value& value) {
 
 void DeepSpeedRankFile::set_step(const Value& owner, int64_t step) {
   if (step_ && *step_ != step) {
-    owner.throw_unexpected(fmt::format(
-        "{}, like the parameter groups before it: mpzero counts updates of all parameters together", *step_));
+    owner.throw_unexpected(
+        fmt::format("{}, equal to the previous parameter groups (mpzero uses one step count for all groups)", *step_));
   }
   step_ = step;
 }

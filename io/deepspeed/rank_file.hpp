@@ -13,7 +13,7 @@
 
 namespace mpzero::io {
 
-// The hyperparameters of one of torch's parameter groups, if the file has them.
+// Hyperparameters of one torch.optim parameter group. Missing entries are std::nullopt.
 struct DeepSpeedParamGroup {
   std::optional<double> lr;
   std::optional<double> weight_decay;
@@ -23,11 +23,11 @@ struct DeepSpeedParamGroup {
   std::optional<bool> bias_correction;
 };
 
-// The hyperparameters that are equal in all groups, as JSON; see TrainingProgress::settings_json.
+// Returns the hyperparameters that are equal in all groups, as JSON for TrainingProgress::settings_json.
 std::string shared_settings(const std::vector<DeepSpeedParamGroup>& groups);
 
-// One rank's optimizer states: its optimizer file or, without ZeRO, the model file. Checks that the tensors have the
-// lengths that the layout requires.
+// Optimizer states of one rank, from its optimizer file or, without ZeRO, from the model file. The constructor checks
+// the tensor lengths against the layout.
 class DeepSpeedRankFile {
  public:
   DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank);
@@ -37,11 +37,12 @@ class DeepSpeedRankFile {
 
   TorchZipReader& archive() { return *archive_; }
   const std::vector<DeepSpeedParamGroup>& param_groups() const { return param_groups_; }
-  // AdamW's count of updates, the same for all groups. std::nullopt if the file holds no AdamW state.
+  // Returns the AdamW step count, which is equal for all groups, or std::nullopt if the file contains no AdamW state.
   std::optional<int64_t> optimizer_step() const { return step_; }
 
  private:
-  using States = std::array<std::optional<pickle::Tensor>, 3>;  // by StateKind; no moments before the first update
+  using States =
+      std::array<std::optional<pickle::Tensor>, 3>;  // by StateKind; moments are missing before the first update
 
   void read_groups(const std::vector<pickle::Value>& masters, const pickle::Value& optimizer,
                    const std::optional<pickle::Value>& elastic_step);
@@ -58,11 +59,11 @@ class DeepSpeedRankFile {
   std::optional<int64_t> step_;
 };
 
-// Properties of the full checkpoint, as recorded in an optimizer file.
+// Properties of the whole checkpoint that each optimizer file records.
 struct DeepSpeedPartition {
   int stage = 0;
   int64_t ranks = 0;
-  std::vector<std::vector<int64_t>> paddings;  // DeepSpeedLayout::Group::paddings of each group; may be empty
+  std::vector<std::vector<int64_t>> paddings;  // DeepSpeedLayout::Group::paddings per group; may be empty
 };
 DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive);
 

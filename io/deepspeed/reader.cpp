@@ -23,20 +23,21 @@ namespace {
 using pickle::Kind;
 using pickle::Value;
 
-// More than any cluster has.
+// Upper bound on the number of ranks.
 constexpr int64_t kMaxRanks = 1 << 20;
 
-// Returns the one of two files that exists.
+// Returns the name of the file that exists. Throws if both files or neither file exist.
 std::string only_one(const DeepSpeedFolder& files, const std::string& first, const std::string& second) {
   const bool has_first = files.holds(first);
   const bool has_second = files.holds(second);
   if (has_first && has_second) {
-    throw_incomplete("{} and {} are in one folder, so it has files of two runs; delete those of the older one",
-                     files.path_of(first).string(), second);
+    throw_incomplete(
+        "{} and {} are in one folder, so the folder has files of two runs; delete the files of the older run",
+        files.path_of(first).string(), second);
   }
   if (!has_first && !has_second) {
-    throw_incomplete("{} and {} are missing: the checkpoint is incomplete; {}", files.path_of(first).string(), second,
-                     kChooseAnother);
+    throw_incomplete("{} and {} are missing, so the checkpoint is incomplete; {}", files.path_of(first).string(),
+                     second, kChooseAnother);
   }
   return has_first ? first : second;
 }
@@ -47,18 +48,18 @@ bool is_empty(const Value& value) {
 }
 
 int64_t not_negative(const Value& value) {
-  if (value.integer() < 0) value.throw_unexpected("a number from 0 on");
+  if (value.integer() < 0) value.throw_unexpected("a number of at least 0");
   return value.integer();
 }
 
-// The number of updates of the weights in the model states.
+// Returns the number of weight updates recorded in the model states.
 int64_t updates_of(const Value& model) {
   const int64_t updates = not_negative(model.at("global_steps")) - not_negative(model.at("skipped_steps"));
-  if (updates < 0) model.at("skipped_steps").throw_unexpected("no more than global_steps");
+  if (updates < 0) model.at("skipped_steps").throw_unexpected("at most global_steps");
   return updates;
 }
 
-// Whether the run's ds_config enables "bf16" or "fp16".
+// Returns true if the run's ds_config enables the section "bf16" or "fp16".
 bool is_enabled(const Value& model, const char* type) {
   const auto config = model.find("ds_config");
   if (!config || config->kind() != Kind::kDict) return false;
@@ -77,8 +78,7 @@ bool has_zenflow(const Value& model) {
   return zenflow && !zenflow->is_none();
 }
 
-// The common prefix before transformers' names, for example "module." of a wrapped or compiled model. Empty: none, or
-// prefixes differ.
+// Returns the common prefix of the parameter names, for example "module." of a wrapped model, or an empty string.
 std::string common_prefix(const std::vector<DeepSpeedLayout::Group>& groups,
                           const std::vector<StoredCheckpoint::Alias>& aliases) {
   std::vector<std::string_view> names;
@@ -103,7 +103,7 @@ std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSp
   }
   if (partition.paddings.empty()) return groups;
   if (partition.paddings.size() != groups.size()) {
-    throw_damaged(file, "its number of parameter groups differs from the optimizer's file");
+    throw_damaged(file, "its number of parameter groups differs from the optimizer file");
   }
   for (size_t g = 0; g < groups.size(); ++g) {
     groups[g].paddings = partition.paddings[g];
@@ -164,7 +164,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     for (const bool is_bf16 : {true, false}) {
       const std::string other = deepspeed_optimizer_file(is_bf16, 0);
       if (!files_.holds(other)) continue;
-      throw_incomplete("{} was saved without ZeRO and does not belong to {}: the folder has files of two runs; {}",
+      throw_incomplete("{} was saved without ZeRO, but {} was saved with ZeRO: the folder has files of two runs; {}",
                        model_.path().string(), other, kChooseAnother);
     }
     first_optimizer_file_ = model_.path().filename();
@@ -175,7 +175,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       check_masters_are_weights(model_, states);
     } else {
       warnings_.push_back(
-          fmt::format("{} has no parameter names for the optimizer states; mpzero assumes the model's order.",
+          fmt::format("{} has no parameter names for the optimizer states; mpzero assumes the order of the model.",
                       model_.path().string()));
     }
     aliases_ = std::move(states.aliases);
@@ -205,17 +205,18 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       throw_damaged(files_.path_of(first_optimizer_file_), fmt::format("it records {} ranks", partition.ranks));
     }
     if ((model_.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
-      throw_incomplete("{} has ZeRO stage {}, {} does not: the folder has files of two runs; {}",
+      throw_incomplete("{} has ZeRO stage {}, but {} has a different stage: the folder has files of two runs; {}",
                        files_.path_of(first_optimizer_file_).string(), partition.stage,
                        model_.path().filename().string(), kChooseAnother);
     }
     if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
-      refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not support",
-                         count->integer()));
+      refuse(
+          fmt::format("the checkpoint was saved with tensor parallelism over {} ranks, which mpzero does not support",
+                      count->integer()));
     }
     if (const auto frozen = root.find("frozen_param_shapes"); frozen && !is_empty(*frozen)) {
-      refuse(
-          fmt::format("parameter {:.100} was frozen, which mpzero does not support here", frozen->entries()[0].first));
+      refuse(fmt::format("parameter {:.100} was frozen, which mpzero does not support in DeepSpeed checkpoints",
+                         frozen->entries()[0].first));
     }
   }
 
@@ -249,33 +250,32 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (!made_by_mpzero_ && !counts_otherwise_ && first.optimizer_step() == progress_.step + 1) count_one_more();
   }
 
-  // DeepSpeed before 0.13.5, and any DeepSpeed without ZeRO in bf16 or fp16, runs one update of AdamW during setup,
-  // which remains in its count.
+  // DeepSpeed before 0.13.5, or without ZeRO in bf16 or fp16, counts one AdamW update during initialization.
   void count_one_more() {
     adamw_updates_ = progress_.step + 1;
     if (layout_->stage() == 0) {
       warnings_.push_back(
-          fmt::format("{} is at step {}, but AdamW counts {} updates, as DeepSpeed does without ZeRO in bf16 and fp16; "
+          fmt::format("{} is at step {}, but AdamW has {} updates, which is normal without ZeRO in bf16 and fp16; "
                       "AdamW resumes with {}.",
                       folder_.string(), progress_.step, adamw_updates_, progress_.step));
       return;
     }
-    warnings_.push_back(
-        fmt::format("{} is at step {}, but AdamW counts {} updates on every rank: DeepSpeed before 0.13.5 counts one "
-                    "more, or AdamW's states are from a save one step later; the run resumes from step {}.",
-                    folder_.string(), progress_.step, adamw_updates_, progress_.step));
+    warnings_.push_back(fmt::format(
+        "{} is at step {}, but AdamW has {} updates on every rank: DeepSpeed before 0.13.5 counts one extra "
+        "update, or the AdamW states are from a save one step later; the run resumes from step {}.",
+        folder_.string(), progress_.step, adamw_updates_, progress_.step));
   }
 
   void read_own_state(const Value& own) {
-    // DeepSpeed never writes a manifest; a complete checkpoint of mpzero always has one.
+    // DeepSpeed never writes a manifest. Complete checkpoints of mpzero always contain one.
     made_by_mpzero_ = files_.manifest() || is_of_save(own, progress_.sequences_seen);
     if (made_by_mpzero_ && !files_.manifest()) throw_no_manifest(folder_);
     if (made_by_mpzero_) return read_client_state(own, progress_);
-    // DeepSpeed has resumed from a checkpoint of mpzero: the model is the same, the position is not.
+    // DeepSpeed has resumed from a checkpoint of mpzero. The model is unchanged, but the position is not.
     progress_.model_config_json = own.at("model_config").text();
   }
 
-  // Detects a rank's missing file now, not hours later.
+  // Detects missing files early.
   void check_complete() const {
     for (int rank = 0; rank < layout_->ranks(); ++rank) {
       require_file(optimizer_file(rank));
@@ -289,12 +289,12 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
 
   void require_file(const std::string& name) const {
     if (!files_.holds(name)) {
-      throw_incomplete("{} is missing, a file of the checkpoint of {} ranks: it is incomplete; {}",
-                       files_.path_of(name).string(), layout_->ranks(), kChooseAnother);
+      throw_incomplete("{} is missing, so the checkpoint of {} ranks is incomplete; {}", files_.path_of(name).string(),
+                       layout_->ranks(), kChooseAnother);
     }
     if (!files_.manifest() || files_.manifest()->find(name) != nullptr) return;
     throw_damaged(folder_ / kManifestName,
-                  fmt::format("it does not list {}, one of the files of {} ranks", name, layout_->ranks()));
+                  fmt::format("it does not list {}, which a checkpoint of {} ranks needs", name, layout_->ranks()));
   }
 
   std::string optimizer_file(int rank) const {
@@ -308,7 +308,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     return *file;
   }
 
-  // A file's number and TorchZipReader::checksums_of_what_was_read(), of all files that were read.
+  // File index and TorchZipReader::checksums_of_what_was_read() for each file that was read.
   using ReadLines = std::pair<size_t, std::vector<std::string>>;
   std::vector<ReadLines> checksums_of_what_was_read() const {
     std::vector<ReadLines> lines;
@@ -318,7 +318,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     return lines;
   }
 
-  // Throws unless the rank's model states count as many updates as rank 0's, and its AdamW the expected number.
+  // Throws if the rank's model states or AdamW states have a different number of updates than rank 0.
   void check_steps_of(int rank) const {
     if (layout_->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
     check_steps(rank_file(rank), optimizer_file(rank));
@@ -329,8 +329,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     const int64_t found = updates_of(other->root());
     if (found == progress_.step) return;
     throw_damaged(files_.path_of(name),
-                  fmt::format("it was saved after {} updates, {} after {}: they are from different saves", found,
-                              model_.path().filename().string(), progress_.step));
+                  fmt::format("it was saved after {} updates, but {} after {}: the files are from different saves",
+                              found, model_.path().filename().string(), progress_.step));
   }
 
   void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {
@@ -338,21 +338,21 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (found == adamw_updates_ || counts_otherwise_) return;
     if (adamw_updates_ != progress_.step) {
       throw_damaged(files_.path_of(name),
-                    fmt::format("AdamW counts {} updates in it, but {} counts {}: they are from different saves", found,
+                    fmt::format("it has {} AdamW updates, but {} has {}: the files are from different saves", found,
                                 first_optimizer_file_, adamw_updates_));
     }
-    // If DeepSpeed drops AdamW's states on loading, AdamW's count restarts while the steps continue. Neither run nor
-    // converter can distinguish this from an older file.
+    // If DeepSpeed discards the AdamW states on loading, the AdamW step count restarts, but the steps continue. This
+    // cannot be distinguished from an older file.
     throw_damaged(
         files_.path_of(name),
-        fmt::format("AdamW counts {} updates in it, but {} has {}: they are from different saves{}", found,
+        fmt::format("it has {} AdamW updates, but {} has {} updates: the files are from different saves{}", found,
                     model_.path().filename().string(), progress_.step,
-                    found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False: then convert it "
-                                             "with DeepSpeed's zero_to_fp32.py and pass the result as --init_from)"
+                    found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False; in this case, "
+                                             "convert with DeepSpeed's zero_to_fp32.py and use --init_from)"
                                            : ""));
   }
 
-  // Compares the update counts in DeepSpeed's files; mpzero's checkpoints have a manifest, which proves more.
+  // Compares the update counts in DeepSpeed's files. Checkpoints of mpzero have a manifest instead.
   void check_one_save(ProcessGroup& group) const {
     run_on_all_ranks(group, [&] {
       for (int rank = group.rank(); rank < layout_->ranks(); rank += group.world_size()) check_steps_of(rank);
@@ -365,17 +365,17 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     run_on_all_ranks(group, [&] { check_no_twins(checksums); });
   }
 
-  // DeepSpeed's files do not record their rank, but no two ranks hold the same weights. `checksums`: by name.
+  // DeepSpeed's files do not record their rank, but each rank has different weights.
   void check_no_twins(const std::map<std::string, std::string>& checksums) const {
     if (files_.manifest()) return;
-    std::map<std::string, std::string> names;  // by checksum
+    std::map<std::string, std::string> names;  // key: checksum
     for (int rank = 0; rank < layout_->ranks() && layout_->holds_weights(rank); ++rank) {
       const std::string name = optimizer_file(rank);
       const auto [other, is_new] = names.emplace(checksums.at(name), name);
       if (is_new) continue;
       throw_damaged(
           files_.path_of(name),
-          fmt::format("it equals {} byte for byte, so the file of one of the two ranks is missing", other->second));
+          fmt::format("it is identical to {}, so the file of one of these two ranks is missing", other->second));
     }
   }
 
@@ -383,15 +383,15 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   fs::path folder_;
   std::unique_ptr<TorchZipReader> model_file_;
   TorchZipReader& model_;
-  std::string first_optimizer_file_;  // without ZeRO the model's file
+  std::string first_optimizer_file_;  // the model file without ZeRO
   bool bf16_ = false;
   std::optional<DeepSpeedLayout> layout_;
   std::vector<ParameterSpec> parameters_;
   std::vector<Alias> aliases_;
   TrainingProgress progress_;
   bool made_by_mpzero_ = false;
-  int64_t adamw_updates_ = 0;      // counted by every rank's AdamW
-  bool counts_otherwise_ = false;  // AdamW's count is not the run's: ZenFlow updates some columns at a time
+  int64_t adamw_updates_ = 0;      // AdamW step count of every rank
+  bool counts_otherwise_ = false;  // ZenFlow updates only some columns per step, so AdamW's count differs
   std::optional<double> next_lr_;
   std::vector<std::string> warnings_;
   mutable std::mutex opening_;
@@ -404,10 +404,10 @@ void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int
   const auto spec = std::find_if(parameters_.begin(), parameters_.end(),
                                  [&](const ParameterSpec& candidate) { return candidate.name == parameter; });
   if (spec == parameters_.end()) {
-    throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
+    throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
   }
   if (begin < 0 || end > spec->numel()) {
-    throw_user_error("{} is a checkpoint of another model: {} has {} elements, but [{}, {}) were requested",
+    throw_user_error("{} is a checkpoint of a different model: {} has {} elements, but [{}, {}) were requested",
                      folder().string(), parameter, spec->numel(), begin, end);
   }
   layout_->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {
@@ -424,7 +424,7 @@ void DeepSpeedCheckpoint::verify_what_was_read(ProcessGroup& group) const {
     std::vector<std::vector<std::string>> lines_of(rank_files_.size());
     for (const std::vector<ReadLines>& of_rank : of_ranks) {
       for (const auto& [file, lines] : of_rank) {
-        if (file >= lines_of.size()) throw_failure("another rank reads another checkpoint");
+        if (file >= lines_of.size()) throw_failure("the ranks read different checkpoints");
         lines_of[file].insert(lines_of[file].end(), lines.begin(), lines.end());
       }
     }

@@ -44,7 +44,7 @@ void OwnPages::split(int64_t begin, int64_t end,
   if (begin >= end) return;
   const auto after = stretches_.upper_bound(begin);
   if (after == stretches_.begin() || std::prev(after)->second < end) {
-    throw_failure("bytes [{}, {}) of a file were written without being announced", begin, end);
+    throw_failure("bytes [{}, {}) of a file were written without a previous OwnPages::add()", begin, end);
   }
   const auto& [first, last] = *std::prev(after);
   const int64_t own_begin = std::clamp(round_up_to_page(first), begin, end);
@@ -86,7 +86,7 @@ void PageRemainders::put_in_place(const fs::path& folder, const Section& section
   std::vector<std::byte> bytes(static_cast<size_t>(section.size));
   if (in.size() >= section.begin + section.size) in.read(section.begin, bytes);
   if (checksum(bytes) != section.checksum) {
-    throw_failure("{} lacks data that a rank wrote: the file system lost or changed it", in.path().string());
+    throw_failure("{} lacks data that a rank wrote: the file system lost or changed the data", in.path().string());
   }
   for (std::span<const std::byte> rest(bytes); !rest.empty();) {
     Header header;

@@ -14,48 +14,47 @@
 
 namespace mpzero::io {
 
-// The pages of a file that only this process writes, while several processes, possibly on several hosts, write the
-// file.
+// The pages of a file that only this process writes. Several processes, possibly on different hosts, write the file
+// concurrently.
 //
-// A client of a network file system may write back a full page although only a part of it has changed, and so overwrite
-// what another client has written to that page. So a process only writes pages that belong entirely to it. Its bytes on
-// shared pages go through PageRemainders.
+// A client of a network file system may write back a full page if only a part of the page has changed. This would
+// overwrite data from a different client. A process therefore writes only pages that it owns completely. Bytes on
+// shared pages are written through PageRemainders.
 class OwnPages {
  public:
-  // Announces that this process writes bytes [begin, end) of the file. Ranges may touch, but not overlap. All must be
-  // added before the first split().
+  // Declares that this process writes bytes [begin, end) of the file. Ranges may be adjacent but must not overlap. Add
+  // all ranges before the first split().
   void add(int64_t begin, int64_t end);
 
   enum class Page : uint8_t { kOwn, kShared };
-  // Calls `visit` for the parts of [begin, end), which must be within added ranges, in order.
+  // Splits [begin, end), which must be within added ranges, and calls `visit` for each part in order.
   void split(int64_t begin, int64_t end, const std::function<void(int64_t begin, int64_t end, Page page)>& visit) const;
 
  private:
   std::map<int64_t, int64_t> stretches_;  // begin to end; adjacent ranges are merged
 };
 
-// A process's bytes on pages that it shares with other processes, for several files: see OwnPages. They go to the
-// process's own file, from which one process copies them into place. Their size is less than two pages for each range
-// of bytes.
+// This process's bytes on shared pages of several files (see OwnPages). Each process writes these bytes to a separate
+// file, and rank 0 copies them to the target files. The size is less than two pages per range.
 //
-// The file has a section for each of the target files. A section is a sequence of records: the offset in the target
-// file, the number of bytes that follow (64 bits each), and these bytes.
+// The file contains one section per target file. A section is a sequence of records. A record consists of the offset in
+// the target file, the number of bytes (64 bits each), and the bytes.
 class PageRemainders {
  public:
-  // `file`: the index of one of the files. Thread-safe.
+  // `file` is the index of the target file. Thread-safe.
   void add(size_t file, int64_t offset, std::span<const std::byte> bytes);
 
   struct Section {
     size_t file = 0;
-    std::string name;  // of the file that holds the section
+    std::string name;  // name of the file with the section
     int64_t begin = 0;
     int64_t size = 0;
     uint64_t checksum = 0;
   };
-  // Writes and syncs `folder/name`, if anything was added.
+  // Writes and syncs `folder/name` unless no bytes were added.
   std::vector<Section> write(const std::filesystem::path& folder, const std::string& name, FileSystem& files) const;
 
-  // Copies the bytes of a section to their places in `target`. Throws Failure if the section is damaged.
+  // Copies the records of a section to `target`. Throws Failure if the section is damaged.
   static void put_in_place(const std::filesystem::path& folder, const Section& section, File& target);
 
  private:

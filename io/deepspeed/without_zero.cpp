@@ -20,7 +20,7 @@ using pickle::ScalarType;
 using pickle::Tensor;
 using pickle::Value;
 
-// Bounds what opening a checkpoint reads.
+// Limits the amount of data to read on opening a checkpoint.
 constexpr int64_t kComparedValues = 16384;
 
 struct Weight {
@@ -29,7 +29,7 @@ struct Weight {
   Tensor tensor;
 };
 
-// The trained weights, each once, in the order of the model.
+// Returns each trained weight once, in the order of the model.
 std::vector<Weight> read_weights(const Value& model, std::vector<StoredCheckpoint::Alias>& aliases) {
   std::set<std::string> buffers;
   if (const auto names = model.find("buffer_names"); names && !names->is_none()) {
@@ -40,7 +40,7 @@ std::vector<Weight> read_weights(const Value& model, std::vector<StoredCheckpoin
   for (const auto& [name, value] : model.at("module").entries()) {
     if (buffers.contains(name)) continue;
     const Tensor tensor = value.tensor();
-    // A tied head is saved under both names.
+    // DeepSpeed saves a tied head under both names.
     const auto [holder, is_new] = places.try_emplace({tensor.storage, tensor.offset, tensor.shape}, name);
     if (is_new || tensor.numel == 0) {
       weights.push_back({name, value, tensor});
@@ -51,8 +51,8 @@ std::vector<Weight> read_weights(const Value& model, std::vector<StoredCheckpoin
   return weights;
 }
 
-// The optimizer's saved tensors, by number. `flat`: each holds all parameters of a group. `group_sizes`: number of
-// parameters per group, if no masters show their order.
+// The optimizer's tensors by index. `flat` is true if each tensor contains all parameters of a group. `group_sizes` is
+// the number of parameters per group, set only without separate master weights.
 struct Slots {
   std::vector<Tensor> tensors;
   bool flat = false;
@@ -61,7 +61,7 @@ struct Slots {
 
 using Order = std::vector<const Weight*>;
 
-// The weights of each slot if the optimizer has numbered them in this order; otherwise empty.
+// Returns the weights of each slot if this order matches the optimizer's tensors, otherwise an empty list.
 std::vector<Order> divide(const Order& weights, const Slots& slots) {
   std::vector<Order> divided;
   size_t next = 0;
@@ -80,8 +80,8 @@ std::vector<Order> divide(const Order& weights, const Slots& slots) {
 
 [[noreturn]] void throw_other_order(const std::filesystem::path& file, size_t tensors, size_t parameters) {
   throw_user_error(
-      "{}: the optimizer's {} tensors do not match the model's {} parameters in order, in one group or in two by "
-      "weight decay, and their names are not saved; pass the weights as safetensors to --init_from",
+      "{}: the optimizer's {} tensors have no names and do not match the order of the model's {} parameters, in one "
+      "group or in two groups by weight decay; pass the weights as safetensors to --init_from",
       file.string(), tensors, parameters);
 }
 
@@ -130,7 +130,7 @@ StatesWithoutZero read_states_without_zero(const Value& model, const std::filesy
   Value optimizer = model.at("optimizer");
   Slots slots;
   std::vector<Value> masters;
-  // FP16_Optimizer and FP16_UnfusedOptimizer, of bf16 as well, keep fp32 weights around torch's optimizer.
+  // FP16_Optimizer and FP16_UnfusedOptimizer, also for bf16, wrap the torch optimizer and store fp32 weights.
   if (const auto flat = optimizer.find("fp32_groups_flat")) {
     slots.flat = true;
     masters = flat->elements();
@@ -149,7 +149,7 @@ StatesWithoutZero read_states_without_zero(const Value& model, const std::filesy
     const Value state = optimizer.at("state");
     for (size_t i = 0; i < weights.size(); ++i) {
       const auto of_weight = state.find(static_cast<int64_t>(i));
-      // Before the first update there are no states: all are 0.
+      // Before the first update, the states are missing and equal to 0.
       slots.tensors.push_back(of_weight ? of_weight->at("exp_avg").tensor() : weights[i].tensor);
     }
   }
@@ -183,7 +183,7 @@ void check_masters_are_weights(TorchZipReader& archive, const StatesWithoutZero&
     }
   }
   if (same) return;
-  archive.verify();  // reports damage as damage, not as a different order
+  archive.verify();  // reports damage before a different order
   throw_other_order(archive.path(), states.masters.size(), parameters);
 }
 

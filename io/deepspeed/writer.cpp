@@ -21,22 +21,21 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
-// Small enough that values stay in a core's cache from checksum or rounding to the write.
+// Small enough that values stay in the CPU cache between checksum or rounding and write.
 constexpr size_t kCachedNumel = size_t{1} << 17;
 
 int64_t offset_of(const DeepSpeedPlan& plan, const DeepSpeedPlan::Place& place) {
   return plan.files()[place.file].layout.storage_offset(place.storage) + place.offset;
 }
 
-// Each line of a rank's result describes one file: the checksums of its writes, or the location of its bytes on shared
-// pages.
+// Each line of a rank's result describes one file: checksums of writes, or the location of bytes on shared pages.
 constexpr std::string_view kChecksums = "checksums";  // FILE STORAGE RANGES
 constexpr std::string_view kRemainder = "remainder";  // FILE NAME BEGIN SIZE CHECKSUM
 
-// The files that a rank writes, opened at the first write, and the checksums of its writes.
+// The files that a rank writes, opened on first use, and the checksums of the writes.
 class OpenFiles {
  public:
-  // `own_pages`: by file.
+  // `own_pages` is indexed by file.
   OpenFiles(const fs::path& folder, const DeepSpeedPlan& plan, std::vector<OwnPages> own_pages, FileSystem& files)
       : folder_(folder), plan_(plan), own_pages_(std::move(own_pages)), files_(files) {}
 
@@ -62,7 +61,7 @@ class OpenFiles {
     });
   }
 
-  // Syncs all, and returns the lines that DeepSpeedWriter::finish() needs.
+  // Syncs all files and returns the lines for DeepSpeedWriter::finish().
   std::string finish(const std::string& name_of_remainders) {
     for (auto& [index, file] : open_) file.sync();
     std::string lines;
@@ -82,7 +81,7 @@ class OpenFiles {
     if (const auto found = open_.find(index); found != open_.end()) return found->second;
     const DeepSpeedPlan::PlannedFile& planned = plan_.files()[index];
     File& file = open_.emplace(index, File::open_or_create(folder_ / planned.name, files_)).first->second;
-    // Every rank sets the final size, so that no rank waits for another.
+    // Every rank sets the final size to avoid synchronization.
     file.resize(planned.layout.file_bytes());
     return file;
   }
@@ -97,10 +96,10 @@ class OpenFiles {
   PageRemainders remainders_;
 };
 
-// A range of a parameter's elements and its destination.
+// A range of parameter elements and its destination.
 struct Piece {
   DeepSpeedPlan::Place place;
-  size_t first = 0;  // of the shard's values
+  size_t first = 0;  // index in the shard's values
   size_t count = 0;
   bool rounded = false;  // written as bf16
 
@@ -126,7 +125,7 @@ void write_piece(OpenFiles& files, const Piece& piece, std::span<const float> of
   files.start_writeback(piece.place, piece.bytes());
 }
 
-// Adds elements [begin, end) of the parameter, which are the shard's values from `first` on.
+// Adds elements [begin, end) of the parameter. `first` is the index of the first element in the shard's values.
 void add_pieces(const DeepSpeedPlan& plan, const ParameterSpec& parameter, StateKind kind, int64_t begin, int64_t end,
                 int64_t first, std::vector<Piece>& pieces) {
   const auto add = [&](const DeepSpeedPlan::Place& place, int64_t at, int64_t count, bool rounded) {
@@ -164,9 +163,9 @@ std::vector<OwnPages> own_pages_of(const DeepSpeedPlan& plan, std::span<const Un
   return own;
 }
 
-// The ranks' results for one file.
+// Results of all ranks for one file.
 struct Answers {
-  std::vector<RangeChecksums> checksums;  // of each storage
+  std::vector<RangeChecksums> checksums;  // per storage
   std::vector<PageRemainders::Section> remainders;
 };
 
@@ -200,10 +199,10 @@ std::vector<Answers> parse(const DeepSpeedPlan& plan, std::span<const std::strin
   return answers;
 }
 
-// Returns the checksum of the directory.
+// Returns the checksum of the ZIP directory.
 uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planned, const Answers& answers,
                     FileSystem& files) {
-  // Model files of stage 3 hold no values, so no rank has created them yet.
+  // Model files of stage 3 contain no values and do not exist yet.
   File file = File::open_or_create(folder / planned.name, files);
   file.resize(planned.layout.file_bytes());
   std::vector<uint32_t> checksums;
@@ -211,7 +210,7 @@ uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& pl
     int64_t missing = 0;
     checksums.push_back(answers.checksums[s].combined(planned.layout.storage_bytes(s), [&](int64_t begin, int64_t end) {
       missing += end - begin;
-      // Padding is never written, so the file reads as zeros there. Excess unwritten bytes are reported below.
+      // Padding is never written and reads as zeros. Excess unwritten bytes are reported below.
       const int64_t bytes = std::min(end - begin, planned.padding_bytes[s]);
       return crc32_of(std::vector<std::byte>(static_cast<size_t>(bytes)));
     }));
@@ -245,7 +244,8 @@ class DeepSpeedWriter final : public CheckpointWriter {
       for (const StateKind kind : kStateKinds) {
         const std::span<const float> of_shard = values.fetch(i, kind);
         if (static_cast<int64_t>(of_shard.size()) != shard.count) {
-          throw_failure("unit {} has {} values, but its shard has {}", shard.unit->name, of_shard.size(), shard.count);
+          throw_failure("unit {}: fetch returned {} values, but the shard has {} elements", shard.unit->name,
+                        of_shard.size(), shard.count);
         }
         const std::vector<Piece> pieces = pieces_of(plan_, shard, kind);
         parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {

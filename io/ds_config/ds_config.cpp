@@ -16,8 +16,8 @@ using nlohmann::json;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-const std::string kMonitors = "steps are recorded by --metrics_file and in the log";
-const std::string kTimings = "speed and memory are in the log lines and in --metrics_file";
+const std::string kMonitors = "metrics are written to --metrics_file and to the log";
+const std::string kTimings = "throughput and memory are in the log and in --metrics_file";
 const std::string kNoPython = "it only affects DeepSpeed's Python process";
 
 void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
@@ -41,7 +41,7 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
     params->read("eps", optimizer.eps, Auto::kAllowed, 0.0, kInfinity);
     params->read("weight_decay", optimizer.weight_decay, Auto::kAllowed, 0.0, kInfinity);
     params->read("bias_correction", optimizer.bias_correction, Auto::kRefused);
-    // Type AdamW decouples the weight decay whatever adam_w_mode says.
+    // AdamW always decouples the weight decay, regardless of adam_w_mode.
     if (adamw) {
       params->harmless({"adam_w_mode"});
     } else {
@@ -59,10 +59,10 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
 void read_warmup(ObjectReader& params, SchedulerSection& scheduler) {
   params.read("warmup_num_steps", scheduler.warmup_num_steps, Auto::kAllowed, 0);
   params.read("warmup_type", scheduler.warmup_type, Auto::kRefused, {"log", "linear"});
-  params.only("last_batch_iteration", -1, "remove it; a resumed run restores the schedule's position");
+  params.only("last_batch_iteration", -1, "remove it; a resumed run restores the position in the schedule");
 }
 
-// Many guides write `cosine_min_ratio` for DeepSpeed's cos_min_ratio.
+// `cosine_min_ratio` is a common alias of DeepSpeed's cos_min_ratio.
 void read_cos_min_ratio(ObjectReader& params, SchedulerSection& scheduler) {
   Setting<double> other_spelling;
   params.read("cos_min_ratio", scheduler.cos_min_ratio, Auto::kRefused, 0.0, 1.0);
@@ -139,7 +139,7 @@ void read_precision(ObjectReader& root, DsConfig& config, NotActedOn& not_acted_
   root.refuse_enabled("torch_autocast", "use \"bf16\": {\"enabled\": true}");
 }
 
-// The compute type for one of torch's names.
+// Returns the dtype for a torch dtype name.
 std::string compute_type(const std::string& name) {
   if (name.find("bf") != std::string::npos) return "bf16";
   return name == "half" || name.find("16") != std::string::npos ? "fp16" : "fp32";
@@ -181,7 +181,8 @@ void read_communication(ObjectReader& root, DsConfig& config) {
   root.only("managed_gradient_accumulation", true, "set it to true");
   root.only("sparse_gradients", false, kRemoveIt);
   root.not_acted_on({"disable_allgather"}, false, kOneLayerAtATime);
-  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "heads are exchanged in the model's dtype");
+  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto",
+                    "attention heads are exchanged in the model's dtype");
   root.read("sequence_parallel_size", config.sequence_parallel_size, Auto::kRefused, 1);
 }
 
@@ -202,18 +203,18 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
   auto section = root.section("lora");
   if (!section) return;
   lora.present = true;
-  // PEFT's names.
+  // Key names in PEFT.
   for (const auto& [key, own] : {std::pair("lora_alpha", "alpha"),
                                  {"target_modules", "targets"},
                                  {"lora_dropout", "dropout"},
                                  {"use_rslora", "rslora"}}) {
-    if (section->has(key)) section->refuse(key, fmt::format("is called {}; rename it", section->path_of(own)));
+    if (section->has(key)) section->refuse(key, fmt::format("is a PEFT key; use {} instead", section->path_of(own)));
   }
   section->read("r", lora.r, Auto::kRefused, 1);
   section->read("alpha", lora.alpha, Auto::kRefused, 0.0, kInfinity);
   section->read("targets", lora.targets, /*or_one=*/true);
   if (lora.targets.given() && lora.targets.value.empty()) {
-    section->refuse("targets", "is empty; list projections, or remove it to adapt all of them");
+    section->refuse("targets", "is empty; list projections, or remove the key to adapt all projections");
   }
   section->read("dropout", lora.dropout, Auto::kRefused, 0.0, 1.0);
   section->read("rslora", lora.rslora, Auto::kRefused);
@@ -221,7 +222,7 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
   section->read("load_in_4bit", lora.load_in_4bit, Auto::kRefused);
   section->only("bnb_4bit_quant_type", "nf4", kRemoveIt);
   section->only("bnb_4bit_use_double_quant", true, kRemoveIt);
-  // Methods of PEFT that compute something else.
+  // PEFT methods that change the computation.
   for (const char* key : {"use_dora", "use_qalora", "lora_bias"}) section->only(key, false, kRemoveIt);
   for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
     section->only(key, nullptr, kRemoveIt);
@@ -232,7 +233,7 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
 }
 
 void refuse_other_methods(ObjectReader& root) {
-  root.only("data_parallel_size", nullptr, "remove it; the ranks divided by sequence_parallel_size are");
+  root.only("data_parallel_size", nullptr, "remove it; mpzero divides the ranks by sequence_parallel_size");
   root.only("expert_parallel", nullptr, kRemoveIt + ": mpzero does not train mixtures of experts (docs/limits.md)");
   root.only("sparse_attention", nullptr, kRemoveIt);
   root.only("compression_training", nullptr, kRemoveIt);
@@ -245,7 +246,7 @@ void refuse_other_methods(ObjectReader& root) {
   }
 }
 
-// Monitors and profilers: disabled, or named in a warning.
+// Monitors and profilers cause a warning if enabled.
 void read_observers(ObjectReader& root, NotActedOn& not_acted_on) {
   struct Observer {
     const char* section;
@@ -306,7 +307,7 @@ void read_checkpoint_and_memory(ObjectReader& root, Setting<bool>& cpu_checkpoin
   }
   root.not_acted_on({"aio"}, json::object(), "it only affects NVMe");
   root.not_acted_on({"pipeline"}, json::object(), "mpzero does not support pipeline parallelism");
-  root.not_acted_on({"dataloader_drop_last"}, true, "leftover sequences go to the next epoch");
+  root.not_acted_on({"dataloader_drop_last"}, true, "leftover sequences start the next epoch");
   root.harmless({"vocabulary_size", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
                  "use_data_before_expert_parallelism"});
 }
@@ -351,7 +352,7 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
 
 nlohmann::ordered_json ds_config_keys() {
   NotActedOn keys;
-  // Every section, and the optimizers and schedules whose keys differ.
+  // Contains every section, and all optimizers and schedules with different keys.
   read_document(json::parse(R"({"bf16": {}, "fp16": {}, "data_types": {}, "fp8": {}, "lora": {},
       "optimizer": {"type": "AdamW", "params": {}}, "scheduler": {"type": "WarmupDecayLR", "params": {}},
       "zero_optimization": {"offload_optimizer": {}, "offload_param": {}}, "tensorboard": {}, "csv_monitor": {},

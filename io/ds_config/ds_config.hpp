@@ -10,8 +10,8 @@ namespace mpzero::io {
 
 enum class SettingSource { kMissing, kAuto, kGiven };
 
-// One value of ds_config.json and its source: a number in the file overrides the program's default, "auto" selects the
-// command line's value.
+// A value in ds_config.json and its source. A value in the file overrides the default, and "auto" selects the value of
+// the command line.
 template <typename T>
 struct Setting {
   Setting() = default;
@@ -21,11 +21,11 @@ struct Setting {
   bool is_auto() const { return source == SettingSource::kAuto; }
   bool missing() const { return source == SettingSource::kMissing; }
 
-  T value{};  // from the file, or DeepSpeed's default if the file has none or "auto"
+  T value{};  // from the file, or DeepSpeed's default if missing or "auto"
   SettingSource source = SettingSource::kMissing;
 };
 
-// `optimizer`: Adam and AdamW, both with decoupled weight decay (adam_w_mode is DeepSpeed's default for either).
+// Section `optimizer`. Adam and AdamW both use decoupled weight decay because DeepSpeed's default is adam_w_mode=true.
 struct OptimizerSection {
   bool present = false;
   Setting<double> lr{1e-3};
@@ -37,15 +37,15 @@ struct OptimizerSection {
 
 enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR };
 
-// `scheduler`: the parameters of the given type. Those of the other types keep their defaults.
+// Section `scheduler`. Parameters of other scheduler types keep their defaults.
 struct SchedulerSection {
   SchedulerType type = SchedulerType::kNone;
   Setting<double> warmup_min_lr{0.0};                    // WarmupLR, WarmupDecayLR
-  Setting<double> warmup_max_lr{1e-3};                   // WarmupDecayLR; missing in WarmupLR: the optimizer's lr
+  Setting<double> warmup_max_lr{1e-3};                   // WarmupLR (default: optimizer lr), WarmupDecayLR
   Setting<double> warmup_min_ratio{0.0};                 // WarmupCosineLR
-  Setting<double> cos_min_ratio{1e-4};                   // WarmupCosineLR, also written cosine_min_ratio
-  Setting<int64_t> warmup_num_steps{1000};               // all
-  Setting<std::string> warmup_type{std::string("log")};  // all: "log" or "linear"
+  Setting<double> cos_min_ratio{1e-4};                   // WarmupCosineLR; alias: cosine_min_ratio
+  Setting<int64_t> warmup_num_steps{1000};               // all types
+  Setting<std::string> warmup_type{std::string("log")};  // all types; "log" or "linear"
   Setting<int64_t> total_num_steps{0};                   // WarmupDecayLR, WarmupCosineLR; no default
 };
 
@@ -54,7 +54,7 @@ enum class OffloadDevice { kNone, kCpu };
 struct OffloadOptimizerSection {
   Setting<OffloadDevice> device{OffloadDevice::kNone};
   Setting<bool> pin_memory{true};
-  Setting<double> ratio{1.0};  // fraction of the parameters that the host updates
+  Setting<double> ratio{1.0};  // fraction of the parameters that the CPU updates
 };
 
 struct OffloadParamSection {
@@ -62,7 +62,7 @@ struct OffloadParamSection {
   Setting<bool> pin_memory{true};
 };
 
-// `zero_optimization`. Sizes are in elements.
+// Section `zero_optimization`. Sizes are in elements.
 struct ZeroSection {
   Setting<int64_t> stage{0};
   OffloadOptimizerSection offload_optimizer;
@@ -75,26 +75,26 @@ struct ZeroSection {
   Setting<int64_t> max_live_parameters{1'000'000'000};
   Setting<int64_t> max_reuse_distance{1'000'000'000};
   Setting<int64_t> sub_group_size{1'000'000'000};
-  // Ranks per shard group of two-level ZeRO; "auto": per host.
-  Setting<int64_t> hpz_partition_size{1};  // 1: one level
-  Setting<int64_t> mics_shard_size{-1};    // -1: one level
+  // Ranks per shard group of two-level ZeRO. "auto" selects one shard group per host.
+  Setting<int64_t> hpz_partition_size{1};  // 1 disables two-level ZeRO
+  Setting<int64_t> mics_shard_size{-1};    // -1 disables two-level ZeRO
   // Quantized communication between shard groups.
   Setting<bool> quantized_gradients{false};
   Setting<bool> quantized_weights{false};
 };
 
-// `fp8`, which is mpzero's own: matrix products of decoder layers in FP8 (docs/configuration.md).
+// Section `fp8`, an extension of mpzero: FP8 matrix multiplications in decoder layers (docs/configuration.md).
 struct Fp8Section {
   bool present = false;
-  Setting<bool> enabled{true};                        // default of a present section
+  Setting<bool> enabled{true};                        // default if the section exists
   Setting<std::string> recipe{"tensorwise"};          // or "rowwise"
   Setting<std::string> format{"hybrid"};              // or "e4m3"
   Setting<std::string> fast_accumulation{"forward"};  // or "none", "all"
-  Setting<bool> cache_weights{true};                  // missing: if memory suffices
+  Setting<bool> cache_weights{true};                  // if missing, enabled when memory suffices
   Setting<std::vector<std::string>> filter_fqns;
 };
 
-// `lora`, which is mpzero's own: low-rank adapters (docs/finetuning.md).
+// Section `lora`, an extension of mpzero: low-rank adapters (docs/finetuning.md).
 struct LoraSection {
   bool present = false;
   Setting<int64_t> r;
@@ -106,40 +106,40 @@ struct LoraSection {
   Setting<bool> load_in_4bit;
 };
 
-// A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one means that no file was given.
+// A ds_config.json file in the format of DeepSpeed 0.19. A default-constructed object represents a missing file.
 struct DsConfig {
-  std::string path;  // empty: no file
-  std::string json;  // the file's text, for the record in checkpoints
+  std::string path;  // empty if no file was given
+  std::string json;  // text of the file, recorded in checkpoints
 
   Setting<int64_t> train_batch_size;
   Setting<int64_t> train_micro_batch_size_per_gpu;
   Setting<int64_t> gradient_accumulation_steps;
-  Setting<double> gradient_clipping{1.0};  // 0: off
+  Setting<double> gradient_clipping{1.0};  // 0 disables clipping
   Setting<int64_t> steps_per_print;
   Setting<int64_t> sequence_parallel_size{1};
-  Setting<std::string> communication_data_type;   // "fp32" or "bf16"; missing: the compute dtype
+  Setting<std::string> communication_data_type;   // "fp32" or "bf16"; default: compute dtype
   Setting<std::string> grad_accum_dtype{"fp32"};  // "fp32" or "bf16"
   Setting<bool> bf16_enabled{false};
-  Setting<bool> bf16_optimizer_states{false};  // AdamW's moments
-  Setting<bool> cpu_checkpointing{false};      // of `activation_checkpointing`
-  Setting<std::vector<std::string>> freeze;    // regular expressions for parameter names; mpzero's own key
+  Setting<bool> bf16_optimizer_states{false};  // true for AdamW moments in bf16
+  Setting<bool> cpu_checkpointing{false};      // activation_checkpointing.cpu_checkpointing
+  Setting<std::vector<std::string>> freeze;    // regular expressions for parameter names; extension of mpzero
   OptimizerSection optimizer;
   SchedulerSection scheduler;
   ZeroSection zero;
   Fp8Section fp8;
   LoraSection lora;
 
-  // Known keys in the file that mpzero ignores, with the reason: one line each.
+  // Ignored keys in the file with the reason, one line per reason.
   std::vector<std::string> warnings;
 
   bool given() const { return !path.empty(); }
 };
 
-// Reads and checks `path`. Throws UserError naming the file and the key (or line and column) for invalid JSON, a
-// duplicate or unknown key, a value of the wrong type or out of range, and a setting that mpzero does not support and
-// that would change the training if it were ignored.
+// Reads and validates `path`. Throws UserError, with the key or the line and column, for invalid JSON, duplicate or
+// unknown keys, values of the wrong type or out of range, and unsupported settings that would change the training if
+// ignored.
 DsConfig read_ds_config(const std::filesystem::path& path);
-// The same for a string. `path` names it in errors.
+// Parses and validates `text`. `path` is used in messages.
 DsConfig parse_ds_config(const std::string& text, const std::string& path);
 
 }  // namespace mpzero::io

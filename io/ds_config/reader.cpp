@@ -114,7 +114,7 @@ void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto 
   if (value->is_number_unsigned()) {
     const auto wide = value->get<uint64_t>();
     if (wide > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return refuse(key, fmt::format("is {}; that is too large", wide));
+      return refuse(key, fmt::format("is {}, which is too large", wide));
     }
     whole = static_cast<int64_t>(wide);
   } else if (value->is_number_integer()) {

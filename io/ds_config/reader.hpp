@@ -14,66 +14,66 @@
 
 namespace mpzero::io {
 
-// Collects the values that each key accepts and the keys that mpzero ignores, grouped by reason, so that each reason is
-// one line.
+// Collects accepted values, ignored keys and problems while a file is read. Ignored keys are grouped by reason.
 class NotActedOn {
  public:
-  // {"zero_optimization.stage": {"type": "integer", "minimum": 0, "maximum": 3, "auto": false}, ...}; only the first
-  // read of a key counts.
+  // Schema in the format of ds_config_keys(). Only the first read of a key is recorded.
   nlohmann::ordered_json accepted = nlohmann::ordered_json::object();
 
   void add(const std::string& key_path, const std::string& what_happens_instead);
   std::vector<std::string> lines(const std::string& file) const;
 
-  // Keeps only the first problem of a key, since others may follow from it.
+  // Keeps only the first problem per key because later problems may be consequences.
   void add_problem(const std::string& key_path, const std::string& sentence);
-  // Throws UserError with all problems.
+  // Throws UserError with all collected problems, if any.
   void refuse_problems(const std::string& file) const;
 
  private:
-  std::vector<std::pair<std::string, std::string>> problems_;                     // by key
+  std::vector<std::pair<std::string, std::string>> problems_;                     // key and sentence
   std::vector<std::pair<std::string, std::vector<std::string>>> keys_by_reason_;  // in the order of first use
 };
 
 enum class Auto { kAllowed, kRefused };
 
-// Reads one JSON object key by key. Each key that is read counts as known. finish() refuses the rest. A key whose value
-// is null counts as missing, as in DeepSpeed. Problems, with the key's full path, are collected in NotActedOn; a
-// setting with a problem counts as missing.
+// Reads one JSON object key by key. Keys that are read are known, and finish() rejects all other keys. A null value
+// counts as missing, as in DeepSpeed. Problems are collected in NotActedOn with the full path of the key. A setting
+// with a problem counts as missing.
 class ObjectReader {
  public:
   ObjectReader(const nlohmann::json& object, std::string path, const std::string& file, NotActedOn& not_acted_on);
 
   bool has(const std::string& key);
 
-  // A whole number. A float such as 5e8 is accepted if it is whole.
+  // Reads an integer. Also accepts a floating-point number without a fraction, such as 5e8.
   void read(const std::string& key, Setting<int64_t>& setting, Auto allow_auto, int64_t minimum,
             int64_t maximum = std::numeric_limits<int64_t>::max());
   void read(const std::string& key, Setting<double>& setting, Auto allow_auto, double minimum, double maximum);
   void read(const std::string& key, Setting<bool>& setting, Auto allow_auto);
-  // One of `choices`, case-insensitive. The setting takes the spelling in `choices`.
+  // Reads one of `choices`, case-insensitively. The setting receives the spelling in `choices`.
   void read(const std::string& key, Setting<std::string>& setting, Auto allow_auto,
             const std::vector<std::string>& choices);
   void read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto, double minimum,
             double maximum);
-  // A list of words, none of them empty. `or_one`: one word counts as a list.
+  // Reads a list of non-empty strings. `or_one` also accepts a single string.
   void read(const std::string& key, Setting<std::vector<std::string>>& setting, bool or_one = false);
   std::optional<std::string> read_text(const std::string& key);
 
-  // The object under `key`, whose keys the caller reads and finishes. std::nullopt if the key is missing.
+  // Returns a reader for the object `key`, or std::nullopt if the key is missing. The caller must call finish() on the
+  // reader.
   std::optional<ObjectReader> section(const std::string& key);
 
-  // Known keys whose effect mpzero does not need. They cause no warning.
+  // Marks keys as known without a warning because mpzero does not need them.
   void harmless(std::initializer_list<const char*> keys);
-  // Known keys that mpzero ignores: a line for each that is set and differs from `quiet_value`.
+  // Marks keys as known and ignored. Adds a warning for each key that is set to a value other than `quiet_value`.
   void not_acted_on(std::initializer_list<const char*> keys, const nlohmann::json& quiet_value,
                     const std::string& what_happens_instead);
-  // A known key that must be missing, null, "auto" or `accepted`: other values would change the training.
+  // Rejects `key` unless it is missing, null, "auto" or `accepted`, because other values would change the training.
   void only(const std::string& key, const nlohmann::json& accepted, const std::string& remedy);
-  // A known section that must be missing or have "enabled": false. Its other keys are not checked.
+  // Rejects the section `key` unless it is missing or contains "enabled": false. Other keys of the section are not
+  // checked.
   void refuse_enabled(const std::string& key, const std::string& remedy);
 
-  // Refuses each key that was not read.
+  // Rejects each key that was not read.
   void finish() const;
 
   std::string path_of(const std::string& key) const;

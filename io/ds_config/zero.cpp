@@ -37,7 +37,7 @@ void read_offload_param(ObjectReader& zero, OffloadParamSection& offload) {
   section->finish();
 }
 
-// The flags that DeepSpeed replaced by offload_optimizer and offload_param and still reads.
+// Reads the deprecated forms of offload_optimizer and offload_param, which DeepSpeed still accepts.
 void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
   Setting<bool> cpu_offload;
   Setting<bool> cpu_offload_param;
@@ -61,13 +61,14 @@ void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
   }
 }
 
-// DeepSpeed knows most stage 3 keys with and without the prefix `stage3_`.
+// DeepSpeed accepts most stage 3 keys with and without the prefix `stage3_`.
 void read_stage3_size(ObjectReader& section, const std::string& key, Setting<int64_t>& setting) {
   Setting<int64_t> unprefixed = setting;
   section.read("stage3_" + key, setting, Auto::kAllowed, 0);
   section.read(key, unprefixed, Auto::kAllowed, 0);
   if (unprefixed.missing()) return;
-  if (!setting.missing()) section.refuse(key, "is another name of stage3_" + key + ", which is also set; keep one");
+  if (!setting.missing())
+    section.refuse(key, "is an alias of stage3_" + key + ", which is also set; keep one of the two");
   setting = unprefixed;
 }
 
@@ -80,7 +81,8 @@ void read_levels(ObjectReader& section, ZeroSection& zero) {
   const bool hpz = zero.hpz_partition_size.is_auto() || zero.hpz_partition_size.value > 1;
   const bool mics = zero.mics_shard_size.is_auto() || zero.mics_shard_size.value > 0;
   if (hpz && mics) {
-    section.refuse("mics_shard_size", "and zero_hpz_partition_size both set the ranks per shard group; keep one");
+    section.refuse("mics_shard_size",
+                   "and zero_hpz_partition_size both set the ranks per shard group; keep one of the two");
   }
 }
 

@@ -5,8 +5,7 @@
 
 namespace mpzero::io {
 
-// Reads the section `zero_optimization` of the file, if it exists, and older names for parts of it. Throws UserError as
-// read_ds_config does.
+// Reads the section `zero_optimization` and its deprecated keys. See read_ds_config() for errors.
 void read_zero(ObjectReader& root, ZeroSection& zero);
 
 }  // namespace mpzero::io

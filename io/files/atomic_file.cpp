@@ -19,15 +19,15 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// Linux transfers at most 2 GiB per call. Smaller pieces keep each call's copy within the page cache's stride.
+// Maximum number of bytes per system call. The limit of Linux is 2 GiB.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
-// The remedy for `error_number`. Empty if the user cannot fix the error.
+// Returns the remedy for `error_number`, or an empty string if the user cannot fix the error.
 std::string_view remedy(int error_number) {
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
-      return "free some space or use a folder on another disk";
+      return "free some space or use a folder on a different disk";
     case EACCES:
     case EPERM:
     case EROFS:
@@ -82,13 +82,13 @@ File::File(fs::path path, int descriptor) : files_(&disk()), path_(std::move(pat
 File File::open_in(int folder, const std::string& name, const fs::path& path) {
   int descriptor = -1;
   do {
-    // Opening a FIFO would otherwise wait for a writer. Reads of a regular file wait as usual.
+    // Uses O_NONBLOCK because opening a FIFO would otherwise wait for a writer. Reads of regular files still block.
     descriptor = ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (descriptor < 0 && errno == EINTR);
   struct stat status {};
   if (descriptor < 0) {
     const int error = errno;
-    // A socket cannot be opened.
+    // Sockets cannot be opened.
     if (error == ENXIO && ::fstatat(folder, name.c_str(), &status, 0) == 0) check_regular(status, path);
     throw_system_error("open", path, error);
   }
@@ -132,7 +132,7 @@ void File::read(int64_t offset, std::span<std::byte> out) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_system_error("read", path_, errno);
     if (n == 0) {
-      throw Damaged(fmt::format("{} is truncated: it ends at byte {}, but bytes up to {} are needed", path_.string(),
+      throw Damaged(fmt::format("{} is truncated: it has {} bytes, but {} bytes are needed", path_.string(),
                                 offset + static_cast<int64_t>(done), offset + static_cast<int64_t>(out.size())));
     }
     done += static_cast<size_t>(n);
@@ -159,7 +159,7 @@ void File::resize(int64_t size) {
 }
 
 void File::start_writeback(int64_t offset, int64_t size) noexcept {
-  // Only a hint: without support for it the sync takes longer.
+  // This call is only a hint, so errors are ignored.
   (void)::sync_file_range(descriptor_, offset, size, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -174,8 +174,8 @@ void sync_folder(const fs::path& folder, FileSystem& files) {
   }
   const int error = files.sync(descriptor);
   files.close(descriptor);
-  // Some network file systems do not support fsync on folders and return EINVAL. Their renames are already on the
-  // server.
+  // Some network file systems return EINVAL because they do not support fsync on folders. Renames on these systems are
+  // already on the server.
   if (error != 0 && error != EINVAL) throw_system_error("sync folder", folder, error);
 }
 
@@ -201,7 +201,7 @@ void write_text_file(const fs::path& path, std::string_view text, FileSystem& fi
 }
 
 void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files, Synced synced) {
-  // A leftover that cannot be removed, or a file of another process, does no harm.
+  // Uses the next name if a leftover file or a file of another process exists.
   constexpr int kMaxLeftovers = 1000;
   fs::path temporary = path.string() + ".tmp";
   std::optional<File> file;
@@ -250,11 +250,11 @@ void make_folders(const fs::path& folder, FileSystem& files) {
   std::error_code ignored;
   if (fs::is_directory(folder, ignored)) return;
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
-  // "a/" is the folder "a".
+  // "a/" refers to the folder "a".
   if (!folder.has_filename()) return make_folders(parent, files);
   make_folders(parent, files);
   const int error = files.make_folder(folder);
-  if (error == EEXIST && fs::is_directory(folder, ignored)) return;  // another process was faster
+  if (error == EEXIST && fs::is_directory(folder, ignored)) return;  // another process created the folder
   if (error != 0) throw_system_error("create folder", folder, error == EEXIST ? ENOTDIR : error);
   sync_folder(parent, files);
 }
@@ -298,7 +298,7 @@ void read_lines(const std::filesystem::path& path,
     const ssize_t got = ::pread(file.descriptor(), block.data(), static_cast<size_t>(wanted), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_system_error("read", path, errno);
-    if (got == 0) break;  // truncated in the meantime
+    if (got == 0) break;  // the file was truncated
     offset += got;
     std::string_view rest(block.data(), static_cast<size_t>(got));
     while (!rest.empty()) {

@@ -12,28 +12,28 @@
 
 namespace mpzero::io {
 
-// Whether the errno is that of a full disk or an exhausted quota, where a later attempt may succeed.
+// Returns true for the errno of a full disk or an exceeded quota. A later attempt may succeed.
 bool is_full_disk(int error_number);
 
-// Throws the error of a failed system call: "cannot ACTION PATH: REASON". If the user can fix the cause (no permission,
-// no such folder, ...), it is a UserError, otherwise, or if the disk is full, a Failure. Both carry the errno, and the
-// remedy if there is one.
+// Throws the error of a failed system call: "cannot ACTION PATH: REASON". Throws UserError if the user can fix the
+// cause, for example a permission or a path. Throws Failure for all other causes, including a full disk. The exception
+// contains the errno and, if known, a remedy.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
-// An open file. Every call either completes in full or throws through throw_system_error.
+// An open file. Every call either completes or throws through throw_system_error().
 class File {
  public:
-  // Throws UserError if `path` is a FIFO, a socket or a device: nothing is read from it, and no call waits for it.
+  // Opens a file for reading. Throws UserError if `path` is a FIFO, a socket or a device, without blocking.
   static File open_for_reading(const std::filesystem::path& path);
-  // The same for the file `name` in the folder with the descriptor `folder`. `path` is used in messages.
+  // Opens the file `name` for reading, relative to the folder descriptor `folder`. `path` is used in messages.
   static File open_in(int folder, const std::string& name, const std::filesystem::path& path);
-  // Opens an existing file for writing in place and keeps its contents.
+  // Opens an existing file for reading and writing without truncation.
   static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());
-  // Opens the file write-only, in place. Creates an empty file if it does not exist.
+  // Opens the file write-only without truncation. Creates the file if it does not exist.
   static File open_or_create(const std::filesystem::path& path, FileSystem& files = disk());
-  // Creates the file, write-only. The system error is EEXIST if the file exists.
+  // Creates the file and opens it write-only. Fails with EEXIST if the file exists.
   static File create_new(const std::filesystem::path& path, FileSystem& files = disk());
-  // Creates the file, or truncates an existing one.
+  // Creates the file or truncates an existing file.
   static File create(const std::filesystem::path& path, FileSystem& files = disk());
 
   File(File&& other) noexcept;
@@ -43,14 +43,14 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   int64_t size() const;
-  // Throws Damaged "truncated" if the file ends before offset + out.size().
+  // Throws Damaged if the file ends before offset + out.size().
   void read(int64_t offset, std::span<std::byte> out) const;
   void write(int64_t offset, std::span<const std::byte> bytes);
   void resize(int64_t size);
-  // Asks the kernel to start writing [offset, offset + size) to the disk, so that a later sync() has less to wait for.
+  // Starts asynchronous writeback of [offset, offset + size), so that a later sync() is faster.
   void start_writeback(int64_t offset, int64_t size) noexcept;
-  // Returns once the contents are on disk. After a failure the file must be discarded: a second attempt can succeed
-  // although data were lost.
+  // Returns after the contents are on disk. After a failure, the caller must discard the file because a second sync()
+  // can succeed despite lost data.
   void sync();
 
  private:
@@ -62,41 +62,40 @@ class File {
   int descriptor_ = -1;
 };
 
-// Makes changes to the entries of `folder` (created, renamed, removed names) survive a crash of the machine.
+// Syncs the entries of `folder`, so that created, renamed and removed files survive a power failure.
 void sync_folder(const std::filesystem::path& folder, FileSystem& files = disk());
 
-// The full file as text. Throws Damaged if it is larger than `max_size` bytes.
+// Returns the contents of the file. Throws Damaged if the file is larger than `max_size` bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_size);
 std::string read_text_file(const File& file, int64_t max_size);
 
-// Writes and syncs `path`. Does not sync its folder.
+// Writes and syncs the file `path`. Does not sync the parent folder.
 void write_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
-// Replaces `path` atomically: readers see the old or the new text, also after a crash, never a mixture. Synced::kNo
-// does not wait for a busy disk, but is not atomic after a power failure: only for files that can be recreated.
+// Replaces `path` atomically. Readers see either the old or the new text, even after a crash. Synced::kNo does not wait
+// for the disk, but the file may be damaged after a power failure. Use it only for files that can be recreated.
 enum class Synced : uint8_t { kYes, kNo };
 void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk(),
                        Synced synced = Synced::kYes);
 
-// Whether `path` exists, and whether it is a folder. Symbolic links are followed. If the system cannot tell (no
-// permission, an I/O error), both throw instead of returning false.
+// path_exists() returns true if `path` exists, and is_folder() returns true if `path` is a folder. Both functions
+// follow symbolic links and throw if the system call fails, for example without permission.
 bool path_exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, FileSystem& files = disk());
-// Creates the folder and its missing parents. They survive a crash of the machine.
+// Creates the folder and its missing parents and syncs the folder entries.
 void make_folders(const std::filesystem::path& folder, FileSystem& files = disk());
-// Removes the folder, if it exists, and everything in it.
+// Removes the folder and its contents. Does nothing if the folder does not exist.
 void remove_folder(const std::filesystem::path& folder, FileSystem& files = disk());
-// Creates the folder if needed. Throws unless files can be created in it.
+// Creates the folder if necessary. Throws unless files can be created in the folder.
 void check_writable(const std::filesystem::path& folder);
 
-// No run writes a longer line.
+// Maximum line length of read_lines(), in bytes.
 inline constexpr size_t kLongestLine = size_t{4} << 20;
 
-// Calls `use` with each line of a text file that a run or a launcher writes, and whether the line is complete. Omits
-// text appended after the call, and the rest of a line beyond kLongestLine. Throws as File::open_for_reading does: it
-// never waits for a FIFO and reads no device.
+// Calls `use` with each line of a text file. `has_end` is false if the last line has no line break. Ignores text
+// appended after the call and truncates lines to kLongestLine. See File::open_for_reading() for errors.
 void read_lines(const std::filesystem::path& path, const std::function<void(std::string_view line, bool has_end)>& use);
 
 }  // namespace mpzero::io

@@ -8,10 +8,9 @@
 
 #include "base/error.hpp"
 
-// Errors for damaged checkpoint files.
 namespace mpzero::io {
 
-// The remedy for an unusable checkpoint.
+// Remedy in messages about an unusable checkpoint.
 inline constexpr const char* kChooseAnother =
     "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
 
@@ -20,7 +19,7 @@ inline constexpr const char* kChooseAnother =
   throw Damaged(fmt::format("{} is damaged: {}; {}", file.string(), what, kChooseAnother));
 }
 
-// Throws Damaged with a different sentence: for a checkpoint that is incomplete or holds files of two saves.
+// Throws Damaged with a custom message, for a checkpoint that is incomplete or contains files of two saves.
 template <typename... Args>
 [[noreturn]] void throw_incomplete(fmt::format_string<Args...> format, Args&&... args) {
   throw Damaged(fmt::format(format, std::forward<Args>(args)...));

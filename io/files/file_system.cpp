@@ -11,8 +11,8 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr mode_t kFileMode = 0666;    // minus the umask, as for the files of every other program
-constexpr mode_t kFolderMode = 0777;  // likewise
+constexpr mode_t kFileMode = 0666;    // before the umask
+constexpr mode_t kFolderMode = 0777;  // before the umask
 
 int error_of(int result) { return result == 0 ? 0 : errno; }
 

@@ -12,16 +12,16 @@
 namespace mpzero::io {
 namespace {
 
-// Below this size a direct read is slower than one through the page cache.
+// For smaller sizes, direct reads are slower than reads through the page cache.
 constexpr size_t kWorthDirect = 256 << 10;
-// Size of one direct read into a buffer.
+// Size of a direct read into a buffer.
 constexpr int64_t kBufferBytes = 8 << 20;
 
 }  // namespace
 
 InputFile::InputFile(File file) : file_(std::move(file)), buffers_(std::make_unique<AlignedBuffers>(kBufferBytes)) {
-  // Reopens the same file, even if its name now refers to another one. Fails if the file system does not support direct
-  // access, or without /proc; then all reads go through the page cache.
+  // Reopens the same file, even if the path refers to a different file. If this fails, because the file system does not
+  // support O_DIRECT or /proc is missing, all reads use the page cache.
   const std::string same_file = "/proc/self/fd/" + std::to_string(file_.descriptor());
   direct_ = ::open(same_file.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
 }
@@ -37,7 +37,7 @@ bool InputFile::read_direct(int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const int64_t begin = round_down_to_page(offset);
     const auto skipped = static_cast<size_t>(offset - begin);
-    // Whole pages are read directly into `out`.
+    // Reads whole pages directly into `out`.
     const auto full_pages = static_cast<size_t>(round_down_to_page(static_cast<int64_t>(out.size())));
     const bool in_place = skipped == 0 && full_pages > 0 && is_page_aligned(out.data());
     AlignedBuffers::Lease buffer = in_place ? AlignedBuffers::Lease() : buffers_->take();
@@ -46,7 +46,7 @@ bool InputFile::read_direct(int64_t offset, std::span<std::byte> out) const {
                                : std::min(kBufferBytes, round_up_to_page(static_cast<int64_t>(skipped + out.size())));
     const ssize_t n = ::pread(direct_, memory, static_cast<size_t>(size), begin);
     if (n < 0 && errno == EINTR) continue;
-    // File::read handles the end of the file and failed direct reads, and reports their errors.
+    // File::read() handles the end of the file and failed direct reads and reports errors.
     if (n <= static_cast<ssize_t>(skipped)) return false;
     const size_t got = std::min(static_cast<size_t>(n) - skipped, out.size());
     if (!in_place) std::memcpy(out.data(), memory + skipped, got);

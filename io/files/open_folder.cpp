@@ -78,7 +78,7 @@ OpenFolder::Change OpenFolder::change() const {
     if (is_absent(errno)) return Change::kRemoved;
     throw_system_error("access", path_, errno);
   }
-  // fstat fails if the folder was removed on its server.
+  // fstat fails if the folder was removed on the file server.
   if (::fstat(descriptor_, &held) != 0) return Change::kReplaced;
   if (named.st_dev != held.st_dev || named.st_ino != held.st_ino) return Change::kReplaced;
   return all_there ? Change::kNone : Change::kRewritten;

@@ -13,52 +13,52 @@
 
 namespace mpzero::io {
 
-// Identifies a file or folder independently of its name: renaming keeps the inode. The inode of a removed file can be
-// reused by a new one, unless the removed one is held open.
+// Identifies a file or folder independently of its name. Renaming keeps the inode. A new file can reuse the inode of a
+// removed file unless the removed file is still open.
 struct Inode {
   dev_t device = 0;
   ino_t number = 0;
   bool operator==(const Inode&) const = default;
 };
 
-// The inode of `path` itself, also if it is a link. std::nullopt if the path does not exist. Throws through
-// throw_system_error if the system cannot tell.
+// Returns the inode of `path` without following links, or std::nullopt if the path does not exist. See
+// throw_system_error() for errors.
 std::optional<Inode> inode_of(const std::filesystem::path& path);
 
-// Identifies one version of a file: a replaced file has another inode, a file rewritten in place another modification
-// time.
+// Identifies one version of a file. Replacing the file changes the inode, and rewriting it in place changes the
+// modification time.
 struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;
   int64_t size = 0;
-  int64_t modified_ns = 0;  // since the epoch
+  int64_t modified_ns = 0;  // nanoseconds since the Unix epoch
 
   bool operator==(const FileIdentity&) const = default;
 };
 
-// A handle of an open folder. Reads through it always see the folder that the path named when it was opened, even if
-// the path now names another folder. Thread-safe.
+// A handle of an open folder. Reads through the handle always use the folder that was opened, even if the path now
+// refers to a different folder. Thread-safe.
 class OpenFolder {
  public:
-  // Throws Damaged if `path` is not a folder. Throws through throw_system_error if the system cannot tell.
+  // Throws Damaged if `path` is not a folder. See throw_system_error() for other errors.
   explicit OpenFolder(std::filesystem::path path);
   ~OpenFolder();
   OpenFolder(const OpenFolder&) = delete;
   OpenFolder& operator=(const OpenFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // std::nullopt if the folder holds no such file. Throws through throw_system_error if the system cannot tell.
+  // Returns std::nullopt if the folder does not contain the file. See throw_system_error() for errors.
   std::optional<FileIdentity> find(const std::string& name) const;
   bool holds(const std::string& name) const { return find(name).has_value(); }
-  // Opens a file in the folder for reading. The file's path is used in messages. Throws through throw_system_error.
+  // Opens a file in the folder for reading. See throw_system_error() for errors.
   File open(const std::string& name) const;
 
-  // Changes of the path and of the opened files since they were opened.
+  // Changes of the folder path and the opened files since they were opened.
   enum class Change {
     kNone,
-    kReplaced,   // the path names another folder
+    kReplaced,   // the path refers to a different folder
     kRemoved,    // the path does not exist
-    kRewritten,  // an opened file has other contents or was removed from the folder
+    kRewritten,  // an opened file was modified, replaced or removed
   };
   Change change() const;
 
@@ -66,10 +66,10 @@ class OpenFolder {
   std::filesystem::path path_;
   int descriptor_ = -1;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, FileIdentity> opened_;  // identity of each file when it was first opened
+  mutable std::map<std::string, FileIdentity> opened_;  // identity of each file at the first open
 };
 
-// "was replaced", "was removed", "was rewritten"; empty for kNone.
+// Returns "was replaced", "was removed", "was rewritten", or an empty string for kNone.
 const char* name_of(OpenFolder::Change change);
 
 }  // namespace mpzero::io

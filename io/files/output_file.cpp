@@ -31,7 +31,7 @@ OutputFile::OutputFile(fs::path path, const Options& options, FileSystem& files)
     } while (error == EINTR);
     direct_ = error == 0;
   }
-  // EINVAL: the file system does not support direct access.
+  // EINVAL means that the file system does not support O_DIRECT.
   while (error == EINVAL || error == EINTR) {
     error = files.open(path_, kFlags, descriptor_);
     if (error == EINVAL) break;
@@ -41,7 +41,7 @@ OutputFile::OutputFile(fs::path path, const Options& options, FileSystem& files)
     do {
       error = files.reserve(descriptor_, options.expected_size);
     } while (error == EINTR);
-    // Many network file systems cannot allocate space in advance.
+    // Ignores unsupported calls because many network file systems cannot allocate space in advance.
     if (error != 0 && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL) {
       files.close(std::exchange(descriptor_, -1));
       throw_system_error("write", path_, error);
@@ -62,7 +62,7 @@ void OutputFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(written);
     offset += static_cast<int64_t>(written);
     if (direct_ && written % static_cast<size_t>(kAlignment) != 0) {
-      // A full disk, a limit or a signal can end a direct write anywhere. The rest of the page is written again.
+      // A full disk, a limit or a signal can end a direct write within a page. The page is written again.
       const int64_t again = static_cast<int64_t>(written) % kAlignment;
       bytes = {bytes.data() - again, bytes.size() + static_cast<size_t>(again)};
       offset -= again;
@@ -74,13 +74,13 @@ void OutputFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
 void OutputFile::write_through_cache(int64_t offset, std::span<const std::byte> bytes) {
   File file = File::open_for_update(path_, files_);
   file.write(offset, bytes);
-  // Other threads may bypass the page cache next to these pages, so sync them now.
+  // Syncs these pages now because other threads may write adjacent pages without the page cache.
   file.sync();
 }
 
 struct OutputFile::Parts {
   std::vector<Piece> pieces;
-  std::vector<int64_t> starts;  // offset of each piece in the file, then the end of the last one
+  std::vector<int64_t> starts;  // file offset of each piece, followed by the end of the last piece
 
   size_t at(int64_t offset) const {
     return static_cast<size_t>(std::upper_bound(starts.begin(), starts.end() - 1, offset) - starts.begin()) - 1;
@@ -99,8 +99,8 @@ struct OutputFile::Parts {
   }
 };
 
-// One thread's unit of work. Either the whole pages of one block of one piece, which the thread also checksums, or
-// pages that several pieces share.
+// A task for one thread: either the whole pages of one block of a piece, including its checksum, or pages that several
+// pieces share.
 struct OutputFile::Task {
   int64_t from = 0, to = 0;  // page-aligned range in the file; may be empty
   std::optional<size_t> part;
@@ -113,7 +113,7 @@ void OutputFile::append(std::span<const std::byte> bytes) {
 }
 
 void OutputFile::append(std::span<const Piece> pieces) {
-  // Bytes carried over from the previous call come first.
+  // Starts with the remaining bytes of the previous call.
   const std::vector<std::byte> carried = std::exchange(carry_, {});
   Parts parts;
   parts.pieces.reserve(pieces.size() + 1);
@@ -193,7 +193,7 @@ void OutputFile::write_block(const Parts& parts, const Task& task) {
   const int64_t first = task.block * kChecksumBlockBytes;
   const int64_t last = std::min(first + kChecksumBlockBytes, length(piece.bytes));
   const bool in_place = !direct_ || task.from == task.to || is_page_aligned(parts.memory(*task.part, task.from));
-  // The disk reads each chunk from the cache that the checksum has just filled.
+  // Writes each chunk while it is in the CPU cache after the checksum.
   StreamingChecksum sum;
   int64_t written = task.from;
   for (int64_t at = first; at < last;) {

@@ -12,47 +12,47 @@
 
 namespace mpzero::io {
 
-// A large file that is written once, sequentially, as fast as the disk allows: in large aligned pieces, several at a
-// time, bypassing the page cache if the file system supports it (O_DIRECT). Data that is aligned to kAlignment both in
+// A large file that is written once, sequentially, at the full disk bandwidth. Several threads write large aligned
+// pieces and bypass the page cache (O_DIRECT) if the file system supports this. Data that is aligned to kAlignment in
 // memory and in the file is written without a copy.
 //
-// Errors throw through throw_system_error. The file must then be discarded.
+// See throw_system_error() for errors. After an error, the caller must discard the file.
 class OutputFile {
  public:
   // Alignment of memory and of file offsets.
   static constexpr int64_t kAlignment = kPageBytes;
-  // Maximum size of one write: small enough that the data is still in a cache after it was checksummed, large enough
-  // that a few threads keep a disk busy.
+  // Maximum size of one write, in bytes. Small enough that the data stays in the CPU cache between checksum and write,
+  // and large enough that a few threads saturate a disk.
   static constexpr int64_t kChunkBytes = 2 << 20;
 
   struct Options {
-    // The final size of the file, if known. The space is allocated up front, so that a full disk is detected before
-    // anything is written.
+    // Final size of the file in bytes, or 0 if unknown. The space is allocated in advance to detect a full disk before
+    // the first write.
     int64_t expected_size = 0;
-    int threads = 0;     // number of writing threads; 0: enough for one disk
-    bool direct = true;  // bypass the page cache, if possible
+    int threads = 0;     // number of writing threads; 0 selects enough for one disk
+    bool direct = true;  // bypass the page cache if possible
     // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-    std::stop_token stop{};     // append() soon throws Failure once it is requested
-    WritePace* pace = nullptr;  // limits the write rate; null: unlimited
+    std::stop_token stop{};     // append() throws Failure after a stop request
+    WritePace* pace = nullptr;  // limits the write rate; unlimited if null
   };
-  // Creates or truncates the file.
+  // Creates the file or truncates an existing file.
   OutputFile(std::filesystem::path path, const Options& options, FileSystem& files = disk());
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // Bytes to append. If `checksums` is not empty, it receives the checksum of each kChecksumBlockBytes of them (the
-  // last block may be shorter).
+  // Bytes to append. If `checksums` is not empty, it receives one checksum per kChecksumBlockBytes of data. The last
+  // block may be shorter.
   struct Piece {
     std::span<const std::byte> bytes;
     std::span<uint64_t> checksums;
   };
-  // Returns once the bytes are no longer needed.
+  // Returns when the caller may reuse the memory of the pieces.
   void append(std::span<const Piece> pieces);
   void append(std::span<const std::byte> bytes);
   int64_t size() const { return size_; }
 
-  // Writes the remaining bytes and returns once everything is on disk.
+  // Writes the remaining bytes and syncs the file.
   void finish();
 
  private:
@@ -61,11 +61,11 @@ class OutputFile {
 
   static std::vector<Task> divide(const Parts& parts, int64_t begin, int64_t end);
   void write_block(const Parts& parts, const Task& task);
-  // Writes at most kChunkBytes, through an aligned buffer unless `in_place`.
+  // Writes at most kChunkBytes. Uses an aligned buffer unless `in_place` is true.
   void write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place);
   void check_stop() const;
   void write_all(int64_t offset, std::span<const std::byte> bytes);
-  // Handles a direct write that ended within a page: writes the rest, or throws the system's reason.
+  // Completes a direct write that ended within a page, or throws the system error.
   void write_through_cache(int64_t offset, std::span<const std::byte> bytes);
 
   std::filesystem::path path_;
@@ -74,7 +74,7 @@ class OutputFile {
   int descriptor_ = -1;
   bool direct_ = false;
   int64_t size_ = 0;              // bytes appended
-  std::vector<std::byte> carry_;  // the unwritten end, from the last multiple of kAlignment on
+  std::vector<std::byte> carry_;  // unwritten bytes after the last multiple of kAlignment
   AlignedBuffers buffers_{kChunkBytes};
 };
 

@@ -5,22 +5,21 @@
 
 namespace mpzero::io {
 
-// A network file system sometimes reports a stale file or a read error that disappears a moment later. How often to
-// retry, and how to wait in between.
+// Retry policy for transient errors of network file systems, such as stale file handles.
 struct Patience {
   int attempts = 4;
-  // The first pause. Each further pause is twice as long.
+  // Pause before the first retry. Doubles with each retry.
   std::chrono::milliseconds pause{50};
-  std::function<void(std::chrono::milliseconds)> wait{};  // none: the thread sleeps
+  std::function<void(std::chrono::milliseconds)> wait{};  // sleeps if not set
 
   void sleep(std::chrono::milliseconds pause) const;
 };
 
-// Whether the same call may succeed a moment later: ESTALE, EINTR, EAGAIN, EIO, ETIMEDOUT.
+// Returns true for errors that may be transient: ESTALE, EINTR, EAGAIN, EIO and ETIMEDOUT.
 bool may_pass(int system_error);
 
-// Calls `work` again from its beginning while it throws an Error of a system call that may pass. `work` must open its
-// files itself: an open file stays stale.
+// Calls `work` and retries it after transient system errors. `work` must reopen its files because an open stale file
+// handle stays invalid.
 void retry_reading(const std::function<void()>& work, const Patience& patience = {});
 
 }  // namespace mpzero::io

@@ -4,8 +4,8 @@
 
 namespace mpzero::io {
 
-// A temporary file for a library that needs a path, in memory if the system has a place for such files. Removed by the
-// destructor. Takes no space for bytes that are never written.
+// A temporary file for a library that requires a path. Uses an in-memory file system if available. The file is sparse,
+// and the destructor removes it.
 class ScratchFile {
  public:
   ScratchFile();

@@ -10,7 +10,7 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Keeps the wait for a rate near zero within what the clock can represent.
+// Maximum wait in seconds. Prevents an overflow of the clock at rates near zero.
 constexpr double kLongestWait = 60;
 
 }  // namespace

@@ -9,25 +9,25 @@
 
 namespace mpzero::io {
 
-// Limits the combined write rate of several threads. One thread sets the rate at any time. The writing threads ask
-// before each piece and report what they have written. Thread-safe.
+// Limits the combined write rate of several threads. Writing threads call wait() before and written() after each piece.
+// The rate can be changed at any time. Thread-safe.
 class WritePace {
  public:
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
-  // Bytes per second, greater than 0. Waiting threads continue at the new rate.
+  // Sets the rate in bytes per second, which must be positive. Waiting threads continue at the new rate.
   void set_rate(double bytes_per_second);
   double rate() const;
 
-  // Call before writing a piece: waits until the time of the previous pieces has passed, or until `stop`.
+  // Blocks until the rate permits the next write, or until `stop` is requested. Call before writing a piece.
   void wait(int64_t bytes, const std::stop_token& stop);
-  // Call after writing it. `on_disk`: false if the bytes are only in the page cache so far.
+  // Records a write. `on_disk` is false if the bytes are only in the page cache. Call after writing a piece.
   void written(int64_t bytes, bool on_disk = true);
 
-  // Bytes written so far.
+  // Returns the number of bytes written so far.
   int64_t bytes() const;
-  // Estimates the time without throttling of writes that took `seconds` in total, from the disk's speed while nothing
-  // was throttled. Returns `seconds` if that speed is unknown: every write was throttled, or went to the page cache.
+  // Estimates the duration without a limit of writes that took `seconds`, based on the speed of unlimited writes.
+  // Returns `seconds` if the disk speed is unknown: if all writes were limited or a write used the page cache.
   double without_limit(double seconds) const;
 
  private:
@@ -45,10 +45,10 @@ class WritePace {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   double rate_ = kUnlimited;
-  double allowance_ = 0;  // bytes; negative: written ahead of schedule
+  double allowance_ = 0;  // bytes; negative after writes ahead of schedule
   Clock::time_point refilled_{};
   bool begun_ = false;
-  Clock::time_point counted_{};  // time is accounted up to here
+  Clock::time_point counted_{};  // end of the accounted time
   Stretch unlimited_, limited_;
   bool cached_ = false;
 };

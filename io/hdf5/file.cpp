@@ -82,11 +82,11 @@ Handle Dataset::select(std::span<const uint64_t> start, std::span<const uint64_t
     throw_user_error("{} has {} dimensions, expected {}", where(), shape_.size(), start.size());
   }
   if (product(count) != size) {
-    throw_failure("a slab of {} elements of {} was given a buffer of {}", product(count), where(), size);
+    throw_failure("{} elements of {} were requested into a buffer of {} elements", product(count), where(), size);
   }
   for (size_t i = 0; i < shape_.size(); ++i) {
     if (start[i] > shape_[i] || count[i] > shape_[i] - start[i]) {
-      throw_user_error("{} ends at {}, elements {} to {} were requested: the file is too short", where(), shape_[i],
+      throw_user_error("{} ends at {}, but elements {} to {} were requested: the file is too short", where(), shape_[i],
                        start[i], start[i] + count[i]);
     }
   }
@@ -120,7 +120,7 @@ void Dataset::check_written(uint64_t begin, uint64_t count) const {
   if (shape_.size() != 1) throw_failure("{} has {} dimensions, expected 1", where(), shape_.size());
   const auto refuse = [&](uint64_t element) {
     H5Eclear2(H5E_DEFAULT);
-    throw_user_error("{} is incomplete: element {} was never written or cannot be found", where(), element);
+    throw_user_error("{} is incomplete: element {} was never written or its chunk cannot be found", where(), element);
   };
   if (count == 0) return;
   if (chunk_.empty()) {
@@ -171,8 +171,7 @@ std::vector<std::string> Group::names() const {
 
 Dataset Group::dataset(const std::string& name) const {
   const Lock lock;
-  if (!contains(name))
-    throw_user_error("{} has no {}: it is not a file of the expected kind", file_.string(), path_of(name));
+  if (!contains(name)) throw_user_error("{} has no {}: unexpected file format", file_.string(), path_of(name));
   if (is_read_only(handle_.id())) {
     const std::string where = fmt::format("{} of {}", path_of(name), file_.string());
     check_layout(place_of(handle_.id(), name, where), file_, path_of(name));
@@ -184,8 +183,7 @@ Dataset Group::dataset(const std::string& name) const {
 
 Group Group::group(const std::string& name) const {
   const Lock lock;
-  if (!contains(name))
-    throw_user_error("{} has no {}: it is not a file of the expected kind", file_.string(), path_of(name));
+  if (!contains(name)) throw_user_error("{} has no {}: unexpected file format", file_.string(), path_of(name));
   Handle handle(H5Gopen2(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Gclose);
   if (!handle) throw_user_error("cannot open {} of {}: {}", path_of(name), file_.string(), reason());
   return Group(std::move(handle), file_, path_of(name));
@@ -219,7 +217,7 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
   const Handle properties(H5Pcreate(H5P_DATASET_CREATE), &H5Pclose);
   H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY);
   H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER);
-  // The same contents always produce the same bytes.
+  // Makes the file contents deterministic.
   H5Pset_obj_track_times(properties.id(), false);
   const Handle handle(
       H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
@@ -253,7 +251,7 @@ File File::open(const std::filesystem::path& path) {
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) throw_user_error("{} does not exist", path.string());
   if (std::filesystem::is_directory(status)) throw_user_error("{} is a folder, expected an HDF5 file", path.string());
-  // The library would wait for a FIFO's writer.
+  // Rejects FIFOs because the library would wait for a writer.
   if (std::filesystem::is_other(status)) io::File::open_for_reading(path);
   if (std::filesystem::file_size(path, error) == 0 && !error) throw_user_error("{} is empty", path.string());
   const Handle access = without_file_lock();
@@ -265,17 +263,17 @@ File File::open(const std::filesystem::path& path) {
 }
 
 File File::open_image(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  constexpr size_t kIncrement = 1 << 16;  // growth step of an image that is not read-only
+  constexpr size_t kIncrement = 1 << 16;  // growth increment of a writable image
   const Lock lock;
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), &H5Pclose);
-  // The library copies the image by default and does not change it.
+  // By default, the library copies the image and does not modify the original.
   void* image = const_cast<std::byte*>(bytes.data());
   if (H5Pset_fapl_core(access.id(), kIncrement, /*backing_store=*/false) < 0 ||
       H5Pset_file_image(access.id(), image, bytes.size()) < 0) {
     throw_failure("cannot pass {} to HDF5: {}", path.string(), reason());
   }
-  // The library needs a name that no file has, and takes two images of the same name for the same file. This name is
-  // below a file and ends in the contents' checksum.
+  // The library needs a unique path that does not exist, because images with equal paths are treated as the same file.
+  // This path is below a regular file and ends with the checksum of the contents.
   const std::string name = (path / to_hex(checksum(bytes))).string();
   Handle file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, access.id()), &H5Fclose);
   if (!file) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());
@@ -313,8 +311,7 @@ bool Node::has_attribute(const std::string& name) const {
 size_t Node::attribute_size(const std::string& name) const {
   const Lock lock;
   const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
-  if (!attribute)
-    throw_user_error("attribute '{}' is missing on {}: the file is not of the expected kind", name, where());
+  if (!attribute) throw_user_error("attribute '{}' is missing on {}: unexpected file format", name, where());
   const Handle space(H5Aget_space(attribute.id()), &H5Sclose);
   return space ? static_cast<size_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space.id()), 0)) : 0;
 }
@@ -367,10 +364,10 @@ void Node::write_attribute(const std::string& name, Type type, const void* value
 void Node::set_attribute(const std::string& name, const std::string& text) {
   const Lock lock;
   if (text.find('\0') != std::string::npos) {
-    throw_failure("cannot write attribute '{}' on {}: the string contains a zero byte", name, where());
+    throw_failure("cannot write attribute '{}' on {}: the string contains a null byte", name, where());
   }
   if (has_attribute(name)) H5Adelete(handle_.id(), name.c_str());
-  // Of variable length, so that the text is stored in the heap: the header that holds attributes is limited to 64 KiB.
+  // Uses a variable-length string, which is stored in the heap, because the object header is limited to 64 KiB.
   const Handle type(H5Tcopy(H5T_C_S1), &H5Tclose);
   H5Tset_size(type.id(), H5T_VARIABLE);
   H5Tset_cset(type.id(), H5T_CSET_UTF8);

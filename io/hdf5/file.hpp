@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-// A small wrapper of the HDF5 C library: handles that close themselves, and errors that name the file and the object.
-// The C library of Linux distributions is not thread-safe, so every call here holds one process-wide lock: objects of
-// different files may be used from different threads at the same time, one object by one thread at a time.
+// A small RAII wrapper of the HDF5 C library. Errors contain the file and the object. The C library of Linux
+// distributions is not thread-safe, so every call locks a process-wide mutex. Threads may use different objects
+// concurrently, but not the same object.
 //
-// Opening and reading throw UserError (the file is missing, truncated or not of the expected kind). Writing throws
-// UserError if the user can fix it (the disk is full) and Failure otherwise. All messages end with the reason that the
-// system or the library gave. The library itself prints nothing.
+// Opening and reading throw UserError, for example if the file is missing, truncated or of a different type. Writing
+// throws UserError if the user can fix the cause, for example a full disk, and Failure otherwise. Messages end with the
+// reason from the system or the library. Error printing of the library is disabled.
 namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t
@@ -55,7 +55,7 @@ class Handle {
 
   Id id() const { return id_; }
   explicit operator bool() const { return id_ >= 0; }
-  // Closes now. Returns false if the library could not.
+  // Closes the object. Returns false on error.
   bool reset() noexcept;
 
  private:
@@ -76,7 +76,7 @@ class Node {
     read_attribute(name, type_of<T>(), &value, 1);
     return value;
   }
-  // Fixed and variable length, ASCII and UTF-8, up to 64 MiB. The file must have been opened for reading.
+  // Reads a string of fixed or variable length, ASCII or UTF-8, up to 64 MiB. The file must be open for reading.
   std::string text_attribute(const std::string& name) const;
   template <Number T>
   std::vector<T> array_attribute(const std::string& name) const {
@@ -85,7 +85,7 @@ class Node {
     return values;
   }
 
-  // Creates the attribute or replaces it.
+  // Creates or replaces the attribute.
   template <Number T>
   void set_attribute(const std::string& name, T value) {
     write_attribute(name, type_of<T>(), &value, 1, /*scalar=*/true);
@@ -94,7 +94,7 @@ class Node {
   void set_attribute(const std::string& name, std::span<const T> values) {
     write_attribute(name, type_of<T>(), values.data(), values.size(), /*scalar=*/false);
   }
-  // UTF-8 of any length. Must not contain a zero byte.
+  // Creates or replaces a UTF-8 string attribute of any length. `text` must not contain a null byte.
   void set_attribute(const std::string& name, const std::string& text);
   void set_attribute(const std::string& name, const char* text) { set_attribute(name, std::string(text)); }
 
@@ -118,32 +118,32 @@ class Dataset : public Node {
   const std::vector<uint64_t>& shape() const { return shape_; }
   uint64_t size() const;  // elements
   size_t element_size() const { return element_size_; }
-  // Whether the file holds exactly this type (either byte order).
+  // Returns true if the stored type is T, in either byte order.
   template <Number T>
   bool holds() const {
     return holds(type_of<T>());
   }
 
-  // Elements [begin, begin + out.size()) of a one-dimensional dataset, converted to T.
+  // Reads elements [begin, begin + out.size()) of a one-dimensional dataset, converted to T.
   template <Number T>
   void read(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // The same without the library's verification (fletcher32), if the dataset has one: for values with a checksum that
-  // the caller verifies.
+  // Reads elements without the fletcher32 verification of the library. Use it if the caller verifies a different
+  // checksum.
   template <Number T>
   void read_unverified(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/false);
   }
-  // The hyperslab of `count` elements from `start` (both with the dataset's rank), row-major.
+  // Reads a row-major hyperslab of `count` elements from `start`. `start` and `count` have one entry per dimension.
   template <Number T>
   void read(std::span<const uint64_t> start, std::span<const uint64_t> count, std::span<T> out) const {
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // Throws UserError naming the first of the elements [begin, begin + count) of a one-dimensional dataset that was
-  // never written, which read() returns as zero. Costs one lookup in the chunk index.
+  // Throws UserError if any of the elements [begin, begin + count) of a one-dimensional dataset was never written.
+  // read() would return zeros for these elements. Needs one lookup in the chunk index.
   void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {
@@ -166,19 +166,19 @@ class Dataset : public Node {
                   size_t size);
 
   std::vector<uint64_t> shape_;
-  std::vector<uint64_t> chunk_;  // extents in elements; empty if the dataset is not stored in chunks
+  std::vector<uint64_t> chunk_;  // elements per dimension; empty if not chunked
   size_t element_size_ = 0;
 };
 
 class Group : public Node {
  public:
   bool contains(const std::string& name) const;
-  std::vector<std::string> names() const;  // of the objects directly in the group, sorted
+  std::vector<std::string> names() const;  // direct children, sorted
   Dataset dataset(const std::string& name) const;
   Group group(const std::string& name) const;
 
   Group create_group(const std::string& name);
-  // Contiguous, or in chunks of extents `chunk` if it is not empty. `name` may contain dots, not slashes.
+  // Creates a contiguous dataset, or a chunked dataset if `chunk` is not empty. `name` may contain dots but no slashes.
   template <Number T>
   Dataset create_dataset(const std::string& name, std::span<const uint64_t> shape,
                          std::span<const uint64_t> chunk = {}) {
@@ -188,9 +188,9 @@ class Group : public Node {
   Dataset create_dataset(const std::string& name, uint64_t size) {
     return create_dataset(name, type_of<T>(), std::span<const uint64_t>(&size, 1), {});
   }
-  // A contiguous dataset whose space in the file is allocated now and left unwritten. Returns the offset of its first
-  // byte, so that the values (in the machine's byte order) can be written there with plain file calls, from several
-  // threads, once this file is closed. -1 if it has no elements.
+  // Creates a contiguous dataset and allocates its space without writing values. Returns the offset of the first byte
+  // in the file, or -1 if the dataset has no elements. After this file is closed, several threads can write the values
+  // there with plain file I/O, in native byte order.
   template <Number T>
   int64_t reserve_dataset(const std::string& name, std::span<const uint64_t> shape) {
     return reserve_dataset(name, type_of<T>(), shape);
@@ -206,23 +206,23 @@ class Group : public Node {
   std::string path_of(const std::string& name) const;
 };
 
-// An open file, which is also its root group. Objects opened from it must not outlive it.
+// An open file, which is also its root group. The file must outlive all objects opened from it.
 class File : public Group {
  public:
-  // Creates or truncates the file. Use a temporary name and rename it after close(). Datasets of `alignment` bytes and
-  // more begin at a multiple of it in the file.
+  // Creates or truncates the file. Use a temporary name and rename the file after close(). Datasets of at least
+  // `alignment` bytes are aligned to `alignment` in the file.
   static File create(const std::filesystem::path& path, uint64_t alignment = 1);
-  // For reading, from any number of processes. No file lock is taken, since shared file systems often lack them.
+  // Opens the file for reading. Does not lock the file because shared file systems often lack file locks.
   static File open(const std::filesystem::path& path);
 
-  // For reading, from the bytes of a file, which are copied. `path` is used in messages.
+  // Opens a copy of `bytes` as an in-memory file for reading. `path` is used in messages.
   static File open_image(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-  // The library's own file descriptor, open as long as this object exists.
+  // Returns the library's file descriptor, which is valid for the lifetime of this object.
   int descriptor() const;
 
-  // Passes all data to the operating system (without fsync) and closes. Throws Failure on error. If a written file is
-  // destroyed without close(), data may be lost silently.
+  // Flushes all data to the operating system without fsync and closes the file. Throws Failure on error. Without
+  // close(), the destructor may lose written data silently.
   void close();
 
  private:

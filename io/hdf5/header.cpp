@@ -13,20 +13,20 @@
 namespace mpzero::io::hdf5 {
 namespace {
 
-constexpr std::string_view kDamaged = "the object's header is damaged";
-constexpr size_t kMaxBlocks = 1024;  // of one header: more indicate a loop
+constexpr std::string_view kDamaged = "the object header is damaged";
+constexpr size_t kMaxBlocks = 1024;  // per header; a larger number indicates a loop
 
 struct Block {
   uint64_t offset = 0, size = 0;
 };
 
-// How the messages of a header are stored in its blocks.
+// Encoding of messages in the blocks of a header.
 struct HeaderFormat {
   bool is_version_2 = false;
   bool has_creation_order = false;
 };
 
-// The header's first block. Its prefix holds its length.
+// The first block of a header. The prefix contains the block's length.
 Block first_block(const FileBytes& bytes, uint64_t header, HeaderFormat& format) {
   constexpr uint64_t kLongestPrefix = 64;
   const auto prefix = bytes.read(header, std::min(kLongestPrefix, bytes.left(header)), kDamaged);
@@ -86,7 +86,7 @@ uint64_t FileBytes::left(uint64_t offset) const {
 }
 
 std::vector<std::byte> FileBytes::read(uint64_t offset, uint64_t size, std::string_view what) const {
-  // Far more than is needed here: a damaged size must not exhaust the machine's memory.
+  // Limits allocations for damaged sizes. Valid reads are much smaller.
   constexpr uint64_t kMaxBytes = 64 << 20;
   if (size > left(offset) || size > kMaxBytes) throw Malformed{what};
   std::vector<std::byte> bytes(static_cast<size_t>(size));
@@ -127,7 +127,7 @@ namespace {
 
 constexpr uint64_t padded(uint64_t size) { return (size + 7) / 8 * 8; }
 
-// Reference to a text in a heap, stored in an attribute in place of the text.
+// Reference to a string in a heap, as stored in an attribute.
 struct HeapText {
   uint32_t length = 0;
   uint64_t collection = 0;
@@ -139,14 +139,14 @@ std::string_view up_to_zero(std::span<const std::byte> bytes) {
   return text.substr(0, text.find('\0'));
 }
 
-// std::nullopt if the message is another attribute, or not a text of variable length.
+// Returns std::nullopt if the message is a different attribute or not a variable-length string.
 std::optional<HeapText> heap_text(const Message& message, std::string_view wanted) {
   Cursor attribute(message.body, "the attribute is damaged");
   const auto version = attribute.value<uint8_t>();
   attribute.bytes(1);
   const auto name_size = attribute.value<uint16_t>(), type_size = attribute.value<uint16_t>(),
              space_size = attribute.value<uint16_t>();
-  if (version == 3) attribute.bytes(1);  // the name's character set
+  if (version == 3) attribute.bytes(1);  // character set of the name
   const auto part = [&](uint64_t size) { return attribute.bytes(version == 1 ? padded(size) : size); };
   if (up_to_zero(part(name_size)) != wanted) return std::nullopt;
   const auto type = part(type_size);
@@ -161,7 +161,7 @@ std::optional<HeapText> heap_text(const Message& message, std::string_view wante
 }
 
 std::string text_in_heap(const FileBytes& bytes, const HeapText& wanted) {
-  constexpr std::string_view kWhat = "the heap that holds it is damaged";
+  constexpr std::string_view kWhat = "its heap is damaged";
   constexpr uint64_t kPrefixBytes = 16;
   if (wanted.length == 0) return "";
   const auto prefix = bytes.read(wanted.collection, kPrefixBytes, kWhat);
@@ -175,7 +175,7 @@ std::string text_in_heap(const FileBytes& bytes, const HeapText& wanted) {
     const auto index = cursor.value<uint16_t>();
     cursor.bytes(6);  // references
     const auto size = cursor.value<uint64_t>();
-    if (index == 0 || size > cursor.left()) throw Malformed{kWhat};  // 0: the rest of the heap is free
+    if (index == 0 || size > cursor.left()) throw Malformed{kWhat};  // index 0 is the free space at the end of the heap
     if (index == wanted.index) {
       if (wanted.length > size) throw Malformed{kWhat};
       return std::string(up_to_zero(cursor.bytes(wanted.length)));
@@ -195,7 +195,7 @@ const Message& only(const std::vector<Message>& messages, Message::Type type, st
   return *found;
 }
 
-// The extents of a chunk; the last one is the size of an element. The address of the index comes after them or before.
+// Returns the extents of a chunk, followed by the element size. The index address precedes the extents in version 3.
 std::vector<uint64_t> chunk_extents(Cursor layout, uint8_t version) {
   std::vector<uint64_t> extents;
   if (version == 4) layout.bytes(1);  // flags
@@ -216,15 +216,15 @@ std::string read_variable_text(const ObjectPlace& place, const std::filesystem::
       if (const auto found = heap_text(message, name)) return text_in_heap(bytes, *found);
     }
     throw Malformed{
-        "it is in dense storage, where only strings of fixed length can be read; rewrite the file with "
-        "app/prepare_data.py --rewrite FILE"};
+        "variable-length strings in dense storage are not supported; rewrite the file with app/prepare_data.py "
+        "--rewrite FILE"};
   } catch (const Malformed& malformed) {
     throw_user_error("cannot read attribute '{}' of {}: {}", name, file.string(), malformed.what);
   }
 }
 
 void check_layout(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name) {
-  constexpr std::string_view kWhat = "its layout is damaged or not of HDF5 1.6 to 1.14";
+  constexpr std::string_view kWhat = "its layout is damaged or not supported (HDF5 1.6 to 1.14)";
   constexpr uint64_t kMaxChunkBytes = 1 << 30;
   constexpr uint8_t kChunked = 2;
   try {
@@ -241,7 +241,7 @@ void check_layout(const ObjectPlace& place, const std::filesystem::path& file, c
     uint64_t chunk_bytes = 1;
     for (const uint64_t extent : extents) {
       if (extent == 0 || extent > kMaxChunkBytes / chunk_bytes) {
-        throw Malformed{"its chunks have no element or more than 1 GiB"};
+        throw Malformed{"its chunks are empty or larger than 1 GiB"};
       }
       chunk_bytes *= extent;
     }

@@ -9,34 +9,33 @@
 #include <string_view>
 #include <vector>
 
-// Bounds-checked reads of metadata that the HDF5 library reads unchecked. Version 1.10 follows sizes and addresses
-// without bounds checks: one flipped bit in a string heap, or in a dataset's layout, crashes or hangs it, and neither
-// has a checksum in files from before version 1.10. The formats are those of the HDF5 File Format Specification
-// 3.0.
+// Bounds-checked reads of HDF5 metadata. Version 1.10 of the library does not check all sizes and addresses. A flipped
+// bit in a string heap or a dataset layout can crash or hang the library. Files from versions before 1.10 have no
+// checksums for this metadata. See the HDF5 File Format Specification 3.0.
 namespace mpzero::io::hdf5 {
 
-// Location of an object as found by the library: its header begins at byte `base + header` of the file.
+// Location of an object in a file. The object header begins at byte `base + header`.
 struct ObjectPlace {
-  int descriptor = -1;                 // of the open file, or -1
-  std::span<const std::byte> image{};  // the full file, if there is no descriptor
-  uint64_t base = 0;                   // bytes before the HDF5 file (its user block)
+  int descriptor = -1;                 // file descriptor, or -1
+  std::span<const std::byte> image{};  // full file contents if descriptor is -1
+  uint64_t base = 0;                   // size of the user block in bytes
   uint64_t header = 0;
 };
 
-// The value of a scalar text attribute of variable length (III.E "Global Heap", IV.A.2.m "The Attribute Message").
-// Attributes in dense storage are not read. Throws UserError naming `file` and `name`.
+// Returns the value of a scalar variable-length string attribute (III.E "Global Heap", IV.A.2.m "The Attribute
+// Message"). Does not support dense attribute storage. Throws UserError if the metadata is invalid.
 std::string read_variable_text(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
-// Throws UserError naming `file` and `name` if the library must not open the dataset at `place`: if its chunks
-// (IV.A.2.i "The Data Layout Message") have no elements, a rank other than the dataset's, or more than 1 GiB.
+// Throws UserError if it is not safe to open the dataset with the library: if its chunks (IV.A.2.i "The Data Layout
+// Message") are empty, differ from the dataset in rank, or are larger than 1 GiB.
 void check_layout(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
-// Describes what is wrong with the bytes. The functions above turn it into a sentence.
+// Internal exception for invalid metadata. read_variable_text() and check_layout() convert it to UserError.
 struct Malformed {
   std::string_view what;
 };
 
-// Reads values from the front of a byte range, never past its end.
+// Bounds-checked sequential reader of a byte range.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
@@ -54,7 +53,7 @@ class Cursor {
     std::memcpy(&result, bytes(sizeof result).data(), sizeof result);
     return result;
   }
-  // A number of `size` bytes, at most 8.
+  // Reads an unsigned little-endian integer of `size` bytes, at most 8.
   uint64_t value_of(size_t size) {
     uint64_t result = 0;
     if (size > sizeof result) throw Malformed{what_};
@@ -70,14 +69,14 @@ class Cursor {
   std::string_view what_;
 };
 
-// The bytes of a file, up to its end.
+// Bounds-checked access to the bytes of a file.
 class FileBytes {
  public:
   FileBytes(const ObjectPlace& place, const std::filesystem::path& file);
-  // `size` bytes at `offset` from the beginning of the HDF5 file. Throws Malformed{what} if they are not in the file or
-  // are more than 64 MiB.
+  // Reads `size` bytes at `offset` from the beginning of the HDF5 data. Throws Malformed{what} if the range exceeds the
+  // file or 64 MiB.
   std::vector<std::byte> read(uint64_t offset, uint64_t size, std::string_view what) const;
-  uint64_t left(uint64_t offset) const;  // after `offset`
+  uint64_t left(uint64_t offset) const;  // bytes after `offset`
 
  private:
   int descriptor_;
@@ -93,8 +92,8 @@ struct Message {
   std::vector<std::byte> body;
 };
 
-// The messages of the object's header, of version 1 or 2, in order. Omits shared messages (stored elsewhere). Throws
-// Malformed.
+// Returns the messages of an object header of version 1 or 2, in order. Omits shared messages, which are stored outside
+// of the header. Throws Malformed.
 std::vector<Message> read_messages(const FileBytes& bytes, uint64_t header);
 
 }  // namespace mpzero::io::hdf5

@@ -15,7 +15,7 @@ std::recursive_mutex& mutex() {
   return instance;
 }
 
-// Why the last call failed: the innermost description on the library's error stack.
+// Returns the innermost description on the library's error stack.
 std::string last_description() {
   std::string description;
   const H5E_walk2_t keep_first = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
@@ -26,11 +26,10 @@ std::string last_description() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &description);
   H5Eclear2(H5E_DEFAULT);
   while (!description.empty() && (description.back() == '\n' || description.back() == ' ')) description.pop_back();
-  return description.empty() ? "no reason given" : description;
+  return description.empty() ? "unknown reason" : description;
 }
 
-// The library describes a failed system call in two lines, with time, addresses and "errno = 28". Returns that number,
-// or 0.
+// Returns the errno of a failed system call, or 0. The library's description contains, for example, "errno = 28".
 int system_error_in(const std::string& description) {
   constexpr std::string_view kMark = "errno = ";
   const size_t at = description.find(kMark);
@@ -40,10 +39,10 @@ int system_error_in(const std::string& description) {
 }  // namespace
 
 Lock::Lock() : guard_(mutex()) {
-  // Every handle here has an owner that closes it. The library's clean-up at exit would only find files that could not
-  // be closed because the disk was full, and would crash on them.
+  // Disables the library's cleanup at exit. All handles have owners, and the cleanup would crash on files that could
+  // not be closed because of a full disk.
   [[maybe_unused]] static const herr_t no_cleanup_at_exit = H5dont_atexit();
-  // A thread-safe library has this switch per thread.
+  // In a thread-safe build of the library, this setting is per thread.
   static thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   static_cast<void>(silenced);
 }
@@ -92,13 +91,13 @@ ObjectPlace place_of(hid_t node, const std::string& name, const std::string& whe
       H5Pget_userblock(creation.id(), &user_block) < 0) {
     throw_user_error("cannot find {}: {}", where, reason());
   }
-  if (object.fileno != self.fileno) throw_user_error("cannot find {}: it is a link to another file", where);
+  if (object.fileno != self.fileno) throw_user_error("cannot find {}: it is a link to a different file", where);
   if (address_bytes != sizeof(uint64_t) || size_bytes != sizeof(uint64_t)) {
-    throw_user_error("cannot find {}: the file's addresses have {} bytes and its sizes {}, expected 8", where,
+    throw_user_error("cannot find {}: the file has addresses of {} bytes and sizes of {} bytes, expected 8", where,
                      address_bytes, size_bytes);
   }
   ObjectPlace place{.base = user_block, .header = object.addr};
-  // The driver determines what the handle points to: a descriptor, or the address of the image.
+  // The handle points to a descriptor or to the address of the image, depending on the driver.
   if (H5Pget_driver(access.id()) == H5FD_CORE) {
     place.image = {*static_cast<const std::byte* const*>(handle), size};
   } else {

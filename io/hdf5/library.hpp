@@ -1,6 +1,6 @@
 #pragma once
 
-// Newer libraries keep the 1.10 names under this switch.
+// Selects the 1.10 API in newer versions of the library.
 #define H5_USE_110_API
 #include <hdf5.h>
 
@@ -11,13 +11,13 @@
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/header.hpp"
 
-// For io/hdf5/file.cpp, the only caller of the C library.
+// Internal to io/hdf5, the only caller of the C library.
 namespace mpzero::io::hdf5 {
 
 static_assert(std::same_as<Id, hid_t>);
 static_assert(sizeof(hsize_t) == sizeof(uint64_t));
 
-// The process-wide lock for the library. It also keeps the library from printing its own error stack.
+// Locks the process-wide mutex of the library and disables the library's error printing.
 class Lock {
  public:
   Lock();
@@ -26,23 +26,23 @@ class Lock {
   std::lock_guard<std::recursive_mutex> guard_;
 };
 
-// The reason for the last failure, as described by the system or the library.
+// Returns the reason of the last failed call, from the system or the library.
 std::string reason();
 
-// Throws the error of the last failed call for `file`, from which `what` was to be read. A system error is reported as
-// such. Anything else counts as damage and is thrown as UserError.
+// Throws the error of the last failed call while `what` was read from `file`. System errors are reported unchanged. All
+// other errors are reported as damage with UserError.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 
-// Throws the error of the last failed call for `file`, which was to be written. A full disk is a UserError.
+// Throws the error of the last failed call while `what` was written to `file`. A full disk is a UserError.
 [[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
 
 hid_t native(Type type);
 
-// Location of the object `name` ("." for itself) in an open file or group. Throws UserError beginning with "cannot find
-// <where>" if there is none, or if it is in another file.
+// Returns the location of the object `name` in an open file or group. "." refers to `node`. Throws UserError if the
+// object does not exist or is in a different file (external link).
 ObjectPlace place_of(hid_t node, const std::string& name, const std::string& where);
 
-// Whether the file of an open object was opened read-only, so that its bytes are those of the object.
+// Returns true if the object's file was opened read-only. The bytes on disk then match the library's view.
 bool is_read_only(hid_t node);
 
 }  // namespace mpzero::io::hdf5

@@ -16,7 +16,7 @@ constexpr std::string_view kSeparator = "--";
 constexpr std::string_view kHexadecimal = "0123456789abcdef";
 constexpr int64_t kMaxReferenceBytes = 4096;
 
-// Empty if the variable is not set.
+// Returns an empty path if the variable is not set.
 fs::path folder_in(const char* variable) {
   const char* value = std::getenv(variable);
   return value == nullptr ? "" : value;
@@ -24,7 +24,7 @@ fs::path folder_in(const char* variable) {
 
 bool is_plain(unsigned char c) { return (std::isalnum(c) != 0) || c == '_' || c == '-' || c == '.'; }
 
-// Same as huggingface_hub's validate_repo_id.
+// Matches validate_repo_id() of huggingface_hub.
 bool is_part_of_name(std::string_view part) {
   const auto is_mark = [](char c) { return c == '-' || c == '.'; };
   return !part.empty() && std::ranges::all_of(part, is_plain) && !is_mark(part.front()) && !is_mark(part.back()) &&
@@ -52,7 +52,7 @@ fs::path hub_snapshot(const fs::path& name, const std::string& revision) {
   const fs::path repository =
       hub_cache() / fmt::format("{}{}{}{}", kPrefix, name.parent_path().string(), kSeparator, name.filename().string());
   const fs::path reference = repository / "refs" / revision;
-  // A commit has no reference.
+  // A commit hash has no file in refs.
   if (revision.find("..") != std::string::npos || !path_exists(reference)) return repository / "snapshots" / revision;
   const std::string text = read_text_file(reference, kMaxReferenceBytes);
   return repository / "snapshots" / text.substr(0, text.find_first_not_of(kHexadecimal));

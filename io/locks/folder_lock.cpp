@@ -48,12 +48,12 @@ Words words_of(FolderLock::Purpose purpose) {
   return {};
 }
 
-// `owner`: the text of the lock file, which show_owner() wrote.
+// `owner` is the text of the lock file, written by show_owner().
 bool is_of_job(const std::string& owner, const std::string& job) {
   return !job.empty() && (owner.ends_with("(job " + job + ")") || owner.ends_with(", job " + job + ")"));
 }
 
-// Symbolic links are not followed, because the file is written to.
+// Does not follow symbolic links because the file is written to.
 int open_lock(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (descriptor < 0) throw_system_error("open", path, errno);
@@ -65,7 +65,7 @@ int open_lock(const fs::path& path) {
 
 int try_flock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
-// The table escapes blanks and similar characters as a backslash and three octal digits.
+// mountinfo escapes whitespace as a backslash and three octal digits.
 std::string unescaped(const std::string& text) {
   constexpr size_t kDigits = 3;
   constexpr int kOctal = 8;
@@ -106,7 +106,7 @@ std::optional<Mount> find_mount(std::string_view mountinfo, const fs::path& path
     if (!(fields >> type >> source)) continue;
     fields >> super_options;
     const fs::path mount_point = point == "/" ? fs::path("/") : fs::path(unescaped(point));
-    // Of several mounts at the same place the last one is visible.
+    // If several mounts have the same mount point, only the last mount is visible.
     if (!is_below(path, mount_point) || mount_point.native().size() < longest) continue;
     longest = mount_point.native().size();
     found = Mount{.type = type, .options = fmt::format(",{},{},", options, super_options)};
@@ -115,7 +115,7 @@ std::optional<Mount> find_mount(std::string_view mountinfo, const fs::path& path
 }
 
 LockReach lock_reach(const Mount& mount) {
-  // Local to one host, or with locks that span all hosts.
+  // Local file systems and file systems with locks across all hosts.
   constexpr std::array<std::string_view, 13> kComplete = {
       "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs", "bcachefs", "ceph", "jfs"};
   if (std::find(kComplete.begin(), kComplete.end(), mount.type) != kComplete.end()) return LockReach::kAll;
@@ -123,7 +123,7 @@ LockReach lock_reach(const Mount& mount) {
     const bool local = has(mount, "nolock") || has(mount, "local_lock=flock") || has(mount, "local_lock=all");
     return local ? LockReach::kThisHost : LockReach::kAll;
   }
-  // flock(2) succeeds there, but only locks within the host.
+  // flock(2) succeeds but only excludes processes on the same host.
   if (mount.type == "gpfs") return LockReach::kThisHost;
   if (mount.type == "lustre") return has(mount, "flock") ? LockReach::kAll : LockReach::kThisHost;
   return LockReach::kUnknown;
@@ -151,7 +151,7 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
     const LockReach reach = options.reach.value_or(lock_reach_of(folder));
     if (locked && reach == LockReach::kThisHost && options.warn) {
       options.warn(
-          fmt::format("file locks in {} are not visible to other hosts (unsupported by the file system or its mount "
+          fmt::format("file locks in {} do not exclude other hosts (not supported by the file system or its mount "
                       "options): only the files .owner-* protect the folder from runs on other hosts.",
                       folder.string()));
     }
@@ -180,7 +180,7 @@ void FolderLock::claim(const Options& options) {
   } catch (const Error& error) {
     if (!decides_ || !is_full_disk(error.system_error())) throw;
     if (options.warn)
-      options.warn(fmt::format("the lock holder of {} is not recorded: {}.", folder_.string(), error.what()));
+      options.warn(fmt::format("the owner of the lock in {} is not recorded: {}.", folder_.string(), error.what()));
   }
 }
 
@@ -194,16 +194,15 @@ void FolderLock::check_folder() const {
   const std::optional<Inode> now = inode_of(folder_ / ".");
   if (!now) {
     throw_failure(
-        "{} has disappeared: moved, deleted, or unmounted. Checkpoints are not saved until it returns; to save into a "
-        "new folder, create it",
+        "{} has disappeared: it was moved, deleted or unmounted. No checkpoints are saved until the folder is restored "
+        "or recreated",
         folder_.string());
   }
-  // A user has recreated the folder on the same file system. A file system that was mounted again may have another
-  // device number.
+  // Accepts a recreated folder on the same file system, and a remounted file system with a new device number.
   if (now->device == inode_.device || now->number == inode_.number) return;
   throw_failure(
-      "{} is on another file system than at the start, e.g. after an unmount. Checkpoints are not saved until the "
-      "original is mounted again",
+      "{} is on another file system than at the start, e.g. after an unmount. No checkpoints are saved until the "
+      "original file system is mounted again",
       folder_.string());
 }
 
@@ -211,7 +210,7 @@ void FolderLock::set_run(const std::string& run) {
   try {
     if (owner_) owner_->set_run(run);
   } catch (const Error&) {
-    // If the lock decides, the record is only used in messages to others.
+    // If the lock reaches all processes, the record is only used in messages.
     if (!decides_) throw;
   }
 }
@@ -234,7 +233,7 @@ void FolderLock::hold_lock() {
     if (error != EWOULDBLOCK) throw_system_error("lock", path_, error);
     const std::string owner = read_text_file(path_, kMaxOwnerBytes);
     removes_ = false;
-    throw FolderTaken(fmt::format("another process{} has taken over {}: nothing more is written there",
+    throw FolderTaken(fmt::format("another process{} has taken over {}: this run no longer writes to the folder",
                                   owner.empty() ? std::string() : fmt::format(" ({})", owner), folder_.string()));
   }
   ::close(std::exchange(descriptor_, descriptor));
@@ -257,13 +256,13 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
   if (waited >= options.patience_with_predecessor) {
     throw_failure(
-        "an earlier start of this job ({}) still locks {} after {} s: its process hangs in a file system or driver; "
-        "reboot its host",
+        "a previous start of this job ({}) still locks {} after {} s: the process hangs in a file system or driver; "
+        "reboot the host",
         owner, folder, limit);
   }
   if (!std::exchange(waits_, true) && options.say) {
     options.say(
-        fmt::format("waiting up to {} s for an earlier start of this job ({}) to release {}", limit, owner, folder));
+        fmt::format("waiting up to {} s for a previous start of this job ({}) to release {}", limit, owner, folder));
   }
 }
 
@@ -272,7 +271,7 @@ bool FolderLock::lock(const Options& options) {
   for (;;) {
     const int error = flock_(descriptor_);
     if (error == 0 && is_named()) break;
-    if (error == 0) ::close(std::exchange(descriptor_, open_lock(path_)));  // its owner removed it and has ended
+    if (error == 0) ::close(std::exchange(descriptor_, open_lock(path_)));  // the previous owner removed the file
     if (error == 0 || error == EINTR) continue;
     if (error != EWOULDBLOCK) {
       if (options.warn) {
@@ -288,7 +287,7 @@ bool FolderLock::lock(const Options& options) {
     }
     options.clock.wait(kPause);
   }
-  // Only used in the message above. If it cannot be written, the lock is still held.
+  // The text is only used in messages, so write errors are ignored.
   const std::string owner = show_owner(this_owner(options.job));
   if (::ftruncate(descriptor_, 0) == 0) {
     [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, owner.data(), owner.size(), 0);

@@ -17,98 +17,98 @@
 
 namespace mpzero::io {
 
-// A mounted file system, as a line of /proc/self/mountinfo describes it (proc(5)).
+// A mounted file system from /proc/self/mountinfo (see proc(5)).
 struct Mount {
   std::string type;     // "ext4", "nfs4", "lustre"
-  std::string options;  // of the mount and of the file system, with a comma before and after each
+  std::string options;  // mount and file system options, each between commas
 };
 
-// The mount that holds the absolute path. std::nullopt if the table has none.
+// Returns the mount that contains the absolute path, or std::nullopt if `mountinfo` does not list it.
 std::optional<Mount> find_mount(std::string_view mountinfo, const std::filesystem::path& path);
 
-// Which processes a flock(2) on a file of this mount excludes.
+// The processes that a flock(2) on this mount can exclude.
 enum class LockReach : uint8_t {
-  kAll,       // every process that can reach the file
-  kThisHost,  // other hosts that mount it are not affected
+  kAll,       // all processes that can access the file
+  kThisHost,  // only processes on this host
   kUnknown,
 };
 LockReach lock_reach(const Mount& mount);
 
-// From this machine's table. kUnknown if it cannot be read.
+// Returns the reach for the mount that contains `folder`, or kUnknown if /proc/self/mountinfo cannot be read.
 LockReach lock_reach_of(const std::filesystem::path& folder);
 
-// Keeps other processes out of a folder during its lifetime. Also released when the process is killed.
+// Excludes other processes from a folder during the lifetime of this object. Released if the process is killed.
 //
-// The lock is on a file in the folder, which names its owner: `.lock`, which is never removed, or for a conversion
-// `.zero_to_fp32.lock`, which is removed with the lock. The system releases the lock when the process ends. On file
-// systems without locks, or with locks that do not reach other hosts, the records of FolderOwner replace it. A thread
-// renews them. After a process on another host is killed, the folder becomes free after FolderOwner::kWatch.
+// The lock file `.lock` in the folder records the owner and is never removed. A conversion uses `.zero_to_fp32.lock`
+// and removes it. The operating system releases the lock when the process ends. On file systems without locks, or with
+// locks that are local to a host, FolderOwner records replace the lock, and a thread renews the record. If a process on
+// a different host is killed, the folder becomes available after FolderOwner::kWatch.
 class FolderLock {
  public:
-  // How long to wait for a lock that another process holds: a killed run may still be exiting.
+  // Timeout for a locked folder, because a killed run may still be exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
-  // How long a requeued job waits for a process of its own earlier start, which may be unable to exit while the file
-  // system or a driver does not respond.
+  // Timeout of a requeued job for a process of the job's previous start. The process may be blocked in the file system
+  // or a driver.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
-  // The purpose of the lock. Selects the files and the wording of messages.
+  // Purpose of the lock. Selects the file names and the text of messages.
   enum class Purpose : uint8_t { kTraining, kPruning, kExporting };
 
   struct Options {
     std::chrono::milliseconds patience = kPatience;
     Purpose purpose = Purpose::kTraining;
-    std::string job{};  // see OwnerRecord
-    // Longer patience if the owner is of the same job. Zero: no longer patience.
+    std::string job{};  // see OwnerRecord::job
+    // Timeout if the owner belongs to the same job. Zero selects `patience`.
     std::chrono::milliseconds patience_with_predecessor{};
-    // Callbacks that receive one sentence each: why locking takes long; that there are no locks.
+    // Callbacks for messages: `say` receives the reason for a long wait, `warn` receives warnings about file locks.
     std::function<void(const std::string&)> say{};
     std::function<void(const std::string&)> warn{};
-    // flock(2) without waiting, returning its errno; how far it reaches; the clock; how often a thread renews the
-    // record (0: never). Tests replace them.
+    // Replaceable in tests: nonblocking flock(2) that returns an errno, the reach of locks, the clock, and the renewal
+    // interval of the record (0 disables renewal).
     std::function<int(int descriptor)> flock{};
     std::optional<LockReach> reach{};
     WaitingClock clock = system_clock();
     std::chrono::milliseconds renewal = FolderOwner::kRenewal;
   };
 
-  // Throws UserError naming the owner if another process holds the lock for longer than `patience`, or if its record
-  // shows that it is active. Throws Failure if it is of the same job and outlives `patience_with_predecessor`.
+  // Throws UserError, with the owner in the message, if a different process keeps the lock for longer than `patience`
+  // or has an active record. Throws Failure if that process belongs to the same job and exceeds
+  // `patience_with_predecessor`.
   explicit FolderLock(const std::filesystem::path& folder, const Options& options, FileSystem& files = disk());
   explicit FolderLock(const std::filesystem::path& folder) : FolderLock(folder, Options()) {}
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Thread-safe. Throws FolderTaken, naming the new owner, if another process has taken over the folder, and Failure
-  // while the folder is missing or on another file system than at the start. If the lock reaches all processes, it
-  // alone decides, and a `.lock` file that was removed, or is missing in a folder that a user recreated, is created and
-  // locked again.
+  // Throws FolderTaken, with the new owner in the message, if a different process owns the folder. Throws Failure if
+  // the folder is missing or on a different file system than at the start. If the lock reaches all processes, recreates
+  // and locks a missing `.lock` file. Thread-safe.
   void check();
-  // Records the run's id for messages to other processes.
+  // Records the run's id for messages of other processes.
   void set_run(const std::string& run);
 
  private:
   // Returns true if the folder is now locked, false if the file system has no locks.
   bool lock(const Options& options);
-  // Whether the lock file's path still refers to the open file.
+  // Returns true if the path of the lock file still refers to the open file.
   bool is_named() const;
-  // Returns if the lock should be tried again. `waited`: time spent waiting so far.
+  // Returns normally if the caller should retry the lock, and throws otherwise. `waited` is the total wait time so far.
   void wait_for_predecessor(const Options& options, std::chrono::milliseconds waited);
-  // Throws if the record cannot be written. If the lock decides, a full disk is only a warning.
+  // Writes the owner record. Throws on error, but only warns about a full disk if the lock reaches all processes.
   void claim(const Options& options);
   void check_folder() const;
-  // Throws FolderTaken if another process now holds the lock.
+  // Throws FolderTaken if a different process has the lock.
   void hold_lock();
   void renew_until(const std::stop_token& stop, std::chrono::milliseconds renewal);
 
   std::filesystem::path folder_;
   FileSystem& files_;
-  std::filesystem::path path_;  // of the lock file
-  bool removes_;                // the lock file at the end
-  Inode inode_;                 // of the folder, at the start
+  std::filesystem::path path_;  // lock file
+  bool removes_;                // true if the destructor removes the lock file
+  Inode inode_;                 // folder inode at the start
   std::function<int(int descriptor)> flock_;
-  bool decides_ = false;  // the lock reaches all processes and decides alone
-  bool waits_ = false;    // the wait for a predecessor was logged
+  bool decides_ = false;  // the lock reaches all processes, so records are not needed
+  bool waits_ = false;    // true after the wait for a predecessor was logged
   std::mutex holding_;
   int descriptor_ = -1;
   std::optional<FolderOwner> owner_;

@@ -30,11 +30,11 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OwnerRecord, host, kernel, pid, start, run, j
 using std::chrono::milliseconds;
 namespace {
 
-// All records have the same length, so that a reader never sees the end of an older, longer record.
+// All records have equal length, so that readers never see the end of an older, longer record.
 constexpr size_t kRecordBytes = 1024;
 constexpr JsonLimits kRecordLimits{.bytes = kRecordBytes};
 constexpr milliseconds kLook(1000);
-// More takeovers than can occur. Files with larger numbers are ignored.
+// Upper bound on file numbers. Larger numbers are ignored.
 constexpr int64_t kMaxNumber = 1'000'000'000'000;
 
 std::string this_kernel() {
@@ -45,7 +45,7 @@ std::string this_kernel() {
   return boot.empty() || pids.empty() ? "" : boot + " " + pids;
 }
 
-// Device and inode. Empty if unknown.
+// Returns the device and inode, or an empty string if unknown.
 std::string identity_of(const fs::path& folder) {
   struct stat status {};
   return ::stat(folder.c_str(), &status) == 0 ? fmt::format("{}:{}", status.st_dev, status.st_ino) : "";
@@ -57,11 +57,11 @@ std::string to_text(const OwnerRecord& owner) {
   return text + '\n';
 }
 
-// std::nullopt if the text is not, or not yet, a record.
+// Returns std::nullopt if the text is not a complete record.
 std::optional<OwnerRecord> parse(const std::string& text) {
   try {
     json record = parse_json(text, kRecordLimits);
-    record.emplace("folder", "");  // older records have none
+    record.emplace("folder", "");  // missing in older records
     return record.get<OwnerRecord>();
   } catch (const std::exception&) {
     return std::nullopt;
@@ -73,12 +73,12 @@ struct Seen {
   int64_t start = 0;
 };
 
-// std::nullopt if no process with this pid is visible.
+// Returns std::nullopt if no process with this PID is visible.
 std::optional<Seen> look_for(int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
-  // The name, in parentheses, may hold anything. The start time is the 20th field after it.
+  // The process name in parentheses may contain any character. The start time is the 20th field after the name.
   constexpr int kFieldsBefore = 19;
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
@@ -88,7 +88,7 @@ std::optional<Seen> look_for(int64_t pid) {
   for (int i = 1; i < kFieldsBefore; ++i) fields >> skipped;
   Seen seen;
   if (!(fields >> seen.start)) return std::nullopt;
-  // A dead process remains until its parent reaps it.
+  // Zombies remain visible until the parent reaps them.
   seen.runs = state != "Z" && state != "X";
   return seen;
 }
@@ -111,7 +111,7 @@ Life life_of_process(int64_t pid, int64_t start) {
     if (start == 0 || seen->start == 0) return Life::kUnknown;
     return seen->start == start ? Life::kAlive : Life::kDead;
   }
-  // Another user's process may be hidden in /proc.
+  // Processes of other users may be hidden in /proc (hidepid).
   return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH ? Life::kDead : Life::kUnknown;
 }
 
@@ -148,14 +148,14 @@ FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& optio
     const std::optional<Found> found = last();
     if (found && !options.has_lock) {
       watch(*found, options);
-      // Another process may have been faster.
+      // Another process may have claimed the folder in the meantime.
       const std::optional<Found> now = last();
       if (!now || now->number != found->number || now->text != found->text) continue;
     }
     if (try_to_claim(found)) break;
   }
   for (const int64_t number : numbers()) {
-    // If it cannot be removed: it belongs to a dead owner and has a smaller number.
+    // Errors are ignored because the file belongs to a dead owner and has a smaller number.
     if (number < number_) (void)files_.remove_file(path_of(number));
   }
 }
@@ -186,7 +186,7 @@ std::optional<std::string> FolderOwner::read(int64_t number) const {
     retry_reading([&] { text = read_text_file(path_of(number), kRecordBytes); });
     return text;
   } catch (const Damaged&) {
-    return "";  // truncated during the read, or another process's file
+    return "";  // truncated during the read, or not a record
   } catch (const Error& error) {
     if (error.system_error() == ENOENT) return std::nullopt;
     if (error.system_error() == ESTALE) return "";
@@ -212,7 +212,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   };
   if (life == Life::kAlive) refuse(fmt::format("it is recorded in {}", path_of(found.number).string()));
   if (options.say) {
-    options.say(fmt::format("{} was left by {}: watching for {} s whether it is still alive",
+    options.say(fmt::format("{} belongs to {}: waiting {} s to determine if the process is still alive",
                             path_of(found.number).string(), show(owner), kWatch.count() / 1000));
   }
   const milliseconds start = options.clock.now();
@@ -222,7 +222,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
     if (!text) return;
     if (*text == found.text) continue;
     const std::optional<OwnerRecord> now = parse(*text);
-    // Another claim, or a record that was not yet written.
+    // The file belongs to a new claim, or the record was incomplete.
     if (!owner || !now || now->token != owner->token) return;
     refuse(fmt::format("it renewed {} within {} s", path_of(found.number).string(),
                        (options.clock.now() - start).count() / 1000));
@@ -278,11 +278,12 @@ void FolderOwner::renew() {
   if (owned) return;
   const std::optional<Found> now = last();
   if (!now || now->number == number_) {
-    throw FolderTaken(fmt::format("{} was removed, so another process may have used {}: nothing more is written there",
-                                  own.string(), folder_.string()));
+    throw FolderTaken(
+        fmt::format("{} was removed, so another process may have used {}: this run no longer writes to the folder",
+                    own.string(), folder_.string()));
   }
   throw FolderTaken(
-      fmt::format("another process ({}) has taken over {}, according to {}: nothing more is written there",
+      fmt::format("another process ({}) has taken over {}, according to {}: this run no longer writes to the folder",
                   show(parse(now->text)), folder_.string(), path_of(now->number).string()));
 }
 
@@ -298,7 +299,7 @@ void FolderOwner::remove_own() noexcept {
   try {
     const std::optional<std::string> text = number_ > 0 ? read(number_) : std::nullopt;
     const std::optional<OwnerRecord> record = text ? parse(*text) : std::nullopt;
-    // It may be empty while it is being claimed.
+    // The file may be empty during a claim.
     if (text && (text->empty() || (record && record->token == self_.token))) (void)files_.remove_file(path_of(number_));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it stays as a record that nobody renews
   }

@@ -12,102 +12,103 @@
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 
-// Excludes other processes from a folder without file locks: for file systems without flock(2), or whose locks only
-// work within one host.
+// Excludes other processes from a folder without file locks. Used on file systems without flock(2) or with locks that
+// are local to a host.
 //
-// The owner is the file `.owner-<n>` with the largest n. It holds one record: who the owner is and how often it has
-// renewed the record. No process writes to another process's file, and files are only created with O_EXCL.
+// The file `.owner-<n>` with the largest n contains the record of the owner: its identity and the number of renewals.
+// Each process writes only to its own file, and files are created with O_EXCL.
 //
-//   claim     1. Read the files. If the last one has a living owner: refused. If there is none: n = 1. If its owner is
-//                dead: n is one larger.
-//             2. Create `.owner-<n>` with O_EXCL. If it exists by now: start again from 1.
-//             3. Read the files again. If there is a larger n, or if the dead owner's record is not as in 1: remove
-//                the own file and start again from 1.
+//   claim     1. Read the files. Without files, use n = 1. If the last owner is alive, refuse the claim. If the last
+//                owner is dead, use its n + 1.
+//             2. Create `.owner-<n>` with O_EXCL. If the file already exists, restart from 1.
+//             3. Read the files again. If a larger n exists, or if the dead owner's record has changed since 1, remove
+//                the new file and restart from 1.
 //             4. Remove the files with smaller n.
-//   renew     Write the next count into the own file, then read the files. If the own file is missing, or there is a
-//             larger n, the folder is no longer owned.
-//   release   Remove the own file.
+//   renew     Write the next count to this process's file, then read all files. If this file is missing or a larger
+//             n exists, ownership is lost.
+//   release   Remove this process's file.
 //
 //   concurrent           | result
 //   ---------------------+-------------------------------------------------------------------------------------------
-//   claim, claim         | O_EXCL lets one through; the other finds its record, which is recent, and watches it
-//   claim, renew         | the record changes before 3 reads it, and the claim is withdrawn; or renew reads after 2
-//                        | and finds the larger n: one of the two, in any order
-//   claim, release       | the record is missing in 3: the claim is withdrawn and starts again without a predecessor
-//   release, then claims | a claim to succeed the old owner and a claim with n = 1 use different names: the first is
-//                        | withdrawn in 3 because the record is missing, the second when it finds the larger n
-//   claim, crash         | the crash leaves a record that nobody renews
-//   renew, crash         | the same
+//   claim, claim         | O_EXCL succeeds for one process; the other process finds a recent record and watches it
+//   claim, renew         | either the record changes before step 3, which withdraws the claim, or renew reads after
+//                        | step 2, finds the larger n and reports lost ownership
+//   claim, release       | the record is missing in step 3; the claim restarts without a predecessor
+//   release, then claims | a claim with the dead owner's n + 1 and a claim with n = 1 use different names: step 3
+//                        | withdraws the first because the record is missing, and the second because n is larger
+//   claim, crash         | the remaining record is not renewed and expires
+//   renew, crash         | the remaining record is not renewed and expires
 namespace mpzero::io {
 
-// The process that uses a folder.
+// Identity of the process that owns a folder.
 struct OwnerRecord {
   std::string host;
-  std::string kernel;  // the host's boot and the process's PID namespace; pids are comparable if it is equal
+  std::string kernel;  // boot id and PID namespace; PIDs are comparable if equal
   int64_t pid = 0;
-  int64_t start = 0;   // start time of the process in kernel ticks, because pids are reused
-  std::string run;     // the run's id; empty: not known yet
-  std::string job;     // the batch system's job number; empty: none
-  std::string folder;  // device and inode of the folder on this kernel: a copy of the folder has no owner
+  int64_t start = 0;   // start time in clock ticks, because PIDs are reused
+  std::string run;     // run id; empty if not yet known
+  std::string job;     // job id of the batch system; empty without one
+  std::string folder;  // device and inode of the folder; a copied folder has no owner
   std::string token;   // random, one per claim
   int64_t count = 0;   // number of renewals
 };
 
-// Another process owns the folder now, or may have owned it. This process must no longer write there.
+// Thrown if a different process owns or may have owned the folder. This process must stop writing to the folder.
 class FolderTaken final : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return kFailureExitCode; }
 };
 
-// Start time of a process on this machine, in the PID namespace of the caller: clock ticks since boot (proc(5), field
-// 22 of stat). It distinguishes processes that reuse a pid. 0: unknown.
+// Returns the start time of a process in the caller's PID namespace, in clock ticks since boot (field 22 of
+// /proc/PID/stat, see proc(5)), or 0 if unknown. Distinguishes processes that reuse a PID.
 int64_t process_start(int64_t pid);
 
 enum class Life : uint8_t { kAlive, kDead, kUnknown };
 
-// State of the process that had this pid and began at `start` (0: unknown).
+// Returns the state of the process with this PID and start time. `start` is 0 if unknown.
 Life life_of_process(int64_t pid, int64_t start);
 
-// The record of this process, with a new token.
+// Returns a record of this process with a new token.
 OwnerRecord this_owner(const std::string& job);
-// "process 12 on node3 (run 1a2b3c4d, job 77)".
+// Returns text such as "process 12 on node3 (run 1a2b3c4d, job 77)".
 std::string show_owner(const OwnerRecord& owner);
 
-// Clock and sleep. Tests replace it.
+// Clock and sleep functions, replaceable in tests.
 struct WaitingClock {
-  std::function<std::chrono::milliseconds()> now;  // monotonic, of this machine
+  std::function<std::chrono::milliseconds()> now;  // monotonic time
   std::function<void(std::chrono::milliseconds)> wait;
 };
 WaitingClock system_clock();
 
 class FolderOwner {
  public:
-  // How often a record is renewed, and how long a record that is not renewed is watched before its owner counts as
-  // dead. Only the watcher's clock measures it: clocks of two hosts are never compared.
+  // kRenewal is the interval between renewals of a record. An owner is considered dead if its record does not change
+  // for kWatch. Clocks of different hosts are never compared.
   static constexpr std::chrono::milliseconds kRenewal{5000};
   static constexpr std::chrono::milliseconds kWatch{30000};
 
   struct Options {
-    std::string prefix = ".owner-";  // of the file's name
-    // Whether a lock that this process holds proves that a recorded owner is no longer active.
+    std::string prefix = ".owner-";  // prefix of the file name
+    // True if this process has a file lock that excludes all other processes, so that older records are stale.
     bool has_lock = false;
     WaitingClock clock = system_clock();
-    // Called once with the reason if the claim takes long.
+    // Called once with a reason if the claim has to wait.
     std::function<void(const std::string&)> say{};
-    // The beginning and the end of the sentence that refuses the claim.
+    // Beginning and end of the error message for a refused claim.
     std::string other = "another run";
     std::string remedy{};
   };
-  // Throws UserError naming the owner if there is an active one. An owner is dead immediately if it ran on this host
-  // and its process no longer exists, otherwise if its record does not change while it is watched.
+  // Throws UserError, with the owner in the message, if the folder has an active owner. An owner on this host is dead
+  // if its process no longer exists. If the state of the process is unknown, for example on a different host, the owner
+  // is dead if its record does not change for kWatch.
   FolderOwner(std::filesystem::path folder, OwnerRecord self, const Options& options, FileSystem& files = disk());
-  // Removes the record, if it is still this object's.
+  // Removes the record unless a different process owns the folder.
   ~FolderOwner();
   FolderOwner(const FolderOwner&) = delete;
   FolderOwner& operator=(const FolderOwner&) = delete;
 
-  // Thread-safe. Renews the record. Throws FolderTaken if another process now owns the folder.
+  // Renews the record. Throws FolderTaken if a different process owns the folder. Thread-safe.
   void renew();
   // Adds the run's id to the record.
   void set_run(const std::string& run);
@@ -119,14 +120,14 @@ class FolderOwner {
   };
   std::filesystem::path path_of(int64_t number) const;
   std::vector<int64_t> numbers() const;
-  // Whether the file `number` exists and none has a larger number. A new owner removes the files with smaller numbers.
+  // Returns true if the file `number` exists and has the largest number.
   bool is_last(int64_t number) const;
-  // The last record. std::nullopt if there is none.
+  // Returns the record with the largest number, or std::nullopt if no record exists.
   std::optional<Found> last() const;
   std::optional<std::string> read(int64_t number) const;
-  // Returns when the owner is dead, or is no longer the one that was found. Throws if it is alive.
+  // Waits until the owner is dead or its record was replaced. Throws if the owner is alive.
   void watch(const Found& found, const Options& options) const;
-  // Steps 2 and 3.
+  // Steps 2 and 3 of a claim.
   bool try_to_claim(const std::optional<Found>& heir_to);
   void write();
   void remove_own() noexcept;  // also closes the file
@@ -137,7 +138,7 @@ class FolderOwner {
   std::mutex mutex_;
   OwnerRecord self_;
   int64_t number_ = 0;
-  std::optional<File> file_;  // still refers to the own file if another file takes its name
+  std::optional<File> file_;  // this process's record, even if the path refers to a different file
 };
 
 }  // namespace mpzero::io

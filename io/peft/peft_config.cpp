@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// Keys that read_peft_config() reads, and those without effect on adapters that are trained.
+// Keys that read_peft_config() reads, and keys without an effect on trained adapters.
 constexpr std::string_view kPlainKeys[] = {"r",
                                            "lora_alpha",
                                            "target_modules",
@@ -33,17 +33,17 @@ constexpr std::string_view kPlainKeys[] = {"r",
                                            "runtime_config",
                                            "task_type"};
 
-// Throws unless all other keys have values of plain LoRA: methods that PEFT adds later are also refused.
+// Throws UserError unless all other keys have the values of plain LoRA. This also rejects future PEFT methods.
 void refuse_other_methods(const json& config, const std::string& source) {
-  // Only these initializations leave the base's weights unchanged.
+  // Only these initializations do not change the base weights.
   const std::map<std::string_view, std::vector<json>> plain = {
       {"peft_type", {"LORA"}}, {"bias", {"none"}}, {"init_lora_weights", {true, "gaussian", "orthogonal", "eva"}}};
   for (const auto& [key, value] : config.items()) {
     if (std::ranges::find(kPlainKeys, key) != std::end(kPlainKeys)) continue;
-    if (value == json(false) || value == json("") || value.empty()) continue;  // empty: also null, [] and {}
+    if (value == json(false) || value == json("") || value.empty()) continue;  // empty() includes null, [] and {}
     const auto known = plain.find(key);
     if (known != plain.end() && std::ranges::find(known->second, value) != known->second.end()) continue;
-    throw_user_error("{}: {} is {:.100}, which mpzero does not support; use plain LoRA adapters", source, key,
+    throw_user_error("{}: {} is {:.100}, which mpzero does not support; use standard LoRA adapters", source, key,
                      value.dump());
   }
 }
@@ -76,7 +76,8 @@ std::optional<LoraConfig> adapters_of(const StoredCheckpoint& checkpoint) {
   const std::string source = checkpoint.folder().string() + ", config.json";
   const json config = parse_user_json(checkpoint.progress().model_config_json, source, kConfigurationLimits);
   if (!config.is_object() || !config.contains(kLoraKey) || !config[kLoraKey].is_object()) {
-    throw_user_error("{} has adapters without settings ({}); use a checkpoint of mpzero train", source, kLoraKey);
+    throw_user_error("{} has adapters but no adapter settings ({}); use a checkpoint of mpzero train", source,
+                     kLoraKey);
   }
   return read_lora_config(config[kLoraKey], source + ": " + kLoraKey);
 }

@@ -7,26 +7,25 @@
 #include "base/lora_config.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 
-// The settings of low-rank adapters in files: PEFT's adapter_config.json, and checkpoints.
+// Adapter settings in PEFT's adapter_config.json and in checkpoints.
 namespace mpzero::io {
 
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
-// In the metadata of that file, which PEFT does not read: RunRecord::init_from_hash.
+// Metadata key in adapter_model.safetensors for RunRecord::init_from_hash. PEFT ignores this key.
 inline constexpr const char* kBaseHashKey = "mpzero.base_xxh3";
 
-// An adapter_config.json and the base and revision that it names, which may be empty. Throws UserError, naming file and
-// key, unless it is plain LoRA of projections (no DoRA, no different ranks for some layers, no fully trained modules),
-// and for unknown keys that are set.
+// Contents of an adapter_config.json. read_peft_config() throws UserError, with the key in the message, for unsupported
+// settings (DoRA, layers with different ranks, fully trained modules) and for unknown keys that are set.
 struct PeftConfig {
-  LoraConfig settings;  // no targets if adapter_config.json lists no plain names; the tensors' names show them
-  std::string base;
-  std::string revision;  // of a base on the hub; empty: its main branch
+  LoraConfig settings;   // no targets if target_modules is not a list of plain names; derive them from the tensors
+  std::string base;      // folder or Hub name; may be empty
+  std::string revision;  // revision of a base on the Hub; empty for the main branch
 };
 bool holds_peft_adapters(const std::filesystem::path& folder);
 PeftConfig read_peft_config(const std::filesystem::path& folder);
 
-// A checkpoint's adapters; std::nullopt: it has none.
+// Returns the adapter settings of a checkpoint, or std::nullopt if the checkpoint has no adapters.
 std::optional<LoraConfig> adapters_of(const StoredCheckpoint& checkpoint);
 
 }  // namespace mpzero::io

@@ -11,7 +11,7 @@ namespace {
 
 using Arguments = std::span<const Node* const>;
 constexpr const char* kWrongArguments = "calls a function with wrong arguments";
-// Limits nested calls of _rebuild_from_type_v2, which could recurse as deeply as the pickle is long.
+// Limits the nesting of _rebuild_from_type_v2 calls, which a pickle could otherwise make arbitrarily deep.
 constexpr int kMaxWrappers = 4;
 constexpr const char* kZeroStages = "deepspeed.runtime.zero.config ZeroStageEnum";
 
@@ -44,7 +44,7 @@ const char* tensor(Arguments arguments, Node& made) {
   return nullptr;
 }
 
-// _codecs.encode(text, "latin1"): how protocol 2 writes bytes. The text is UTF-8 with code points below 256.
+// _codecs.encode(text, "latin1"), the form of bytes in protocol 2. The text is UTF-8 with code points below 256.
 const char* latin1_bytes(Arguments arguments, Node& made) {
   if (arguments.empty() || arguments[0]->kind != Kind::kText) return kWrongArguments;
   made.kind = Kind::kBytes;
@@ -101,8 +101,8 @@ const char* numpy_scalar(const std::string& name, Arguments arguments, Node& mad
   return nullptr;
 }
 
-// getattr(ZeroStageEnum, "gradients"): how some releases of Python (for example 3.11.2) write a member of an
-// enumeration. Others write ZeroStageEnum(2).
+// getattr(ZeroStageEnum, "gradients"), the form of enum members in some Python releases (for example 3.11.2). Other
+// releases write ZeroStageEnum(2).
 std::optional<int64_t> zero_stage(Arguments arguments) {
   if (arguments.size() != 2 || arguments[0]->kind != Kind::kGlobal || arguments[0]->text != kZeroStages ||
       arguments[1]->kind != Kind::kText) {
@@ -167,7 +167,7 @@ const char* fill_storage(const Node& id, Node& storage) {
   if (id.kind != Kind::kTuple || id.items.size() < kFields || id.items[0]->kind != Kind::kText ||
       id.items[0]->text != "storage" || id.items[1]->kind != Kind::kGlobal || id.items[2]->kind != Kind::kText ||
       id.items[4]->kind != Kind::kInt || id.items[4]->integer < 0) {
-    return "refers to something that is not a storage of torch";
+    return "refers to an object that is not a torch storage";
   }
   storage.items = {id.items[1]};
   storage.text = id.items[2]->text;

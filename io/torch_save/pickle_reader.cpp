@@ -18,7 +18,7 @@ constexpr size_t kMaxNodes = size_t{1} << 22;
 constexpr size_t kMaxStack = size_t{1} << 22;
 constexpr int kMaxProtocol = 5;
 constexpr size_t kMaxNameLength = 1024;
-// Limits the bytes that calls copy from their arguments, which a small pickle could refer to repeatedly.
+// Limits the total size of copied arguments. A small pickle could refer to the same arguments repeatedly.
 constexpr size_t kMaxCopiedBytes = size_t{128} << 20;
 
 class Reader {
@@ -55,7 +55,7 @@ class Reader {
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
 
-  // Up to the end of the line, which is consumed but not returned.
+  // Returns the text up to the end of the line and consumes the line break.
   std::string line() {
     const size_t begin = position_;
     while (position_ < bytes_.size() && bytes_[position_] != std::byte{'\n'}) ++position_;
@@ -66,14 +66,14 @@ class Reader {
   }
 
   Node* make(Kind kind) {
-    if (document_.nodes.size() >= kMaxNodes) fail("contains more objects than a checkpoint has");
+    if (document_.nodes.size() >= kMaxNodes) fail("has too many objects for a checkpoint");
     Node& node = document_.nodes.emplace_back();
     node.kind = kind;
     return &node;
   }
 
   void push(Node* node) {
-    if (stack_.size() >= kMaxStack) fail("pushes more objects than a checkpoint has");
+    if (stack_.size() >= kMaxStack) fail("exceeds the stack size limit");
     stack_.push_back(node);
   }
 
@@ -89,7 +89,7 @@ class Reader {
   }
 
   std::vector<const Node*> pop_to_mark() {
-    if (marks_.empty()) fail("lacks a mark");
+    if (marks_.empty()) fail("is missing a mark");
     std::vector<const Node*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
@@ -117,7 +117,7 @@ class Reader {
     push_items(Kind::kTuple, std::move(items));
   }
 
-  // Little-endian two's complement. A number that does not fit becomes a kObject.
+  // Reads a little-endian two's complement integer. An integer that exceeds int64_t becomes a kObject.
   void push_long(uint64_t count) {
     const auto part = take(count);
     if (part.size() > sizeof(int64_t)) {
@@ -139,17 +139,17 @@ class Reader {
   }
 
   void remember(uint64_t index) {
-    if (memo_.size() >= kMaxNodes) fail("memoizes more objects than a checkpoint has");
+    if (memo_.size() >= kMaxNodes) fail("has too many memo entries for a checkpoint");
     memo_[index] = top();
   }
 
   void recall(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("reads an object that is not in its memo");
+    if (found == memo_.end()) fail("reads an object that is not in the memo");
     push(found->second);
   }
 
-  // Items put into an unknown object are dropped.
+  // Discards items of unknown objects.
   void append(const std::vector<const Node*>& items) {
     add_items(Kind::kList, items, "appends to a value other than a list");
   }
@@ -170,17 +170,17 @@ class Reader {
   }
 
   void call(const Node& callable, const Node& arguments) {
-    if (callable.kind != Kind::kGlobal) fail("calls something that is not a name");
-    if (arguments.kind != Kind::kTuple) fail("calls without a tuple of arguments");
+    if (callable.kind != Kind::kGlobal) fail("calls an object that is not a function");
+    if (arguments.kind != Kind::kTuple) fail("calls a function without an argument tuple");
     Node* made = make(Kind::kNone);
     if (const char* wrong = construct(callable.text, arguments.items, *made)) fail(wrong);
     copied_bytes_ += made->items.size() * sizeof(void*) + made->text.size();
-    if (copied_bytes_ > kMaxCopiedBytes) fail("calls more functions than a checkpoint does");
+    if (copied_bytes_ > kMaxCopiedBytes) fail("has too many function calls for a checkpoint");
     push(made);
   }
 
   void push_name(const std::string& module, const std::string& name) {
-    if (module.size() + name.size() > kMaxNameLength) fail("names a class with a name longer than any class has");
+    if (module.size() + name.size() > kMaxNameLength) fail("contains a class name that is too long");
     push_text(Kind::kGlobal, module + " " + name);
   }
 
@@ -216,7 +216,7 @@ void Reader::step(Opcode opcode) {
     case Opcode::kFrame:
       return static_cast<void>(take(sizeof(uint64_t)));
     case Opcode::kMark:
-      if (marks_.size() >= kMaxStack) fail("pushes more marks than a checkpoint has");
+      if (marks_.size() >= kMaxStack) fail("exceeds the limit of marks");
       return marks_.push_back(stack_.size());
     case Opcode::kPop:
       if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();
@@ -305,7 +305,7 @@ void Reader::step(Opcode opcode) {
     case Opcode::kStackGlobal: {
       const Node* name = pop();
       const Node* module = pop();
-      if (name->kind != Kind::kText || module->kind != Kind::kText) fail("names a class without a string");
+      if (name->kind != Kind::kText || module->kind != Kind::kText) fail("contains a class name that is not a string");
       return push_name(module->text, name->text);
     }
     case Opcode::kReduce:
@@ -318,7 +318,7 @@ void Reader::step(Opcode opcode) {
     case Opcode::kBinPersId:
       return push_storage();
     case Opcode::kStop:
-      return;  // see run()
+      return;  // handled in run()
   }
   --position_;
   fail(fmt::format("has the unknown opcode {:#04x}", static_cast<uint8_t>(opcode)));
@@ -328,7 +328,7 @@ void Reader::step(Opcode opcode) {
 
 Document read(std::span<const std::byte> bytes, std::string file) {
   if (static_cast<int64_t>(bytes.size()) > kMaxPickleBytes) {
-    throw_incomplete("the pickle in {} has {} bytes, more than the {} that are read; {}", file, bytes.size(),
+    throw_incomplete("the pickle in {} has {} bytes, but the limit is {} bytes; {}", file, bytes.size(),
                      kMaxPickleBytes, kChooseAnother);
   }
   return Reader(bytes, std::move(file)).run();

@@ -9,7 +9,7 @@
 namespace mpzero::io::pickle {
 namespace {
 
-// Deeper nesting than in any configuration. Prevents endless recursion in a cycle.
+// Maximum nesting depth. Prevents infinite recursion in a cycle.
 constexpr int kMaxJsonDepth = 32;
 constexpr size_t kMaxJsonNodes = 100'000;
 constexpr size_t kMaxDimensions = 16;
@@ -100,15 +100,15 @@ std::string Value::description() const {
     case Kind::kTensor:
       return "a tensor";
     case Kind::kGlobal:
-      return fmt::format("the name {:.100}, which is not called", node_->text);
+      return fmt::format("the class or function {:.100}", node_->text);
     case Kind::kObject:
-      return fmt::format("an object of {:.100}, which is not constructed", node_->text);
+      return fmt::format("an object of the unsupported class {:.100}", node_->text);
   }
   return "nothing";
 }
 
 void Value::throw_unexpected(std::string_view expected) const {
-  throw_user_error("{}: {} is {} where {} was expected; {}", document_->name, path_.empty() ? "its content" : path_,
+  throw_user_error("{}: {} is {}, expected {}; {}", document_->name, path_.empty() ? "its content" : path_,
                    description(), expected, kChooseAnother);
 }
 
@@ -217,7 +217,7 @@ Tensor Value::tensor() const {
     fits = fits && extent >= 0 && !__builtin_mul_overflow(numel, extent, &numel);
   }
   fits = fits && numel <= tensor.storage_numel && tensor.offset <= tensor.storage_numel - numel;
-  if (!fits) throw_unexpected("a tensor that fits its storage");
+  if (!fits) throw_unexpected("a tensor within the bounds of its storage");
   tensor.numel = numel;
   int64_t stride = 1;
   for (size_t i = tensor.shape.size(); i > 0 && numel > 0; --i) {

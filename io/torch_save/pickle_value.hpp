@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-// The content of a Python pickle as plain data. No code in it is ever run: a class or function that the reader does not
-// know becomes a kObject with its name.
+// A Python pickle as plain data. The reader never executes code. Unknown classes and functions become a kObject with
+// the name.
 namespace mpzero::io::pickle {
 
 enum class Kind : uint8_t {
@@ -23,10 +23,10 @@ enum class Kind : uint8_t {
   kList,     // items
   kTuple,    // items
   kDict,     // items: key, value, key, value, ...
-  kStorage,  // text: its key in the archive; items: the class that names its dtype; integer: number of elements
+  kStorage,  // text: key in the archive; items: class that defines the dtype; integer: number of elements
   kTensor,   // items: storage, offset, sizes, strides
   kGlobal,   // text: "module name"
-  kObject,   // text: its class, "module name"; items: constructor arguments; state: the state that was set
+  kObject,   // text: class, "module name"; items: constructor arguments; state: argument of BUILD
 };
 
 struct Node {
@@ -38,28 +38,28 @@ struct Node {
   const Node* state = nullptr;
 };
 
-// Owns all nodes of one pickle. They refer to each other freely, also in cycles.
+// Owns all nodes of one pickle. References between nodes may be cyclic.
 struct Document {
   std::deque<Node> nodes;
   const Node* root = nullptr;
-  std::string name;  // of the file, for messages
+  std::string name;  // file name for messages
 };
 
 enum class ScalarType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 int64_t bytes_of(ScalarType type);
 
-// A tensor whose elements are in an archive. Its extents fit its storage.
+// A tensor in an archive. Offset and shape are within the bounds of the storage.
 struct Tensor {
-  std::string storage;  // key
+  std::string storage;  // key in the archive
   ScalarType type = ScalarType::kFloat32;
   int64_t storage_numel = 0;
-  int64_t offset = 0;  // of its first element, in elements
+  int64_t offset = 0;  // of the first element in the storage, in elements
   std::vector<int64_t> shape;
   int64_t numel = 0;
 };
 
-// A position in a document. Accessing something that does not exist throws a UserError that names the file, the
-// position and the actual value. The document must outlive it.
+// A view of a node in a document. Invalid accesses throw UserError with the file, the path and the actual value. The
+// document must outlive this object.
 class Value {
  public:
   Value(const Document& document, const Node& node, std::string path)
@@ -69,29 +69,29 @@ class Value {
   bool is_none() const { return node_->kind == Kind::kNone; }
   const std::string& path() const { return path_; }
 
-  // For a dict with text or int keys. Of several equal keys the last one counts.
+  // Finds a key of a dict. If a key is duplicated, the last entry is used.
   std::optional<Value> find(std::string_view key) const;
   std::optional<Value> find(int64_t key) const;
   Value at(std::string_view key) const;
-  // The keys and values of a dict, in order. Keys must be strings.
+  // Returns the keys and values of a dict, in order. Keys must be strings.
   std::vector<std::pair<std::string, Value>> entries() const;
-  // The elements of a list or tuple.
+  // Returns the elements of a list or tuple.
   std::vector<Value> elements() const;
-  // Members of an object, as its __dict__ was saved.
+  // Finds a member in the saved __dict__ of an object.
   std::optional<Value> member(std::string_view name) const;
 
   int64_t integer() const;
-  double number() const;  // also of an int
+  double number() const;  // also converts an int
   bool boolean() const;
   const std::string& text() const;
   std::vector<int64_t> integers() const;
-  // A contiguous tensor of a dtype that can be converted to fp32.
+  // Returns a contiguous tensor of dtype float32, bfloat16 or float16.
   Tensor tensor() const;
 
-  // Dicts, lists and plain values. Other values become the name of their kind in angle brackets.
+  // Converts dicts, lists and plain values to JSON. Other values become the name of the kind in angle brackets.
   nlohmann::json to_json() const;
 
-  // Throws: "FILE: PATH is WHAT where EXPECTED was expected; REMEDY".
+  // Throws UserError: "FILE: PATH is ACTUAL, expected EXPECTED; REMEDY".
   [[noreturn]] void throw_unexpected(std::string_view expected) const;
 
  private:

@@ -30,7 +30,7 @@ std::string tuple_of(std::span<const int64_t> values) {
   return codes + code(Opcode::kTuple);
 }
 
-// The entries of the dict on the stack.
+// Adds entries to the dict on the stack.
 std::string items(const std::vector<Entry>& entries) {
   std::string codes = code(Opcode::kMark);
   for (const Entry& entry : entries) codes += entry.code;

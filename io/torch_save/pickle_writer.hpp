@@ -9,7 +9,7 @@
 
 #include "io/torch_save/pickle_value.hpp"
 
-// Writes pickles of protocol 2, like torch.save. Each function returns the opcodes that push one value.
+// Writes pickles of protocol 2, like torch.save. Each function except dump() returns the opcodes that push one value.
 namespace mpzero::io::pickle {
 
 std::string none();
@@ -19,11 +19,11 @@ std::string number(double value);
 std::string text(std::string_view value);  // UTF-8
 std::string list(const std::vector<std::string>& values);
 std::string size(std::span<const int64_t> shape);  // a torch.Size
-// A contiguous tensor on the CPU.
+// Pushes a contiguous CPU tensor.
 std::string tensor(const Tensor& tensor);
 std::string json(const nlohmann::json& value);
 
-// A key and its value in a dict.
+// A key and a value of a dict.
 struct Entry {
   Entry(std::string_view key, const std::string& value) : code(text(key) + value) {}
   Entry(int64_t key, const std::string& value) : code(integer(key) + value) {}
@@ -31,10 +31,10 @@ struct Entry {
 };
 std::string dict(const std::vector<Entry>& entries);
 std::string ordered_dict(const std::vector<Entry>& entries);
-// An object that is created without arguments and has these members.
+// Pushes an object that is constructed without arguments and has the given members.
 std::string object(std::string_view module, std::string_view name, const std::vector<Entry>& members);
 
-// The pickle of a value.
+// Returns a complete pickle of a value.
 std::string dump(const std::string& value);
 
 }  // namespace mpzero::io::pickle

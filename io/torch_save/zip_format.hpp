@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Constants and fixed-size headers of ZIP archives according to APPNOTE.TXT 6.3.10. All numbers are little-endian.
+// Constants and fixed-size headers of ZIP archives (APPNOTE.TXT 6.3.10). All numbers are little-endian.
 namespace mpzero::io::zip {
 
 inline constexpr uint32_t kLocalSignature = 0x04034b50;
@@ -11,12 +11,12 @@ inline constexpr uint32_t kEndSignature = 0x06054b50;
 inline constexpr uint32_t kEnd64Signature = 0x06064b50;
 inline constexpr uint32_t kEnd64LocatorSignature = 0x07064b50;
 inline constexpr uint16_t kZip64Field = 0x0001;
-// The field with which torch pads local headers to align the records.
+// Extra field that torch uses to align records.
 inline constexpr uint16_t kPaddingField = 0x4246;
 inline constexpr uint16_t kVersion = 45;  // the first version with ZIP64
 inline constexpr uint16_t kUtf8Names = 1U << 11;
 inline constexpr uint16_t kStored = 0;
-// In a field of this width: the value is in the ZIP64 field.
+// Marker of a value that is stored in the ZIP64 extra field.
 inline constexpr uint32_t kIn64 = 0xFFFFFFFF;
 inline constexpr uint16_t kIn64Short = 0xFFFF;
 inline constexpr int64_t kMaxCommentBytes = 0xFFFF;
@@ -28,7 +28,7 @@ struct LocalHeader {
   uint16_t flags = kUtf8Names;
   uint16_t method = kStored;
   uint16_t time = 0;
-  uint16_t date = 0x21;  // 1 January 1980: files do not depend on the time of the save
+  uint16_t date = 0x21;  // 1980-01-01, so that files do not depend on the save time
   uint32_t crc32 = 0;
   uint32_t compressed_size = 0;
   uint32_t size = 0;

@@ -32,7 +32,7 @@ struct Directory {
   uint64_t records;
 };
 
-// The last end record whose comment ends exactly at the end of the file.
+// Finds the last end record with a comment that ends at the end of the file.
 int64_t find_end_record(const File& file, int64_t size) {
   const int64_t tail_bytes =
       std::min<int64_t>(size, static_cast<int64_t>(sizeof(zip::EndRecord)) + zip::kMaxCommentBytes);
@@ -44,7 +44,7 @@ int64_t find_end_record(const File& file, int64_t size) {
     if (end.signature != zip::kEndSignature) continue;
     if (at + static_cast<int64_t>(sizeof end) + end.comment_bytes == tail_bytes) return size - tail_bytes + at;
   }
-  throw_damaged(file.path(), "it lacks the end of a ZIP archive: it is truncated or not a torch.save file");
+  throw_damaged(file.path(), "it has no ZIP end record: it is truncated or not a torch.save file");
 }
 
 Directory find_directory(const File& file) {
@@ -63,7 +63,7 @@ Directory find_directory(const File& file) {
     if (locator.signature == zip::kEnd64LocatorSignature) {
       const auto last = static_cast<uint64_t>(locator_offset);
       if (last < sizeof(zip::End64Record) || locator.end64_offset > last - sizeof(zip::End64Record)) {
-        throw_damaged(file.path(), "its ZIP64 end record is outside the file");
+        throw_damaged(file.path(), "its ZIP64 end record is outside of the file");
       }
       const auto end64 = header_at<zip::End64Record>(file, static_cast<int64_t>(locator.end64_offset));
       if (end64.signature != zip::kEnd64Signature) throw_damaged(file.path(), "its ZIP64 end record is missing");
@@ -80,7 +80,7 @@ Directory find_directory(const File& file) {
   return {static_cast<int64_t>(offset), static_cast<int64_t>(bytes), records};
 }
 
-// A record as described in the directory. `offset` is still that of its local header.
+// A directory entry. `offset` is the offset of the local header, not of the data.
 struct Entry {
   ZipRecord record;
   uint64_t size = 0;
@@ -109,8 +109,8 @@ class DirectoryParser {
     entry.header_offset = header.header_offset;
     read_zip64(extra, entry);
     if (header.method != zip::kStored || entry.size != entry.compressed_size || (header.flags & 1U) != 0) {
-      throw_incomplete("{}: {} is compressed or encrypted, which torch.save never does; {}", file_.path().string(),
-                       entry.record.name, kChooseAnother);
+      throw_incomplete("{}: {} is compressed or encrypted, so the file was not written by torch.save; {}",
+                       file_.path().string(), entry.record.name, kChooseAnother);
     }
     return entry;
   }
@@ -119,7 +119,7 @@ class DirectoryParser {
   [[noreturn]] void fail(const std::string& what) const { throw_damaged(file_.path(), what); }
 
   std::span<const std::byte> take_bytes(size_t count) {
-    if (count > bytes_.size() - position_) fail("its ZIP directory ends too early");
+    if (count > bytes_.size() - position_) fail("its ZIP directory is truncated");
     const auto part = std::span<const std::byte>(bytes_).subspan(position_, count);
     position_ += count;
     return part;
@@ -132,7 +132,7 @@ class DirectoryParser {
     return header;
   }
 
-  // Values that do not fit 32 bits are in the ZIP64 field, in this order.
+  // Values of more than 32 bits are in the ZIP64 field, in this order.
   void read_zip64(std::span<const std::byte> extra, Entry& entry) const {
     if (entry.size != zip::kIn64 && entry.compressed_size != zip::kIn64 && entry.header_offset != zip::kIn64) return;
     while (extra.size() >= sizeof(zip::FieldHeader)) {
@@ -162,11 +162,11 @@ class DirectoryParser {
   size_t position_ = 0;
 };
 
-// Finds the record's first byte: after its local header, which must have the same name.
+// Sets the offset of the record's data and checks the name in the local header.
 void locate(const File& file, const Directory& directory, Entry& entry) {
   const auto limit = static_cast<uint64_t>(directory.offset);
   const auto fail = [&] {
-    throw_damaged(file.path(), fmt::format("its ZIP directory has a wrong offset for {:.100}", entry.record.name));
+    throw_damaged(file.path(), fmt::format("its ZIP directory has an invalid offset for {:.100}", entry.record.name));
   };
   if (limit < sizeof(zip::LocalHeader) || entry.header_offset > limit - sizeof(zip::LocalHeader)) fail();
   const auto header = header_at<zip::LocalHeader>(file, static_cast<int64_t>(entry.header_offset));
@@ -235,7 +235,7 @@ uint32_t crc32_of_file(const File& file, int64_t begin, int64_t end) {
 
 std::vector<std::byte> read_verified(const File& file, const ZipRecord& record, int64_t max_bytes) {
   if (record.size > max_bytes) {
-    throw_damaged(file.path(), fmt::format("its {:.100} has {} bytes, more than the {} that it can have", record.name,
+    throw_damaged(file.path(), fmt::format("its {:.100} has {} bytes, but the limit is {} bytes", record.name,
                                            record.size, max_bytes));
   }
   std::vector<std::byte> bytes(static_cast<size_t>(record.size));
@@ -246,7 +246,7 @@ std::vector<std::byte> read_verified(const File& file, const ZipRecord& record, 
   return bytes;
 }
 
-// "archive/" of "archive/data.pkl". The writer chooses the folder's name.
+// Returns the folder name, for example "archive/" of "archive/data.pkl". The writer can choose any name.
 std::string prefix_of(const File& file, const std::map<std::string, ZipRecord>& records) {
   for (const auto& [name, record] : records) {
     if (!name.ends_with(kPickleName)) continue;
@@ -271,7 +271,7 @@ void widen(const File& file, int64_t offset, std::span<float> out, float (*conve
 
 }  // namespace
 
-// Braces guarantee that the first argument is evaluated first.
+// Brace initialization evaluates the first argument first.
 TorchZipReader::TorchZipReader(File file) : TorchZipReader{read_zip_directory(file), std::move(file)} {}
 
 TorchZipReader::TorchZipReader(ZipDirectory directory, File file)
@@ -282,8 +282,9 @@ TorchZipReader::TorchZipReader(ZipDirectory directory, File file)
   if (const auto order = records_.find(prefix_ + std::string(kByteOrderName)); order != records_.end()) {
     const std::vector<std::byte> text = read_verified(file_, order->second, kMaxByteOrderBytes);
     if (std::string(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {
-      throw_user_error("{} was written on a machine with another byte order: save it again on an x86 or Arm machine",
-                       path().string());
+      throw_user_error(
+          "{} was written on a machine with a different byte order; save the file again on an x86 or Arm machine",
+          path().string());
     }
   }
   const ZipRecord& record = records_.at(prefix_ + std::string(kPickleName));
@@ -293,13 +294,13 @@ TorchZipReader::TorchZipReader(ZipDirectory directory, File file)
 const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const {
   const auto found = records_.find(prefix_ + "data/" + tensor.storage);
   if (found == records_.end()) {
-    throw_damaged(path(), fmt::format("it lacks storage {:.100}, which a tensor refers to", tensor.storage));
+    throw_damaged(path(), fmt::format("it lacks storage {:.100}, which a tensor needs", tensor.storage));
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(tensor.storage_numel, pickle::bytes_of(tensor.type), &bytes) ||
       bytes != found->second.size) {
-    throw_damaged(path(), fmt::format("its storage {:.100} has {} bytes, but {} elements were saved", tensor.storage,
-                                      found->second.size, tensor.storage_numel));
+    throw_damaged(path(), fmt::format("its storage {:.100} has {} bytes, but the pickle records {} elements",
+                                      tensor.storage, found->second.size, tensor.storage_numel));
   }
   return found->second;
 }

@@ -14,7 +14,7 @@
 
 namespace mpzero::io {
 
-// A file in the archive: `size` uncompressed bytes, from byte `offset`.
+// A file in the archive: `size` uncompressed bytes at byte `offset`.
 struct ZipRecord {
   std::string name;
   int64_t offset = 0;
@@ -22,39 +22,39 @@ struct ZipRecord {
   uint32_t crc32 = 0;
 };
 
-// The records of a ZIP archive without compression, including ZIP64, by name; see APPNOTE.TXT 6.3.10. Every offset and
-// length is checked against the file's size, names are checked against the local headers, and records must not overlap.
-// Throws UserError naming the file.
+// The directory of a ZIP or ZIP64 archive without compression (APPNOTE.TXT 6.3.10). read_zip_directory() checks all
+// offsets and lengths against the file size and all names against the local headers. Records must not overlap. Throws
+// UserError if the archive is invalid.
 struct ZipDirectory {
   std::map<std::string, ZipRecord> records;
-  uint64_t checksum = 0;  // XXH3-64 of all bytes from the beginning of the directory to the end of the file
+  uint64_t checksum = 0;  // XXH3-64 from the beginning of the directory to the end of the file
 };
 ZipDirectory read_zip_directory(const File& file);
 
-// A file that torch.save wrote. Opening it reads and verifies its pickle; the storages are not read. Thread-safe.
+// A file that torch.save wrote. The constructor reads and verifies the pickle, but not the storages. Thread-safe.
 class TorchZipReader {
  public:
   explicit TorchZipReader(const std::filesystem::path& path) : TorchZipReader(File::open_for_reading(path)) {}
   explicit TorchZipReader(File file);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  // XXH3-64 of the archive's directory: of all bytes after the last record. The directory holds the checksum of each
-  // record, so two archives with the same value hold the same data.
+  // Returns the XXH3-64 of all bytes after the last record. The directory contains the checksum of each record, so
+  // archives with equal values contain equal data.
   uint64_t directory_checksum() const { return directory_checksum_; }
   pickle::Value root() const { return pickle::root_of(document_); }
 
-  // Reads elements [begin, begin + out.size()) of the tensor, which must be in this archive, as fp32. Throws UserError
-  // if the archive lacks the storage or holds one of another length.
+  // Reads elements [begin, begin + out.size()) of a tensor of this archive as fp32. Throws UserError if the storage is
+  // missing or has a different length.
   void read(const pickle::Tensor& tensor, int64_t begin, std::span<float> out);
-  // Throws unless the archive holds the tensor's full storage.
+  // Throws UserError if the tensor's storage is missing or has a different length.
   void check(const pickle::Tensor& tensor) const { storage_of(tensor); }
 
-  // One line for each storage that was read, fully or partly: its key and the checksums of the ranges.
+  // Returns one line per storage that was at least partly read: the key and the checksums of the ranges.
   std::vector<std::string> checksums_of_what_was_read() const;
-  // Compares the storages that the lines name with the archive's checksums; reads ranges that no line covers. `lines`
-  // may come from several processes that each read a part. Throws UserError naming file and storage.
+  // Compares the storages in `lines` with the archive's checksums and reads ranges that are not covered. `lines` may
+  // come from several processes that each read a part. Throws UserError if a checksum differs.
   void verify(std::span<const std::string> lines) const;
-  // Reads and verifies every record.
+  // Reads and verifies all records.
   void verify() const;
 
  private:

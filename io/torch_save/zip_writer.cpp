@@ -12,7 +12,7 @@
 namespace mpzero::io {
 namespace {
 
-// torch maps storages into memory at this alignment.
+// Alignment of storages in torch, for memory mapping.
 constexpr int64_t kAlignment = 64;
 
 template <typename T>
@@ -24,7 +24,7 @@ bool needs_64_bits(int64_t value) { return value >= static_cast<int64_t>(zip::kI
 
 uint32_t in_32_bits(int64_t value) { return needs_64_bits(value) ? zip::kIn64 : static_cast<uint32_t>(value); }
 
-// The ZIP64 field with those of `values` that do not fit 32 bits. Empty if all fit.
+// Returns the ZIP64 field with all `values` of more than 32 bits, or an empty field.
 std::string zip64_field(std::span<const int64_t> values) {
   std::string content;
   for (const int64_t value : values) {
@@ -36,7 +36,7 @@ std::string zip64_field(std::span<const int64_t> values) {
   return field + content;
 }
 
-// The local header's extra fields: the sizes, if they are large, and padding to align the record.
+// Returns the extra fields of the local header: large sizes, and padding to align the record.
 std::string local_extra(int64_t header_offset, size_t name_bytes, int64_t bytes) {
   std::string extra = zip64_field(std::array{bytes, bytes});
   const int64_t unpadded = header_offset + static_cast<int64_t>(sizeof(zip::LocalHeader) + name_bytes + extra.size() +

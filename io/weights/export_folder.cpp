@@ -26,11 +26,11 @@ constexpr std::string_view kIndexSuffix = ".index.json";
 constexpr std::string_view kPrefix = ".zero_to_fp32.";
 constexpr std::string_view kStagingSuffix = ".tmp";
 constexpr const char* kReadyName = ".zero_to_fp32.ready";
-constexpr const char* kListName = ".files";  // in the ready folder: one name per line
+constexpr const char* kListName = ".files";  // in the ready folder, one name per line
 constexpr int64_t kMaxListBytes = int64_t{1} << 24;
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
 
-// Removes digits from the front of `text`, at least `least` of them.
+// Removes leading digits of `text`. Returns false if there are fewer than `least`.
 bool skip_digits(std::string_view& text, size_t least) {
   const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
   text.remove_prefix(count);
@@ -49,7 +49,7 @@ bool skip_shard_number(std::string_view& text) {
   return skip_digits(text, kDigits) && skip(text, "-of-") && skip_digits(text, kDigits);
 }
 
-// The type of `path` itself. Links are not followed.
+// Returns the type of `path` without following links.
 fs::file_type type_of(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
@@ -67,12 +67,12 @@ Inodes inodes_of(std::span<const std::string> names, const fs::path& folder) {
   return inodes;
 }
 
-// The lock has not kept out another conversion: its file was removed, or hosts disagree on locks.
+// Thrown if the lock did not exclude a different conversion because its file was removed or locks are local to a host.
 class Disturbed final : public UserError {
  public:
   explicit Disturbed(const fs::path& folder)
-      : UserError(fmt::format("another conversion into {0} was active at the same time, so the folder's state is "
-                              "unknown; wait for it to end, then convert into {0} again",
+      : UserError(fmt::format("another conversion into {0} was active at the same time, so the state of the folder is "
+                              "unknown; wait for the other conversion, then convert into {0} again",
                               folder.string())) {}
 };
 
@@ -87,7 +87,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// The files of an export of any format.
+// Returns the names of exported files in any format.
 std::vector<std::string> exported_names_in(const fs::path& folder) {
   std::vector<std::string> names = names_in(folder);
   std::erase_if(names, [](const std::string& name) { return role_of(name) == ExportRole::kNone; });
@@ -98,7 +98,7 @@ bool contains(std::span<const std::string> names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "<host>.<process>.<its start>", then a part that distinguishes this conversion from others in the process.
+// Returns a name with the host, the PID, the process start time, and a random suffix per conversion.
 std::string own_staging_name() {
   std::string host = host_name();
   std::replace(host.begin(), host.end(), '/', '_');
@@ -107,8 +107,8 @@ std::string own_staging_name() {
                      kStagingSuffix);
 }
 
-// Whether the process that created a staging folder of this name is known to have ended. Never true for a process of
-// another machine.
+// Returns true if the process that created this staging folder has ended. Returns false for processes on different
+// machines.
 bool is_of_dead_process(std::string_view name) {
   if (!skip(name, kPrefix)) return false;
   std::string host = host_name();
@@ -133,18 +133,18 @@ std::vector<std::string> read_list(const fs::path& path) {
   std::vector<std::string> names;
   for (std::string name; std::getline(lines, name);) {
     if (role_of(name) == ExportRole::kNone) {
-      throw_user_error("{} is damaged: line {} is not an exported file; delete {} and convert again", path.string(),
-                       names.size() + 1, path.parent_path().string());
+      throw_user_error("{} is damaged: line {} is not the name of an exported file; delete {} and convert again",
+                       path.string(), names.size() + 1, path.parent_path().string());
     }
     names.push_back(std::move(name));
   }
   return names;
 }
 
-// Moves the files of a ready folder to their places, from wherever a crash stopped it.
+// Moves the files of a ready folder to the output folder. Resumes an interrupted move.
 class Replacement {
  public:
-  // `own`: inode of the ready folder.
+  // `own` is the inode of the ready folder.
   Replacement(fs::path folder, const Inode& own, FileSystem& files)
       : files_(files),
         folder_(std::move(folder)),
@@ -168,12 +168,12 @@ class Replacement {
   }
 
  private:
-  // Before each change: another conversion may complete this one's work.
+  // Called before each change because a different conversion may complete this export.
   void check_own() const {
     if (inode_of(ready_) != own_) throw Disturbed(folder_);
   }
 
-  // Removes all former files except those already replaced, and weights that a new file replaces atomically.
+  // Removes previous files. Keeps files that are already replaced, and weights that will be replaced atomically.
   void remove_former(ExportRole role) {
     bool removed = false;
     for (const std::string& name : exported_names_in(folder_)) {
@@ -208,8 +208,7 @@ class Replacement {
   std::vector<std::string> waiting_;
 };
 
-// Renames it first to a name that no other conversion uses: a folder that another conversion creates in its place is
-// not removed.
+// Renames the ready folder to a unique name first, so that a new ready folder of a different conversion is not removed.
 void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   const fs::path removed = folder / own_staging_name();
@@ -223,11 +222,11 @@ void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
   sync_folder(folder, files);
 }
 
-// Completes the work of the ready folder `own` in `folder`.
+// Completes the export from the ready folder with inode `own`.
 void finish(const fs::path& folder, const Inode& own, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   try {
-    // The list is removed last, before the folder itself: without it everything is in its place.
+    // The list is removed after all moves. A missing list means that the move is complete.
     if (has_entry(ready / kListName)) {
       Replacement(folder, own, files).run();
       remove_if_there(ready / kListName, files);
@@ -239,19 +238,19 @@ void finish(const fs::path& folder, const Inode& own, FileSystem& files) {
   remove_ready(folder, own, files);
 }
 
-// Throws Disturbed unless the export in the folder consists of these files.
+// Throws Disturbed unless the export consists of these files.
 void check_result(const fs::path& folder, const Inodes& expected) {
   if (inodes_of(exported_names_in(folder), folder) != expected) throw Disturbed(folder);
 }
 
-// Completes what a killed conversion has begun.
+// Completes an interrupted conversion.
 void finish_former(const fs::path& folder, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   const std::optional<Inode> own = inode_of(ready);
   if (!own || type_of(ready) != fs::file_type::directory) {
     throw_user_error("{} was not made by a conversion; delete it", ready.string());
   }
-  const OpenFolder held(ready);  // so that its inode is not reused
+  const OpenFolder held(ready);  // prevents reuse of the inode
   finish(folder, *own, files);
 }
 
@@ -301,7 +300,7 @@ void ExportFolder::check_room(int64_t bytes) const {
   if (room >= static_cast<double>(bytes)) return;
   throw_user_error(
       "cannot write {:.3f} GB of weights to {}: the disk has {:.3f} GB free, and the existing export is only replaced "
-      "at the end; free some space or use a folder on another disk",
+      "at the end; free some space or use a folder on a different disk",
       static_cast<double>(bytes) / 1e9, folder_.string(), room / 1e9);
 }
 
@@ -311,13 +310,14 @@ void ExportFolder::clean_up(const OnWarning& warn) {
     const std::string path = (folder_ / name).string();
     if (type_of(path) != fs::file_type::directory) continue;
     if (!is_of_dead_process(name)) {
-      warn(fmt::format("{} may belong to a conversion running on another machine; delete it if none is.", path));
+      warn(fmt::format(
+          "{} may belong to a conversion on another machine; if no conversion is running, delete the folder.", path));
       continue;
     }
     try {
       remove_folder(path, files_);
     } catch (const Error& error) {
-      warn(fmt::format("{}: leftover files of a killed conversion remain.", error.what()));
+      warn(fmt::format("{}: files of an interrupted conversion remain.", error.what()));
     }
   }
 }
@@ -340,7 +340,7 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
   std::vector<std::string> former = exported_names_in(folder_);
   for (const std::string& name : former) {
     if (type_of(folder_ / name) != fs::file_type::directory) continue;
-    throw_user_error("{} is a folder with the name of an exported file; move it elsewhere, or use another OUTPUT_DIR",
+    throw_user_error("{} is a folder with the name of an exported file; move the folder or use another OUTPUT_DIR",
                      (folder_ / name).string());
   }
   if (const std::string name = only_change(names, former); !name.empty()) {
@@ -358,7 +358,7 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
   const Inodes expected = inodes_of(names, staging_);
   const std::optional<Inode> own = inode_of(staging_);
   if (!own) throw Disturbed(folder_);
-  const OpenFolder held(staging_);  // so that its inode is not reused
+  const OpenFolder held(staging_);  // prevents reuse of the inode
   rename_path(staging_, folder_ / kReadyName, files_);
   staging_.clear();
   const auto explain = [&](const Error& error) {
@@ -383,10 +383,10 @@ ExportFolder::~ExportFolder() {
   try {
     if (!staging_.empty()) remove_folder(staging_, files_);
   } catch (const std::exception&) {
-    // The next conversion tries again, and reports it.
+    // The next conversion retries and reports errors.
   }
   lock_.reset();
-  if (made_folder_) files_.remove_folder(folder_);  // only if it is empty
+  if (made_folder_) files_.remove_folder(folder_);  // fails unless the folder is empty
 }
 
 }  // namespace mpzero::io

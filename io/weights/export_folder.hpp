@@ -17,60 +17,60 @@ namespace mpzero::io {
 inline constexpr const char* kConfigName = "config.json";
 inline constexpr const char* kHdf5Name = "model.h5";
 
-// The role of a file name in an export of any format.
+// Role of a file in an export.
 enum class ExportRole {
-  kNone,    // not part of an export: a tokenizer, a README
-  kConfig,  // config.json or adapter_config.json, without which transformers and PEFT load nothing
-  kEntry,   // opened first by a reader: all weights or adapters in one file, or the index of the shards
+  kNone,    // not part of an export, for example a tokenizer or a README
+  kConfig,  // config.json or adapter_config.json, which transformers and PEFT require
+  kEntry,   // opened first by a reader: a single file with all weights or adapters, or the index of the shards
   kShard,   // found through the index
 };
 ExportRole role_of(std::string_view file_name);
 
-// An output folder during a conversion. It holds at most one export. A reader finds a complete one or none that loads,
-// also after a kill or a power failure at any moment:
+// An output folder during a conversion. At any time, including after a crash or a power failure, readers can load
+// either one complete export or no export:
 //
-//   content of the folder                                                     what loads
-//   former export, `.zero_to_fp32.<owner>.tmp` growing                        the former
-//   former export, `.zero_to_fp32.ready`: every new file, synced, and a list  the former
-//   config.json removed                                                       nothing
-//   the former's index, or single file of another name, removed               nothing
-//   the former's shards removed; new shards moved here                        nothing
-//   the new single file or index moved here                                   nothing (without config.json)
-//   the new config.json moved here                                            the new
-//   `.zero_to_fp32.ready` removed                                             the new
+//   state of the folder                                                       loadable export
+//   previous export, incomplete `.zero_to_fp32.<owner>.tmp`                   previous
+//   previous export, complete and synced `.zero_to_fp32.ready`                previous
+//   config.json removed                                                       none
+//   previous index, or single file with a different name, removed             none
+//   previous shards removed, new shards moved                                 none
+//   new single file or index moved                                            none (config.json is missing)
+//   new config.json moved                                                     new
+//   `.zero_to_fp32.ready` removed                                             new
 //
-// Once `.zero_to_fp32.ready` exists, the next conversion completes that work before it does anything else. If the
-// export is one file that replaces one file, and config.json is unchanged, a single rename is enough. Adapters in
-// PEFT's format are also an export, with adapter_config.json as their config.json.
+// If `.zero_to_fp32.ready` exists, the next conversion first completes the previous one. If a single-file export
+// replaces a single file and config.json is unchanged, one rename is sufficient. PEFT adapters are also an export, with
+// adapter_config.json in place of config.json.
 class ExportFolder {
  public:
   // Receives one sentence for the user.
   using OnWarning = std::function<void(const std::string&)>;
 
-  // Creates the folder if needed, locks it, completes what a killed conversion has begun and creates an empty staging
-  // folder. Removes staging folders of conversions that have certainly ended, and warns about others. Throws UserError
-  // if another conversion uses the folder.
+  // Creates the folder if necessary, locks it, completes an interrupted conversion and creates an empty staging folder.
+  // Removes staging folders of conversions that have ended, and warns about staging folders in an unknown state. Throws
+  // UserError if a different conversion uses the folder.
   ExportFolder(std::filesystem::path folder, FileSystem& files, const OnWarning& warn);
-  // Leaves the folder as it was before, unless replace_former() has begun.
+  // Restores the original state of the folder unless replace_former() was called.
   ~ExportFolder();
   ExportFolder(const ExportFolder&) = delete;
   ExportFolder& operator=(const ExportFolder&) = delete;
 
-  // Where the new files are written, under their final names.
+  // Returns the folder for the new files, which must have their final names.
   const std::filesystem::path& staging() const { return staging_; }
-  // Throws UserError unless the disk has room for `bytes`. If the file system does not report its free space, the
-  // writes themselves fail.
+  // Throws UserError if the disk has less than `bytes` of free space. Does nothing if the file system does not report
+  // its free space.
   void check_room(int64_t bytes) const;
-  // Replaces the folder's export with the files of these names, which are all files in the staging folder, complete and
-  // synced. Returns the file names of the former export, sorted. Throws UserError, before any change, if a folder has
-  // the name of a file, and FolderTaken if another conversion holds the lock by now. Also throws UserError if another
-  // conversion used the folder despite the lock: then its state is unknown.
+  // Replaces the folder's export with the files `names`. These must be all files in the staging folder, complete and
+  // synced. Returns the sorted file names of the previous export. Before any change, throws UserError if a file name is
+  // already the name of a folder, and FolderTaken if a different conversion has the lock. Also throws UserError if a
+  // different conversion used the folder despite the lock. The state of the folder is then unknown.
   std::vector<std::string> replace_former(std::span<const std::string> names);
 
  private:
   ExportFolder(std::filesystem::path folder, FileSystem& files);
   void clean_up(const OnWarning& warn);
-  // The only file that must be renamed to complete the export. Empty: there are several.
+  // Returns the name of the only file to rename, or an empty string if the export needs several renames.
   std::string only_change(std::span<const std::string> names, std::span<const std::string> former) const;
 
   FileSystem& files_;

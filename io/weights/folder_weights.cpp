@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr size_t kConversionFloats = size_t{1} << 18;  // 512 KiB of 16-bit values: stays in the cache
+constexpr size_t kConversionFloats = size_t{1} << 18;  // 512 KiB of 16-bit values, which fit into the CPU cache
 
 void read_16bit(const File& file, int64_t offset, std::span<float> out, float (*convert)(uint16_t)) {
   std::vector<uint16_t> bits(std::min(out.size(), kConversionFloats));
@@ -59,7 +59,7 @@ class SafetensorsFile final : public WeightFile {
   File file_;
 };
 
-// Calls the checkpoint reader and replaces its remedy, which is to choose another checkpoint.
+// Calls the checkpoint reader and replaces its remedy, which applies only to checkpoints.
 template <typename Call>
 auto with_remedy_for_weights(const Call& call) {
   try {
@@ -74,7 +74,7 @@ auto with_remedy_for_weights(const Call& call) {
   }
 }
 
-// Before version 1.6, torch.save wrote pickles one after another, not a ZIP archive.
+// Before version 1.6, torch.save wrote consecutive pickles instead of a ZIP archive.
 void refuse_old_format(const File& file) {
   constexpr std::byte kPickle{0x80};
   std::byte first{};
@@ -82,7 +82,7 @@ void refuse_old_format(const File& file) {
   file.read(0, std::span(&first, 1));
   if (first != kPickle) return;
   throw_user_error(
-      "{} has the format of torch before 1.6, which is not supported; load it with torch.load and save it again",
+      "{} has the format of torch before 1.6, which is not supported; load the file with torch.load and save it again",
       file.path().string());
 }
 
@@ -123,7 +123,7 @@ class TorchFile final : public WeightFile {
   }
 
  private:
-  mutable TorchZipReader archive_;  // records what is read
+  mutable TorchZipReader archive_;  // read() records checksums
   std::map<std::string, pickle::Tensor> places_;
 };
 
@@ -138,7 +138,7 @@ std::unique_ptr<WeightFile> open_weight_file(const fs::path& path) {
 
 namespace {
 
-// All weights in one file, and the index of shards.
+// File names of unsharded weights and of the index of shards.
 using EntryNames = std::array<const char*, 2>;
 constexpr EntryNames kSafetensorsNames = {"model.safetensors", "model.safetensors.index.json"};
 constexpr EntryNames kTorchNames = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
@@ -146,7 +146,7 @@ constexpr JsonLimits kIndexLimits{.bytes = size_t{1} << 28};
 
 struct Index {
   std::map<std::string, std::string> shard_of;  // tensor name to file name
-  json total_size;                              // in bytes, as in the index; null: missing
+  json total_size;                              // bytes according to the index; null if missing
 };
 
 Index read_index(const fs::path& path) {
@@ -201,14 +201,14 @@ struct FolderWeights::Impl {
       }
       if (fs::exists(index, error)) {
         warnings.push_back(
-            fmt::format("{} is ignored, as {} exists; transformers makes the same choice.", index.string(), names[0]));
+            fmt::format("{} is ignored because {} exists, as in transformers.", index.string(), names[0]));
       }
       return;
     }
     read_shards(read_index(index));
   }
 
-  // The same choice as in transformers.
+  // Same precedence as in transformers.
   EntryNames choose_names() const {
     std::error_code error;
     for (const EntryNames& candidate : {kSafetensorsNames, kTorchNames}) {
@@ -217,15 +217,16 @@ struct FolderWeights::Impl {
       }
     }
     if (fs::exists(folder / kHdf5Name, error)) {
-      throw_user_error("{} contains weights as {}, which is not supported; export them again without --format hdf5",
-                       folder.string(), kHdf5Name);
+      throw_user_error(
+          "{} contains weights as {}, which is not supported; export the weights again without --format hdf5",
+          folder.string(), kHdf5Name);
     }
     if (is_folder(folder)) refuse_foreign(OpenFolder(folder));
-    throw_user_error("{} has neither {} nor {}, nor their indexes; use a folder with Hugging Face weights",
+    throw_user_error("{} contains neither {} nor {} nor an index of shards; use a folder with Hugging Face weights",
                      folder.string(), kSafetensorsNames[0], kTorchNames[0]);
   }
 
-  // Checks that each tensor of the index is in its shard and that the shards hold no others.
+  // Checks that each tensor in the index is in its shard and that the shards contain no other tensors.
   void read_shards(const Index& index) {
     const auto& shard_of = index.shard_of;
     std::set<std::string> shards;
@@ -233,34 +234,35 @@ struct FolderWeights::Impl {
     for (const auto& [tensor, shard] : shard_of) shards.insert(shard);
     for (const std::string& shard : shards) {
       if (!fs::exists(folder / shard, error)) {
-        throw_user_error("{} is missing but listed in {}; copy or download the folder again", (folder / shard).string(),
-                         names[1]);
+        throw_user_error("{} is listed in {}, but the file is missing; copy or download the folder again",
+                         (folder / shard).string(), names[1]);
       }
       for (const auto& [name, tensor] : open(shard).tensors()) {
         const auto listed = shard_of.find(name);
         if (listed == shard_of.end() || listed->second != shard) {
           throw_user_error("tensor {} is in {}, but {} {}; copy or download the folder again", name,
                            (folder / shard).string(), names[1],
-                           listed == shard_of.end() ? "does not list it" : "has it in " + listed->second);
+                           listed == shard_of.end() ? "does not list the tensor" : "lists it in " + listed->second);
         }
         tensors.emplace(name, Location{files.back().get(), &tensor});
       }
     }
     for (const auto& [tensor, shard] : shard_of) {
       if (!tensors.contains(tensor)) {
-        throw_user_error("tensor {} is not in {}, contrary to {}; copy or download the folder again", tensor,
+        throw_user_error("tensor {} is not in {}, but {} lists it there; copy or download the folder again", tensor,
                          (folder / shard).string(), names[1]);
       }
     }
-    if (names == kSafetensorsNames) check_total_size(index.total_size);  // in the other format tensors may share bytes
+    if (names == kSafetensorsNames)
+      check_total_size(index.total_size);  // in torch.save files, tensors may share storage
   }
 
-  // Only warns: existing folders have wrong values, and nothing depends on them.
+  // Only warns because some existing folders have wrong values and total_size is not used.
   void check_total_size(const json& total_size) {
     int64_t bytes = 0;
     for (const auto& [name, location] : tensors) bytes += location.tensor->bytes;
     if (total_size.is_null() || total_size == json(bytes)) return;
-    warnings.push_back(fmt::format("{} has total_size {}, but its tensors take {} bytes.", (folder / names[1]).string(),
+    warnings.push_back(fmt::format("{} has total_size {}, but the tensors have {} bytes.", (folder / names[1]).string(),
                                    total_size.dump(), bytes));
   }
 
@@ -278,13 +280,14 @@ struct FolderWeights::Impl {
 const FolderWeights::Impl::Location& FolderWeights::Impl::find(const ParameterSpec& parameter) const {
   const auto found = tensors.find(parameter.name);
   if (found == tensors.end()) {
-    throw_user_error("tensor {} is missing in {}; use weights of the same model", parameter.name, folder.string());
+    throw_user_error("tensor {} is missing in {}; use weights of the configured model", parameter.name,
+                     folder.string());
   }
   const std::string path = found->second.file->path().string();
   const StoredTensor& tensor = *found->second.tensor;
   if (tensor.shape != parameter.shape) {
-    throw_user_error("tensor {} of {} has shape {}, the model needs {}; use weights of the same model", parameter.name,
-                     path, text_of(tensor.shape), text_of(parameter.shape));
+    throw_user_error("tensor {} of {} has shape {}, the model needs {}; use weights of the configured model",
+                     parameter.name, path, text_of(tensor.shape), text_of(parameter.shape));
   }
   if (element_bytes(tensor.dtype) == 0) {
     throw_user_error("tensor {} of {} has dtype {}, which is not supported; convert it to F32, BF16 or F16",
@@ -315,7 +318,7 @@ const fs::path& FolderWeights::file_of(const ParameterSpec& parameter) const {
 
 void FolderWeights::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
   if (begin < 0 || static_cast<int64_t>(out.size()) > parameter.numel() - begin) {
-    throw_failure("elements [{}, {}) were requested from tensor {}, which has {}", begin,
+    throw_failure("elements [{}, {}) were requested from tensor {}, which has {} elements", begin,
                   begin + static_cast<int64_t>(out.size()), parameter.name, parameter.numel());
   }
   impl_->find(parameter).file->read(parameter.name, begin, out);

@@ -13,17 +13,17 @@
 
 namespace mpzero::io {
 
-// One file of weights. Thread-safe.
+// A file with weights. Thread-safe.
 class WeightFile {
  public:
   virtual ~WeightFile() = default;
 
   virtual const std::filesystem::path& path() const = 0;
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // Reads elements [begin, begin + out.size()) of a tensor whose dtype has element_bytes().
+  // Reads elements [begin, begin + out.size()) of a tensor as fp32. element_bytes() must support its dtype.
   virtual void read(const std::string& name, int64_t begin, std::span<float> out) const = 0;
 
-  // See TorchZipReader; empty for a file without checksums.
+  // See TorchZipReader. Returns an empty list for formats without checksums.
   virtual std::vector<std::string> checksums_of_what_was_read() const { return {}; }
   virtual void verify(std::span<const std::string> /*lines*/) const {}
 
@@ -31,14 +31,14 @@ class WeightFile {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-// Opens a torch.save file if the name ends with ".bin", else safetensors. Runs no code from a pickle. Throws UserError
-// naming file and tensor.
+// Opens a torch.save file if the name ends with ".bin", otherwise a safetensors file. Never executes code from a
+// pickle. Throws UserError if the file is invalid.
 std::unique_ptr<WeightFile> open_weight_file(const std::filesystem::path& path);
 
-// The weights of a Hugging Face folder under the names in its files: model.safetensors, or its index and shards;
-// without them pytorch_model.bin, or its index and shards. F32, BF16, F16. Opening checks every header against its
-// file's size, and the index against the headers. A missing tensor or a different shape throws UserError naming tensor
-// and file. Thread-safe.
+// The weights of a Hugging Face folder under the names in its files. Reads model.safetensors or its index and shards,
+// or, if these do not exist, pytorch_model.bin or its index and shards. Supports F32, BF16 and F16. The constructor
+// checks the headers against the file sizes and the index against the headers. Throws UserError if a tensor is missing
+// or has a different shape. Thread-safe.
 class FolderWeights final : public WeightSource {
  public:
   explicit FolderWeights(std::filesystem::path folder);
@@ -46,14 +46,14 @@ class FolderWeights final : public WeightSource {
   FolderWeights(FolderWeights&&) noexcept;
 
   bool contains(const std::string& name) const;
-  // Sorted by name.
+  // Returns all tensors, sorted by name.
   std::vector<ParameterSpec> parameters() const override;
   std::span<const std::string> warnings() const override;
   void check(const ParameterSpec& parameter) const override;
   const std::filesystem::path& file_of(const ParameterSpec& parameter) const override;
-  // Any value, including NaN and infinities.
+  // Reads any value, including NaN and infinity.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
-  // Files of torch.save have checksums, safetensors have none.
+  // Verifies the checksums of torch.save files. Safetensors files have no checksums.
   void verify_what_was_read(ProcessGroup& group) const override;
 
  private:
@@ -61,9 +61,9 @@ class FolderWeights final : public WeightSource {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether the folder has one of the files that FolderWeights opens first. Also true if the system cannot tell.
+// Returns true if the folder contains safetensors weights or their index, or if the system cannot determine this.
 bool has_safetensors(const std::filesystem::path& folder);
-// The same for the other formats, including model.h5, which FolderWeights refuses.
+// Returns true if the folder contains weights in a different format, including model.h5, which FolderWeights rejects.
 bool has_other_weights(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

@@ -29,7 +29,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kBlockElements = int64_t{1} << 18;  // 1 MiB: stays in the cache between reading and hashing
+constexpr int64_t kBlockElements = int64_t{1} << 18;  // 1 MiB, which stays in the CPU cache between reading and hashing
 
 int64_t blocks_of(const ParameterSpec& parameter) { return (parameter.numel() + kBlockElements - 1) / kBlockElements; }
 
@@ -41,8 +41,8 @@ int64_t blocks_of(std::span<const UnitSpec> units) {
   return blocks;
 }
 
-// The bits of the smallest magnitude that overflows in `type`. For bf16 it is halfway between the largest number and
-// 2^128, where rounding to nearest, ties to even, rounds up.
+// Returns the bits of the smallest magnitude that overflows in `type`. For bf16, this is the midpoint between the
+// largest finite value and 2^128, which rounding to nearest, ties to even, rounds up.
 uint32_t limit_of(WeightType type) {
   constexpr uint32_t kInfinity = 0x7F800000U;
   constexpr uint32_t kInfinityOfBFloat16 = 0x7F7F8000U;
@@ -57,7 +57,7 @@ uint32_t largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
-// The index of element `index` of the row-major parameter: "[3, 17]".
+// Returns the multi-dimensional index of element `index` of the row-major parameter, for example "[3, 17]".
 std::string place_of(const ParameterSpec& parameter, int64_t index) {
   std::vector<int64_t> place(parameter.shape.size());
   for (size_t i = place.size(); i-- > 0;) {
@@ -77,9 +77,10 @@ void check_values(const WeightSource& weights, const ParameterSpec& parameter, i
       fmt::format("tensor {} of {} is {} at {}", parameter.name, weights.file_of(parameter).string(),
                   std::isnan(*bad) ? "NaN" : fmt::to_string(*bad), place_of(parameter, begin + (bad - values.begin())));
   if (std::isfinite(*bad)) {
-    throw_user_error("{}, which is infinite in bf16; pass --bf16=false to train in fp32, or use other weights", what);
+    throw_user_error("{}, which is infinite in bf16; pass --bf16=false to train in fp32, or use different weights",
+                     what);
   }
-  throw_user_error("{}; copy or download the weights again, or use others", what);
+  throw_user_error("{}; copy or download the weights again, or use different weights", what);
 }
 
 }  // namespace
@@ -119,8 +120,9 @@ std::string InitialWeights::hash(std::span<const UnitSpec> units, bool counts, P
   const uint64_t total = sum(group, counts ? sum_.load() : uint64_t{0});
   const int64_t blocks = sum(group, counts ? blocks_.load() : int64_t{0});
   if (blocks != blocks_of(units)) {
-    throw Failure(fmt::format("{} blocks of the initial weights were hashed, expected {}", blocks, blocks_of(units)),
-                  ErrorScope::kAllRanks);
+    throw Failure(
+        fmt::format("{} blocks of the initial weights were hashed, but {} were expected", blocks, blocks_of(units)),
+        ErrorScope::kAllRanks);
   }
   return to_hex(total);
 }
@@ -167,12 +169,12 @@ class CheckpointWeights final : public WeightSource {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const ParameterSpec& stored) { return stored.name == parameter.name; });
     if (found == all.end()) {
-      throw_user_error("tensor {} is missing in the checkpoint {}; use weights of the same model", parameter.name,
+      throw_user_error("tensor {} is missing in the checkpoint {}; use weights of the configured model", parameter.name,
                        folder().string());
     }
     if (found->shape != parameter.shape) {
       throw_user_error(
-          "tensor {} of the checkpoint {} has shape [{}], the model needs [{}]; use weights of the same model",
+          "tensor {} of the checkpoint {} has shape [{}], the model needs [{}]; use weights of the configured model",
           parameter.name, folder().string(), fmt::join(found->shape, ", "), fmt::join(parameter.shape, ", "));
     }
   }
@@ -206,7 +208,7 @@ bool is_peft_folder(const fs::path& folder) {
 
 namespace {
 
-// The projections with adapters. PEFT's list of targets may be a pattern instead.
+// Returns the projections with adapters. PEFT's target_modules may be a pattern instead of a list.
 std::vector<std::string> targets_in(const std::map<std::string, StoredTensor>& tensors) {
   std::set<std::string> targets;
   for (const auto& [name, tensor] : tensors) {
@@ -216,7 +218,7 @@ std::vector<std::string> targets_in(const std::map<std::string, StoredTensor>& t
   return {targets.begin(), targets.end()};
 }
 
-// Examines only the folder itself. For adapters, `folder` is their recorded base, which may be empty.
+// Examines only the given folder. For adapters, `folder` of the result is the recorded base, which may be empty.
 InitialFolder look_into(const fs::path& given) {
   const fs::path folder = weights_folder(given);
   InitialFolder found;
@@ -254,8 +256,8 @@ InitialFolder look_into(const fs::path& given) {
       const RunRecord& run = checkpoint->run();
       if (run.init_from_hash.empty()) {
         throw_user_error(
-            "--init_from {}: its adapters were trained on a base with random weights, which only this checkpoint has; "
-            "merge them (zero_to_fp32 --format merged) and pass the result",
+            "--init_from {}: the adapters were trained on randomly initialized weights, which only this checkpoint "
+            "contains; merge the adapters (zero_to_fp32 --format merged) and pass the result",
             found.folder.string());
       }
       return {.folder = run.init_from,
@@ -287,14 +289,16 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
   const std::string adapters = named.adapters.string();
   const fs::path of_base = base.empty() ? named.folder : base;
   if (of_base.empty() || !has_initial_weights(weights_folder(of_base))) {
-    throw_user_error("--init_from {}: its adapters need their base, {}; pass its folder with --base_model", adapters,
-                     of_base.empty() ? "which they do not record" : of_base.string() + ", which has no weights here");
+    throw_user_error(
+        "--init_from {}: the adapters need their base model, {}; pass the folder of the base with --base_model",
+        adapters,
+        of_base.empty() ? "which the adapters do not record" : of_base.string() + ", which has no weights here");
   }
   InitialFolder found = look_into(of_base);
   if (!found.adapters.empty()) {
     throw_user_error(
-        "--init_from {}: its base {} has adapters too; pass one without them as --base_model (zero_to_fp32 --format "
-        "merged writes it)",
+        "--init_from {}: its base {} also contains adapters; merge them with zero_to_fp32 --format merged and pass the "
+        "result as --base_model",
         adapters, of_base.string());
   }
   found.adapters = std::move(named.adapters);

@@ -16,23 +16,24 @@
 
 namespace mpzero::io {
 
-// The initial weights of a run: finite, also in the training dtype, and hashed as they are read. Thread-safe.
+// Initial weights of a run. Reads hash the values and check that they are finite in the compute dtype. Thread-safe.
 //
-// The hash is the sum, modulo 2^64, of one XXH3-64 for each block of 2^18 elements of each parameter, over its name,
-// shape, block number and the XXH3-64 of its values as fp32. It does not depend on the number of ranks, on how tensors
-// are split over files, or on the dtype that stores the same values.
+// The hash is the sum, modulo 2^64, of one XXH3-64 per block of 2^18 elements of each parameter. The input of each
+// XXH3-64 is the parameter's name, its shape, the block number and the XXH3-64 of the values as fp32. The hash does not
+// depend on the number of ranks, the split of tensors over files, or the dtype of the files.
 class InitialWeights final : public ParameterSource {
  public:
-  // `type`: the compute dtype of the run. `weights` must outlive this object.
+  // `type` is the compute dtype of the run. `weights` must outlive this object.
   InitialWeights(const WeightSource& weights, WeightType type) : weights_(weights), type_(type) {}
 
-  // Throws UserError naming tensor, file and index if a value is NaN or infinite, or would be in `type`. Reads past the
-  // range to the end of the last block that begins in it: the reader of a block's first element hashes it.
+  // Throws UserError, with the tensor, file and index, if a value is NaN or infinite in fp32 or after conversion to the
+  // compute dtype. Reads to the end of the last block because the reader of a block's first element hashes the whole
+  // block.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 
-  // The hash of everything that all ranks have read: each element of `units` once. `counts`: whether this rank's reads
-  // count; if every rank has read everything, pass true on one rank only. 16 hexadecimal digits, the same on every
-  // rank. Collective.
+  // Returns the hash of all weights as 16 hexadecimal digits. The result is identical on every rank. All ranks together
+  // must have read each element of `units` once. `counts` is false for ranks whose reads must be ignored. If every rank
+  // has read all weights, pass true on one rank only. Collective.
   std::string hash(std::span<const UnitSpec> units, bool counts, ProcessGroup& group) const;
 
  private:
@@ -44,48 +45,48 @@ class InitialWeights final : public ParameterSource {
   mutable std::atomic<int64_t> blocks_{0};
 };
 
-// The hash of weights without starting a run: each rank reads a part of them. Collective.
+// Returns the hash of the weights without starting a run. Each rank reads a part of the weights. Collective.
 std::string hash_of(const WeightSource& weights, std::span<const UnitSpec> units, ProcessGroup& group);
 
-// The folder that --init_from selects: a Hugging Face folder, a model's hub name (its snapshot in the cache), a
-// checkpoint, or a folder of checkpoints (the one that its `latest` names).
+// The folder that --init_from selects: a Hugging Face folder, the cached snapshot of a Hub model, a checkpoint, or the
+// target of `latest` in a folder of checkpoints.
 struct InitialFolder {
-  std::filesystem::path folder;  // Hugging Face weights or one checkpoint; for adapters, their base
+  std::filesystem::path folder;  // Hugging Face folder or checkpoint; for adapters, the base model
   bool is_checkpoint = false;
-  bool is_latest = false;                // the checkpoint was found by `latest`
-  bool is_gone = false;                  // the folder no longer holds weights; a run recorded its path and model
-  std::string model_config_json;         // recorded by the checkpoint or the run; empty: none, as in DeepSpeed's
-  std::vector<int64_t> eos_token_ids{};  // besides those of config.json: see more_eos_ids() in tokenizer_files.hpp
-  std::string tokenizer_hash{};          // of the folder's tokenizer, as in Tokenization; empty: unknown
-  std::vector<std::string> warnings{};   // about files of the tokenizer
-  std::filesystem::path adapters{};      // the folder of the selected adapters, of PEFT or a checkpoint
-  bool adapters_latest = false;          // the adapters were found by `latest`
+  bool is_latest = false;                // the checkpoint is the target of `latest`
+  bool is_gone = false;                  // the folder, recorded by a run, no longer contains weights
+  std::string model_config_json;         // recorded by the checkpoint or the run; may be empty
+  std::vector<int64_t> eos_token_ids{};  // in addition to config.json; see more_eos_ids()
+  std::string tokenizer_hash{};          // see Tokenization::tokenizer_hash; empty if unknown
+  std::vector<std::string> warnings{};   // warnings about tokenizer files
+  std::filesystem::path adapters{};      // PEFT folder or checkpoint with the adapters; may be empty
+  bool adapters_latest = false;          // the adapters are the target of `latest`
   LoraConfig adapter_settings{};
-  std::string base_hash{};  // of the base, as the adapters record it; empty: none
-  std::string problem{};    // why ids and hash of a Hugging Face folder are unknown; empty: none
+  std::string base_hash{};  // hash of the base in the adapters' metadata; may be empty
+  std::string problem{};    // reason that eos_token_ids and tokenizer_hash are unknown; may be empty
 };
 
-// Returns `given` or, if it is the name of a cached model with weights or adapters and not a file or folder, its
-// snapshot.
+// Returns the snapshot folder if `given` is the name of a cached model with weights or adapters and not an existing
+// path. Otherwise, returns `given`.
 std::filesystem::path weights_folder(const std::filesystem::path& given);
 
-// Safetensors come first if the folder holds several formats. pytorch_model.bin, which DeepSpeed's zero_to_fp32.py
-// writes next to the checkpoints, comes last. A folder without weights is returned as is. Throws as open_checkpoint
-// does, and if the checkpoint that `latest` names does not exist. `base`: replaces the base that adapters record.
+// Finds the initial weights. If the folder contains several formats, prefers safetensors, then checkpoints, then
+// pytorch_model.bin, which DeepSpeed's zero_to_fp32.py may write next to checkpoints. Returns a folder without weights
+// unchanged. `base` overrides the base that adapters record. Throws UserError if the target of `latest` does not exist.
+// See open_checkpoint() for other errors.
 InitialFolder find_initial_folder(const std::filesystem::path& given, const std::filesystem::path& base = {});
 
-// Whether the folder, of Hugging Face weights or of one checkpoint, has weights. Also true if the system cannot tell.
+// Returns true if a Hugging Face folder or a checkpoint contains weights, or if the system cannot determine this.
 bool has_initial_weights(const std::filesystem::path& folder);
 
-// Whether find_initial_folder() reads PEFT adapters from the folder. mpzero's checkpoints in the folder take
-// precedence, so that an export into it does not hide them.
+// Returns true if find_initial_folder() reads PEFT adapters from the folder. Checkpoints of mpzero in the same folder
+// take precedence, so that an export does not hide them.
 bool is_peft_folder(const std::filesystem::path& folder);
 
-// Whether find_initial_folder() treats it as a Hugging Face folder with weights.
+// Returns true if find_initial_folder() uses the folder as a Hugging Face folder with weights.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
-// FolderWeights, or the fp32 master weights of a checkpoint of either format. Throws as FolderWeights and
-// open_checkpoint do.
+// Opens FolderWeights, or the fp32 master weights of a checkpoint in any format.
 std::unique_ptr<WeightSource> open_initial_weights(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

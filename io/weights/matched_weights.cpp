@@ -19,7 +19,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kBase = "model.";  // of a causal language model's decoder
+constexpr std::string_view kBase = "model.";  // prefix of the decoder in a causal language model
 constexpr size_t kComparedAtOnce = size_t{1} << 18;
 constexpr size_t kShown = 3;
 
@@ -49,7 +49,7 @@ class MatchedWeights final : public WeightSource {
     check_all_used(stored);
     for (const ParameterSpec& parameter : wanted_) check(parameter);
     if (copies_.empty()) return;
-    // Detects most differences before anything large is allocated.
+    // Detects most differences before large allocations.
     const auto embedding = std::ranges::find_if(wanted_, is_embedding, &ParameterSpec::name);
     for (const std::string& copy : copies_) source_->check({copy, embedding->shape});
     std::vector<float> first(std::min(kComparedAtOnce, static_cast<size_t>(embedding->numel())));
@@ -83,7 +83,8 @@ class MatchedWeights final : public WeightSource {
     const ParameterSpec* embedding = find_ending(stored, leaf);
     if (embedding == nullptr) {
       throw_user_error("{} has no tensor {}{}; use the full weights of a supported model (merge adapters first)",
-                       folder_, whole, stored.empty() ? "" : fmt::format(" (its first is {})", stored.front().name));
+                       folder_, whole,
+                       stored.empty() ? "" : fmt::format(" (the first tensor is {})", stored.front().name));
     }
     std::string prefix = embedding->name.substr(0, embedding->name.size() - leaf.size());
     const bool lacks_base = !ends_with_name(embedding->name, whole);
@@ -91,17 +92,16 @@ class MatchedWeights final : public WeightSource {
     for (const ParameterSpec& parameter : wanted_) {
       stored_names_[parameter.name] = prefix + (lacks_base ? parameter.name.substr(kBase.size()) : parameter.name);
     }
-    // A head outside the module of the prefix, for example if only the decoder is compiled.
+    // The head may lack the prefix, for example if only the decoder is compiled.
     if (const ParameterSpec* head = find_ending(stored, kOutputWeight)) stored_names_[kOutputWeight] = head->name;
     if (!prefix.empty()) {
       warnings_.push_back(fmt::format("{}: removed the prefix {} from all names.", folder_, prefix));
     }
     if (lacks_base) {
-      warnings_.push_back(
-          fmt::format("{}: added the prefix {}, which the weights of a base model lack.", folder_, kBase));
+      warnings_.push_back(fmt::format("{}: added the prefix {}, which base model weights lack.", folder_, kBase));
     }
     if (!is_t5()) return;
-    // Old T5 checkpoints hold the embedding under three names.
+    // Old T5 checkpoints contain the embedding under three names.
     for (const char* stack : {"encoder", "decoder"}) {
       const std::string copy = fmt::format("{}{}.embed_tokens.weight", prefix, stack);
       if (has_parameter(stored, copy)) copies_.push_back(copy);
@@ -114,7 +114,7 @@ class MatchedWeights final : public WeightSource {
     if (has_own && head == nullptr) {
       const char* const why = is_t5()
                                   ? "tie_word_embeddings or scale_decoder_outputs is false in config.json; set both to "
-                                    "true if the embedding, scaled, is the head"
+                                    "true if the scaled embedding is the head"
                                   : "tie_word_embeddings is false in config.json; set it to true if the embedding "
                                     "is the head";
       throw_user_error("{} has no {}, but {}, or use weights with a head", folder_, kOutputWeight, why);
@@ -129,7 +129,7 @@ class MatchedWeights final : public WeightSource {
     std::sort(used.begin(), used.end());
     std::vector<std::string> unused;
     for (const ParameterSpec& tensor : stored) {
-      // Old Llama checkpoints hold rotary frequencies, old T5 checkpoints an unused table.
+      // Old Llama checkpoints contain rotary frequencies, and old T5 checkpoints contain an unused table.
       constexpr std::array kOldNames = {".rotary_emb.inv_freq", "EncDecAttention.relative_attention_bias.weight"};
       const auto is_old = [&](const char* name) { return tensor.name.ends_with(name); };
       if (std::ranges::binary_search(used, tensor.name) || std::ranges::any_of(kOldNames, is_old)) continue;
@@ -138,7 +138,7 @@ class MatchedWeights final : public WeightSource {
     if (unused.empty()) return;
     const size_t shown = std::min(kShown, unused.size());
     throw_user_error(
-        "{} contains {}{}, which the model does not have; use the config.json of these weights, or remove the tensors",
+        "{} contains {}{}, which the model does not use; use the config.json of these weights or remove the tensors",
         folder_, fmt::join(unused.begin(), unused.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
         unused.size() > shown ? fmt::format(" and {} more tensors", unused.size() - shown) : "");
   }
@@ -155,9 +155,10 @@ class MatchedWeights final : public WeightSource {
       const auto [mine, theirs] = std::mismatch(read.begin(), read.end(), expected.begin(), same_value);
       if (mine == read.end()) continue;
       const int64_t element = first + (mine - read.begin());
-      const char* const remedy = !name.ends_with(kOutputWeight)
-                                     ? "mpzero's T5 has one embedding for encoder and decoder; use other weights"
-                                     : "config.json has tie_word_embeddings true; set it to false";
+      const char* const remedy =
+          !name.ends_with(kOutputWeight)
+              ? "mpzero requires a shared embedding of encoder and decoder in T5; use different weights"
+              : "config.json has tie_word_embeddings true; set it to false";
       throw_user_error("{} contains a {} that differs from the embedding (element [{}, {}] is {} and {}), but {}",
                        folder_, name, element / embedding.shape.back(), element % embedding.shape.back(), *mine,
                        *theirs, remedy);
@@ -168,7 +169,7 @@ class MatchedWeights final : public WeightSource {
   std::string folder_;
   std::vector<std::string> warnings_;
   std::vector<ParameterSpec> wanted_;
-  std::map<std::string, std::string> stored_names_;  // by the model's names
+  std::map<std::string, std::string> stored_names_;  // key: name in the model
   std::vector<std::string> copies_;                  // tensors that must equal the embedding
 };
 

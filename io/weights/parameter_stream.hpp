@@ -13,24 +13,24 @@
 
 namespace mpzero::io {
 
-// Called from time to time, from one thread at a time, with the number of bytes written so far and in total.
+// Progress callback with the number of bytes written so far and in total. Never called concurrently.
 using OnWritten = std::function<void(int64_t done, int64_t total)>;
 
-// Where a parameter's values are written.
+// File and offset to write a parameter to.
 struct Destination {
   const ParameterSpec* parameter = nullptr;
   File* file = nullptr;
   int64_t offset = 0;
-  RangeChecksums* checksums = nullptr;  // receives the checksums of the bytes; may be null
+  RangeChecksums* checksums = nullptr;  // receives the CRC-32 of the written ranges; may be null
 };
 
-// Copies every parameter from `source` to its destination in pieces of 4 MiB of fp32, from several threads, regardless
-// of the sizes of the parameters. Does not sync.
+// Copies parameters from `source` to their destinations. Several threads copy pieces of 4 MiB of fp32, so large
+// parameters are also parallel. Does not sync the files.
 void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written);
 
-// Consecutive parameters share a shard as long as they fit. A larger parameter gets its own shard. Returns at least one
-// shard.
+// Splits parameters into shards of consecutive parameters. A parameter larger than `max_shard_bytes` is a separate
+// shard. Returns at least one shard.
 std::vector<std::span<const ParameterSpec>> split_into_shards(std::span<const ParameterSpec> parameters,
                                                               int64_t max_shard_bytes, WeightType type);
 

@@ -24,7 +24,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
 constexpr int64_t kLengthBytes = 8;
-constexpr JsonLimits kHeaderLimits{.bytes = 100'000'000};  // the format's own limit
+constexpr JsonLimits kHeaderLimits{.bytes = 100'000'000};  // limit of the format
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kRemedy = "copy or download it again";
 
@@ -32,7 +32,7 @@ constexpr const char* kRemedy = "copy or download it again";
   throw_user_error("tensor {} of {} {}: {}", name, file.path().string(), what, kRemedy);
 }
 
-// Bits per element of every dtype of the format, as in version 0.8 of the safetensors library.
+// Bits per element of all dtypes in version 0.8 of the safetensors library.
 std::optional<int64_t> element_bits(const std::string& dtype) {
   constexpr std::array<std::pair<std::string_view, int64_t>, 22> kTypes = {
       {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
@@ -44,7 +44,7 @@ std::optional<int64_t> element_bits(const std::string& dtype) {
   return found->second;
 }
 
-// Whether a tensor takes exactly these bytes. False if an extent is negative or the product overflows.
+// Returns true if a tensor has exactly this size in bytes. Negative extents and overflows return false.
 bool takes_bytes(const std::vector<int64_t>& shape, int64_t bits_of_element, int64_t bytes) {
   constexpr int64_t kBitsOfByte = 8;
   int64_t bits = bits_of_element;
@@ -60,7 +60,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
   int64_t end = 0;
   try {
     tensor.dtype = entry.at("dtype").get<std::string>();
-    // get<int64_t> would wrap values that do not fit.
+    // get<int64_t>() would wrap values that exceed int64_t.
     for (const json& extent : entry.at("shape")) {
       tensor.shape.push_back(extent.is_number_unsigned() ? extent.get<int64_t>() : -1);
     }
@@ -85,7 +85,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
   if (!bits) throw_bad_tensor(file, name, fmt::format("has dtype {}, which the format does not define", tensor.dtype));
   if (!takes_bytes(tensor.shape, *bits, end - begin)) {
     throw_bad_tensor(file, name,
-                     fmt::format("of shape [{}] and dtype {} takes {} bytes", fmt::join(tensor.shape, ", "),
+                     fmt::format("has shape [{}] and dtype {}, but {} bytes", fmt::join(tensor.shape, ", "),
                                  tensor.dtype, end - begin));
   }
   tensor.offset = data_begin + begin;
@@ -95,7 +95,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
 
 using Tensors = std::map<std::string, StoredTensor>;
 
-// Throws UserError unless each byte of the data belongs to exactly one tensor.
+// Throws UserError unless each data byte belongs to exactly one tensor.
 void check_cover(const File& file, const Tensors& tensors, int64_t data_begin) {
   std::vector<Tensors::const_iterator> by_offset;
   for (auto it = tensors.cbegin(); it != tensors.cend(); ++it) by_offset.push_back(it);
@@ -103,8 +103,8 @@ void check_cover(const File& file, const Tensors& tensors, int64_t data_begin) {
     return std::pair(a->second.offset, a->second.bytes) < std::pair(b->second.offset, b->second.bytes);
   });
   const auto throw_hole = [&](int64_t begin, int64_t end) {
-    throw_user_error("bytes {} to {} of the data of {} belong to no tensor: {}", begin - data_begin, end - data_begin,
-                     file.path().string(), kRemedy);
+    throw_user_error("bytes {} to {} of the data in {} do not belong to a tensor: {}", begin - data_begin,
+                     end - data_begin, file.path().string(), kRemedy);
   };
   int64_t covered = data_begin;
   for (size_t i = 0; i < by_offset.size(); ++i) {
@@ -165,8 +165,7 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
 
 namespace {
 
-// The 8 bytes and the header of a file that holds `parameters` contiguously as F32 or BF16, in this order. Its length
-// is a multiple of 8.
+// Returns the length field and the header of a file with contiguous `parameters`, padded to a multiple of 8 bytes.
 std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type,
                                const std::map<std::string, std::string>& metadata) {
   const char* dtype = type == WeightType::kFloat32 ? "F32" : "BF16";

@@ -13,31 +13,30 @@
 #include "io/files/atomic_file.hpp"
 #include "io/weights/parameter_stream.hpp"
 
-// The layout of a safetensors file: 8 bytes little-endian length of the header, the header (JSON, name to dtype, shape
-// and data_offsets), then the tensors' bytes; see https://github.com/huggingface/safetensors#format.
+// A safetensors file consists of the header length (8 bytes, little-endian), a JSON header with dtype, shape and
+// data_offsets by name, and the tensor data. See https://github.com/huggingface/safetensors#format.
 namespace mpzero::io {
 
 struct StoredTensor {
   std::string dtype;  // "F32", "BF16", "F16", ...
   std::vector<int64_t> shape;
-  int64_t offset = 0;  // of its first byte in the file
+  int64_t offset = 0;  // of the first byte in the file
   int64_t bytes = 0;
 };
 
-// Bytes per element. 0 for a dtype that cannot be converted to fp32.
+// Returns the number of bytes per element, or 0 for a dtype that cannot be converted to fp32.
 int64_t element_bytes(const std::string& dtype);
 
-// Reads and checks the header. Every length is bounded by the file's size before anything is allocated. Refuses what
-// the safetensors library refuses: dtypes that the format does not define, tensors that overlap or whose length does
-// not match their shape, and bytes that belong to no tensor. Also refuses duplicate names. Throws UserError naming file
-// and tensor. `metadata` receives the texts of __metadata__.
+// Reads and validates the header. Checks all lengths against the file size before memory is allocated. Like the
+// safetensors library, rejects unknown dtypes, overlapping tensors, lengths that do not match the shape, and unused
+// bytes. Also rejects duplicate names. Throws UserError on errors. `metadata` receives __metadata__.
 std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
                                                             std::map<std::string, std::string>* metadata = nullptr);
 
-// Writes weights into the existing `folder` under Hugging Face's names, here for the stem "model": model.safetensors,
-// or model-00001-of-0000N.safetensors and model.safetensors.index.json if they exceed `max_shard_bytes` (a larger
-// tensor gets its own shard). Streams: holds a few MiB per thread, and reads `source` from several threads. All files
-// are synced. `metadata`: texts for their headers. Returns the files' names.
+// Writes weights to the existing `folder` as model.safetensors or, if they exceed `max_shard_bytes`, as
+// model-00001-of-0000N.safetensors and model.safetensors.index.json. A tensor larger than `max_shard_bytes` is a
+// separate shard. `stem` replaces "model" in the file names. Streams the data with a few MiB per thread and reads
+// `source` from several threads. Syncs all files. Each header contains `metadata`. Returns the file names.
 std::vector<std::string> write_safetensors(const std::filesystem::path& folder,
                                            std::span<const ParameterSpec> parameters, const ParameterSource& source,
                                            int64_t max_shard_bytes, const OnWritten& on_written = nullptr,

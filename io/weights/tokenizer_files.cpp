@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// The file names of transformers.
+// Tokenizer file names in transformers.
 constexpr std::array<const char*, 9> kNames = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json",
     "merges.txt",     "tokenizer.model",       kChatTemplateName,         "generation_config.json"};
 
 constexpr const char* kGenerationConfig = "generation_config.json";
 
-// The object in a JSON file; null: there is no such file.
+// Returns the object in a JSON file, or null if the file does not exist.
 json read_object(const fs::path& file) {
   if (!path_exists(file)) return nullptr;
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
@@ -53,7 +53,7 @@ Tokenization recorded_tokenization(const StoredCheckpoint& checkpoint) {
   const std::string& text = checkpoint.progress().settings_json;
   if (text.empty()) return {};
   const json settings = parse_user_json(text, "the settings of " + checkpoint.folder().string(), kConfigurationLimits);
-  // As app/config/recorded_settings.cpp writes it.
+  // app/config/recorded_settings.cpp writes this key.
   const json::json_pointer place("/train_data/tokenization");
   return settings.contains(place) ? settings[place].get<Tokenization>() : Tokenization{};
 }
@@ -66,10 +66,10 @@ std::vector<int64_t> generation_eos_ids(const fs::path& folder, int64_t vocab_si
   std::vector<int64_t> all;
   for (const json& id : ids.is_array() ? ids : json::array({ids})) {
     if (!id.is_number_integer()) {
-      throw_user_error("{}: {} is {}, but must be a whole number or a list of whole numbers", file.string(), kEosKey,
+      throw_user_error("{}: {} is {}, but must be an integer or a list of integers", file.string(), kEosKey,
                        ids.dump());
     }
-    // An unsigned 64-bit number may not fit int64_t.
+    // An unsigned 64-bit number may exceed int64_t.
     const bool is_id = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
     if (is_id) {
       all.push_back(id.get<int64_t>());
@@ -131,7 +131,7 @@ bool holds_tokenizer(const fs::path& folder) {
 
 std::string recorded_tokenizer(const StoredCheckpoint& checkpoint) {
   if (const std::string name = recorded_tokenization(checkpoint).tokenizer; !name.empty()) return name;
-  // Format of an older version: "187 sequences of 16 tokens, tokenizer NAME, shuffled"
+  // Format of older versions: "187 sequences of 16 tokens, tokenizer NAME, shuffled".
   constexpr std::string_view kBefore = ", tokenizer ";
   const std::string& order = checkpoint.progress().data_order;
   const size_t begin = order.find(kBefore);
@@ -160,8 +160,8 @@ fs::path tokenizer_folder(const StoredCheckpoint& checkpoint, const Warn& warn) 
 void check_tokenizer(const fs::path& folder) {
   if (holds_tokenizer(folder)) return;
   throw_user_error(
-      "--tokenizer {}: the folder has neither tokenizer.json nor tokenizer.model nor vocab.json and merges.txt; use "
-      "the tokenizer's folder",
+      "--tokenizer {}: the folder has neither tokenizer.json nor tokenizer.model nor vocab.json and merges.txt; pass "
+      "the folder of a tokenizer",
       folder.string());
 }
 
@@ -175,7 +175,7 @@ std::vector<std::string> copy_tokenizer(const fs::path& folder, const fs::path& 
     const auto how = replaces ? fs::copy_options::overwrite_existing : fs::copy_options::skip_existing;
     const bool is_copied = fs::copy_file(folder / name, output / name, how, error);
     if (error) {
-      throw_user_error("{} cannot be copied to {} ({}); copy it by hand, or choose another --tokenizer",
+      throw_user_error("{} cannot be copied to {} ({}); copy the file manually or select a different --tokenizer",
                        (folder / name).string(), output.string(), error.message());
     }
     if (is_copied) copied.emplace_back(name);

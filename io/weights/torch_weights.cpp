@@ -18,7 +18,7 @@ std::string shard_stem(size_t index, size_t count) {
   return count == 1 ? "pytorch_model" : fmt::format("pytorch_model-{:05}-of-{:05}", index + 1, count);
 }
 
-// The tensor names of a shard: each parameter's name, then those of its aliases.
+// Returns the tensor names of a shard: each parameter's name, followed by its aliases.
 std::vector<std::pair<std::string, size_t>> names_of(std::span<const ParameterSpec> shard,
                                                      std::span<const StoredCheckpoint::Alias> aliases) {
   std::vector<std::pair<std::string, size_t>> names;
@@ -83,7 +83,7 @@ std::vector<std::string> write_torch_weights(const fs::path& folder, std::span<c
   for (Shard& shard : shards) {
     std::vector<uint32_t> checksums;
     for (size_t i = 0; i < shard.checksums.size(); ++i) {
-      // Every byte of a parameter has been written, so nothing needs to be read back.
+      // All ranges of a parameter were written, so no data must be read back.
       checksums.push_back(
           shard.checksums[i].combined(shard.layout.storage_bytes(i), [](int64_t, int64_t) { return 0U; }));
     }

@@ -11,18 +11,18 @@
 
 namespace mpzero::io {
 
-// Weights that a run can start from, under Hugging Face's names. Thread-safe.
+// Initial weights of a run under Hugging Face parameter names. Thread-safe.
 class WeightSource : public ParameterSource {
  public:
-  // All tensors.
+  // Returns all tensors.
   virtual std::vector<ParameterSpec> parameters() const = 0;
-  // Warnings about the source, one sentence each.
+  // Returns warnings about the source, one sentence each.
   virtual std::span<const std::string> warnings() const = 0;
-  // Throws UserError as read() does if the tensor cannot be read at all, without reading it.
+  // Throws UserError if the tensor is missing or has the wrong shape or dtype. Does not read data.
   virtual void check(const ParameterSpec& parameter) const = 0;
-  // The file that holds the parameter, or the folder if several files hold it. Throws as check() does.
+  // Returns the file with the parameter, or the folder if the parameter is in several files. Throws like check().
   virtual const std::filesystem::path& file_of(const ParameterSpec& parameter) const = 0;
-  // Collective: throws on every rank unless everything that any rank has read so far is intact and from one save.
+  // Throws on every rank unless all data read so far on any rank is intact and from one save. Collective.
   virtual void verify_what_was_read(ProcessGroup& /*group*/) const {}
 };
 

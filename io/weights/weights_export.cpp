@@ -42,7 +42,7 @@ int64_t bytes_of_weights(const StoredCheckpoint& checkpoint, WeightType type) {
   return bytes;
 }
 
-// Weights with two names. An HDF5 checkpoint does not list them: only the head can be tied.
+// Returns the aliases of a checkpoint. HDF5 checkpoints do not list aliases because only the head can be tied.
 std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoint) {
   const auto listed = checkpoint.aliases();
   if (!listed.empty()) return {listed.begin(), listed.end()};
@@ -68,7 +68,7 @@ std::vector<std::string> write_weights(const fs::path& folder, const StoredCheck
   return {};
 }
 
-// Writes one id, or a list of several, as transformers does.
+// Writes a single id or a list of ids, as in transformers.
 void join_eos_ids(json& config, std::span<const int64_t> more) {
   const json before = config.value(kEosKey, json());
   json ids = before.is_null() ? json::array() : before.is_array() ? before : json::array({before});
@@ -88,7 +88,7 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   json config = parse_user_json(text, fmt::format("{}, config.json", source), kConfigurationLimits);
   if (!config.is_object()) {
     throw_user_error("{} is not a model's config.json: {}", source,
-                     given ? "use a file of transformers" : "use a checkpoint of mpzero train");
+                     given ? "use a config.json of transformers" : "use a checkpoint of mpzero train");
   }
   join_eos_ids(config, options.eos_token_ids);
   if (options.bos_token_id && config.value("bos_token_id", json()).is_null()) {

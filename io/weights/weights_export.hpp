@@ -13,20 +13,20 @@
 namespace mpzero::io {
 
 enum class WeightsFormat {
-  kSafetensors,  // files as write_safetensors names them; transformers loads the folder
-  kTorch,        // files as write_torch_weights names them; torch.load reads the files, transformers the folder
-  kHdf5,         // model.h5 with one float dataset per parameter, under its name
+  kSafetensors,  // see write_safetensors(); loadable with transformers
+  kTorch,        // see write_torch_weights(); loadable with torch.load and transformers
+  kHdf5,         // model.h5 with one float dataset per parameter
 };
 
 struct ExportOptions {
   WeightsFormat format = WeightsFormat::kSafetensors;
-  WeightType type = WeightType::kFloat32;   // kHdf5: fp32 only
-  int64_t max_shard_bytes = 5'000'000'000;  // not used by kHdf5
-  std::string model_config_json;            // replaces the checkpoint's own; empty: use the checkpoint's
-  std::vector<int64_t> eos_token_ids;       // added to those of config.json
-  std::optional<int64_t> bos_token_id;      // used if config.json has none
-  // Returns the transformers class ("Qwen3ForCausalLM") for a model_type; called if config.json has no "architectures".
-  // Not set, or an empty result: the key is omitted.
+  WeightType type = WeightType::kFloat32;   // must be fp32 for kHdf5
+  int64_t max_shard_bytes = 5'000'000'000;  // ignored for kHdf5
+  std::string model_config_json;            // overrides the config.json of the checkpoint if not empty
+  std::vector<int64_t> eos_token_ids;       // in addition to config.json
+  std::optional<int64_t> bos_token_id;      // used if config.json has no bos_token_id
+  // Returns the transformers class for a model_type, for example "Qwen3ForCausalLM". Called if config.json has no
+  // "architectures". If not set or if the result is empty, the key is omitted.
   std::function<std::string(const std::string& model_type)> causal_lm_class;
   OnWritten on_written;
   std::function<void(const std::string&)> on_warning;  // receives one sentence
@@ -34,19 +34,19 @@ struct ExportOptions {
 
 struct Exported {
   std::vector<std::string> files;     // names of the written files
-  std::vector<std::string> replaced;  // names of the files of a former export of any format
+  std::vector<std::string> replaced;  // names of the files of the replaced export, in any format
 };
 
-// Writes the fp32 master weights of a checkpoint and, if known, the model's config.json into `output`, which is created
-// if needed. An existing export of any format is replaced, other files stay. ExportFolder
-// (io/weights/export_folder.hpp) describes how, and which export loads after a crash. Throws UserError if another
-// conversion writes into the folder or the disk has too little space.
+// Writes the fp32 master weights of a checkpoint and, if known, the model's config.json to `output`. Creates the folder
+// if necessary. Replaces an existing export of any format and keeps other files. See ExportFolder
+// (io/weights/export_folder.hpp) for crash safety. Throws UserError if a different conversion uses the folder or the
+// disk has insufficient space.
 Exported export_weights(const StoredCheckpoint& checkpoint, const std::filesystem::path& output,
                         const ExportOptions& options, FileSystem& files = disk());
 
-// config.json for the exported weights: their dtype, whether the head is tied, the checkpoint's vocabulary size,
-// whatever the run's command line changed, and the ids that begin and end its texts. Empty if neither the options nor
-// the checkpoint has a config.json.
+// Returns config.json for the exported weights, or an empty string if neither the options nor the checkpoint contain a
+// config.json. Updates the dtype, tie_word_embeddings, the vocabulary size, settings from the run's command line, and
+// the BOS and EOS ids.
 std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOptions& options);
 
 }  // namespace mpzero::io

@@ -125,7 +125,7 @@ def test_log_and_checkpoint_have_the_hash_of_the_weights(tmp_path: Path) -> None
 def test_another_model_seed_or_weights_do_not_resume_silently(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     run.train("--max_steps=2")
-    assert "another model: its model.embed_tokens.weight" in assert_refused(run, "--hidden_size=64")
+    assert "different model: model.embed_tokens.weight" in assert_refused(run, "--hidden_size=64")
     assert "--seed 42, this run has --seed 7" in assert_refused(run, "--seed=7")
     weights = tmp_path / "weights"
     words = [BUILD / "bin" / "zero_to_fp32", run.checkpoints, weights]

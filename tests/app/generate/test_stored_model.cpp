@@ -126,7 +126,7 @@ TEST_CASE("what is no model, or another one, is refused") {
   other.num_hidden_layers = 3;
   std::ofstream(folder / "config.json") << other.to_json();
   CHECK_THAT(error({.folder = checkpoints.path(), .model_config = folder / "config.json"}),
-             Catch::Contains("is a checkpoint of another model: it has no model.layers.2."));
+             Catch::Contains("is a checkpoint of a different model: it has no model.layers.2."));
   std::ofstream(folder / "config.json") << R"({"model_type": "gpt2"})";
   CHECK_THAT(error({.folder = checkpoints.path(), .model_config = folder / "config.json"}), Catch::Contains("gpt2"));
   CHECK_THAT(error({.folder = checkpoints.path(), .model_config = folder / "none.json"}), Catch::Contains("none.json"));

@@ -78,8 +78,7 @@ TEST_CASE("progress and client state are restored") {
   other[1].parameters[1].shape = {5, 7};
   const std::string message =
       message_of([&] { check_same_parameters(checkpoint->parameters(), other, checkpoint->folder()); });
-  CHECK(message.find("model.layers.0.self_attn.q_proj.weight is [7, 5], in this run it is [5, 7]") !=
-        std::string::npos);
+  CHECK(message.find("model.layers.0.self_attn.q_proj.weight has shape [7, 5]") != std::string::npos);
 }
 
 TEST_CASE("DeepSpeed's checkpoint in fp16 is not taken for one in fp32") {

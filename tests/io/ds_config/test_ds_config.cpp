@@ -320,8 +320,8 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
        "zero_optimization.contiguous_gradients: mpzero gathers"},
       {R"({"bf16": {"bf16_master_weights_and_grads": true}})",
        "bf16.bf16_master_weights_and_grads: gradients accumulate in bf16, but master weights"},
-      {R"({"wandb": {"enabled": true, "project": "p"}})", "wandb: steps are recorded by --metrics_file"},
-      {R"({"wall_clock_breakdown": true})", "wall_clock_breakdown: speed and memory"},
+      {R"({"wandb": {"enabled": true, "project": "p"}})", "wandb: metrics are written to --metrics_file"},
+      {R"({"wall_clock_breakdown": true})", "wall_clock_breakdown: throughput and memory"},
       {R"({"activation_checkpointing": {"partition_activations": true}})",
        "activation_checkpointing.partition_activations: use --recompute"},
       {R"({"checkpoint": {"load_universal": true}})", "checkpoint.load_universal: checkpoints"},
@@ -357,7 +357,7 @@ TEST_CASE("the old offload flags and the unprefixed stage 3 names still work") {
   CHECK(zero.offload_param.device.value == OffloadDevice::kCpu);
   CHECK(zero.prefetch_bucket_size.value == 7);
   CHECK_THAT(error_of(R"({"zero_optimization": {"max_reuse_distance": 1, "stage3_max_reuse_distance": 2}})"),
-             Contains("another name of stage3_max_reuse_distance"));
+             Contains("an alias of stage3_max_reuse_distance"));
 }
 
 TEST_CASE("the section fp8") {

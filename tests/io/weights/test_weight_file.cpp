@@ -108,7 +108,7 @@ TEST_CASE("what is no dict of tensors is refused by the name of its file") {
     layout.write_rest(file, {});
   }
   CHECK_THAT(message_of([&] { FolderWeights weights(folder.path()); }),
-             holds_file && Contains("state_dict is a dict where a tensor was expected") && !Contains("checkpoint"));
+             holds_file && Contains("state_dict is a dict, expected a tensor") && !Contains("checkpoint"));
   fs::remove(folder / "pytorch_model.bin");
   write_file(folder / "model.h5", "x");
   CHECK_THAT(message_of([&] { FolderWeights weights(folder.path()); }), Contains("model.h5"));
