@@ -11,7 +11,8 @@
 #include "base/output.hpp"
 namespace mpzero {
 
-// Warnings from other threads than the training thread: printed immediately, and queued until that thread records them.
+// Warnings from all threads except the training thread. Warnings are printed immediately, and queued until the training
+// thread records them.
 class WarningQueue {
  public:
   // Thread-safe.
