@@ -28,13 +28,13 @@ std::string label(const Families::Sample& sample, std::string_view name) {
   return found == sample.labels.end() ? "" : found->second;
 }
 
-// A metric's name without "mpzero_".
+// Returns the name of a metric without "mpzero_".
 std::string_view short_name(const Families::Sample& sample) {
   const std::string_view name = sample.name;
   return name.starts_with(kOfRun) ? name.substr(kOfRun.size()) : name;
 }
 
-// Sum over all devices except the loopback; std::nullopt: there is no device.
+// Returns the sum over all devices except loopback; std::nullopt if there are no devices.
 std::optional<double> sum_of(const Families& metrics, std::string_view name) {
   std::optional<double> sum;
   for (const Families::Sample& sample : metrics.samples()) {

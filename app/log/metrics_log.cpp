@@ -150,7 +150,7 @@ std::vector<std::string> shorten(const std::filesystem::path& path, int64_t step
   } else if (content.has_others) {
     aside = keep_aside(path, "old");
     remarks.push_back(
-        fmt::format("{} contains steps of another run; the file was renamed to {}", path.string(), aside.string()));
+        fmt::format("{} contains steps of another run and was renamed to {}", path.string(), aside.string()));
   }
   if (!text) return remarks;
   try {
