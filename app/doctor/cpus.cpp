@@ -73,8 +73,7 @@ bool is_before_amx(const std::string& release) {
 Finding check_instructions(const System& system) {
   constexpr const char* kCheck = "cpu_instructions";
   const Processor processor = read_processor(system.root);
-  if (processor.flags.empty())
-    return warning(kCheck, "the CPU flags cannot be read", "check that /proc/cpuinfo is readable and contains flags");
+  if (processor.flags.empty()) return warning(kCheck, "the CPU flags cannot be read", "check /proc/cpuinfo");
   if (!processor.has("avx2") || !processor.has("fma")) {
     return warning(kCheck, fmt::format("no AVX2 with FMA{}{}", processor.name.empty() ? "" : ": ", processor.name),
                    "use a different machine; virtual machines expose the host's instructions with qemu -cpu host");
@@ -87,9 +86,8 @@ Finding check_instructions(const System& system) {
                      "use Linux 5.16 or later");
     }
     return warning(kCheck, fmt::format("{}: the processor's AMX is hidden", seen),
-                   processor.has("hypervisor")
-                       ? "expose AMX in the hypervisor (qemu -cpu host); not possible on some clouds"
-                       : "remove clearcpuid= from the kernel's command line");
+                   processor.has("hypervisor") ? "expose AMX in the hypervisor (qemu -cpu host)"
+                                               : "remove clearcpuid= from the kernel's command line");
   }
   if (processor.has_amx() && !system.may_use_amx()) {
     return warning(kCheck, fmt::format("{}: the system denies AMX to processes", seen),

@@ -41,8 +41,7 @@ namespace mpzero {
 namespace doctor {
 namespace {
 
-constexpr Look kGpuDriver = {"gpus", "the GPU driver",
-                             "exclude the host; run `dmesg | grep -i nvrm` on the host for details"};
+constexpr Look kGpuDriver = {"gpus", "the GPU driver", "exclude the host; see `dmesg | grep -i nvrm` on the host"};
 constexpr Look kCuda = {
     "cuda", "CUDA initialization",
     "exclude the host; run `dmesg | grep -i nvrm` and `systemctl status nvidia-fabricmanager` on the host for details"};
@@ -223,8 +222,7 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   return findings;
 }
 
-// Skips the measurement if a host has failed a check, because collectives could hang or end the process before the
-// report.
+// Skips the measurement if a host has failed a check, because collectives may hang.
 std::vector<Finding> measure_unless_broken(const Options& options, const std::vector<HostReport>& reports,
                                            parallel::MpiRuntime& mpi) {
   for (const HostReport& report : reports) {

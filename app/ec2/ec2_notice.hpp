@@ -41,9 +41,10 @@ Ec2Events read_events(const std::string& text);
 
 enum class Ec2Response : uint8_t { kWarn, kStop };
 
-// Returns the response of a run to a notice. An interruption always stops the run. Other notices do not stop a run that
-// starts after the notice, because a restarted run would otherwise never complete a step. `began`: start time of the
-// run; `now`: current time; both in seconds since 1970. `lead`: seconds between the stop of a run and an event.
+// Returns the response of a run to a notice. Interruptions always stop the run. Rebalance recommendations only stop
+// runs that started before the notice, and events only stop runs that started more than `lead` seconds before the
+// event, so that a restarted run can continue. `began`: start time of the run; `now`: current time; both in seconds
+// since 1970.
 Ec2Response respond(const Ec2Notice& notice, double began, double now, double lead);
 
 // Returns text such as "EC2 reclaims the spot instance i-0123 at 2026-01-02T03:04:05Z (terminate)". `instance` may be

@@ -8,9 +8,8 @@
 
 namespace mpzero {
 
-// Serves GET /metrics over HTTP on its own thread. Closes each connection after the response, or if receiving the
-// request or sending the response takes longer than `patience`. If kMostConnections are open, a new connection replaces
-// the oldest connection.
+// Serves GET /metrics over HTTP on its own thread. Closes each connection after the response, or if the request or the
+// response takes longer than `patience`. If kMostConnections are open, a new connection replaces the oldest one.
 class HttpServer {
  public:
   static constexpr int kMostConnections = 64;

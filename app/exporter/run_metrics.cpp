@@ -69,13 +69,13 @@ void RunMetrics::collect(Families& to) const {
     now = values_;
   }
   to.gauge("mpzero_max_steps", "Last step of the run.", static_cast<double>(beginning_.max_steps));
-  to.counter("mpzero_steps_total", "Steps since the run was last started.", static_cast<double>(now.steps));
-  to.counter("mpzero_tokens_total", "Training tokens on all ranks since the run was last started.",
+  to.counter("mpzero_steps_total", "Steps since the last start.", static_cast<double>(now.steps));
+  to.counter("mpzero_tokens_total", "Training tokens on all ranks since the last start.",
              static_cast<double>(now.steps * tokens_per_step_));
-  to.counter("mpzero_warnings_total", "Warnings since the run was last started.", static_cast<double>(now.warnings));
-  to.counter("mpzero_checkpoints_total", "Checkpoints saved since the run was last started.",
+  to.counter("mpzero_warnings_total", "Warnings since the last start.", static_cast<double>(now.warnings));
+  to.counter("mpzero_checkpoints_total", "Checkpoints saved since the last start.",
              static_cast<double>(now.checkpoints));
-  to.counter("mpzero_checkpoint_failures_total", "Failed saves since the run was last started.",
+  to.counter("mpzero_checkpoint_failures_total", "Failed saves since the last start.",
              static_cast<double>(now.failed_checkpoints));
   to.counter("mpzero_checkpoint_paused_seconds_total", "Time that training paused for checkpoints.",
              now.paused_seconds);
@@ -93,7 +93,7 @@ void RunMetrics::collect(Families& to) const {
     to.gauge("mpzero_checkpoint_size_bytes", "Size of the latest checkpoint.", now.checkpoint_bytes);
   }
   const StepReport& last = now.last;
-  to.gauge("mpzero_step", "Latest completed step.",
+  to.gauge("mpzero_step", "Last completed step.",
            static_cast<double>(now.steps > 0 ? last.step : beginning_.steps_done));
   if (now.steps == 0) return;
   to.gauge("mpzero_loss", "Mean loss of the step, nats per token.", last.loss);
@@ -111,8 +111,7 @@ void RunMetrics::collect(Families& to) const {
   if (last.slowest) {
     to.gauge("mpzero_slowest_rank", "Rank with the longest time in the previous step, excluding waits.",
              static_cast<double>(last.slowest->rank));
-    to.gauge("mpzero_slowest_rank_ratio",
-             "Time of the slowest rank above the median of the other ranks, as a fraction.", last.slowest->share);
+    to.gauge("mpzero_slowest_rank_ratio", "Fraction of the slowest rank's time above the median.", last.slowest->share);
   }
   for (size_t rank = 0; rank < last.rank_seconds.size() && last.rank_seconds.size() > 1; ++rank) {
     to.gauge("mpzero_rank_own_seconds", "Time of a rank in the previous step, excluding waits.",

@@ -54,16 +54,14 @@ class NvmlLibrary {
     auto* function = library_.function<NvmlResult(Arguments...)>(name);
     return function != nullptr && function(arguments...) == kNvmlSuccess;
   }
-  // Calls the function `name` with a pointer to a result as the last argument. Returns the result; std::nullopt if the
-  // call fails.
+  // Calls a function that returns a value through the last argument. std::nullopt if the call fails.
   template <typename Value, typename... Arguments>
   std::optional<Value> ask(const char* name, Arguments... arguments) const {
     Value value{};
     if (!call(name, arguments..., &value)) return std::nullopt;
     return value;
   }
-  // Calls the function `name` with a buffer and its size as the last arguments. Returns the text; empty if the call
-  // fails.
+  // Calls a function whose last arguments are a buffer and its size. Returns the text; empty if the call fails.
   template <typename... Arguments>
   std::string text(const char* name, Arguments... arguments) const {
     std::array<char, 96> text{};

@@ -27,8 +27,8 @@ struct Straggler {
 // Returns a warning about the straggler. `gpu`: gpu_condition() of its GPU; empty if unknown.
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu);
 
-// Detects stragglers by comparing the own times of all ranks: computation, data loading and updates, excluding waits
-// for other ranks. Ranks that add the same times get the same results.
+// Detects stragglers by comparing each rank's own time: computation, data loading and updates, excluding waits for
+// other ranks. Ranks that add the same times get the same results.
 class Stragglers {
  public:
   // Adds the times of one step. `seconds`: by rank; 0 if not measured. Returns the slowest rank; std::nullopt for a

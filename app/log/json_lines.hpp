@@ -12,7 +12,7 @@ namespace mpzero {
 // Appends objects to a JSON Lines file without buffering. Only one process may write to the file.
 //
 // Methods never throw. While the file cannot be opened or written, lines are lost and training continues. `warn` is
-// called when lines begin to be lost and when the file is writable again. Lost lines are marked by
+// called when writes start to fail and when the file is writable again. Lost lines are marked by
 //   {"event": "gap", "lines": number of lost lines, "time": seconds since 1970}
 class JsonLines {
  public:

@@ -53,7 +53,7 @@ bool has(const nlohmann::json& event, const char* key, std::string_view value) {
   return found != event.end() && *found == value;
 }
 
-// Whether events.jsonl contains the "start" event and the "end" event of a start.
+// The presence of the "start" and "end" events of a start in events.jsonl.
 struct Recorded {
   bool began = false, ended = false;
 };

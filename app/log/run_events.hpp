@@ -31,8 +31,7 @@ class RunEvents {
   // Counts a step. `seconds`: duration. `tokens`: number of training tokens.
   void count_step(double seconds, int64_t tokens);
   void warning(const std::string& text);
-  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time that training paused for the
-  // save.
+  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: pause of training for the save.
   void checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // Waits until all events are on disk.
   void sync();
@@ -57,8 +56,8 @@ class RunEvents {
   std::vector<float> durations_;  // step durations in seconds
 };
 
-// Variant of RunEvents::end() for a start whose process has died. The totals are taken from the last event of the
-// start. Returns an empty string without writing if the file does not contain the start, or already contains its end.
+// Variant of RunEvents::end() for a start whose process has died. The totals are those of the last event. Returns an
+// empty string without writing if the file does not contain the start or already contains the end.
 std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason,
                       const JsonLines::Warn& warn);
 

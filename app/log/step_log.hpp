@@ -82,16 +82,13 @@ class StepLog {
   void warn(const std::string& line);
   // Records a warning that has already been printed.
   void record_warning(const std::string& line);
-  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time that training paused for the
-  // save.
+  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: pause of training for the save.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // Records a failed save.
   void save_failed();
-  // Records the end of this start with the status "finished", "stopped" or "failed". Prints the totals of the run and
-  // writes the totals to summary.json.
+  // Records the end with the status "finished", "stopped" or "failed". Prints the run's totals and writes summary.json.
   void end(std::string_view status, std::string_view reason = {});
-  // Returns a version of end() for other threads and ranks, for use when the training thread cannot call end(). Call
-  // after begin(). The returned function may outlive the log.
+  // Returns a thread-safe variant of end() for all ranks. Call after begin(). The function may outlive the log.
   std::function<void(std::string_view status, std::string_view reason)> late_end() const;
   // Logs a step. Collective if is_logged(report.step).
   void step(const StepReport& report);

@@ -11,8 +11,7 @@
 #include "base/output.hpp"
 namespace mpzero {
 
-// Warnings from all threads except the training thread. Warnings are printed immediately, and queued until the training
-// thread records them.
+// Warnings from threads other than the training thread. Printed immediately, and queued for the training thread.
 class WarningQueue {
  public:
   // Thread-safe.

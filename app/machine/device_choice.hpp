@@ -25,8 +25,8 @@ struct CudaAnswer {
   bool driver_found = true;  // NVIDIA's kernel driver is loaded
 };
 
-// Predicts before the initialization of MPI and CUDA if a run will train on the CPU. `requested`: "auto", "cuda" or
-// "cpu". `driver_found`: NVIDIA's kernel driver is loaded.
+// Returns true if a run is expected to train on the CPU. Called before MPI and CUDA are initialized. `requested`:
+// "auto", "cuda" or "cpu". `driver_found`: NVIDIA's kernel driver is loaded.
 bool expects_cpu(const std::string& requested, bool driver_found, const parallel::Environment& environment);
 
 // Returns the error message for `--device cuda` on a host without visible GPUs.

@@ -114,7 +114,7 @@ struct Finding {
   std::string check;  // name of a check in kChecks
   Status status = Status::kOk;
   std::string message;  // observed values
-  std::string remedy;   // remedy; empty if the status is kOk
+  std::string remedy;   // empty if the status is kOk
   bool of_job = false;  // replacing this host would not fix the failure
 
   static auto fields(auto& one) {  // base/collectives.hpp

@@ -10,8 +10,7 @@
 
 namespace mpzero::doctor {
 
-// Requests permission from the kernel to use AMX registers, as oneDNN does before the first matmul. Returns true on
-// success.
+// Requests permission to use AMX registers from the kernel, as oneDNN does. Returns true on success.
 bool request_amx();
 
 // Paths and libraries for mpzero doctor. Tests replace the defaults.

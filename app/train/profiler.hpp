@@ -21,8 +21,8 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  // Call at the beginning of each step. Starts the trace at the first step to profile, or at a later step of the range
-  // if the run resumed inside it.
+  // Call at the beginning of each step. Starts the trace at the first step to profile, or at a later step if the run
+  // resumed within the range.
   void begin_step(int64_t step);
 
   // Messages for the user; may be empty.

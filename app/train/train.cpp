@@ -70,8 +70,7 @@ parallel::StartPatience start_patience(double stuck_after, Watchdog& watchdog) {
           }};
 }
 
-// Returns a watch on one rank of each EC2 host, and null on all other ranks. The watch adds its warnings to `warnings`.
-// Collective.
+// Returns a watch on one rank of each EC2 host, else null. The watch adds warnings to `warnings`. Collective.
 std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopRequest& stop, WarningQueue& warnings,
                                     parallel::MpiRuntime& mpi) {
   std::unique_ptr<Ec2Watch> watch;
@@ -157,8 +156,7 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlac
   return nodes;
 }
 
-// Returns the settings that apply after a resume, for the settings table. Ignores errors because the resume itself
-// reports them.
+// Returns the settings after a resume, for the settings table. Ignores errors, which the resume itself reports.
 RunConfig expected_config(const RunSetup& setup) {
   if (!setup.config.counts_epochs() || setup.config.resume_from_checkpoint == "none") return setup.config;
   SingleProcess alone;

@@ -19,7 +19,7 @@ namespace mpzero {
 // Maximum time per folder to wait for a file system that does not respond.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
-// The reason why a rank ends. kSignal: another rank has ended, or the launcher has sent a signal.
+// The reason for the end of a rank. kSignal: another rank has ended, or the launcher has sent a signal.
 enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
 // The ranks of one start of a run.
@@ -34,7 +34,7 @@ struct StartRanks {
   std::vector<int64_t> pids;
 };
 
-// The state of a rank when the rank ends.
+// The state of a rank at its end.
 struct Evidence {
   Why why = Why::kError;
   std::string error;          // one sentence without a final period; may be empty
@@ -58,8 +58,7 @@ std::string describe(const Evidence& evidence, const StartRanks& start);
 // Writes evidence to FOLDER/failures/ID. Calls never hang, even if a file system does not respond.
 class EvidenceWriter {
  public:
-  // `folders`: candidate folders, in order of preference. `read_first`: returns the rank that wrote `first` in a
-  // folder.
+  // `folders`: candidates, in order of preference. `read_first`: returns the rank that wrote `first` in a folder.
   EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start,
                  std::function<int(const std::filesystem::path&)> read_first = first_in)
       : folders_(std::move(folders)), start_(start), read_first_(std::move(read_first)) {}
@@ -70,9 +69,8 @@ class EvidenceWriter {
     std::string reason;                    // reason reported by rank `first`; empty if unknown or this rank
     std::filesystem::path elsewhere = {};  // folder of the evidence, unless it is the first folder
   };
-  // Writes start.json and rank_N.json, which contains `text`. If `claims` is true, also writes `first` unless another
-  // rank has written this file. Prints `text` to stderr if no folder is writable. Writes neither JSON file if `text` is
-  // empty.
+  // Writes start.json and rank_N.json (`text`) unless `text` is empty. If `claims`, also writes `first` unless another
+  // rank has written `first`. Prints `text` to stderr if no folder is writable.
   Outcome write(const std::string& text, bool claims) const;
   // Returns the rank that wrote `first`, without waiting for a file system; kUnknown while a read is pending. Uses at
   // most one thread per folder, even if a read hangs.

@@ -10,8 +10,7 @@
 namespace mpzero {
 namespace {
 
-// The limit during training is the maximum of 10 times the median step, 3 times the longest step, and 300 s. It never
-// exceeds --stuck_after.
+// The limit during training: the maximum of these values (median step, longest step, 300 s), at most --stuck_after.
 constexpr double kMedianSteps = 10, kLongestSteps = 3, kLeastLimit = 300;
 // All other phases have a limit of this many times --stuck_after.
 constexpr double kLongPhases = 3;

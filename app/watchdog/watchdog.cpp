@@ -43,8 +43,7 @@ constexpr milliseconds kLook(300);
 constexpr double kSettle = 0.5;
 // Maximum delay of an early stop in seconds while `first` cannot be read.
 constexpr double kFirstReadLimit = std::chrono::duration<double>(kDiskLimit).count();
-// Delay before reporting a dead neighbor. If the launcher kills all ranks of the step, this rank dies before the
-// report.
+// Delay before reporting a dead neighbor. If the launcher kills all ranks, this rank dies before the report.
 constexpr milliseconds kLostLimit(500);
 // Maximum time to wait for another rank of the host to record the end of the run, or to exit first so that the launcher
 // returns the exit status of that rank.
@@ -69,8 +68,7 @@ std::vector<std::filesystem::path> evidence_folders(const std::filesystem::path&
   return folders;
 }
 
-// Returns an absolute path without a trailing slash. Does not resolve symbolic links, which hangs if the file system
-// does not respond.
+// Returns an absolute path without a trailing slash. Keeps symbolic links, because resolving a link may hang.
 std::string absolute_name(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(folder, error);

@@ -24,11 +24,10 @@ namespace mpzero {
 
 // Terminates this rank if the run cannot continue, after writing evidence of the rank's state.
 //
-// On each rank, a thread monitors the progress of the rank, asynchronous NCCL and CUDA errors, and the other ranks of
-// the host (HostBoard). The thread writes evidence (EvidenceWriter) and terminates the process if the rank fails,
-// exceeds RankActivity's limit without progress, or detects the end of another rank. The launcher then terminates the
-// ranks of other hosts. The ranks do not communicate about failures; `mpzero failure` determines the cause from the
-// evidence.
+// On each rank, a thread monitors the rank's progress, asynchronous NCCL and CUDA errors, and the other ranks of the
+// host (HostBoard). If the rank fails, exceeds RankActivity's limit without progress, or detects the end of another
+// rank, the thread writes evidence (EvidenceWriter) and terminates the process. The launcher then terminates all other
+// ranks. Ranks do not communicate about failures: `mpzero failure` determines the cause from the evidence.
 //
 // The thread also ends the run without evidence on a stop request before the first step, or on a request to stop
 // immediately.
@@ -38,9 +37,8 @@ class Watchdog {
     std::filesystem::path checkpoint_dir;
     double stuck_after = 0;  // seconds; 0: no limit
   };
-  // Collective. Create the watchdog as early as possible, because earlier hangs are not detected. Ends the process if
-  // the ranks do not connect within stuck_after, or if this rank receives a stop request before. `mpi` and `stop` must
-  // outlive the watchdog.
+  // Collective. Create the watchdog early, because earlier hangs are not detected. Ends the process if the ranks do not
+  // connect within stuck_after, or on a stop request. `mpi` and `stop` must outlive the watchdog.
   Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options);
   // Collective unless an exception is active: waits for the other ranks, so that all ranks end normally.
   ~Watchdog();
@@ -68,9 +66,8 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  // Registers a function that records the end of the run. After reporting the cause, the thread that ends the run calls
-  // `record` with "failed" or "stopped" and the reason. `record` must own its data and must be a no-op if the end is
-  // already recorded. The destructor unregisters the function unless an exception is active.
+  // Registers `record` until destroyed without an exception. The thread that ends the run calls `record` with "failed"
+  // or "stopped" and the reason. `record` must own its data, and must be a no-op if the end is already recorded.
   class EndRecord {
    public:
     EndRecord(Watchdog& watchdog, std::function<void(std::string_view status, std::string_view reason)> record);
@@ -83,8 +80,7 @@ class Watchdog {
     int exceptions_;
   };
 
-  // Terminates this rank after writing evidence. Thread-safe. `error`: one sentence. `culprits`: ranks known to be the
-  // cause.
+  // Terminates this rank after writing evidence. Thread-safe. `error`: one sentence. `culprits`: ranks at fault.
   [[noreturn]] void fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits = {});
 
  private:
@@ -104,8 +100,7 @@ class Watchdog {
   // Ends the run without a failure, unless another rank of this host is already ending it.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // Waits for the exit of neighbors that have announced an exit status, then exits: the launcher returns the exit
-  // status of the first rank that exits.
+  // Exits after the neighbors that announced an exit status: the launcher returns the first exit status.
   [[noreturn]] void end_after_neighbors(int exit_status);
 
   parallel::MpiRuntime& mpi_;

@@ -9,8 +9,7 @@
 
 namespace mpzero {
 
-// Separate communicators for parameters, gradients and shared sequences, so that their collectives do not wait for each
-// other.
+// Separate communicators for parameters, gradients and shared sequences, whose collectives run concurrently.
 class RunCommunicators {
  public:
   // Divides the ranks of `network` according to `layout`. Collective. The arguments must outlive the communicators.
