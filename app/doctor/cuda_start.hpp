@@ -29,7 +29,7 @@ struct CudaSurvey {
 
 // Index of this process among the processes of a host that query CUDA. The processes divide the GPUs.
 struct Asker {
-  int index = 0;  // from 0
+  int index = 0;
   int of = 1;
 };
 

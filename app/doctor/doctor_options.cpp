@@ -85,7 +85,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     const Flag& flag = find(known, argument, name);
     std::optional<std::string> value;
     if (equals != std::string::npos) value = argument.substr(equals + 1);
-    if (!flag.has_value && value) throw_user_error("--{} takes no value; leave it out.", name);
+    if (!flag.has_value && value) throw_user_error("--{} takes no value; remove the value.", name);
     if (flag.has_value && !value && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
       value = arguments[++i];
     }

@@ -65,7 +65,7 @@ class Ec2Watch {
   void take_rebalance(const std::string& page) { act_on(read_rebalance(page)); }
   void take_events(const std::string& page);
   void act_on(const Ec2Notice& notice);
-  // Warns once about each page that has failed several times in a row. `problem`: the last error.
+  // Warns once about each page after several consecutive failures. `problem`: the last error.
   void complain(const std::string& problem);
 
   const Ec2WatchOptions options_;

@@ -8,7 +8,7 @@
 
 namespace mpzero::doctor {
 
-// A process that uses memory of a GPU.
+// A process that uses GPU memory.
 struct GpuProcess {
   unsigned pid = 0;               // in the host's PID namespace
   std::optional<uint64_t> bytes;  // empty: not reported
@@ -23,7 +23,7 @@ struct GpuState {
   std::optional<unsigned> sm_clock, max_sm_clock;  // MHz
   std::optional<uint64_t> throttle_reasons;        // bits of nvmlClocksThrottleReasons
   std::optional<bool> ecc;                         // ECC is enabled
-  std::optional<uint64_t> uncorrected_errors;      // since the driver was loaded
+  std::optional<uint64_t> uncorrected_errors;      // ECC errors since the driver was loaded
   std::optional<bool> rows_pending,
       rows_failed;  // row remapping is pending until a reset; row remapping has failed
   std::optional<unsigned> pcie_width, max_pcie_width;

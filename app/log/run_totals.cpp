@@ -67,7 +67,7 @@ void take(const json& event, Start& start) {
   start.totals.stalls = count(event, "stalls");
 }
 
-// "1,638,400".
+// Formats an integer with thousands separators: "1,638,400".
 std::string with_commas(int64_t value) {
   std::string text = std::to_string(value);
   for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');

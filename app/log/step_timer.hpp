@@ -21,8 +21,8 @@ struct StepSplit {
   double backward = 0;
   double optimizer = 0;
   // Exposed communication in all phases.
-  double exposed_parameters = 0;  // waiting for gathers
-  double exposed_gradients = 0;   // waiting for reductions
+  double exposed_parameters = 0;  // waits for gathers
+  double exposed_gradients = 0;   // waits for reductions
 
   double exposed_communication() const { return exposed_parameters + exposed_gradients; }
   // Time excluding waits for other ranks.

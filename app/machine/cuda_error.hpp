@@ -18,8 +18,8 @@ inline constexpr int kSystemDriverMismatch = 803;
 
 // Cause and remedy of a CUDA error.
 struct CudaErrorCause {
-  std::string cause;   // part of a sentence; empty: unknown
-  std::string remedy;  // part of a sentence
+  std::string cause;   // a clause; empty if unknown
+  std::string remedy;  // a clause
 };
 inline CudaErrorCause explain_cuda_error(int error) {
   switch (error) {

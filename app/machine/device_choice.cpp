@@ -60,9 +60,8 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   const std::set<std::string> all = all_in(views);
   if (all.size() < views.size()) {
     throw_user_error(
-        "{} ranks on {} share {} ({}; NCCL counts MIG instances of a GPU as one GPU); start one rank per GPU, make a "
-        "separate GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES) visible to each rank, or use "
-        "--device cpu",
+        "{} ranks on {} share {} ({}; NCCL counts MIG instances of a GPU as one GPU); start one rank per GPU, show "
+        "each rank one GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
         views.size(), host, gpus(all.size()), fmt::join(all, ", "));
   }
   if (!all_alike(views)) {
@@ -95,7 +94,8 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
   }
   if (!seen.driver_found) {
     return start +
-           ": NVIDIA's driver is not loaded; install it, start the container with its runtime (docker run --gpus all), "
+           ": NVIDIA's driver is not loaded; install it, start the container with NVIDIA's runtime (docker run --gpus "
+           "all), "
            "or use --device cpu";
   }
   if (visible) return start + ": the driver is loaded, but the variable hides all GPUs; unset it, or add GPUs to it";
@@ -158,7 +158,7 @@ void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise) {
   if (capability >= kFirst) return;
   throw_user_error(
       "--fp8 (fp8.enabled): {} has compute capability {}.{}, but FP8 needs 8.9 (L40S, L4), 9.0 (H100, H200) or later; "
-      "train in bf16 or use another GPU.",
+      "train in bf16 or use a different GPU.",
       gpu, capability / 10, capability % 10);
 }
 

@@ -118,7 +118,7 @@ class Trainer {
   std::vector<UnitSpec> saved_units_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
-  bool stops_ = false;   // agreed by all ranks
+  bool stops_ = false;   // any rank has a stop request; agreed by all ranks
   bool warned_ = false;  // any rank has queued warnings; agreed by all ranks
   Stragglers stragglers_;
   std::optional<ZeroShareWarning> zero_share_;  // only with FP8

@@ -68,7 +68,7 @@ struct alignas(64) HostBoard::Line {
   std::atomic<int64_t> started;
   std::atomic<int64_t> pid_namespace;  // 0: unknown
   std::atomic<int64_t> rank, step, progress;
-  std::atomic<int64_t> moved_at, turned_at;  // as now()
+  std::atomic<int64_t> moved_at, turned_at;  // results of now()
   std::atomic<int32_t> phase;
   std::atomic<int32_t> ended;  // 1 + exit status; 0: not ended
   std::atomic<int32_t> has_left, has_recorded;

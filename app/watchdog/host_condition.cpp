@@ -47,7 +47,7 @@ std::vector<std::string> xid_messages(const std::filesystem::path& file) {
   std::vector<std::string> found;
   const int log = open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (log < 0) return found;
-  std::array<char, 8192> record{};  // a call returns one message
+  std::array<char, 8192> record{};  // each read() returns one message
   for (ssize_t size = 0; (size = read(log, record.data(), record.size())) > 0;) {
     const std::string_view line(record.data(), static_cast<size_t>(size));
     const size_t at = line.find("NVRM: Xid");

@@ -92,12 +92,12 @@ TEST_CASE("ranks that are bound already stay there, and divide what several are 
         "CPU of rank 0's host: 1 rank of 2 threads, bound by the launcher: rank 0 to cores 0-1 (NUMA domain 0)");
   CHECK(!few_cores({{0, alone}, {1, alone}}, 64, {}));
   const CpuShare single = share_cpu(CpuTopology::synthetic("core:1 pu:1"), {{0}, {1}}, 0, {});
-  CHECK_THAT(few_cores({{0, single}, {1, single}}, 8, {}).value(), Catch::Contains("one core of 8 hardware threads"));
+  CHECK_THAT(few_cores({{0, single}, {1, single}}, 8, {}).value(), Catch::Contains("(8 hardware threads) to one core"));
   CHECK(!few_cores({{0, single}, {1, single}}, 7, {}));
   // One rank alone, which mpirun binds to a core.
   const CpuShare only = share_cpu(CpuTopology::synthetic("core:1 pu:1"), {{0}}, 0, {});
   CHECK_THAT(few_cores({{0, only}}, 96, {.launched = true}).value(),
-             Catch::Contains("one core of 96 hardware threads"));
+             Catch::Contains("(96 hardware threads) to one core"));
   CHECK(!few_cores({{0, only}}, 1, {.launched = true}));
   // A container with one core.
   CHECK(!few_cores({{0, only}}, 96, {}));

@@ -97,7 +97,7 @@ TEST_CASE("ranks bound to one core by their launcher stay bound, with a warning"
   CHECK(machine.threads == 1);
   CHECK(!machine.bound);
   CHECK_THAT(use.line, Catch::Contains("bound by the launcher: rank 0 to core 0"));
-  CHECK_THAT(use.warning.value_or(""), Catch::Contains("one core of 16 hardware threads"));
+  CHECK_THAT(use.warning.value_or(""), Catch::Contains("(16 hardware threads) to one core"));
 }
 
 TEST_CASE("on this machine the process has the threads and the cores of its share") {
