@@ -21,7 +21,7 @@ void finish(const at::Device& device) {
   if (device.is_cuda()) c10::cuda::device_synchronize();
 }
 
-// Time per call of `collective`, averaged over `repetitions`, on the slowest rank.
+// Returns the seconds per call of `collective` on the slowest rank, averaged over `repetitions` calls.
 double time(const std::function<void()>& collective, ProcessGroup& group, const at::Device& device, int repetitions) {
   const auto measure = [&] {
     group.barrier();
@@ -31,7 +31,7 @@ double time(const std::function<void()>& collective, ProcessGroup& group, const 
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return max(group, seconds);
   };
-  measure();  // warm-up: connections are established and speed up
+  measure();  // warmup: establishes connections
   return typical_seconds(measure) / repetitions;
 }
 
@@ -57,7 +57,7 @@ double typical_seconds(const std::function<double()>& measure) {
 
 std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator, ProcessGroup& group,
                                            const at::Device& device) {
-  // The largest size is that of a gather or reduction of several layers.
+  // The largest size corresponds to a gather or reduction of several layers.
   const std::vector<int64_t> sizes = device.is_cuda() ? std::vector<int64_t>{1 * kMebi, 64 * kMebi, 512 * kMebi}
                                                       : std::vector<int64_t>{1 * kMebi, 16 * kMebi};
   constexpr int64_t kElement = 2;
@@ -85,8 +85,8 @@ std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator,
 
 Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by) {
-  // Below kAnotherNetwork, the run uses another network than the specified one (TCP has a tenth of EFA's bandwidth).
-  // NCCL's collectives reach 70 to 90% of a healthy network.
+  // Below kAnotherNetwork, NCCL does not use the specified network (TCP has a tenth of EFA's bandwidth). On a healthy
+  // network, NCCL's collectives reach 70 to 90% of the specification.
   constexpr double kAnotherNetwork = 0.2, kHealthy = 0.5;
   std::string seen;
   double slowest = 0;

@@ -14,25 +14,26 @@
 
 namespace mpzero::doctor {
 
-// Bus bandwidth of a collective of `bytes` in total, as in nccl-tests: bytes that each rank sends, or receives, per
-// second. Independent of the number of ranks; limited by the slowest link.
+// Bus bandwidth of a collective, defined as in nccl-tests: bytes per second that each rank sends or receives. The bus
+// bandwidth does not depend on the number of ranks and is limited by the slowest link.
 struct Measurement {
-  std::string operation;  // "all-gather", "reduce-scatter"
-  int64_t bytes = 0;
+  std::string operation;  // "all-gather" or "reduce-scatter"
+  int64_t bytes = 0;      // total size of the collective
   double bytes_per_second = 0;
 };
 
-// Median of the seconds that `measure` returns. Calls it 3 to 9 times, until they sum up to a second, so that short
-// disturbances by other programs do not count. Every rank must get the same seconds.
+// Returns the median of the seconds returned by `measure`, which excludes short disturbances by other programs. Calls
+// `measure` at least 3 times, and up to 9 times until the sum reaches one second. `measure` must return the same value
+// on all ranks.
 double typical_seconds(const std::function<double()>& measure);
 
-// Measures both operations for several sizes. Collective over the ranks of `communicator`; `group` has the same ranks.
-// The slowest rank counts.
+// Measures both operations for several sizes, on the slowest rank. Collective over the ranks of `communicator`. `group`
+// must have the same ranks.
 std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator, ProcessGroup& group,
                                            const at::Device& device);
 
-// One finding for `check`: the measurements, compared with the specified bytes per second, `promised`; 0: none
-// specified.
+// Returns a finding for `check` with the measurements. `promised`: specified bytes per second; 0 if unknown.
+// `promised_by`: instance type with this specification.
 Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by);
 

@@ -63,7 +63,7 @@ std::string describe_instructions(const Processor& processor) {
   return processor.name.empty() ? text : fmt::format("{} ({})", text, processor.name);
 }
 
-// Whether the kernel is older than Linux 5.16, the first to let processes use AMX.
+// Returns true if the kernel is older than Linux 5.16, the first release that supports AMX.
 bool is_before_amx(const std::string& release) {
   int major = 0, minor = 0;
   if (std::sscanf(release.c_str(), "%d.%d", &major, &minor) != 2) return false;
@@ -73,10 +73,10 @@ bool is_before_amx(const std::string& release) {
 Finding check_instructions(const System& system) {
   constexpr const char* kCheck = "cpu_instructions";
   const Processor processor = read_processor(system.root);
-  if (processor.flags.empty()) return warning(kCheck, "cannot be read", "/proc/cpuinfo should list the flags");
+  if (processor.flags.empty()) return warning(kCheck, "the CPU flags cannot be read", "check /proc/cpuinfo");
   if (!processor.has("avx2") || !processor.has("fma")) {
     return warning(kCheck, fmt::format("no AVX2 with FMA{}{}", processor.name.empty() ? "" : ": ", processor.name),
-                   "use another machine; virtual machines expose the host's instructions with qemu -cpu host");
+                   "use a different machine; virtual machines expose the host's instructions with qemu -cpu host");
   }
   const std::string seen = describe_instructions(processor);
   if (!processor.has_amx() && processor.should_have_amx()) {
@@ -86,24 +86,24 @@ Finding check_instructions(const System& system) {
                      "use Linux 5.16 or later");
     }
     return warning(kCheck, fmt::format("{}: the processor's AMX is hidden", seen),
-                   processor.has("hypervisor") ? "expose it in the hypervisor (qemu -cpu host); some clouds do not"
+                   processor.has("hypervisor") ? "expose AMX in the hypervisor (qemu -cpu host)"
                                                : "remove clearcpuid= from the kernel's command line");
   }
   if (processor.has_amx() && !system.may_use_amx()) {
     return warning(kCheck, fmt::format("{}: the system denies AMX to processes", seen),
-                   "allow arch_prctl in the container's seccomp profile; gVisor has no AMX");
+                   "allow arch_prctl in the container's seccomp profile; gVisor does not support AMX");
   }
   return ok(kCheck, seen);
 }
 
-// A NUMA domain, and its hardware threads that this process may use.
+// A NUMA domain.
 struct Domain {
   int number = 0;
-  std::vector<int> threads;
-  int64_t bytes = 0;
+  std::vector<int> threads;  // hardware threads that this process may use
+  int64_t bytes = 0;         // memory
 };
 
-// The domains with usable hardware threads, by number.
+// Returns the domains with usable hardware threads, ordered by number.
 std::vector<Domain> read_domains(const fs::path& root) {
   const std::vector<int> allowed = numbers_in(value_of(root / "proc/self/status", "Cpus_allowed_list"));
   std::vector<Domain> domains;
@@ -124,27 +124,27 @@ std::vector<Domain> read_domains(const fs::path& root) {
 Finding check_domains(const System& system, const Job& job) {
   constexpr const char* kCheck = "numa_domains";
   const std::vector<Domain> domains = read_domains(system.root);
-  if (domains.empty()) return ok(kCheck, "the kernel shows none");
+  if (domains.empty()) return ok(kCheck, "the kernel reports no NUMA domains");
   std::string seen = counted(static_cast<int64_t>(domains.size()), "domain");
   for (size_t i = 0; i < domains.size(); ++i) {
     seen += fmt::format("{}{} with CPUs {} and {}", i == 0 ? ": " : ", ", domains[i].number,
                         number_ranges(domains[i].threads), bytes_text(domains[i].bytes));
   }
   if (const int allowed = allowed_cores(system.root); allowed > 0) {
-    seen += fmt::format("; the control group allows {}", counted(allowed, "CPU"));
+    seen += fmt::format("; the cgroup allows {}", counted(allowed, "CPU"));
   }
   const std::vector<int> memory = numbers_in(value_of(system.root / "proc/self/status", "Mems_allowed_list"));
   for (const Domain& domain : domains) {
     if (memory.empty() || std::binary_search(memory.begin(), memory.end(), domain.number)) continue;
     return warning(kCheck, fmt::format("{}; cpuset.mems excludes domain {}", seen, domain.number),
-                   "allow the job or container memory of its CPUs' domains: cpuset.mems, docker run --cpuset-mems");
+                   "allow memory in the NUMA domains of the allowed CPUs (cpuset.mems, docker run --cpuset-mems)");
   }
   const auto count = static_cast<int>(domains.size());
   if (job.world_size > 1 && job.local_ranks % count != 0) {
     return warning(kCheck,
-                   fmt::format("{}; {} here {} memory of several domains", seen, counted(job.local_ranks, "rank"),
-                               job.local_ranks == 1 ? "uses" : "use"),
-                   fmt::format("start {} ranks, or a multiple, on each host (NPROC; the scripts' default)", count));
+                   fmt::format("{}; {} on this host {} memory of several domains", seen,
+                               counted(job.local_ranks, "rank"), job.local_ranks == 1 ? "uses" : "use"),
+                   fmt::format("start a multiple of {} ranks on each host (NPROC; the default of the scripts)", count));
   }
   return ok(kCheck, seen);
 }

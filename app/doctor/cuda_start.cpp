@@ -15,12 +15,12 @@
 namespace mpzero::doctor {
 namespace {
 
-// Declarations of the driver API's stable C interface: https://docs.nvidia.com/cuda/cuda-driver-api
+// Types and values of the CUDA driver API: https://docs.nvidia.com/cuda/cuda-driver-api
 using Result = int;
 using Device = int;
 constexpr Result kSuccess = 0, kNotFound = 500;
 
-// Calls CUDA until a call fails.
+// Calls functions of the CUDA driver API and records the last failed call.
 class Driver {
  public:
   Driver(const SharedLibrary& library, CudaSurvey& survey) : library_(library), survey_(survey) {}
@@ -61,7 +61,7 @@ class Driver {
   CudaSurvey& survey_;
 };
 
-// Finding for a failed call, with its GPU and cause.
+// Returns the finding for a failed call.
 Finding failed_call(const CudaSurvey& survey) {
   const CudaErrorCause why = explain_cuda_error(survey.error);
   const std::string where = survey.failed_gpu.empty() ? "" : " for GPU " + survey.failed_gpu;
@@ -73,7 +73,7 @@ Finding failed_call(const CudaSurvey& survey) {
       why.remedy);
 }
 
-// Whether CUDA shows a rank fewer GPUs than the cluster has assigned to the host and than CUDA_VISIBLE_DEVICES lists.
+// Returns true if a rank sees fewer GPUs than assigned by the cluster and listed in CUDA_VISIBLE_DEVICES.
 bool is_short(const CudaSurvey& survey, int allotted) {
   return static_cast<int>(survey.gpus.size()) < std::min(allotted, survey.listed.value_or(allotted));
 }
@@ -123,7 +123,7 @@ bool needs_cuda(const Job& job, const GpuSurvey& gpus) {
 }
 
 Finding check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys) {
-  if (!needs_cuda(job, gpus)) return ok("cuda", "not needed on the CPU");
+  if (!needs_cuda(job, gpus)) return ok("cuda", "not required on the CPU");
   for (const CudaSurvey& survey : surveys) {
     if (!survey.library_error.empty()) return failure("driver", survey.library_error);
   }

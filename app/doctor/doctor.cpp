@@ -41,24 +41,24 @@ namespace mpzero {
 namespace doctor {
 namespace {
 
-constexpr Look kGpuDriver = {"gpus", "the GPU driver", "exclude the host; `dmesg | grep -i nvrm` there shows details"};
+constexpr Look kGpuDriver = {"gpus", "the GPU driver", "exclude the host; see `dmesg | grep -i nvrm` on the host"};
 constexpr Look kCuda = {
-    "cuda", "CUDA's initialization",
-    "exclude the host; `dmesg | grep -i nvrm` and `systemctl status nvidia-fabricmanager` show details"};
+    "cuda", "CUDA initialization",
+    "exclude the host; run `dmesg | grep -i nvrm` and `systemctl status nvidia-fabricmanager` on the host for details"};
 constexpr Look kFabricLibraries = {
-    "libfabric", "libfabric, or NCCL's plugin for it",
-    "exclude the host; check there whether `fi_info -p efa` or a folder in LD_LIBRARY_PATH hangs"};
-constexpr Look kHost = {"host", "the kernel's /proc or /sys", "exclude the host, and reboot it"};
+    "libfabric", "libfabric or NCCL's libfabric plugin",
+    "exclude the host; check if `fi_info -p efa` or a folder in LD_LIBRARY_PATH hangs on the host"};
+constexpr Look kHost = {"host", "the kernel's /proc or /sys", "exclude and reboot the host"};
 constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of --checkpoint_dir",
-                                    "exclude the host; if all hosts hang there, the file system itself hangs"};
-constexpr Look kReportFolder = {"report", "the file system of --json", "exclude the host, or choose another folder"};
+                                    "exclude the host; if all hosts hang, check the file system"};
+constexpr Look kReportFolder = {"report", "the file system of --json", "exclude the host or pass a different folder"};
 
-// The job's hosts, ordered by their lowest ranks, which check them.
+// The hosts of the job, ordered by lowest rank. The lowest rank of each host runs the checks.
 struct Hosts {
   std::vector<std::string> names;
   std::vector<int> leaders;
-  std::vector<size_t> of_rank;  // host of each rank
-  size_t own = 0;               // this rank's host
+  std::vector<size_t> of_rank;  // index of each rank's host
+  size_t own = 0;               // index of this rank's host
   bool leads = false;
 };
 
@@ -82,7 +82,7 @@ int ranks_on(const Hosts& hosts, size_t host) {
   return static_cast<int>(std::count(hosts.of_rank.begin(), hosts.of_rank.end(), host));
 }
 
-// Gathers the values of the ranks on this host.
+// Gathers the values of all ranks on this host.
 template <class T>
 std::vector<T> from_host(const Hosts& hosts, const T& own, ProcessGroup& group) {
   std::vector<T> here;
@@ -93,21 +93,21 @@ std::vector<T> from_host(const Hosts& hosts, const T& own, ProcessGroup& group) 
   return here;
 }
 
-// PCI addresses of all GPUs that CUDA shows to these ranks.
+// Returns the PCI addresses of all GPUs that are visible to CUDA on these ranks.
 std::vector<std::string> gpus_of(const std::vector<CudaSurvey>& surveys) {
   std::vector<std::string> all;
   for (const CudaSurvey& survey : surveys) all.insert(all.end(), survey.gpus.begin(), survey.gpus.end());
   return all;
 }
 
-// This rank among those of its host.
+// Returns this rank's index among the ranks of the host.
 Asker asker(const Hosts& hosts, int rank) {
   const auto own = hosts.of_rank.begin() + rank;
   return {.index = static_cast<int>(std::count(hosts.of_rank.begin(), own, hosts.own)),
           .of = ranks_on(hosts, hosts.own)};
 }
 
-// Gathers the leaders' values, by host.
+// Gathers the values of the leaders, by host.
 template <class T>
 std::vector<T> from_leaders(const Hosts& hosts, const T& own, ProcessGroup& group) {
   const std::vector<std::optional<T>> all = all_gather(group, hosts.leads ? std::optional(own) : std::nullopt);
@@ -117,7 +117,7 @@ std::vector<T> from_leaders(const Hosts& hosts, const T& own, ProcessGroup& grou
   return values;
 }
 
-// The network that a run with --network `choice` would use here, before NCCL is initialized.
+// Checks the network that a run with --network `choice` would use. Does not initialize NCCL.
 Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<parallel::NodeNetwork>& nodes,
                              const parallel::NodeNetwork& own, const System& system) {
   try {
@@ -125,16 +125,16 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
         parallel::plan_network(choice, nodes, own, parallel::process_environment, system.plugin_files);
     switch (plan.proof) {
       case parallel::NetworkPlan::Proof::kNone:
-        return ok("network", "one node: no network between GPUs");
+        return ok("network", "one node; no network between nodes");
       case parallel::NetworkPlan::Proof::kEfa:
-        return ok("network", "EFA; a run fails if NCCL cannot use it");
+        return ok("network", "EFA; the run fails if NCCL cannot use EFA");
       case parallel::NetworkPlan::Proof::kSocket:
         return warning("network", "TCP, as requested",
-                       own.efa_devices > 0 ? "--network auto uses EFA, 2.2 times as fast"
-                                           : "EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
+                       own.efa_devices > 0 ? "pass --network auto: EFA runs ZeRO-3 steps 2.2 times as fast"
+                                           : "use EFA, which runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
       case parallel::NetworkPlan::Proof::kAnything:
-        return warning("network", "no node has EFA, so NCCL uses TCP unless it finds InfiniBand",
-                       "EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
+        return warning("network", "no node has EFA devices; NCCL uses InfiniBand if available, else TCP",
+                       "use EFA, which runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
     }
   } catch (const UserError& error) {
     return failure("network", error.what());
@@ -152,12 +152,12 @@ std::vector<parallel::NodeNetwork> gather_networks(const System& system, const H
   return nodes;
 }
 
-// Each host's clock against the first host's, on every rank.
+// Returns the clock offset of each host from the first host, on all ranks.
 std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi) {
   return broadcast(mpi, parallel::measure_clock_offsets(mpi, hosts.leaders));
 }
 
-// "a +0.000 s, b +31.000 s" for the first hosts.
+// Returns text such as "a +0.000 s, b +31.000 s" for the first hosts.
 std::string list_clocks(const std::vector<std::string>& hosts, const std::vector<double>& offsets) {
   constexpr size_t kMost = 8;
   std::string list;
@@ -167,7 +167,7 @@ std::string list_clocks(const std::vector<std::string>& hosts, const std::vector
   return hosts.size() > kMost ? fmt::format("{} and {} more", list, hosts.size() - kMost) : list;
 }
 
-// The ranks that NCCL considers to be on this rank's host; NCCL_HOSTID can subdivide a host. Collective.
+// Returns the ranks that are on this rank's host according to NCCL; NCCL_HOSTID can subdivide a host. Collective.
 std::unique_ptr<parallel::MpiRuntime> ranks_of_host(parallel::MpiRuntime& mpi) {
   const std::string own = parallel::look_at_network(parallel::process_environment).node;
   for (const auto& [node, rank] : all_gather(*mpi.this_machine(), std::pair(own, mpi.rank()))) {
@@ -179,7 +179,7 @@ std::unique_ptr<parallel::MpiRuntime> ranks_of_host(parallel::MpiRuntime& mpi) {
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
   const at::Device device = choose_device(options.device, mpi).device;
   std::vector<Finding> findings;
-  parallel::ProvenNetwork network;  // kept alive, so that the measurements use it too
+  parallel::ProvenNetwork network;  // kept alive for the measurements
   parallel::NetworkPlan plan;
   if (device.is_cuda()) {
     plan = parallel::choose_network(options.network, mpi);
@@ -193,36 +193,36 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
     }
   }
   if (mpi.world_size() == 1) {
-    findings.push_back(ok("bandwidth", "one rank: nothing to measure; start one rank per GPU with mpirun or srun"));
+    findings.push_back(ok("bandwidth", "not measured with one rank; start one rank per GPU with mpirun or srun"));
     return findings;
   }
   const std::string type = instance_type(options.system);
   const auto instance = find_instance(type);
-  // With the engine and the channels that training uses.
+  // Use the same engine and number of channels as training.
   const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes, parallel::NcclEngine engine,
                                 int min_channels) {
     std::unique_ptr<parallel::Communicator> communicator;
     if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
     if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks, engine, min_channels);
-    // The specification applies to GPUs; MPI on the CPU is not compared with it.
+    // The specification applies only to GPUs.
     const double promised = device.is_cuda() ? gigabytes * 1e9 : 0;
     findings.push_back(judge_bandwidth(check, measure_bandwidth(*communicator, ranks, device), promised, type));
   };
-  // All hosts measure their internal bandwidth concurrently, as in training.
+  // All hosts measure the bandwidth within the host concurrently, as in training.
   const std::unique_ptr<parallel::MpiRuntime> inside = ranks_of_host(mpi);
   if (inside->world_size() > 1) {
     measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0,
                  parallel::NcclEngine::kCopyEngines, /*min_channels=*/0);
   }
   if (inside->world_size() < mpi.world_size()) {
-    // Copy engines cannot reach other hosts, including those that are separate only for NCCL.
+    // Copy engines cannot reach other hosts, including hosts defined by NCCL_HOSTID.
     measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0, parallel::NcclEngine::kKernels,
                  plan.min_channels);
   }
   return findings;
 }
 
-// With a broken host, collectives would hang, or end the doctor before it has reported.
+// Skips the measurement if a host has failed a check, because collectives may hang.
 std::vector<Finding> measure_unless_broken(const Options& options, const std::vector<HostReport>& reports,
                                            parallel::MpiRuntime& mpi) {
   for (const HostReport& report : reports) {
@@ -230,13 +230,13 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
       const bool of_storage = fault_of(finding.check) == Fault::kFolder;
       if (finding.status != Status::kFailure || of_storage || finding.check == "clock") continue;
       return {warning("bandwidth", fmt::format("not measured: {} fails on {}", finding.check, report.host),
-                      "fix that first")};
+                      "fix the failed check first")};
     }
   }
   try {
     return measure(options, mpi);
   } catch (const Error& error) {
-    // An error that all ranks know of can be reported with the rest.
+    // Report errors that all ranks throw together with the other findings.
     if (error.scope() != ErrorScope::kAllRanks) throw;
     return {failure("bandwidth", error.what())};
   }
@@ -259,7 +259,7 @@ Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std
       sorted.begin(), sorted.end(), [&](double offset) { return std::abs(offset - median) <= kHarmful; }));
   if (2 * agreeing <= hosts.size()) {
     return warning("clock",
-                   "no majority of the clocks agrees, so the wrong ones are unknown: " + list_clocks(hosts, offsets));
+                   "no majority of the clocks agrees, so the correct time is unknown: " + list_clocks(hosts, offsets));
   }
   const double offset = offsets[own] - median;
   const std::string seen = fmt::format("{:+.3f} s relative to the median of the hosts", offset);
@@ -296,7 +296,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     watch.leave();
   });
   gpus = merge_surveys(from_host(hosts, gpus, mpi));
-  // From here on the doctor itself uses the GPUs.
+  // The following checks use the GPUs.
   CudaSurvey cuda;
   run_on_all_ranks(mpi, [&] {
     if (!needs_cuda(job, gpus)) return;
@@ -310,7 +310,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
-    // Removes the reports of an earlier check of this host.
+    // Remove reports of an earlier check of this host.
     if (!options.json.empty()) {
       std::filesystem::remove(hang_report(options.json, report.host));
       std::filesystem::remove(answer_report(options.json, report.host));
@@ -351,7 +351,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   tell_job_from_hosts(reports);
   run_on_all_ranks(mpi, [&] {
     if (mpi.rank() != 0) return;
-    // mpirun connects its ranks to a terminal even if their output goes to a file.
+    // mpirun connects ranks to a terminal even if the output is redirected to a file.
     const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
     write_output(Output::kStdout, to_table(reports, {.color = color, .brief = options.quick}));
     if (!options.json.empty()) io::replace_text_file(options.json, to_json(start, reports));

@@ -10,18 +10,18 @@
 
 namespace mpzero {
 
-// `mpzero doctor FLAGS`: checks every host of the job (on the lowest rank of each), prints the findings on rank 0 and
-// returns the exit code: EXIT_SUCCESS if a run should work, kFailureExitCode if a host would make it fail,
-// kUserErrorExitCode if the job's own settings would. Collective.
+// Runs `mpzero doctor`: checks each host of the job on the lowest rank of the host, and prints the findings on rank 0.
+// Returns EXIT_SUCCESS if a run should work, kFailureExitCode if a run would fail because of a host, and
+// kUserErrorExitCode if a run would fail because of the job's settings. Collective.
 int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
 
 namespace doctor {
 
-// Checks that the ranks found each other: with the wrong --mpi, srun starts as many jobs of one rank each.
+// Checks that the ranks form one job: with a wrong --mpi, srun starts each rank as a separate job of one rank.
 Finding check_launch(const parallel::Environment& environment, int world_size);
 
-// Compares the clock of host `own` with the median of all clocks. `offsets`: seconds, one per host, relative to any
-// clock. If no majority of the clocks agrees, no host fails: the correct time is unknown.
+// Compares the clock of host `own` with the median of all clocks. `offsets`: seconds relative to any common clock, by
+// host. If no majority of the clocks agrees, returns only a warning because the correct time is unknown.
 Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets);
 
 }  // namespace doctor

@@ -10,7 +10,7 @@
 namespace mpzero::doctor {
 namespace {
 
-// A flag with a value, or a switch without one.
+// A flag with a value, or a switch without a value.
 struct Flag {
   std::string name;
   std::function<void(Options&, const std::string& value)> set;
@@ -59,11 +59,11 @@ const Flag& find(const std::vector<Flag>& known, const std::string& argument, co
     names.push_back(flag.name);
   }
   if (argument.rfind("--", 0) != 0)
-    throw_user_error("\"{}\" is not a flag; `mpzero doctor --help` lists them.", argument);
+    throw_user_error("\"{}\" is not a flag; `mpzero doctor --help` lists all flags.", argument);
   if (const auto nearest = nearest_name(name, names)) {
     throw_user_error("--{} is not a known flag of mpzero doctor; did you mean --{}?", name, *nearest);
   }
-  throw_user_error("--{} is not a known flag; `mpzero doctor --help` lists them.", name);
+  throw_user_error("--{} is not a known flag; `mpzero doctor --help` lists all flags.", name);
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     const Flag& flag = find(known, argument, name);
     std::optional<std::string> value;
     if (equals != std::string::npos) value = argument.substr(equals + 1);
-    if (!flag.has_value && value) throw_user_error("--{} takes no value; leave it out.", name);
+    if (!flag.has_value && value) throw_user_error("--{} takes no value; remove the value.", name);
     if (flag.has_value && !value && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
       value = arguments[++i];
     }
@@ -93,7 +93,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     flag.set(options, value.value_or(""));
   }
   if (options.quick && options.bandwidth) {
-    throw_user_error("--quick and --bandwidth are mutually exclusive: --quick skips what --bandwidth measures.");
+    throw_user_error("--quick and --bandwidth are mutually exclusive; pass only one of them.");
   }
   return options;
 }
@@ -101,20 +101,20 @@ Options parse_options(const std::vector<std::string>& arguments) {
 std::string options_help() {
   return "Usage: mpzero doctor [FLAGS], or mpirun -n RANKS mpzero doctor [FLAGS]\n"
          "\n"
-         "Checks this machine or, under mpirun or srun, all nodes of the job. Exit status: 0 if a run should work, 1 "
-         "if\n"
-         "a node is at fault, 2 if the job's settings or a shared resource is.\n"
+         "Checks this host or, under mpirun or srun, all hosts of the job.\n"
+         "Exit status: 0 if a run should work, 1 if a host should be excluded, 2 if only the job's settings or shared\n"
+         "resources must be fixed.\n"
          "\n"
          "  --quick               skip checks that take seconds (write speed)\n"
-         "  --bandwidth           measure all-gather and reduce-scatter, and compare with the instance type's figures\n"
-         "  --json FILE           also write the report as JSON\n"
+         "  --bandwidth           measure all-gather and reduce-scatter; compare with the instance's specification\n"
+         "  --json FILE           also write the report to FILE as JSON\n"
          "  --checkpoint_dir DIR  folder to check (default: checkpoints)\n"
-         "  --device VALUE        auto, cuda (a host without GPUs fails) or cpu (skips GPUs) (default: auto)\n"
+         "  --device VALUE        auto, cuda (fails without GPUs) or cpu (skips GPU checks) (default: auto)\n"
          "  --network VALUE       auto, efa or socket, as for mpzero train (default: auto)\n"
-         "  --patience SECONDS    timeout per host; a hung host is reported in FILE.HOST.hung next to the report\n"
+         "  --patience SECONDS    timeout per host; a hung host writes FILE.HOST.hung next to the JSON report\n"
          "                        (default: 120 with --quick, else 900)\n"
          "\n"
-         "For tests: --system_root DIR (parent of /proc, /sys and /dev), --nvml_library, --cuda_library,\n"
+         "Flags for tests: --system_root DIR (parent of /proc, /sys and /dev), --nvml_library, --cuda_library,\n"
          "--fabric_library and --plugin_library FILE.\n";
 }
 

@@ -12,23 +12,23 @@
 namespace mpzero::doctor {
 
 struct Options {
-  bool quick = false;      // skip checks that take seconds
+  bool quick = false;      // skip checks that take several seconds
   bool bandwidth = false;  // measure collectives
-  std::string json;        // report file; empty: none
+  std::string json;        // JSON report; empty: none
   std::filesystem::path checkpoint_dir = "checkpoints";
-  std::string device = "auto";  // device to train on: "auto", "cuda" or "cpu", as for mpzero train
+  std::string device = "auto";  // "auto", "cuda" or "cpu", as for mpzero train
   parallel::NetworkChoice network = parallel::NetworkChoice::kAuto;
   System system;
   std::optional<std::chrono::seconds> given_patience;
 
-  // Timeout of the doctor: calls into a hung driver or file system never return.
+  // Returns the timeout for this host. Calls into a hung driver or file system never return.
   std::chrono::seconds patience() const;
 };
 
-// Parses the flags of `mpzero doctor`: `--flag value` or `--flag=value`. Throws UserError with the flag.
+// Parses the flags of `mpzero doctor` (`--flag value` or `--flag=value`). Throws UserError.
 Options parse_options(const std::vector<std::string>& arguments);
 
-// The text of `mpzero doctor --help`.
+// Returns the text of `mpzero doctor --help`.
 std::string options_help();
 
 }  // namespace mpzero::doctor

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// NVIDIA GPUs on the PCI bus, with or without a driver.
+// Returns the number of NVIDIA GPUs on the PCI bus, independent of the driver.
 int gpus_on_bus(const fs::path& root) {
   int count = 0;
   std::error_code error;
@@ -29,21 +29,21 @@ int gpus_on_bus(const fs::path& root) {
   return count;
 }
 
-// A problem of one GPU; kOk: none.
+// A problem of one GPU; status kOk means no problem.
 struct Trouble {
   Status status = Status::kOk;
   std::string seen;
-  std::string remedy = {};  // empty: the check's remedy
+  std::string remedy = {};  // empty: remedy of the check
 };
 
-// A check that runs on each GPU.
+// A check for each GPU.
 struct GpuCheck {
   Check check;
   const char* fine;
   std::function<Trouble(const GpuState&)> look;
 };
 
-// All problems, "GPU 0: TEXT, GPU 2: TEXT", with the remedy of the first of the worst.
+// Returns a finding with all problems, "GPU 0: TEXT, GPU 2: TEXT", and the remedy of the most severe problem.
 Finding look_at_all(const GpuCheck& check, const std::vector<GpuState>& gpus) {
   Trouble worst;
   std::string list;
@@ -58,7 +58,7 @@ Finding look_at_all(const GpuCheck& check, const std::vector<GpuState>& gpus) {
                                           : warning(check.check, list, worst.remedy);
 }
 
-// A GPU without an address cannot be distinguished from known ones.
+// Treats a GPU without an address as known, because the GPU may be identical to a known GPU.
 bool holds(const std::vector<GpuState>& gpus, const GpuState& gpu) {
   return gpu.pci_address.empty() || std::any_of(gpus.begin(), gpus.end(), [&](const GpuState& one) {
            return parallel::same_gpu(one.pci_address, gpu.pci_address);
@@ -77,25 +77,24 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   const int expected = given > 0 ? given : of_type;
   if (!survey.problem.empty()) return failure("gpus", survey.problem);
   if (!survey.library && std::max(on_bus, expected) > 0) {
-    return failure(
-        "driver",
-        fmt::format("{} GPUs exist, but libnvidia-ml.so.1 cannot be loaded: no driver, or not in this container",
-                    std::max(on_bus, expected)));
+    return failure("driver", fmt::format("the host has {} GPUs, but libnvidia-ml.so.1 cannot be loaded: the driver is "
+                                         "not installed, or not in this container",
+                                         std::max(on_bus, expected)));
   }
   if (found < expected) {
     return failure("gpus",
                    given > 0 ? fmt::format("{} GPUs, but {} assigned {} to the job", found, job.given_gpus.by, expected)
                              : fmt::format("{} GPUs, but a {} has {}", found, type, expected));
   }
-  // A container or a job's control group may intentionally show only some of them.
+  // A container or the job's cgroup may intentionally show only some GPUs.
   if (found < on_bus && given == 0) {
-    return warning("gpus", fmt::format("the driver shows {} GPUs, the PCI bus {}", found, on_bus),
-                   "unless this is intended (a container with some of the GPUs), reboot or replace the node");
+    return warning("gpus", fmt::format("the driver reports {} GPUs, but the PCI bus has {}", found, on_bus),
+                   "reboot or replace the node, unless the container is intended to have only some of the GPUs");
   }
   if (found == 0 && job.device == "cuda") {
-    return failure("driver", "no GPU, but --device cuda is set");
+    return failure("driver", "--device cuda is set, but there is no GPU");
   }
-  if (found == 0) return ok("gpus", "none: mpzero trains on the CPU");
+  if (found == 0) return ok("gpus", "no GPUs; mpzero trains on the CPU");
   if (job.local_ranks > found) {
     return failure("ranks_per_gpu", fmt::format("{} ranks share {} GPUs", job.local_ranks, found));
   }
@@ -104,24 +103,23 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   std::string list;
   for (const auto& [model, count] : models) list += fmt::format("{}{} x {}", list.empty() ? "" : ", ", count, model);
   if (models.size() > 1) {
-    return warning("gpus", list + ": not all the same model",
-                   "the slowest GPU limits all ranks; exclude those that differ");
+    return warning("gpus", list + ": different models", "use GPUs of the same model; the slowest GPU limits all ranks");
   }
   return ok("gpus", list);
 }
 
 Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
   const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, release_text(survey.cuda_version));
-  // Since CUDA 11, a driver supports every release of its own major version.
+  // Since CUDA 11, a driver supports all CUDA releases of the same major version.
   if (survey.cuda_version / 1000 < cuda_runtime / 1000) {
     return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, release_text(cuda_runtime)),
-                   "update NVIDIA's driver; on a single node, cuda-compat in LD_LIBRARY_PATH suffices");
+                   "update NVIDIA's driver or, on a single node, add cuda-compat to LD_LIBRARY_PATH");
   }
   return ok("driver", driver);
 }
 
 Trouble memory_errors(const GpuState& gpu) {
-  constexpr const char* kReset = "reset the GPU or reboot; if it happens again, replace the node";
+  constexpr const char* kReset = "reset the GPU or reboot; if the error recurs, replace the node";
   if (gpu.rows_failed.value_or(false)) return {Status::kFailure, "row remapping has failed", kReset};
   if (const uint64_t errors = gpu.uncorrected_errors.value_or(0); errors > 0) {
     return {Status::kFailure, fmt::format("{} uncorrected error{}", errors, errors == 1 ? "" : "s"), kReset};
@@ -129,7 +127,7 @@ Trouble memory_errors(const GpuState& gpu) {
   if (gpu.rows_pending.value_or(false)) {
     return {Status::kWarning, "row remapping is pending", "reset the GPU (nvidia-smi -r) or reboot before a long run"};
   }
-  if (!gpu.ecc.value_or(true)) return {Status::kWarning, "ECC is off", "turn it on: nvidia-smi -e 1, then reboot"};
+  if (!gpu.ecc.value_or(true)) return {Status::kWarning, "ECC is off", "enable ECC (nvidia-smi -e 1) and reboot"};
   return {};
 }
 
@@ -178,7 +176,7 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
     });
     const std::string used = is_shown ? memory_in_use(gpu) : "";
     if (used.empty()) return {};
-    // A cluster assigns a GPU to one job at a time, so these processes are left over from an earlier one.
+    // A cluster assigns a GPU to only one job at a time, so these processes belong to an earlier job.
     return job.given_gpus.count > 0
                ? Trouble{Status::kFailure,
                          fmt::format("{} in use on a GPU that {} assigned to this job", used, job.given_gpus.by)}
@@ -186,7 +184,7 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
   };
   const GpuCheck checks[] = {{"gpu_memory_errors", "none", memory_errors},
                              {"throttling", "none", throttling},
-                             {"pcie", "full width, or not reported", narrow_link},
+                             {"pcie", "full link width, or not reported", narrow_link},
                              {"gpu_memory", "free", taken}};
   for (const GpuCheck& check : checks) findings.push_back(look_at_all(check, survey.gpus));
   return findings;
@@ -195,7 +193,7 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
 Finding check_gpu_kernels(const Job& job, const GpuSurvey& survey, bool built_with_them) {
   constexpr const char* kCheck = "gpu_kernels";
   if (built_with_them) return ok(kCheck, "built");
-  if (job.device == "cpu" || survey.gpus.empty()) return ok(kCheck, "not built, and not needed on the CPU");
+  if (job.device == "cpu" || survey.gpus.empty()) return ok(kCheck, "not built; not required on the CPU");
   return failure(kCheck, "not built: no GPU on the build machine");
 }
 

@@ -16,9 +16,10 @@
 namespace mpzero::doctor {
 namespace {
 
-// The file system of the report may hang too.
+// The file system of the report may also hang.
 constexpr std::chrono::milliseconds kWriteLimit(2000);
-// Ranks that wait for a hung host exit after it has reported, since a launcher ends all ranks when the first exits.
+// Ranks that wait for a hung host exit after the hung host has reported, because the launcher ends all ranks when the
+// first rank exits.
 constexpr std::chrono::milliseconds kPrecedence(5000);
 
 }  // namespace
@@ -53,11 +54,11 @@ void HangWatch::change(const Look* next) {
 std::string HangWatch::last_message() {
   const Look* look = look_;
   if (look == nullptr) {
-    const Finding answer = ok("report", "the file system of --json responds; this host waits for the others");
+    const Finding answer = ok("report", "the file system of --json responds; this host waits for other hosts");
     if (folder_answered_ && !json_.empty() && write_report(answer_report(json_, host_), answer))
       print_line("answers", answer);
     std::this_thread::sleep_for(kPrecedence);
-    return fmt::format("{} has waited for other ranks for {} s; the hung hosts report the hung check", host_,
+    return fmt::format("{} has waited for other ranks for {} s; see the messages of the hung hosts", host_,
                        patience_.count() / 1000);
   }
   const std::string seen =
@@ -77,7 +78,7 @@ void HangWatch::write_file(const std::filesystem::path& file, const std::string&
   io::replace_text_file(file, text);
 }
 
-// Returns whether the file was written in time.
+// Returns true if the file was written in time.
 bool HangWatch::write_report(const std::filesystem::path& file, const Finding& finding) const {
   const auto written = std::make_shared<std::atomic<bool>>(false);
   const std::string text = to_json(start_, {{.host = host_, .findings = {finding}}});
@@ -86,7 +87,7 @@ bool HangWatch::write_report(const std::filesystem::path& file, const Finding& f
       write(file, text);
       *written = true;
     } catch (const std::exception& error) {
-      print_warning(fmt::format("{} could not be written: {}", file.string(), error.what()));
+      print_warning(fmt::format("cannot write {}: {}", file.string(), error.what()));
     }
   });
   return *written;

@@ -12,39 +12,38 @@
 
 namespace mpzero::doctor {
 
-// A check of something that may block its caller forever: a driver, a file system, a library.
+// A check that may block forever in a driver, a file system or a library.
 struct Look {
-  Check check;         // of the finding
-  const char* at;      // what is checked, as part of a sentence: "the GPU driver"
-  const char* remedy;  // if the check hangs
+  Check check;         // check of the finding
+  const char* at;      // checked component, as the subject of a sentence: "the GPU driver"
+  const char* remedy;  // remedy if the check hangs
 };
 
-// Exit status of a doctor that its watch has ended; mpzero has no other such status.
+// Exit status of mpzero doctor after a hang; not used otherwise.
 inline constexpr int kHungExitCode = 122;
 
-// Prints the sentence as an mpzero error and ends the process at once with kHungExitCode.
+// Prints the sentence as an error and immediately ends the process with kHungExitCode.
 void end_hung(const std::string& sentence);
 
-// Ends the doctor when a check of this host takes too long, so that a host that hangs is reported like any other. It
-// prints one line on stderr,
+// Ends mpzero doctor if a check on this host exceeds the timeout. Prints one line to stderr,
 //
 //   mpzero: doctor: HOST hangs in CHECK (job JOB, restart N): SENTENCE
 //
-// and then writes a report of only this host, to_json() with one failure, to hang_report(), since the report's file
-// system may hang itself. scripts/requeue reads either. Ranks that only wait for others let those report. A rank that
-// has checked a folder also writes to the report's folder, and then reports "answers" instead of "hangs" in
-// answer_report() and on stderr: a folder that responds on one host does not hang on all.
+// and then writes a report for this host, to_json() with one failure, to hang_report(). scripts/requeue reads both,
+// because the file system of the report may also hang. Ranks that wait for other ranks do not report a hang. If such a
+// rank has completed the check of a folder, it writes answer_report() and prints "answers" instead of "hangs": a folder
+// that responds on one host does not hang on all hosts.
 class HangWatch {
  public:
   using Write = std::function<void(const std::filesystem::path& file, const std::string& text)>;
 
-  // `json`: the file of --json; empty: no report. `end` receives the sentence and ends the process.
+  // `json`: file of --json; empty: no report. `patience`: timeout. `end`: called with the sentence; ends the process.
   HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
             std::function<void(const std::string&)> end = end_hung, Write write = write_file);
 
-  // Sets the check that this rank runs until the next call. `look` must outlive the watch.
+  // Sets the current check of this rank. `look` must outlive the watch.
   void enter(const Look& look) { change(&look); }
-  // This rank waits for others from now on.
+  // Marks that this rank waits for other ranks.
   void leave() { change(nullptr); }
 
  private:
@@ -60,14 +59,14 @@ class HangWatch {
   const Write write_;
   const std::chrono::milliseconds patience_;
   std::atomic<const Look*> look_ = nullptr;
-  std::atomic<bool> folder_answered_ = false;  // a check of a folder has returned
+  std::atomic<bool> folder_answered_ = false;  // the check of a folder has completed
   parallel::Deadline deadline_;
 };
 
-// FILE.HOST.hung, next to the report FILE that could not be written.
+// Returns FILE.HOST.hung for the report FILE.
 std::filesystem::path hang_report(const std::string& json, const std::string& host);
 
-// FILE.HOST.answers, written by a host that waits for a hung one.
+// Returns FILE.HOST.answers, the report of a host that waits for a hung host.
 std::filesystem::path answer_report(const std::string& json, const std::string& host);
 
 }  // namespace mpzero::doctor

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The soft limit `name` of this process, from /proc/self/limits: "Max locked memory   65536   65536   bytes".
+// Returns the soft limit `name` of this process. Format of /proc/self/limits: "Max locked memory 65536 65536 bytes".
 std::optional<int64_t> limit(const fs::path& root, const std::string& name) {
   std::ifstream file(root / "proc/self/limits");
   std::string line;
@@ -37,7 +37,7 @@ std::optional<int64_t> limit(const fs::path& root, const std::string& name) {
   return std::nullopt;
 }
 
-// The number after `key` in /proc/meminfo, in bytes.
+// Returns the value of `key` in /proc/meminfo, in bytes.
 std::optional<int64_t> memory_info(const fs::path& root, const std::string& key) {
   std::ifstream file(root / "proc/meminfo");
   std::string word;
@@ -51,18 +51,18 @@ std::optional<int64_t> memory_info(const fs::path& root, const std::string& key)
 Finding check_locked_memory(const System& system, bool rdma) {
   constexpr const char* kCheck = "memlock";
   const std::optional<int64_t> allowed = limit(system.root, "Max locked memory");
-  if (!allowed) return warning(kCheck, "the limit cannot be read", "/proc/self/limits should exist");
+  if (!allowed) return warning(kCheck, "the limit cannot be read", "check that /proc/self/limits is readable");
   if (*allowed == kUnlimited) return ok(kCheck, "unlimited");
-  const std::string seen = fmt::format("{} lockable", bytes_text(*allowed));
+  const std::string seen = fmt::format("limit {}", bytes_text(*allowed));
   if (rdma) return failure(kCheck, seen + ", but EFA and InfiniBand lock send and receive buffers");
-  if (*allowed < kMebi) return warning(kCheck, seen + ": too little for RDMA network cards");
-  return ok(kCheck, seen + ", which is enough without EFA");
+  if (*allowed < kMebi) return warning(kCheck, seen + ", which is too low for RDMA devices");
+  return ok(kCheck, seen + ", which is sufficient without EFA");
 }
 
 Finding check_open_files(const System& system, const Job& job) {
   constexpr int64_t kBase = 256, kPerRank = 8;
   const std::optional<int64_t> allowed = limit(system.root, "Max open files");
-  if (!allowed) return warning("open_files", "the limit cannot be read", "/proc/self/limits should exist");
+  if (!allowed) return warning("open_files", "the limit cannot be read", "check that /proc/self/limits is readable");
   const int64_t needed = kBase + kPerRank * job.world_size;
   const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} per process", *allowed);
   if (*allowed >= needed) return ok("open_files", seen);
@@ -71,7 +71,7 @@ Finding check_open_files(const System& system, const Job& job) {
 
 Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
   constexpr const char* kCheck = "shared_memory";
-  // Shared-memory segments of NCCL and Open MPI between a host's ranks.
+  // NCCL and Open MPI use shared-memory segments between the ranks of a host.
   const int64_t needed = job.local_ranks * (gpus ? int64_t{32} : int64_t{16}) * kMebi;
   struct statvfs disk {};
   const fs::path folder = system.root / "dev/shm";
@@ -83,11 +83,11 @@ Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
   const int64_t free = block * static_cast<int64_t>(disk.f_bavail);
   const std::string seen = fmt::format("{} of {} free in {}", bytes_text(free), bytes_text(size), folder.string());
   if (free < needed) {
-    return failure(
-        kCheck, fmt::format("{}, but {} rank{} here need{} up to {} (otherwise \"Bus error\")", seen, job.local_ranks,
-                            job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "", bytes_text(needed)));
+    return failure(kCheck, fmt::format("{}, but {} rank{} here need{} up to {} (too little causes \"Bus error\")", seen,
+                                       job.local_ranks, job.local_ranks == 1 ? "" : "s",
+                                       job.local_ranks == 1 ? "s" : "", bytes_text(needed)));
   }
-  if (gpus && size < kGibi) return warning(kCheck, seen + ", the default of containers");
+  if (gpus && size < kGibi) return warning(kCheck, seen + ", the default size in containers");
   return ok(kCheck, seen);
 }
 
@@ -96,11 +96,12 @@ Finding check_memory(const System& system) {
   constexpr double kLittle = 0.2;
   const int64_t available = available_host_bytes(system.root);
   const std::optional<int64_t> total = memory_info(system.root, "MemTotal:");
-  if (!total || available == kUnlimited) return warning(kCheck, "cannot be read", "/proc/meminfo should exist");
+  if (!total || available == kUnlimited)
+    return warning(kCheck, "host memory cannot be read", "check that /proc/meminfo is readable");
   const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total));
   if (available < kGibi) return failure(kCheck, seen);
   if (static_cast<double>(available) < kLittle * static_cast<double>(*total)) {
-    return warning(kCheck, seen + ": other processes or the job's control group use the rest");
+    return warning(kCheck, seen + ": other processes use the rest, or the job's cgroup limits memory");
   }
   return ok(kCheck, seen);
 }

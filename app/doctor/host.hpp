@@ -9,16 +9,16 @@
 
 namespace mpzero::doctor {
 
-// Checks the limits of a process on this host: locked memory, open files, shared memory, host memory. `gpus`, `rdma`:
-// whether this host has GPUs or RDMA devices.
+// Checks the limits of this process: locked memory, open files, shared memory, and host memory. `gpus`, `rdma`: this
+// host has GPUs or RDMA devices.
 std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma);
 
-// Checks the requirements of a run on the CPU: vector instructions and AMX, NUMA domains, huge pages.
+// Checks the requirements of a run on the CPU: vector instructions, AMX, NUMA domains, and huge pages.
 std::vector<Finding> check_cpus(const System& system, const Job& job);
 
-// Checks the free space in the checkpoint folder and whether it is writable; if `probe_bytes` is more than a page, also
-// the write speed of that many bytes. The file is removed afterwards. The folder itself is not created: if it is
-// missing, its nearest existing parent is checked.
+// Checks the free space and the write permission of the checkpoint folder. If `probe_bytes` exceeds the page size, also
+// measures the speed of writing `probe_bytes` bytes to a temporary file. If the folder does not exist, checks the
+// nearest existing parent.
 std::vector<Finding> check_storage(const std::filesystem::path& folder, int64_t probe_bytes);
 
 }  // namespace mpzero::doctor

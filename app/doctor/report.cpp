@@ -40,7 +40,7 @@ std::string painted(Status status, bool color) {
 
 constexpr size_t kMostNamed = 8;
 
-// "node0, node1 and 62 more"
+// Returns text such as "node0, node1 and 62 more".
 std::string names_of(const std::vector<std::string>& hosts) {
   const size_t named = std::min(hosts.size(), kMostNamed);
   std::string text = fmt::format("{}", fmt::join(hosts.begin(), hosts.begin() + static_cast<ptrdiff_t>(named), ", "));
@@ -51,7 +51,7 @@ std::string names_of(const std::vector<std::string>& hosts) {
 struct HostGroup {
   std::vector<std::string> hosts;
   Status status = Status::kOk;
-  std::vector<Finding> findings;  // of the first host, worst first
+  std::vector<Finding> findings;  // findings of the first host, by decreasing severity
 };
 
 bool same_troubles(const std::vector<Finding>& a, const std::vector<Finding>& b) {
@@ -107,7 +107,7 @@ std::string to_entry(const HostGroup& group, size_t width, TableStyle style) {
   return entry;
 }
 
-// If several hosts all fail: whether other hosts would help.
+// If several hosts were checked and all failed, returns a sentence that states if other hosts would help.
 std::string closing_sentence(const std::vector<HostReport>& reports) {
   const auto fails = [](const HostReport& report) { return worst(report.findings) == Status::kFailure; };
   if (reports.size() < 2 || !std::all_of(reports.begin(), reports.end(), fails)) return "";
@@ -116,11 +116,11 @@ std::string closing_sentence(const std::vector<HostReport>& reports) {
     if (finding.status == Status::kFailure && finding.of_job) shared.push_back(finding.check);
   }
   if (shared.empty()) {
-    return fmt::format("All {} hosts fail for host-specific reasons: repair them, or request others.\n",
+    return fmt::format("All {} hosts fail for host-specific reasons: repair the hosts or request other hosts.\n",
                        reports.size());
   }
   return fmt::format(
-      "All {} hosts fail in {}: fix the job's settings or the shared resource; other hosts would fail too.\n",
+      "All {} hosts fail in {}: fix the job's settings or the shared resource; other hosts would also fail.\n",
       reports.size(), fmt::join(shared, ", "));
 }
 
@@ -135,7 +135,7 @@ std::string to_json(const JobStart& start, const std::vector<HostReport>& report
   OrderedJson hosts = OrderedJson::array();
   for (const HostReport& report : reports) hosts.push_back(to_value(report));
   const OrderedJson all = {{"job", start.id}, {"restart", start.restart}, {"hosts", std::move(hosts)}};
-  // Strings of libraries and devices need not be UTF-8.
+  // Strings from libraries and devices may contain invalid UTF-8.
   return all.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

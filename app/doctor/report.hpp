@@ -8,25 +8,26 @@
 
 namespace mpzero::doctor {
 
-// Slurm job and restart of a report. Without Slurm, the id is empty.
+// The Slurm job of a report.
 struct JobStart {
-  std::string id;
-  int restart = 0;  // how often Slurm has started the job before
+  std::string id;   // empty without Slurm
+  int restart = 0;  // SLURM_RESTART_COUNT
 };
 JobStart job_start(const parallel::Environment& environment);
 
-// {"job", "restart", "hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message", "remedy",
-// "blame"}]}]}; "blame" is "job" or "host" for a failure, else empty.
+// Returns {"job", "restart", "hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message",
+// "remedy", "blame"}]}]}. "blame" is "job" or "host" for a failure, else empty.
 std::string to_json(const JobStart& start, const std::vector<HostReport>& reports);
 
 struct TableStyle {
-  bool color = false;  // with the terminal's colors
-  bool brief = false;  // checks that are ok are counted, not listed
+  bool color = false;  // use terminal colors
+  bool brief = false;  // only count the checks that are ok
 };
 
-// A table for a terminal. Hosts with the same warnings and failures share an entry; entries with failures come first.
-// In an entry, the worst findings come first, and checks that are ok are those of its first host. The last lines are a
-// summary and, if several hosts all fail, whether other hosts would help. Call after tell_job_from_hosts().
+// Returns a table for a terminal. Hosts with the same warnings and failures share an entry. Entries and findings are
+// ordered by decreasing severity. Findings with status kOk are those of the first host of the entry. The table ends
+// with a summary. If several hosts were checked and all failed, the summary states if other hosts would help. Call
+// after tell_job_from_hosts().
 std::string to_table(const std::vector<HostReport>& reports, TableStyle style);
 
 }  // namespace mpzero::doctor

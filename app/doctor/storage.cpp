@@ -26,7 +26,7 @@ fs::path existing(fs::path folder) {
   return folder;
 }
 
-// An unnamed file if the file system supports it (O_TMPFILE), so that nothing is left behind.
+// A temporary file. Unnamed if the file system supports O_TMPFILE, so that a killed process leaves no file.
 class ProbeFile {
  public:
   explicit ProbeFile(const fs::path& folder) : descriptor_(open(folder.c_str(), O_TMPFILE | O_RDWR, 0600)) {
@@ -43,7 +43,7 @@ class ProbeFile {
 
   bool opened() const { return descriptor_ >= 0; }
 
-  // Writes `bytes` and waits until they are on disk. Returns 0 or an errno.
+  // Writes `bytes` bytes and waits until the data is on disk. Returns 0 on success, else errno.
   int fill(int64_t bytes) {
     const std::string block(static_cast<size_t>(std::min<int64_t>(bytes, 4 << 20)), 'm');
     for (int64_t done = 0; done < bytes;) {
@@ -70,18 +70,17 @@ Finding check_writing(const fs::path& folder, int64_t probe_bytes, int64_t free)
   const int64_t bytes = std::max(kPage, std::min(probe_bytes, free / 4));
   const auto start = std::chrono::steady_clock::now();
   if (const int error = file.fill(bytes); error != 0) {
-    return failure("checkpoint_write",
-                   fmt::format("writing into {} failed: {}", folder.string(), std::strerror(error)));
+    return failure("checkpoint_write", fmt::format("cannot write to {}: {}", folder.string(), std::strerror(error)));
   }
-  if (bytes <= kPage) return ok("checkpoint_write", "can be written");
+  if (bytes <= kPage) return ok("checkpoint_write", "writable");
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double rate = static_cast<double>(bytes) / seconds;
   const std::string seen =
       fmt::format("{:.2f} GB/s ({} in {:.2f} s, one file per host)", rate / 1e9, bytes_text(bytes), seconds);
   if (rate < kSlow) {
     return warning(
-        "checkpoint_write", seen + ": 1 GiB per host takes more than 5 s",
-        "on Lustre, stripe the folder over more targets (lfs setstripe -c -1); otherwise, save to a faster disk");
+        "checkpoint_write", seen + ": writing 1 GiB per host takes more than 5 s",
+        "on Lustre, stripe the folder across more OSTs (lfs setstripe -c -1); otherwise, save to a faster disk");
   }
   return ok("checkpoint_write", seen);
 }

@@ -29,7 +29,7 @@ std::string checksum(const std::string& file) {
   return io::to_hex(sum.value());
 }
 
-// Plugins that do not name their release are compared by checksum.
+// Plugins without a version are compared by checksum.
 std::string plugin_text(const parallel::PluginSearch& search) {
   if (!search.plugin) return {};
   const std::string version = parallel::plugin_version(search.plugin->file);
@@ -40,7 +40,7 @@ std::string cuda_text(int version) {
   return version == 0 ? std::string() : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// The value on more than half of the hosts; std::nullopt: no majority.
+// Returns the value on more than half of the hosts; std::nullopt if there is no majority.
 std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact>>& facts) {
   std::map<std::string, size_t> counts;
   for (const auto& of_host : facts) ++counts[of_host[fact].value];
@@ -50,7 +50,7 @@ std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact
   return std::nullopt;
 }
 
-// A value on any host that differs from `own`.
+// Returns a value of any host that differs from `own`.
 std::string another(const std::string& own, size_t fact, const std::vector<std::vector<Fact>>& facts) {
   for (const auto& of_host : facts) {
     if (of_host[fact].value != own) return of_host[fact].value;
@@ -64,7 +64,7 @@ std::string shown(const std::string& value) { return value.empty() ? "none" : va
 
 std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
                                 const parallel::PluginSearch& plugin) {
-  // Without EFA a run uses neither libfabric nor the plugin.
+  // Without EFA, a run uses neither libfabric nor the plugin.
   const bool efa = parallel::count_efa(parallel::rdma_devices(system.root)) > 0;
   return {
       // Two different builds can have the same version.
@@ -110,11 +110,11 @@ Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const s
   if (!differences.empty()) return warning(kCheck, differences);
   std::string list;
   for (const Fact& fact : facts[own]) {
-    // Skips the first fact, a checksum.
+    // Omit the first fact, which is a checksum.
     if (fact.value.empty() || &fact == facts[own].data()) continue;
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", fact.what, fact.value);
   }
-  return ok(kCheck, hosts.size() > 1 ? fmt::format("the same on all {} hosts: {}", hosts.size(), list) : list);
+  return ok(kCheck, hosts.size() > 1 ? fmt::format("identical on all {} hosts: {}", hosts.size(), list) : list);
 }
 
 }  // namespace mpzero::doctor

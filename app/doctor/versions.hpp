@@ -11,11 +11,11 @@
 
 namespace mpzero::doctor {
 
-// A property that should be the same on all hosts.
+// A property that should be identical on all hosts.
 struct Fact {
-  std::string what;      // "NCCL"
-  std::string value;     // "2.28.9"; empty: missing
-  bool decisive = true;  // hosts that differ cannot work together, or not for long
+  std::string what;      // name of the property, e.g. "NCCL"
+  std::string value;     // e.g. "2.28.9"; empty if missing
+  bool decisive = true;  // a difference is a failure, not only a warning
 
   static auto fields(auto& fact) { return std::tie(fact.what, fact.value, fact.decisive); }  // base/collectives.hpp
 };
@@ -23,8 +23,8 @@ struct Fact {
 std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
                                 const parallel::PluginSearch& plugin);
 
-// One finding about host `own`: its facts that differ from those of more than half of the hosts. `facts`: in the order
-// of `hosts`. Without such a majority every host differs, so the failure is attributed to the job.
+// Returns a finding with the facts of host `own` that differ from the majority of the hosts. `facts`: by host. Without
+// a majority, all hosts differ, so that the failure is attributed to the job.
 Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const std::vector<std::vector<Fact>>& facts);
 
 }  // namespace mpzero::doctor

@@ -16,7 +16,7 @@ using json = nlohmann::json;
 constexpr JsonLimits kLimits{.bytes = 65536, .depth = 8};
 constexpr size_t kLongestText = 64;
 
-// A short string of printable ASCII characters.
+// Returns the value of `key`, a short string of printable ASCII characters.
 std::string text_of(const json& object, const char* key) {
   const json value = object.is_object() && object.contains(key) ? object[key] : json();
   if (!value.is_string()) throw_failure("the response has no string '{}'", key);
@@ -27,7 +27,7 @@ std::string text_of(const json& object, const char* key) {
   return text;
 }
 
-// Seconds since 1970 of a UTC time in a format of strptime.
+// Parses a UTC time. `format`: see strptime(). Returns seconds since 1970.
 double time_of(const std::string& text, const char* format) {
   std::tm parts{};
   const char* end = strptime(text.c_str(), format, &parts);

@@ -16,17 +16,17 @@
 namespace mpzero {
 namespace {
 
-// Scheduled events are announced days ahead: poll them once a minute.
+// Scheduled events are announced days in advance, so poll for events only once per minute.
 constexpr int kPollsPerEventPoll = 12;
-// Seconds from an interruption's notice to the interruption. Counted from the first poll that sees the notice: with a
-// fast host clock, the time in the notice would skip a save that is still possible.
+// Seconds between the notice of an interruption and the interruption, counted from the first poll that returns the
+// notice. The time in the notice is not used: with a fast host clock, the run would skip a save that is still possible.
 constexpr double kInterruptionLead = 120;
-// How long before a scheduled event a run stops, in seconds.
+// Seconds between the stop of a run and a scheduled event.
 constexpr double kEventLead = 900;
-// Consecutive failures before a warning: the service drops requests of a busy host.
+// Consecutive failures before a warning, because the service may drop requests of a busy host.
 constexpr int kFailuresToWarn = 3;
 constexpr size_t kLongestId = 64;
-// More than any instance gets; bounds memory if a service returns new notices at each poll.
+// Limits memory usage if the service returns new notices at each poll.
 constexpr size_t kMostNotices = 100;
 
 bool is_plain(const std::string& text) {
@@ -109,7 +109,7 @@ void Ec2Watch::poll() {
 void Ec2Watch::identify() {
   if (!instance_.empty()) return;
   const std::string id = metadata_.get("/latest/meta-data/instance-id").value_or("");
-  if (!is_plain(id)) throw_failure("the instance-id is invalid");
+  if (!is_plain(id)) throw_failure("the instance id is invalid");
   instance_ = id;
 }
 
@@ -119,8 +119,8 @@ void Ec2Watch::take_events(const std::string& page) {
   for (const std::string& problem : events.unreadable) {
     if (unreadable_.size() == kMostNotices || !unreadable_.insert(problem).second) continue;
     warn_(
-        fmt::format("EC2 scheduled an event of the instance {0} on host {1} that cannot be parsed ({2}): check aws ec2 "
-                    "describe-instance-status --instance-ids {0}; the run does not stop for it",
+        fmt::format("cannot parse an EC2 scheduled event of instance {0} on host {1} ({2}); the run does not stop for "
+                    "this event; check `aws ec2 describe-instance-status --instance-ids {0}`",
                     instance_, options_.host, problem));
   }
 }
@@ -138,9 +138,10 @@ void Ec2Watch::act_on(const Ec2Notice& notice) {
     stop_.request(text, ends ? kInterruptionLead : 0);
   } else if (warned_.insert(notice).second) {
     const bool later = notice.kind == Ec2Notice::Kind::kEvent && now < notice.at - kEventLead;
-    warn_(fmt::format("{}: {}", text,
-                      later ? "the run saves and stops 15 minutes before"
-                            : "announced before this start, so the run continues; drain the node to move the run"));
+    warn_(fmt::format(
+        "{}: {}", text,
+        later ? "the run saves and stops 15 minutes before the event"
+              : "announced before the start of this run, so the run continues; drain the node to move the run"));
   }
 }
 
@@ -152,9 +153,9 @@ void Ec2Watch::complain(const std::string& problem) {
   }
   if (missed.empty()) return;
   const bool all = missed.size() == sources_.size();
-  warn_(fmt::format("EC2's metadata service ({}:{}) failed on host {}: {}. Not monitored there: {}{}",
+  warn_(fmt::format("EC2's metadata service ({}:{}) failed on host {}: {}. Not monitored on this host: {}{}",
                     options_.endpoint.host, options_.endpoint.port, options_.host, problem, fmt::join(missed, ", "),
-                    all ? ". Containers need two hops (aws ec2 modify-instance-metadata-options "
+                    all ? ". Containers need a hop limit of 2 (aws ec2 modify-instance-metadata-options "
                           "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true disables this check"
                         : ""));
 }

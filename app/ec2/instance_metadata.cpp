@@ -25,13 +25,13 @@ constexpr uint32_t kMostHeaderBytes = 8192;
 constexpr uint64_t kMostBodyBytes = uint64_t{1} << 16;
 constexpr unsigned kHttp11 = 11;
 constexpr const char* kTokenPath = "/latest/api/token";
-constexpr const char* kTokenLifetime = "21600";  // seconds, the service's maximum
+constexpr const char* kTokenLifetime = "21600";  // maximum lifetime in seconds
 constexpr unsigned kOk = 200;
 constexpr unsigned kUnauthorized = 401;
 constexpr unsigned kNotFound = 404;
 constexpr size_t kLongestToken = 4096;
 
-// Tokens are sent as a header: a token must not contain characters that end it.
+// Tokens are sent in an HTTP header, so a token must not contain whitespace or control characters.
 bool is_token(const std::string& text) {
   if (text.empty() || text.size() > kLongestToken) return false;
   for (const char c : text) {
@@ -70,7 +70,7 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
   } else if (const size_t colon = place.find(':'); colon != std::string::npos) {
     endpoint = {.host = place.substr(0, colon), .port = place.substr(colon + 1)};
   }
-  // Name resolution could take longer than the timeout.
+  // Avoid name resolution, which may take longer than the timeout.
   if (endpoint.host == "localhost") endpoint.host = "127.0.0.1";
   boost::system::error_code no_address;
   asio::ip::make_address(endpoint.host, no_address);
@@ -79,7 +79,7 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
   return endpoint;
 }
 
-// One request, with its connection. Kept alive by the handlers of its pending operations.
+// A request and its connection. The handlers of pending operations keep the object alive.
 struct InstanceMetadata::Exchange : std::enable_shared_from_this<Exchange> {
   explicit Exchange(asio::io_context& context) : stream(context) {
     parser.header_limit(kMostHeaderBytes);
@@ -126,7 +126,7 @@ void InstanceMetadata::cancel() { loop_->context.stop(); }
 
 InstanceMetadata::Answer InstanceMetadata::ask(Method method, const std::string& path, const std::string& header,
                                                const std::string& value) {
-  if (loop_->context.stopped()) throw_failure("the request was cancelled");
+  if (loop_->context.stopped()) throw_failure("the request was canceled");
   const auto deadline = std::chrono::steady_clock::now() + patience_;
   const auto exchange = std::make_shared<Exchange>(loop_->context);
   exchange->request = {method == Method::kPut ? http::verb::put : http::verb::get, path, kHttp11};
@@ -138,25 +138,25 @@ InstanceMetadata::Answer InstanceMetadata::ask(Method method, const std::string&
   while (!exchange->ended && loop_->context.run_one_until(deadline) > 0) {
   }
   exchange->stream.close();
-  if (loop_->context.stopped()) throw_failure("the request was cancelled");
-  if (exchange->error == beast::error::timeout) throw_failure("it timed out");
+  if (loop_->context.stopped()) throw_failure("the request was canceled");
+  if (exchange->error == beast::error::timeout) throw_failure("the request timed out");
   if (exchange->error) throw_failure("{}", exchange->error.message());
   return {.status = exchange->parser.get().result_int(), .text = std::move(exchange->parser.get().body())};
 }
 
 std::optional<std::string> InstanceMetadata::get(const std::string& path) {
-  // The token may have expired: retry once with a new one.
+  // The token may have expired, so retry once with a new token.
   for (const bool last : {false, true}) {
     if (token_.empty()) {
       Answer answer = ask(Method::kPut, kTokenPath, "X-aws-ec2-metadata-token-ttl-seconds", kTokenLifetime);
-      if (answer.status != kOk) throw_failure("it answers {} to PUT {}", answer.status, kTokenPath);
-      if (!is_token(answer.text)) throw_failure("its response to PUT {} is not a token", kTokenPath);
+      if (answer.status != kOk) throw_failure("status {} in response to PUT {}", answer.status, kTokenPath);
+      if (!is_token(answer.text)) throw_failure("the response to PUT {} is not a token", kTokenPath);
       token_ = std::move(answer.text);
     }
     Answer answer = ask(Method::kGet, path, "X-aws-ec2-metadata-token", token_);
     if (answer.status == kOk) return std::move(answer.text);
     if (answer.status == kNotFound) return std::nullopt;
-    if (last || answer.status != kUnauthorized) throw_failure("it answers {} to GET {}", answer.status, path);
+    if (last || answer.status != kUnauthorized) throw_failure("status {} in response to GET {}", answer.status, path);
     token_.clear();
   }
   return std::nullopt;

@@ -8,21 +8,21 @@
 
 #include "base/environment.hpp"
 
-// EC2's instance metadata service, version 2:
+// EC2's instance metadata service, version 2 (IMDSv2):
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-v2-how-it-works.html
 namespace mpzero {
 
 struct MetadataEndpoint {
-  std::string host;  // an address, without brackets
+  std::string host;  // IP address without brackets
   std::string port;
 };
 
-// The endpoint that the AWS SDKs use: AWS_EC2_METADATA_SERVICE_ENDPOINT ("http://ADDRESS:PORT"), else the default
-// address for AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4", "IPv6"). std::nullopt: AWS_EC2_METADATA_DISABLED is
-// "true". Throws UserError for other values.
+// Returns the same endpoint as the AWS SDKs: AWS_EC2_METADATA_SERVICE_ENDPOINT ("http://ADDRESS:PORT"), else the
+// default address for AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4" or "IPv6"). Returns std::nullopt if
+// AWS_EC2_METADATA_DISABLED is "true". Throws UserError for invalid values.
 std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& environment);
 
-// HTTP client of the service. `patience`: timeout of a request. A response has at most 64 KiB.
+// HTTP client for the service. `patience`: timeout of a request. Responses are limited to 64 KiB.
 class InstanceMetadata {
  public:
   explicit InstanceMetadata(MetadataEndpoint endpoint, std::chrono::milliseconds patience);
@@ -30,10 +30,10 @@ class InstanceMetadata {
   InstanceMetadata(const InstanceMetadata&) = delete;
   InstanceMetadata& operator=(const InstanceMetadata&) = delete;
 
-  // The text at a path such as "/latest/meta-data/instance-id"; std::nullopt: not found (404). Throws Failure with a
-  // clause (no final period) if the service does not answer as EC2's does.
+  // Returns the text at a path such as "/latest/meta-data/instance-id"; std::nullopt if not found (404). Throws Failure
+  // for network errors and invalid responses. The error message is a clause without a final period.
   std::optional<std::string> get(const std::string& path);
-  // Cancels a request of another thread and all later requests.
+  // Cancels the pending request and all later requests. Thread-safe.
   void cancel();
 
  private:

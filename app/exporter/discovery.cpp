@@ -27,7 +27,7 @@ void Discovery::remove() {
 void Discovery::failed(const std::string& reason) {
   group_["labels"]["end"] = "failed";
   group_["labels"]["reason"] = reason.substr(0, kLongestReason);
-  // When a rank dies, the launcher kills the others after about a second.
+  // Do not sync: when a rank dies, the launcher kills the other ranks after about one second.
   write(io::Synced::kNo);
 }
 

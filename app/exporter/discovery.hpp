@@ -10,19 +10,19 @@
 
 namespace mpzero {
 
-// Prometheus' target file of a run (file_sd_configs): FOLDER/RUN_ID.json. It stays until remove(), so Prometheus keeps
-// scraping a killed run and shows it as down. The label discovered_run_id is this run's id; `run_id` is that of the run
-// that answers, which may be a later one on the same port.
+// The target file of a run for Prometheus (file_sd_configs), FOLDER/RUN_ID.json. The file remains until remove() is
+// called, so Prometheus continues to scrape a killed run and shows the run as down. The label discovered_run_id is the
+// id of this run. The label run_id is the id of the run that responds, possibly a later run on the same port.
 class Discovery {
  public:
-  // `targets`: "host:port" of each node. Creates the folder. Throws as throw_system_error().
+  // Creates the folder and the file. `targets`: "host:port" of each node. Throws the errors of throw_system_error().
   Discovery(const std::filesystem::path& folder, const std::string& run_id, const std::vector<std::string>& targets,
             const MetricLabels& labels);
 
-  // The run ended normally: removes the file, so Prometheus stops scraping.
+  // Removes the file, so Prometheus stops scraping. Call when the run has ended normally.
   void remove();
-  // The run failed: keeps the file, with the labels end="failed" and `reason` (its first kLongestReason bytes). Throws
-  // as throw_system_error().
+  // Adds the labels end="failed" and `reason`, truncated to kLongestReason bytes, to the file. Call when the run has
+  // failed. Throws the errors of throw_system_error().
   void failed(const std::string& reason);
 
   static constexpr size_t kLongestReason = 300;

@@ -18,10 +18,10 @@ void DiskSpace::collect(Families& to) {
     const MetricLabels labels = {{"folder", folder.name}};
     const std::optional<std::optional<DiskSize>> answer = folder.size.value(patience_);
     if (answer && !*answer) continue;
-    to.gauge("mpzero_host_disk_up", "1 while the file system answers, 0 while it hangs.", answer ? 1 : 0, labels);
+    to.gauge("mpzero_host_disk_up", "1 if the file system responds, 0 if it hangs.", answer ? 1 : 0, labels);
     if (!answer) continue;
     to.gauge("mpzero_host_disk_bytes", "Size of the file system.", (*answer)->total, labels);
-    to.gauge("mpzero_host_disk_available_bytes", "Free space.", (*answer)->available, labels);
+    to.gauge("mpzero_host_disk_available_bytes", "Space available to users.", (*answer)->available, labels);
   }
 }
 

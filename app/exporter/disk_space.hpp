@@ -15,16 +15,16 @@ namespace mpzero {
 // Size of a file system, in bytes.
 struct DiskSize {
   double total = 0;
-  double available = 0;  // to users
+  double available = 0;  // available to unprivileged users
 };
 
-// Sizes of the file systems of some folders, any of which may hang.
+// Reports the sizes of file systems, which may hang.
 class DiskSpace {
  public:
-  // std::nullopt: the folder cannot be queried, e.g. does not exist.
+  // Returns std::nullopt if the folder cannot be queried, for example if it does not exist.
   using Query = std::function<std::optional<DiskSize>(const std::filesystem::path&)>;
 
-  // Calls `query` on separate threads. A file system without an answer after `patience` is reported as hanging.
+  // Calls `query` on separate threads. A file system that does not respond within `patience` is reported as hung.
   explicit DiskSpace(const std::vector<std::filesystem::path>& folders, const Query& query = size_of,
                      std::chrono::milliseconds patience = std::chrono::seconds(1));
 

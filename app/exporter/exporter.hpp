@@ -13,22 +13,22 @@
 
 namespace mpzero {
 
-// Adds metrics, on the exporter's thread.
+// Adds metrics. Called on the exporter's thread.
 using Collector = std::function<void(Families&)>;
 
 struct ExporterOptions {
-  std::string address;                            // "127.0.0.1"
+  std::string address;                            // such as "127.0.0.1"
   uint16_t port = 0;                              // 0: any free port
   MetricLabels labels;                            // added to all metrics
-  std::vector<std::filesystem::path> disks = {};  // folders whose file systems are reported
-  std::chrono::milliseconds fresh{1000};          // scrapes within this time get the same page
+  std::vector<std::filesystem::path> disks = {};  // folders on the file systems to report
+  std::chrono::milliseconds fresh{1000};          // lifetime of a cached page
 };
 
-// A node's Prometheus endpoint: http://ADDRESS:PORT/metrics. Runs on its own thread and collects at most once per
-// `fresh`.
+// The Prometheus endpoint of a node, http://ADDRESS:PORT/metrics. Runs on its own thread. Collects metrics at most once
+// per `fresh`.
 class Exporter {
  public:
-  // Serves metrics of the host and of `collectors`, which must not throw. Throws UserError if the port cannot be
+  // Serves metrics of the host and of `collectors`. Collectors must not throw. Throws UserError if the port cannot be
   // opened.
   Exporter(ExporterOptions options, std::vector<Collector> collectors);
 

@@ -10,13 +10,13 @@
 namespace mpzero {
 namespace {
 
-// `text` with U+FFFD for invalid UTF-8: the format is UTF-8, but a folder's name may be any bytes.
+// Replaces invalid UTF-8 by U+FFFD: the format requires UTF-8, but folder names may contain any bytes.
 std::string as_utf8(const std::string& text) {
   using nlohmann::json;
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
-// Escapes a label's value or a help text; help texts may escape quotation marks, too.
+// Escapes a label value or a help text. Escaped quotation marks are valid in help texts as well.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : as_utf8(text)) {

@@ -14,12 +14,12 @@ using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 // A histogram of durations.
 class DurationHistogram {
  public:
-  // Upper bounds in seconds, from steps of tiny models to those of the largest models.
+  // Upper bounds of the buckets in seconds, for models of all sizes.
   static constexpr double kBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6,
                                        1,     1.5,    2.5,   4,    6,     10,   15,  25,   40,   60,  120};
 
   void add(double seconds);
-  // Number of durations up to kBounds[i].
+  // Returns the number of durations up to kBounds[i].
   uint64_t count_up_to(size_t i) const;
   uint64_t count() const { return count_up_to(std::size(kBounds)); }
   double sum() const { return sum_; }
@@ -29,16 +29,16 @@ class DurationHistogram {
   double sum_ = 0;
 };
 
-// Collects metrics and writes them in Prometheus' text format, version 0.0.4
+// Collects metrics and writes the Prometheus text format, version 0.0.4
 // (https://prometheus.io/docs/instrumenting/exposition_formats). A metric may be added several times with different
 // labels.
 class Families {
  public:
-  // `common`: labels of all metrics.
+  // `common`: labels added to all metrics.
   explicit Families(MetricLabels common) : common_(std::move(common)) {}
 
   void gauge(const std::string& name, const std::string& help, double value, const MetricLabels& labels = {});
-  // `name` ends in "_total".
+  // `name` must end in "_total".
   void counter(const std::string& name, const std::string& help, double value, const MetricLabels& labels = {});
   void histogram(const std::string& name, const std::string& help, const DurationHistogram& durations,
                  const MetricLabels& labels = {});
@@ -47,10 +47,10 @@ class Families {
 
   struct Sample {
     std::string name;
-    MetricLabels labels;  // without the common ones
+    MetricLabels labels;  // without the common labels
     double value = 0;
   };
-  // All samples, in the order added.
+  // Returns all samples in insertion order.
   const std::vector<Sample>& samples() const { return samples_; }
 
  private:

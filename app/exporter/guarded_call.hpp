@@ -10,16 +10,16 @@
 
 namespace mpzero {
 
-// Calls a function that may never return, such as statvfs() on a network file system that hangs. The call runs on its
-// own thread, which is abandoned if it hangs: neither value() nor the destructor waits longer.
+// Calls a function that may never return, such as statvfs() on a hung network file system. The call runs on a separate
+// thread. A hung thread is abandoned, so neither value() nor the destructor blocks.
 template <typename Value>
 class GuardedCall {
  public:
-  // `call` must not throw. It must own its data: it may still run after this object is destroyed.
+  // `call` must not throw, and must own its data because it may outlive this object.
   explicit GuardedCall(std::function<Value()> call) : call_(std::move(call)) {}
 
-  // The result of a call; std::nullopt: no result within `patience`, or no thread can be started. At most one call runs
-  // at a time: value() waits for the running call, if any. Not thread-safe.
+  // Returns the result of a call; std::nullopt if there is no result within `patience`, or if no thread can be started.
+  // At most one call runs at a time: if a call is still running, value() waits for that call. Not thread-safe.
   std::optional<Value> value(std::chrono::milliseconds patience) {
     if (!answer_.valid()) {
       std::packaged_task<Value()> task(call_);

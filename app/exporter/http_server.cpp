@@ -22,7 +22,7 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-// Delay after a failed accept, e.g. for lack of file descriptors.
+// Delay after a failed accept, for example if no file descriptors are available.
 constexpr std::chrono::milliseconds kPause{200};
 constexpr uint32_t kMostHeaderBytes = 8192;
 constexpr uint64_t kMostBodyBytes = 0;
@@ -50,7 +50,7 @@ http::response<http::string_body> answer_to(const http::request<http::empty_body
   return response;
 }
 
-// One connection, for one request and response. Pending operations keep it alive.
+// A connection for one request and response. Pending operations keep the object alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const std::function<std::string()>& page, std::chrono::milliseconds patience)
@@ -115,7 +115,7 @@ class HttpServer::State {
         return;
       }
       std::erase_if(open_, [](const auto& one) { return one.expired(); });
-      // Close the oldest connection: idle ones must not block new ones.
+      // Close the oldest connection, so that idle connections do not block new connections.
       if (open_.size() >= kMostConnections) {
         if (const auto oldest = open_.front().lock()) oldest->close();
         open_.erase(open_.begin());

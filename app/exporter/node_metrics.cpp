@@ -26,7 +26,7 @@ std::optional<double> number_in(const fs::path& path) {
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-// Sorted entries of a folder, as far as it can be read.
+// Returns the readable entries of a folder, sorted.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -45,7 +45,7 @@ void collect_cpu(const fs::path& root, Families& to) {
   for (const char* mode : {"user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"}) {
     double value = 0;
     if (!(file >> value)) return;
-    to.counter("mpzero_host_cpu_seconds_total", "Time of all cores.", value / ticks, {{"mode", mode}});
+    to.counter("mpzero_host_cpu_seconds_total", "CPU time summed over all cores.", value / ticks, {{"mode", mode}});
   }
 }
 
@@ -80,7 +80,7 @@ void collect_interfaces(const fs::path& root, Families& to) {
   }
 }
 
-// A counter's name as a metric: "rx_drops" becomes mpzero_rdma_rx_drops_total.
+// Returns the metric name of a counter: "rx_drops" becomes mpzero_rdma_rx_drops_total.
 std::optional<std::string> metric_of(const std::string& counter) {
   const auto plain = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
   if (counter.empty() || !std::all_of(counter.begin(), counter.end(), plain)) return std::nullopt;
@@ -92,12 +92,12 @@ void collect_rdma(const fs::path& root, Families& to) {
     for (const fs::path& port : entries_of(device / "ports")) {
       for (const fs::path& counter : entries_of(port / "hw_counters")) {
         const std::string file = counter.filename().string();
-        // The driver's refresh interval, not a counter.
+        // "lifespan" is the driver's refresh interval, not a counter.
         if (file == "lifespan") continue;
         const auto name = metric_of(file);
         const auto value = number_in(counter);
         if (!name || !value) continue;
-        to.counter(*name, "The hardware's counter " + file + ".", *value,
+        to.counter(*name, "Hardware counter " + file + ".", *value,
                    {{"device", device.filename().string()}, {"port", port.filename().string()}});
       }
     }
@@ -106,7 +106,7 @@ void collect_rdma(const fs::path& root, Families& to) {
 
 using doctor::GpuReading;
 
-// A gauge, or a counter if the name ends in "_total". GpuReader reads `slow` values once per kSlowPeriod.
+// A counter if the name ends in "_total", else a gauge. GpuReader reads `slow` values once per kSlowPeriod.
 struct Value {
   const char* name;
   const char* help;
@@ -125,16 +125,16 @@ constexpr Value kValuesOfGpu[] = {
     {"mpzero_gpu_memory_bytes", "Memory of the GPU.", &GpuReading::memory_total},
     {"mpzero_gpu_energy_joules_total", "Energy since the driver was loaded.", &GpuReading::energy},
     {"mpzero_gpu_last_xid", "Number of the latest Xid error.", &GpuReading::last_xid, true},
-    {"mpzero_gpu_nvlink_errors_total", "Replays, recoveries and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,
+    {"mpzero_gpu_nvlink_errors_total", "Replay, recovery and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,
      true},
     {"mpzero_gpu_pcie_replays_total", "Retransmitted PCIe packets.", &GpuReading::pcie_replays, true},
-    {"mpzero_gpu_xid_errors_total", "Xid errors since this start of the run.", &GpuReading::xid_errors, true}};
+    {"mpzero_gpu_xid_errors_total", "Xid errors since the last start.", &GpuReading::xid_errors, true}};
 
 std::string with_age(const char* help) {
-  return fmt::format("{} Read once in {} s.", help, doctor::GpuReader::kSlowPeriod.count());
+  return fmt::format("{} Updated every {} s.", help, doctor::GpuReader::kSlowPeriod.count());
 }
 
-// "SW Power Cap" as a label value: "sw_power_cap".
+// Returns a name as a label value: "SW Power Cap" becomes "sw_power_cap".
 std::string label_of(const char* name) {
   std::string label(name);
   std::transform(label.begin(), label.end(), label.begin(),
@@ -153,7 +153,7 @@ void collect_host(const fs::path& root, Families& families) {
 
 void collect_gpus(const std::optional<std::vector<GpuReading>>& gpus, const std::map<std::string, int>& ranks,
                   Families& to) {
-  to.gauge("mpzero_gpu_driver_up", "1 while the driver of the GPUs answers, 0 while it hangs.", gpus ? 1 : 0);
+  to.gauge("mpzero_gpu_driver_up", "1 if the GPU driver responds, 0 if the driver hangs.", gpus ? 1 : 0);
   if (!gpus) return;
   for (const GpuReading& gpu : *gpus) {
     MetricLabels labels = {{"gpu", std::to_string(gpu.index)}, {"uuid", gpu.uuid}};
@@ -184,7 +184,7 @@ void collect_gpus(const std::optional<std::vector<GpuReading>>& gpus, const std:
     }
     if (!gpu.throttle_reasons) continue;
     for (const doctor::ThrottleReason& reason : doctor::kThrottleReasons) {
-      to.gauge("mpzero_gpu_throttled", "1 while the GPU is throttled for this reason.",
+      to.gauge("mpzero_gpu_throttled", "1 if the GPU is throttled for this reason.",
                (*gpu.throttle_reasons & reason.bit) != 0 ? 1 : 0, with("reason", label_of(reason.name)));
     }
   }
@@ -198,7 +198,7 @@ void collect_ec2(const Ec2Watch& watch, Families& to) {
     to.counter("mpzero_ec2_notices_total", "EC2 notices about this instance.", static_cast<double>(counts[kind]),
                {{"kind", name}});
   }
-  to.gauge("mpzero_ec2_metadata_up", "1 while EC2's metadata service answers.", watch.answers() ? 1 : 0);
+  to.gauge("mpzero_ec2_metadata_up", "1 if EC2's metadata service responds.", watch.answers() ? 1 : 0);
 }
 
 }  // namespace mpzero

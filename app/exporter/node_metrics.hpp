@@ -12,16 +12,16 @@
 
 namespace mpzero {
 
-// Adds CPU, memory, network interfaces and RDMA devices (including EFA's counters). Omits values that the host lacks or
-// this process may not read. `root` contains proc and sys.
+// Adds metrics of the CPU, the memory, the network interfaces and the RDMA devices, including EFA's counters. Omits
+// values that are missing or not readable. `root`: parent of /proc and /sys.
 void collect_host(const std::filesystem::path& root, Families& families);
 
-// Adds the GPUs of a node, with the labels gpu (nvidia-smi's index), uuid and rank. `ranks`: the rank that trains on a
-// GPU, by PCI address. Omits values that a GPU or its driver does not report. `gpus`: std::nullopt: the driver hangs.
+// Adds metrics of a node's GPUs with the labels gpu (nvidia-smi's index), uuid and rank. `gpus`: std::nullopt if the
+// driver hangs. `ranks`: the rank of each GPU, by PCI address. Omits values that the GPU or the driver does not report.
 void collect_gpus(const std::optional<std::vector<doctor::GpuReading>>& gpus, const std::map<std::string, int>& ranks,
                   Families& to);
 
-// Adds EC2's notices about this node's instance.
+// Adds metrics of EC2's notices about this node's instance.
 void collect_ec2(const Ec2Watch& watch, Families& to);
 
 }  // namespace mpzero

@@ -28,13 +28,13 @@ std::string label(const Families::Sample& sample, std::string_view name) {
   return found == sample.labels.end() ? "" : found->second;
 }
 
-// A metric's name without "mpzero_".
+// Returns the name of a metric without "mpzero_".
 std::string_view short_name(const Families::Sample& sample) {
   const std::string_view name = sample.name;
   return name.starts_with(kOfRun) ? name.substr(kOfRun.size()) : name;
 }
 
-// Sum over all devices except the loopback; std::nullopt: there is no device.
+// Returns the sum over all devices except loopback; std::nullopt if there are no devices.
 std::optional<double> sum_of(const Families& metrics, std::string_view name) {
   std::optional<double> sum;
   for (const Families::Sample& sample : metrics.samples()) {
@@ -88,7 +88,7 @@ void NodeRecorder::run(const std::stop_token& stop) {
     } while (!stop.stop_requested());
     record();
   } catch (const std::exception& error) {
-    warn_(fmt::format("GPU and network recording for the report stopped: {}", error.what()));
+    warn_(fmt::format("recording of GPU and network metrics for the report stopped: {}", error.what()));
   }
 }
 

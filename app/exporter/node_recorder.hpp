@@ -15,16 +15,16 @@
 
 namespace mpzero {
 
-// GPU and network values in a node's metrics, as fields of a line of node.jsonl (docs/formats.md). Omits missing
-// values. Network: all EFA devices or, without any, all interfaces.
+// Returns the GPU and network values of a node's metrics as fields of a line of node.jsonl (docs/formats.md). Omits
+// missing values. The network values are sums over all RDMA devices or, without RDMA devices, over all interfaces.
 nlohmann::ordered_json node_facts(const Families& metrics);
 
-// Records the GPUs and the network of this node for the report: at construction, every `interval`, and at destruction.
-// Has its own thread.
+// Records GPU and network metrics of this node for the report: at construction, every `interval`, and at destruction.
+// Runs on its own thread.
 class NodeRecorder {
  public:
-  // `common`: an object with fields of each line. `collectors`: collect GPU metrics; must not throw. `warn` is called
-  // on any thread if a line cannot be written or collected.
+  // `common`: object with fields to add to each line. `collectors`: collect GPU metrics; must not throw. `warn`: called
+  // on any thread if a line cannot be collected or written.
   NodeRecorder(const std::filesystem::path& path, nlohmann::ordered_json common, std::vector<Collector> collectors,
                std::function<void(const std::string&)> warn,
                std::chrono::milliseconds interval = std::chrono::seconds(30));
@@ -40,7 +40,7 @@ class NodeRecorder {
   const std::vector<Collector> collectors_;
   const std::function<void(const std::string&)> warn_;
   const std::chrono::milliseconds interval_;
-  std::jthread thread_;  // the last member: it uses the others
+  std::jthread thread_;  // last member, because the thread uses all other members
 };
 
 }  // namespace mpzero

@@ -12,14 +12,14 @@ void collect_casts(Families& to, const model::CastRanges& casts) {
     for (const model::LayerProduct product : model::kLayerProducts) {
       const std::optional<double> most = largest_of_layers(casts, product, kind);
       if (!most) continue;
-      to.gauge("mpzero_fp8_max", "Maximum absolute input of FP8 products over layers and ranks.", *most,
+      to.gauge("mpzero_fp8_max", "Maximum absolute operand of FP8 matrix products over all layers and ranks.", *most,
                {{"operand", std::string(name(kind))}, {"product", std::string(name(product))}});
     }
   }
   for (const model::LayerProduct product : model::kLayerProducts) {
     const std::optional<double> most = largest_zero_share(casts, product);
     if (!most) continue;
-    to.gauge("mpzero_fp8_zero_ratio", "Fraction of an input's values that are 0 in FP8, maximum over layers.", *most,
+    to.gauge("mpzero_fp8_zero_ratio", "Fraction of input values that become 0 in FP8, maximum over all layers.", *most,
              {{"product", std::string(name(product))}});
   }
 }
@@ -69,22 +69,23 @@ void RunMetrics::collect(Families& to) const {
     now = values_;
   }
   to.gauge("mpzero_max_steps", "Last step of the run.", static_cast<double>(beginning_.max_steps));
-  to.counter("mpzero_steps_total", "Steps of this start of the run.", static_cast<double>(now.steps));
-  to.counter("mpzero_tokens_total", "Training tokens of this start of the run, on all ranks.",
+  to.counter("mpzero_steps_total", "Steps since the last start.", static_cast<double>(now.steps));
+  to.counter("mpzero_tokens_total", "Training tokens on all ranks since the last start.",
              static_cast<double>(now.steps * tokens_per_step_));
-  to.counter("mpzero_warnings_total", "Warnings of this start of the run.", static_cast<double>(now.warnings));
-  to.counter("mpzero_checkpoints_total", "Checkpoints saved by this start of the run.",
+  to.counter("mpzero_warnings_total", "Warnings since the last start.", static_cast<double>(now.warnings));
+  to.counter("mpzero_checkpoints_total", "Checkpoints saved since the last start.",
              static_cast<double>(now.checkpoints));
-  to.counter("mpzero_checkpoint_failures_total", "Failed saves.", static_cast<double>(now.failed_checkpoints));
+  to.counter("mpzero_checkpoint_failures_total", "Failed saves since the last start.",
+             static_cast<double>(now.failed_checkpoints));
   to.counter("mpzero_checkpoint_paused_seconds_total", "Time that training paused for checkpoints.",
              now.paused_seconds);
-  to.counter("mpzero_restarts_total", "Earlier starts of the run.", static_cast<double>(beginning_.restarts));
+  to.counter("mpzero_restarts_total", "Restarts of the run.", static_cast<double>(beginning_.restarts));
   if (beginning_.planned_bytes) {
     to.gauge("mpzero_memory_planned_bytes", "Planned peak memory of a rank.",
              static_cast<double>(*beginning_.planned_bytes));
   }
   if (now.checkpoints > 0 || beginning_.saves) {
-    to.gauge("mpzero_checkpoint_timestamp_seconds", "Time of the latest save; before the first one, of this start.",
+    to.gauge("mpzero_checkpoint_timestamp_seconds", "Time of the latest save; start time before the first save.",
              now.checkpoints > 0 ? now.checkpoint_time : beginning_.began);
   }
   if (now.checkpoints > 0) {
@@ -92,7 +93,8 @@ void RunMetrics::collect(Families& to) const {
     to.gauge("mpzero_checkpoint_size_bytes", "Size of the latest checkpoint.", now.checkpoint_bytes);
   }
   const StepReport& last = now.last;
-  to.gauge("mpzero_step", "The newest step.", static_cast<double>(now.steps > 0 ? last.step : beginning_.steps_done));
+  to.gauge("mpzero_step", "Last completed step.",
+           static_cast<double>(now.steps > 0 ? last.step : beginning_.steps_done));
   if (now.steps == 0) return;
   to.gauge("mpzero_loss", "Mean loss of the step, nats per token.", last.loss);
   to.gauge("mpzero_learning_rate", "Learning rate of the step.", last.lr);
@@ -100,25 +102,24 @@ void RunMetrics::collect(Families& to) const {
   to.gauge("mpzero_tokens_per_second", "Tokens per second of the step, on all ranks.",
            static_cast<double>(tokens_per_step_) / last.seconds);
   to.gauge("mpzero_memory_peak_bytes", "Peak memory of rank 0.", static_cast<double>(last.peak_memory.total));
-  if (now.mfu) to.gauge("mpzero_mfu_ratio", "Fraction of the GPU's dense bf16 peak.", *now.mfu);
+  if (now.mfu) to.gauge("mpzero_mfu_ratio", "Model FLOPs utilization relative to the dense bf16 peak.", *now.mfu);
   for (const auto& [set, loss] : now.validation) {
     const MetricLabels labels = set.empty() ? MetricLabels() : MetricLabels{{"set", set}};
     to.gauge("mpzero_validation_loss", "Latest validation loss, nats per token.", loss, labels);
   }
   collect_casts(to, now.casts);
   if (last.slowest) {
-    to.gauge("mpzero_slowest_rank", "Slowest rank of the previous step, without waits.",
+    to.gauge("mpzero_slowest_rank", "Rank with the longest time in the previous step, excluding waits.",
              static_cast<double>(last.slowest->rank));
-    to.gauge("mpzero_slowest_rank_ratio", "Excess of its time over the median of the others, as a fraction.",
-             last.slowest->share);
+    to.gauge("mpzero_slowest_rank_ratio", "Fraction of the slowest rank's time above the median.", last.slowest->share);
   }
   for (size_t rank = 0; rank < last.rank_seconds.size() && last.rank_seconds.size() > 1; ++rank) {
-    to.gauge("mpzero_rank_own_seconds", "A rank's compute time in the previous step, without waits.",
+    to.gauge("mpzero_rank_own_seconds", "Time of a rank in the previous step, excluding waits.",
              last.rank_seconds[rank], {{"rank", std::to_string(rank)}});
   }
   to.histogram("mpzero_step_seconds", "Duration of a step.", now.durations);
   for (const auto& [part, durations] : now.parts) {
-    to.histogram("mpzero_step_part_seconds", "Time breakdown of rank 0's step.", durations, {{"part", part}});
+    to.histogram("mpzero_step_part_seconds", "Time breakdown of a step on rank 0.", durations, {{"part", part}});
   }
 }
 

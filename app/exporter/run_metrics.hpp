@@ -13,18 +13,17 @@
 
 namespace mpzero {
 
-// One start of a run.
 struct RunBeginning {
   double began = 0;        // seconds since 1970
-  int64_t steps_done = 0;  // before this start
+  int64_t steps_done = 0;  // steps completed before this start
   int64_t restarts = 0;    // earlier starts of the run
   int64_t max_steps = 0;
-  bool saves = false;                    // the run saves checkpoints before its end
-  std::optional<int64_t> planned_bytes;  // peak of a rank's memory; std::nullopt: there is no plan
+  bool saves = false;                    // the run saves checkpoints before the final step
+  std::optional<int64_t> planned_bytes;  // planned peak memory of a rank; std::nullopt: no plan
 };
 
-// Prometheus metrics of a run. The training thread updates them and scrapes read them; both hold the lock only to copy
-// a few numbers.
+// Prometheus metrics of a run. The training thread updates the metrics, and scrapes read the metrics. The lock is only
+// held while copying values.
 class RunMetrics final : public RunObserver {
  public:
   explicit RunMetrics(int64_t tokens_per_step) : tokens_per_step_(tokens_per_step) {}
@@ -43,8 +42,8 @@ class RunMetrics final : public RunObserver {
   struct Values {
     StepReport last;
     std::optional<double> mfu;
-    std::vector<ValidationLoss> validation;  // the newest
-    model::CastRanges casts;                 // the newest
+    std::vector<ValidationLoss> validation;  // latest
+    model::CastRanges casts;                 // latest
     int64_t steps = 0;
     std::map<std::string, DurationHistogram> parts;
     DurationHistogram durations;

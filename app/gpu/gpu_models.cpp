@@ -7,17 +7,17 @@
 namespace mpzero {
 namespace {
 
-// Rates: NVIDIA's data sheet of the product, below https://resources.nvidia.com or
-// https://www.nvidia.com/en-us/data-center, halved if given with sparsity.
+// Rates: NVIDIA's data sheets at https://resources.nvidia.com or https://www.nvidia.com/en-us/data-center. Rates with
+// sparsity are halved.
 //   A100: "NVIDIA A100 Tensor Core GPU datasheet", SXM and PCIe alike
 //   A10G: https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf
 //   B200, GB200: "NVIDIA Blackwell Architecture Technical Brief", table 3: a GPU of HGX B200, and of GB200
 //   B300: https://www.nvidia.com/en-us/data-center/hgx, HGX B300, an eighth
 //   GH200, H100, H200, L4, L40, L40S: the data sheet of that name; H100 and H200 by form factor
 //   T4, V100: no bf16 (compute capability below 8.0)
-// No document gives a dense bf16 rate for RTX PRO 4500 and 6000 Server Edition. NVLink: half of the data sheets'
-// values, which count both directions. Capability: https://developer.nvidia.com/cuda-gpus. CUDA's names: as shown by
-// nvidia-smi on these GPUs.
+// NVIDIA has not published dense bf16 rates for RTX PRO 4500 and 6000 Server Edition. NVLink: half of the data sheet
+// values, which count both directions. Capability: https://developer.nvidia.com/cuda-gpus. CUDA's names: nvidia-smi on
+// these GPUs.
 constexpr std::array kModels = {
     GpuModel{"NVIDIA H200", "H200", 90, 989, 1979, 67, 141, 139.8, 450, 64},
     GpuModel{"NVIDIA H200 NVL", "H200 NVL", 90, 835, 1671, 60},

@@ -10,7 +10,7 @@
 namespace mpzero::doctor {
 namespace {
 
-constexpr int kNvlinkErrors[] = {0, 1, 2, 3};  // replays, recoveries, CRC errors of flits and of data
+constexpr int kNvlinkErrors[] = {0, 1, 2, 3};  // replay, recovery, CRC flit and CRC data errors
 constexpr unsigned kMostNvlinks = 18;
 constexpr unsigned long long kXidEvent = 8;
 
@@ -38,7 +38,7 @@ std::optional<double> nvlink_errors(const NvmlLibrary& library, NvmlDevice devic
   for (unsigned link = 0; link < kMostNvlinks; ++link) {
     for (const int kind : kNvlinkErrors) {
       const auto count = library.ask<unsigned long long>("nvmlDeviceGetNvLinkErrorCounter", device, link, kind);
-      // No link follows the first one that does not answer.
+      // The first counter that cannot be read marks the end of the links.
       if (!count) return sum;
       sum = sum.value_or(0) + static_cast<double>(*count);
     }

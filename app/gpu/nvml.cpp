@@ -11,7 +11,7 @@
 namespace mpzero::doctor {
 namespace {
 
-struct ProcessInfo {  // version 2 of the structure, version 3 of the call
+struct ProcessInfo {  // nvmlProcessInfo_v2_t
   unsigned pid;
   unsigned long long bytes;
   unsigned gpu_instance, compute_instance;
@@ -26,7 +26,7 @@ struct FabricInfo {
 };
 constexpr unsigned char kFabricCompleted = 3;
 
-// An NVLink cluster and a clique in it, whose GPUs reach each other. The cluster of a single host is all zeros.
+// Identifies an NVLink clique, whose GPUs can access each other. The cluster UUID of a single host is zero.
 std::string domain_of(const FabricInfo& fabric) {
   if (std::all_of(std::begin(fabric.cluster), std::end(fabric.cluster), [](unsigned char byte) { return byte == 0; })) {
     return "";
@@ -106,7 +106,7 @@ GpuSurvey survey_gpus(const std::vector<std::string>& libraries) {
   const unsigned count = library.ask<unsigned>("nvmlDeviceGetCount_v2").value_or(0);
   for (unsigned index = 0; index < count; ++index) {
     const auto device = library.ask<NvmlDevice>("nvmlDeviceGetHandleByIndex_v2", index);
-    // A GPU that has fallen off the bus is counted, but has no handle.
+    // NVML counts a GPU that has fallen off the bus, but returns no handle.
     if (!device) {
       survey.problem = fmt::format("GPU {} does not respond to the driver", index);
       continue;

@@ -8,10 +8,10 @@
 
 namespace mpzero::doctor {
 
-// A shared library that may be missing on this machine.
+// A shared library that may be missing on this host.
 class SharedLibrary {
  public:
-  // Opens the first of `names` that the loader can open. If none can be opened, reason() is the error.
+  // Opens the first library in `names` that the loader can open. If all fail, reason() returns the first error.
   explicit SharedLibrary(const std::vector<std::string>& names) {
     for (const std::string& library : names) {
       handle_.reset(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
@@ -24,7 +24,7 @@ class SharedLibrary {
   explicit operator bool() const { return handle_ != nullptr; }
   const std::string& reason() const { return reason_; }
 
-  // The function `name` with the type `Function`; nullptr if the library or the function is missing.
+  // Returns the function `name` with type `Function`; nullptr if the library or the function is missing.
   template <typename Function>
   Function* function(const char* name) const {
     return handle_ ? reinterpret_cast<Function*>(dlsym(handle_.get(), name)) : nullptr;

@@ -33,12 +33,12 @@ std::string_view reads(LayerProduct product) {
   return "the down projection";
 }
 
-// Four digits: bf16 has at most three.
+// Rounds to four significant digits; bf16 has at most three.
 ordered_json rounded(double x) {
   return std::isfinite(x) ? ordered_json(std::stod(fmt::format("{:.4g}", x))) : ordered_json();
 }
 
-// Maximum of `value` over the layers that have the operand in FP8; NaN if any is NaN.
+// Returns the maximum of `value` over all layers with the operand in FP8; NaN if any value is NaN.
 template <class Value>
 std::optional<double> largest(const CastRanges& ranges, LayerProduct product, OperandKind kind, const Value& value) {
   std::optional<double> most;
@@ -112,8 +112,8 @@ std::optional<std::string> ZeroShareWarning::judge(const CastRanges& ranges, int
   const auto& [layer, product] = place;
   const bool tensorwise = scaling_ == model::fp8::Scaling::kTensorwise;
   return fmt::format(
-      "FP8 underflow: in step {}, {:.0f}% of the input of {} in layer {} became 0: its maximum is {:.4g}; keep this "
-      "product in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
+      "FP8 underflow: in step {}, {:.0f}% of the input of {} in layer {} became 0 (maximum {:.4g}); keep this "
+      "projection in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
       step, worst->zero_share() * 100, reads(product), layer, worst->maximum, weight_name_(layer, product),
       tensorwise ? ", scale per row (fp8.recipe rowwise)" : "");
 }

@@ -12,35 +12,37 @@
 
 namespace mpzero {
 
-// The ranges over all ranks. Collective.
+// Returns the ranges over all ranks. Collective.
 model::CastRanges over_ranks(ProcessGroup& group, const model::CastRanges& mine);
 
-// Maximum over all layers: of the values of an operand, and of the share of an input that becomes 0. std::nullopt: no
-// layer has the operand in FP8.
+// Return the maximum over all layers of an operand's absolute values, and of the share of input values that become 0.
+// Return std::nullopt if the operand is not in FP8 in any layer.
 std::optional<double> largest_of_layers(const model::CastRanges& ranges, model::LayerProduct product,
                                         model::OperandKind kind);
 std::optional<double> largest_zero_share(const model::CastRanges& ranges, model::LayerProduct product);
 
-// {"input": {"down": {"max": [by layer], "zero_share": [by layer]}, ...}, "weight": ..., "gradient": ...}: four digits;
-// null if not in FP8. Only inputs have "zero_share".
+// Returns {"input": {"down": {"max": [by layer], "zero_share": [by layer]}, ...}, "weight": ..., "gradient": ...}.
+// Values have four significant digits and are null for layers without FP8. Only inputs have "zero_share".
 nlohmann::ordered_json to_json(const model::CastRanges& ranges);
 
-// Warns once about an input whose small values underflow in FP8.
+// Warns once if small values of an input underflow in FP8.
 //
-// Scales use the current maximum, so nothing overflows; instead, an outlier makes small values underflow. SwiGLU grows
-// such outliers in long runs (Fishman et al., 2024, arXiv:2409.12517: FP8 diverged after 200 billion tokens, but not
-// with SwiGLU's output in bf16). Their cost is visible as values that become 0 (underflows in NVIDIA's Transformer
-// Engine). For silu(a) b with normal a and b, 5% underflow if the maximum is 2,700 to 5,300 times the standard
-// deviation, depending on its distance from a power of two. The error is then still 2.6%, that of e4m3's three bits; it
-// doubles at 40,000 times, where 22% become 0, and is 12% at 100,000 times. In healthy runs the share is below 1%.
+// Scales are computed from the current maximum, so values never overflow. Instead, outliers cause small values to
+// underflow. SwiGLU produces such outliers in long runs (Fishman et al., 2024, arXiv:2409.12517: FP8 training diverged
+// after 200 billion tokens, but not with SwiGLU's output in bf16). The share of values that become 0 measures the
+// effect (Transformer Engine reports this share as underflows). For silu(a) * b with normally distributed a and b, 5%
+// of the values underflow if the maximum is 2,700 to 5,300 times the standard deviation. The relative error is then
+// still 2.6%, the rounding error of e4m3. At 40,000 times the standard deviation, 22% of the values underflow and the
+// error doubles. At 100,000 times, the error is 12%. In healthy runs, less than 1% of the values underflow.
 class ZeroShareWarning {
  public:
   static constexpr double kShare = 0.05;
-  // `weight_name`: the weight of a product, as in fp8.filter_fqns.
+  // `weight_name`: returns the name of a product's weight as in fp8.filter_fqns.
   ZeroShareWarning(model::fp8::Scaling scaling,
                    std::function<std::string(int64_t layer, model::LayerProduct product)> weight_name)
       : scaling_(scaling), weight_name_(std::move(weight_name)) {}
-  // A warning about the worst input of this step; std::nullopt: none underflows, or already warned.
+  // Returns a warning about the input with the most underflows in this step; std::nullopt if the share is below kShare
+  // or a warning was already returned.
   std::optional<std::string> judge(const model::CastRanges& ranges, int64_t step);
 
  private:

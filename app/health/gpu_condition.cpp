@@ -13,7 +13,7 @@
 namespace mpzero {
 namespace {
 
-// NVML numbers all GPUs, CUDA only those in CUDA_VISIBLE_DEVICES: only PCI addresses are common to both.
+// NVML indices include GPUs that CUDA_VISIBLE_DEVICES hides from CUDA, so compare PCI addresses.
 std::optional<size_t> find(const std::vector<doctor::GpuState>& gpus, const std::string& pci_address) {
   for (size_t index = 0; index < gpus.size(); ++index) {
     if (parallel::same_gpu(gpus[index].pci_address, pci_address)) return index;

@@ -10,7 +10,7 @@ void write_stop_report(const std::filesystem::path& folder, const StopReport& re
   using nlohmann::ordered_json;
   const ordered_json json = {
       {"job", report.job}, {"restart", report.restart}, {"reason", report.reason}, {"hosts", report.hosts}};
-  // A reason may be in any encoding.
+  // The reason may contain invalid UTF-8.
   io::replace_text_file(folder / "stop.json",
                         json.dump(1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n");
 }

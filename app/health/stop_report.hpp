@@ -6,15 +6,15 @@
 
 namespace mpzero {
 
-// Reason and hosts of a run that stops to leave hosts.
+// Reason and hosts of a run that stops because hosts must be excluded.
 struct StopReport {
-  std::string job;  // Slurm's; empty: none
-  int restart = 0;  // Slurm's count of the job's restarts
+  std::string job;  // SLURM_JOB_ID; empty without Slurm
+  int restart = 0;  // SLURM_RESTART_COUNT
   std::string reason;
   std::vector<std::string> hosts;
 };
 
-// Replaces stop.json in the existing `folder`. Throws Error.
+// Writes stop.json atomically to the existing `folder`. Throws Error.
 void write_stop_report(const std::filesystem::path& folder, const StopReport& report);
 
 }  // namespace mpzero

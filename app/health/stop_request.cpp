@@ -20,7 +20,7 @@ constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT};
 constexpr int64_t kNanoseconds = 1'000'000'000;
 constexpr int kOwnRequest = -1;
 
-// State for the signal handler, which cannot access the object. Written by handlers, read by any thread.
+// State shared with the signal handler, which cannot access the StopRequest.
 struct Received {
   std::atomic<int> signal{0};
   std::atomic<int64_t> at{0};  // monotonic clock, in nanoseconds
@@ -44,7 +44,7 @@ void handle(int signal) {
   if (received.signal.compare_exchange_strong(none, signal)) received.at = now();
   if (signal == SIGINT && received.interrupts.fetch_add(1) == 0) {
     constexpr char kText[] =
-        "\nmpzero: interrupted: saving and stopping; interrupt again to stop at once without saving.\n";
+        "\nmpzero: interrupted: saving a checkpoint before exit; interrupt again to exit immediately without saving.\n";
     (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   }
   const char byte = 1;
@@ -97,7 +97,7 @@ void StopRequest::request(const std::string& reason, double seconds_left) {
     if (requested()) return;
     own_reason_ = reason;
     own_seconds_left_ = seconds_left;
-    // A signal that arrives here takes precedence.
+    // A signal that arrives at this point takes precedence.
     int none = 0;
     received.at = now();
     if (!received.signal.compare_exchange_strong(none, kOwnRequest)) return;

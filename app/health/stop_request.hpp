@@ -8,53 +8,53 @@
 
 namespace mpzero {
 
-// Signals that ask this process to stop training: SIGTERM, SIGUSR1, SIGUSR2, SIGHUP and SIGINT. The first one requests
-// a stop; a second SIGINT requests an immediate end. Signals that were ignored when the program started (nohup) stay
+// Handles the signals that request a stop of training: SIGTERM, SIGUSR1, SIGUSR2, SIGHUP and SIGINT. The first signal
+// requests a stop. A second SIGINT requests an immediate exit. Signals that are ignored at program start (nohup) remain
 // ignored.
 class StopRequest {
  public:
-  // Handles the signals until it is destroyed. At most one object at a time in a process.
+  // Installs signal handlers for the lifetime of this object. A process may have only one StopRequest at a time.
   StopRequest();
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // Requests a stop from any thread, unless one is already requested. `reason`: a noun phrase for the log.
-  // `seconds_left`: until this host ends; 0: unknown.
+  // Requests a stop unless a stop has already been requested. Thread-safe. `reason`: a noun phrase for the log.
+  // `seconds_left`: time until this host shuts down; 0 if unknown.
   void request(const std::string& reason, double seconds_left = 0);
 
-  // Call at the end of the run: ignores all signals except SIGINT from now on, even after this object is destroyed.
-  // Stop signals are often repeated, and would change the exit status of a process that is finalizing MPI.
+  // Ignores all signals except SIGINT from now on, even after this object is destroyed. Call at the end of the run.
+  // Launchers often repeat stop signals, which would otherwise change the exit status during MPI_Finalize.
   void ignore_signals();
 
   bool requested() const { return source() != 0; }
-  // Whether request() came before any signal.
+  // Returns true if request() was called before any signal arrived.
   bool is_own() const { return source() < 0; }
-  // "SIGTERM", or the `reason` of request(); empty: no stop is requested.
+  // Returns the signal name, such as "SIGTERM", or the `reason` of request(). Empty if no stop has been requested.
   std::string reason() const;
-  // Seconds since the stop was requested; 0 if it was not.
+  // Returns the seconds since the stop request; 0 if no stop has been requested.
   double seconds_since() const;
-  // Seconds until this host ends, negative afterwards; 0: unknown.
+  // Returns the seconds until this host shuts down; 0 if unknown. Negative after the expected time.
   double seconds_left() const;
-  // Whether SIGINT has arrived twice.
+  // Returns true if SIGINT has arrived twice.
   bool is_immediate() const;
-  // For poll(): readable once a signal or a request has arrived; see drain().
+  // Returns a file descriptor for poll(), which is readable after a signal or request until drain() is called.
   int descriptor() const { return pipe_[0]; }
-  // Makes descriptor() unreadable until the next signal or request.
+  // Clears descriptor() until the next signal or request.
   void drain() const;
 
  private:
-  // The first signal that arrived; 0: none; negative: request() came first.
+  // Returns the first signal; 0 if there is none; negative if request() was called first.
   static int source();
 
   int pipe_[2] = {-1, -1};
-  mutable std::mutex mutex_;  // guards the following two
+  mutable std::mutex mutex_;  // guards own_reason_ and own_seconds_left_
   std::string own_reason_;
   double own_seconds_left_ = 0;
   std::vector<std::pair<int, struct sigaction>> before_;
 };
 
-// "SIGTERM", or "signal 40".
+// Returns a name such as "SIGTERM" or "signal 40".
 std::string signal_name(int signal);
 
 }  // namespace mpzero

@@ -9,16 +9,16 @@ namespace mpzero {
 namespace {
 
 constexpr size_t kWindow = 20;  // steps
-// A slow rank takes longer than the others' median by this factor and, for very short steps, these seconds.
+// A rank is slow if its time exceeds the median of the other ranks by this factor and by these seconds.
 constexpr double kLateFactor = 1.10;
 constexpr double kLateSeconds = 0.001;
-constexpr int64_t kLateSteps = 16;  // of a window
-// The first steps select kernels and allocate memory.
+constexpr int64_t kLateSteps = 16;  // minimum number of slow steps in a window
+// The first steps are slower because they select kernels and allocate memory.
 constexpr int64_t kWarmUpSteps = 2;
 
 bool power_of_two(int64_t number) { return (number & (number - 1)) == 0; }
 
-// Median of all values but one; with an even count, the lower middle value.
+// Returns the lower median of all values except one.
 double median_of_others(std::span<const double> seconds, size_t without) {
   std::vector<double> others;
   for (size_t i = 0; i < seconds.size(); ++i) {
@@ -41,8 +41,8 @@ double share_beyond(double seconds, double median) { return seconds > 0 ? (secon
 
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu) {
   return fmt::format(
-      "straggler: rank {} on {} computes for {:.1f} ms per step, the others for {:.1f} ms; it was slower in {} of the "
-      "last {} steps{}",
+      "straggler: rank {} on {} computes for {:.1f} ms per step (median of the other ranks: {:.1f} ms) and was slower "
+      "in {} of the last {} steps{}",
       straggler.rank, host, straggler.seconds * 1e3, straggler.median_seconds * 1e3, straggler.steps, straggler.of,
       gpu.empty() ? "." : " (" + gpu + ").");
 }

@@ -11,31 +11,30 @@ namespace mpzero {
 // The rank with the longest own time in a step.
 struct SlowestRank {
   int rank = 0;
-  double share = 0;  // share of its time above the others' median
+  double share = 0;  // (time - median of the other ranks) / time
 };
 
-// A rank that is consistently slower than the others.
+// A rank that is consistently slower than the other ranks.
 struct Straggler {
   int rank = 0;
-  double share = 0;   // as in SlowestRank, over these steps
-  int64_t steps = 0;  // steps in which it was slower, out of the last `of`
-  int64_t of = 0;
+  double share = 0;           // SlowestRank::share over the last `of` steps
+  int64_t steps = 0;          // steps in which this rank was slower
+  int64_t of = 0;             // number of steps compared
   double seconds = 0;         // mean own time per step
-  double median_seconds = 0;  // of the others
+  double median_seconds = 0;  // median of the other ranks
 };
 
-// The warning that names the rank. `gpu`: gpu_condition() of its GPU; empty: unknown.
+// Returns a warning about the straggler. `gpu`: gpu_condition() of its GPU; empty if unknown.
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu);
 
-// Compares the ranks' own times: computation, data loading and updates, excluding waits for other ranks. The result is
-// the same on all ranks that add the same times.
+// Detects stragglers by comparing each rank's own time: computation, data loading and updates, excluding waits for
+// other ranks. Ranks that add the same times get the same results.
 class Stragglers {
  public:
-  // Adds one step's times in seconds, by rank; 0: not measured. Returns the slowest rank; std::nullopt for a single
-  // rank, or if a time is missing.
+  // Adds the times of one step. `seconds`: by rank; 0 if not measured. Returns the slowest rank; std::nullopt for a
+  // single rank, or if any time was not measured.
   std::optional<SlowestRank> add(std::span<const double> seconds);
-  // Returns a rank that is consistently slow: first when it is detected, and then after twice as many steps each time
-  // while it stays slow.
+  // Returns a newly detected straggler. Returns the same straggler again at doubling intervals while it remains slow.
   std::optional<Straggler> take_straggler();
 
  private:

@@ -9,7 +9,7 @@ namespace mpzero {
 namespace {
 
 constexpr double kMostData = 0.05;
-// In seconds: shorter waits are not caused by a disk.
+// Seconds. Shorter waits are not caused by a disk.
 constexpr double kNoticeableData = 0.002;
 // Also applies to waits for a slow rank.
 constexpr double kMostCommunication = 0.10;
@@ -20,7 +20,7 @@ constexpr int64_t kSmallMicroBatch = 8192;
 
 double gibibytes_of(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
-// Larger part first; omits a part that rounds to 0.
+// Lists the larger part first, and omits a part that rounds to 0%.
 std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts) {
   const bool parameters = mean.exposed_parameters > mean.exposed_gradients;
   const bool large = facts.zero_stage == 3 && !facts.keeps_parameters;
@@ -39,7 +39,7 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
 std::string of_host_update(double share, const BottleneckFacts& facts) {
   const bool fits = facts.host_states_bytes <= facts.spare_bytes;
   const std::string change =
-      fits ? fmt::format("{:.1f} GiB of GPU memory are free for {:.1f} GiB of states: remove \"offload_optimizer\"",
+      fits ? fmt::format("{:.1f} GiB of GPU memory is free for {:.1f} GiB of states: remove \"offload_optimizer\"",
                          gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
            : std::string(
                  "raise gradient_accumulation_steps, or update part of the states on the GPUs (\"offload_optimizer\": "
@@ -47,14 +47,14 @@ std::string of_host_update(double share, const BottleneckFacts& facts) {
   return fmt::format("CPU AdamW takes {:.0f}% of each step: {}", 100 * share, change);
 }
 
-// With an even count, the lower middle value.
+// Returns the lower median.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
-// Share of a step that the median rank waits for the slowest one.
+// Returns the share of a step that the median rank waits for the slowest rank.
 double share_of_straggler(const std::vector<StepSplit>& means, const StepSplit& slowest) {
   std::vector<double> own_times;
   for (const StepSplit& mean : means) own_times.push_back(mean.own());
@@ -68,7 +68,7 @@ struct Data {
   bool is_everywhere = false;
 };
 
-// For the rank that waits longest for data.
+// Returns the data time of the rank with the longest data time.
 Data data_of(const std::vector<StepSplit>& means) {
   std::vector<double> seconds;
   for (const StepSplit& mean : means) seconds.push_back(mean.data);
@@ -82,15 +82,16 @@ Data data_of(const std::vector<StepSplit>& means) {
 }
 
 std::string of_data(const Data& data) {
-  return fmt::format("{:.1f}% of each step{} waits for data: copy --train_data to local disks of the nodes, e.g. NVMe",
-                     100 * data.share, data.is_everywhere ? "" : fmt::format(" of rank {}", data.rank));
+  return fmt::format(
+      "{:.1f}% of each step{} waits for data: copy --train_data to a local disk of each node, such as NVMe",
+      100 * data.share, data.is_everywhere ? "" : fmt::format(" of rank {}", data.rank));
 }
 
 }  // namespace
 
 std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts) {
   if (!facts.throttled.empty()) {
-    return fmt::format("{}: check its cooling and power, or exclude its host", facts.throttled);
+    return fmt::format("{}: check the cooling and power of this GPU, or exclude the host", facts.throttled);
   }
   if (std::any_of(means.begin(), means.end(), [](const StepSplit& mean) { return mean.total() <= 0; })) {
     return std::nullopt;
@@ -122,7 +123,7 @@ std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const
   if (facts.mfu && *facts.mfu < kLeastMfu && facts.micro_batch_tokens < kSmallMicroBatch && facts.spare_bytes > 0) {
     return fmt::format(
         "micro-batches of {} tokens reach {:.0f}% of the GPU's peak (MFU): raise train_micro_batch_size_per_gpu; "
-        "{:.1f} GiB of GPU memory are free",
+        "{:.1f} GiB of GPU memory is free",
         facts.micro_batch_tokens, 100 * *facts.mfu, gibibytes_of(facts.spare_bytes));
   }
   return std::nullopt;

@@ -9,31 +9,31 @@
 
 namespace mpzero {
 
-// Facts that the advice depends on, besides step times.
+// Facts that the advice depends on, in addition to step times.
 struct BottleneckFacts {
   bool on_gpu = false;
   int world_size = 1;
   int zero_stage = 0;
-  bool keeps_parameters = false;  // each GPU keeps all parameters at stage 3, too: shard groups have one rank
+  bool keeps_parameters = false;  // each GPU keeps all parameters even at stage 3, with shard groups of one rank
   bool offloads_optimizer = false;
   int64_t micro_batch_tokens = 0;
   int64_t spare_bytes = 0;        // GPU memory that the plan leaves free, per rank
   int64_t host_states_bytes = 0;  // optimizer states in host memory, per rank
   std::optional<double> mfu;
-  std::string throttled;  // the throttled GPU and the reason; empty: none
+  std::string throttled;  // throttled GPU and reason; empty if no GPU is throttled
 };
 
-// The bottleneck and a suggested change: one sentence. `means`: mean times of a step, by rank; not empty. std::nullopt:
-// no rule applies. Rules, in order: a throttled GPU; the largest of data above 5% of a step, exposed communication
-// above 10%, and AdamW on the host above 25%; a micro-batch that reaches less than 30% of the GPU's peak. Data uses the
-// rank that waits longest for it. The others use the rank with the longest own time, which waits for no other rank; if
-// the others wait for it for over 10% of a step, the micro-batch rule does not apply.
+// Returns the bottleneck and a suggested change; std::nullopt if no rule applies. `means`: mean times of a step, by
+// rank; not empty. The first matching rule is reported: (1) a throttled GPU; (2) the largest of data loading above 5%
+// of a step, exposed communication above 10%, and AdamW on the host above 25%; (3) a micro-batch with less than 30%
+// MFU. The data rule uses the rank with the longest data time. The other rules use the slowest rank, the rank with the
+// longest own time. Rule 3 does not apply if the median rank waits more than 10% of a step for the slowest rank.
 std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts);
 
-// Averages the times of a run's first steps.
+// Averages the times of the first steps of a run.
 class BottleneckWindow {
  public:
-  // Skipped warm-up steps, and averaged steps.
+  // Numbers of skipped warmup steps and averaged steps.
   static constexpr int64_t kWarmUp = 2;
   static constexpr int64_t kSteps = 18;
 

@@ -29,13 +29,13 @@ JsonLines::JsonLines(std::filesystem::path path, Warn warn) : path_(std::move(pa
 }
 
 JsonLines::~JsonLines() {
-  if (lost_ > 0) warn_(fmt::format("{}: missing lines at its end: {}", path_.string(), lost_));
+  if (lost_ > 0) warn_(fmt::format("{}: lines lost at the end of the file: {}", path_.string(), lost_));
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 int JsonLines::open() {
   if (descriptor_ >= 0) return 0;
-  // Nonblocking: opening a FIFO without a reader fails, and writing to a full one does not wait.
+  // O_NONBLOCK: opening a FIFO without a reader fails, and writing to a full FIFO does not block.
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | kFlags, 0666);
   if (descriptor_ < 0) return errno;
@@ -84,13 +84,13 @@ void JsonLines::write(const ordered_json& object) {
     ++lost_;
     fail(error);
   } else if (std::exchange(failing_, false)) {
-    warn_(fmt::format("{} is writable again; missing lines: {}", path_.string(), std::exchange(lost_, 0)));
+    warn_(fmt::format("{} is writable again; lines lost: {}", path_.string(), std::exchange(lost_, 0)));
   }
 }
 
 void JsonLines::fail(int error) {
   if (std::exchange(failing_, true)) return;
-  warn_(fmt::format("cannot write {}: {}; training continues without it", path_.string(),
+  warn_(fmt::format("cannot write {}: {}; training continues without this file", path_.string(),
                     std::generic_category().message(error)));
 }
 
@@ -103,7 +103,7 @@ void EventLog::write(std::string_view event, const ordered_json& fields) {
 void JsonLines::sync() {
   if (descriptor_ < 0) return;
   ::fsync(descriptor_);
-  // If the folder was moved and another one created, lines continue in the new folder.
+  // If the folder was replaced, new lines go to the new folder.
   struct stat opened {};
   struct stat named {};
   std::error_code ignored;

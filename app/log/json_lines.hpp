@@ -9,10 +9,10 @@
 
 namespace mpzero {
 
-// Appends to a JSON Lines file, one object per line, without buffering. Only one process may write the file.
+// Appends objects to a JSON Lines file without buffering. Only one process may write to the file.
 //
-// No call throws: while the file cannot be opened or written, lines are lost and training continues. `warn` gets one
-// sentence when this starts and one when it ends. A gap of lost lines is marked by
+// Methods never throw. While the file cannot be opened or written, lines are lost and training continues. `warn` is
+// called when writes start to fail and when the file is writable again. Lost lines are marked by
 //   {"event": "gap", "lines": number of lost lines, "time": seconds since 1970}
 class JsonLines {
  public:
@@ -24,12 +24,12 @@ class JsonLines {
 
   // Non-finite values are written as null; bytes that are not UTF-8 are replaced.
   void write(const nlohmann::ordered_json& object);
-  // Waits until the lines are on disk. Reopens the path if the file was replaced, or was removed and its folder still
-  // exists.
+  // Waits until all lines are on disk. Reopens the path if the file was replaced, or if the file was removed and the
+  // folder still exists.
   void sync();
 
  private:
-  // These return 0 or the errno.
+  // Return 0 on success, else errno.
   int open();
   int append(std::string_view text);
   void fail(int error);
@@ -39,21 +39,20 @@ class JsonLines {
   int descriptor_ = -1;
   bool torn_ = false;  // the file does not end in a newline
   bool failing_ = false;
-  int64_t lost_ = 0;  // lost since writes began to fail
+  int64_t lost_ = 0;  // number of lines lost since writes began to fail
 };
 
-// Events of a run besides its steps: starts, checkpoints, warnings and ends. Append-only, so events of killed starts
-// are kept.
+// Log of the starts, checkpoints, warnings and ends of a run. Append-only, so events of killed starts are kept.
 class EventLog : private JsonLines {
  public:
   using JsonLines::JsonLines;
   using JsonLines::sync;
 
-  // Appends {"event": `event`, "time": seconds since 1970} and `fields`, an object.
+  // Appends {"event": `event`, "time": seconds since 1970}, extended by the object `fields`.
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 };
 
-// Marks the place of lost lines.
+// Returns the mark for a number of lost lines.
 nlohmann::ordered_json gap_mark(int64_t lines);
 
 }  // namespace mpzero

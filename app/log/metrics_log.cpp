@@ -21,13 +21,13 @@ namespace {
 
 constexpr const char* kRunKey = "run";
 
-// Whether `line` may be truncated by the death of a run.
+// Returns true if `line` may have been truncated when a run died.
 bool may_be_half_a_step(std::string_view line) {
   constexpr std::string_view kBegin = "{\"step\":";
   return line.substr(0, kBegin.size()) == kBegin.substr(0, line.size());
 }
 
-// The object in a line; null if it is not JSON.
+// Returns the object in a line; null if the line is not JSON.
 nlohmann::json parse_line(std::string_view line) {
   try {
     return parse_json(line, kLineLimits);
@@ -39,8 +39,8 @@ nlohmann::json parse_line(std::string_view line) {
 struct Line {
   std::string text;
   std::optional<int64_t> step;
-  std::string run_id;    // empty: none is given
-  bool is_mark = false;  // of missing lines
+  std::string run_id;    // empty if the line has no run id
+  bool is_mark = false;  // marks missing lines
   bool is_damaged = false;
   bool has_end = true;
 };
@@ -71,10 +71,10 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
 
 // Lines to keep from an old file.
 struct Content {
-  std::map<int64_t, std::string> kept;  // the owner's lines of steps 1 .. steps_done
-  bool unchanged = true;                // nothing else is in the file
-  bool has_others = false;              // lines of another run
-  int64_t damaged = 0;                  // lines
+  std::map<int64_t, std::string> kept;  // by step; the owner's lines of steps 1 to steps_done
+  bool unchanged = true;                // the file contains no other lines
+  bool has_others = false;              // the file contains lines of another run
+  int64_t damaged = 0;                  // number of damaged lines
 };
 
 Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const MetricsOwner& owner) {
@@ -82,7 +82,7 @@ Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const Met
                                return line.run_id == owner.run_id;
                              });
   Content content;
-  std::string marks;  // of missing lines, since the last step
+  std::string marks;  // marks of missing lines since the last step
   for (const Line& line : lines) {
     if (line.is_mark) {
       marks += line.text + "\n";
@@ -101,7 +101,8 @@ Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const Met
   return content;
 }
 
-// Also links the file at `path` to the first free name: "metrics.WORD-1.jsonl".
+// Creates a hard link to `path` with the first unused name "metrics.WORD-N.jsonl", or renames the file on file systems
+// without hard links. Returns the new name.
 std::filesystem::path keep_aside(const std::filesystem::path& path, std::string_view word) {
   std::filesystem::path aside;
   std::error_code error;
@@ -110,13 +111,12 @@ std::filesystem::path keep_aside(const std::filesystem::path& path, std::string_
     aside.replace_filename(fmt::format("{}.{}-{}{}", path.stem().string(), word, n, path.extension().string()));
   }
   std::filesystem::create_hard_link(path, aside, error);
-  // The file system has no hard links.
   if (error) std::filesystem::rename(path, aside, error);
-  if (error) io::throw_system_error("rename to " + aside.string() + " the metrics file", path, error.value());
+  if (error) io::throw_system_error("create " + aside.string() + " from metrics file", path, error.value());
   return aside;
 }
 
-// New content of the file; std::nullopt: unchanged. A mark stands wherever steps are missing after the first one.
+// Returns the new content of the file; std::nullopt if unchanged. Marks replace missing steps after the first step.
 std::optional<std::string> text_of(const Content& content, int64_t steps_done) {
   bool changed = !content.unchanged;
   std::string text;
@@ -136,7 +136,8 @@ std::optional<std::string> text_of(const Content& content, int64_t steps_done) {
   return changed ? std::optional(text) : std::nullopt;
 }
 
-// Keeps the owner's lines of steps 1 .. `steps_done` in the file. Returns one sentence about each kind of other lines.
+// Removes all lines except the owner's lines of steps 1 to `steps_done`. Returns warnings about damaged lines and lines
+// of other runs.
 std::vector<std::string> shorten(const std::filesystem::path& path, int64_t steps_done, const MetricsOwner& owner) {
   const Content content = sort_lines(read_lines(path), steps_done, owner);
   const std::optional<std::string> text = text_of(content, steps_done);
@@ -144,17 +145,18 @@ std::vector<std::string> shorten(const std::filesystem::path& path, int64_t step
   std::filesystem::path aside;
   if (content.damaged > 0) {
     aside = keep_aside(path, "damaged");
-    remarks.push_back(fmt::format("{} has {} that cannot be read; renamed it to {}", path.string(),
+    remarks.push_back(fmt::format("{} contains {} that cannot be parsed; the file was renamed to {}", path.string(),
                                   counted(content.damaged, "line"), aside.string()));
   } else if (content.has_others) {
     aside = keep_aside(path, "old");
-    remarks.push_back(fmt::format("{} had steps of another run; renamed it to {}", path.string(), aside.string()));
+    remarks.push_back(
+        fmt::format("{} contains steps of another run and was renamed to {}", path.string(), aside.string()));
   }
   if (!text) return remarks;
   try {
     io::replace_text_file(path, *text);
   } catch (...) {
-    // Keep the file and its name.
+    // Restore the original file name.
     std::error_code ignored;
     if (!aside.empty() && std::filesystem::exists(path, ignored)) {
       std::filesystem::remove(aside, ignored);
@@ -178,9 +180,9 @@ void check_metrics_file(const std::filesystem::path& path) {
   make_folder_of(path);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    throw_user_error("metrics file {} is a folder; pass a file in it", path.string());
+    throw_user_error("metrics file {} is a folder; pass a file name", path.string());
   }
-  // Nonblocking: opening a FIFO without a reader fails.
+  // O_NONBLOCK: opening a FIFO without a reader fails.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
   if (descriptor < 0) io::throw_system_error("write metrics file", path, errno);
   ::close(descriptor);
@@ -189,7 +191,7 @@ void check_metrics_file(const std::filesystem::path& path) {
 void check_is_for_metrics(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return;
-  // A crash may leave a file of NUL bytes. MetricsLog parses the lines after the first one.
+  // A crash may leave a file of NUL bytes, which is accepted.
   bool has_metrics = false, is_void = true;
   try {
     io::read_lines(path, [&](std::string_view text, bool has_end) {
@@ -199,10 +201,10 @@ void check_is_for_metrics(const std::filesystem::path& path) {
       is_void = is_void && text.find_first_not_of('\0') == std::string_view::npos;
     });
   } catch (const Error&) {
-    return;  // MetricsLog warns of it
+    return;  // MetricsLog reports this error
   }
   if (has_metrics || is_void) return;
-  throw_user_error("{} is not a metrics file; choose another --metrics_file or remove it", path.string());
+  throw_user_error("{} is not a metrics file; pass a different --metrics_file or remove the file", path.string());
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t steps_done, MetricsOwner owner,

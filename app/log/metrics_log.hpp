@@ -10,32 +10,31 @@
 
 namespace mpzero {
 
-// The run that writes metrics.
 struct MetricsOwner {
-  std::string run_id;  // see RunRecord
-  // The run resumed from a checkpoint without an id, so lines without an id belong to it. They also do if the file has
-  // lines with its id.
+  std::string run_id;  // RunRecord::id
+  // The run resumed from a checkpoint without an id, so lines without an id belong to this run. Lines without an id
+  // also belong to this run if the file contains lines with its id.
   bool began_without_id = false;
 };
 
-// Throws UserError if `path` is a file without metrics, which may be a user's own file.
+// Throws UserError if `path` is a file without metrics, to protect user files.
 void check_is_for_metrics(const std::filesystem::path& path);
 
-// Creates the folder of `path`. Throws UserError or Failure if `path` cannot be written. For new runs only: a resumed
-// run has progress to lose.
+// Creates the folder of `path`. Throws UserError or Failure if `path` is not writable. Only called for new runs: a
+// resumed run continues without the metrics file.
 void check_metrics_file(const std::filesystem::path& path);
 
-// A JSON Lines file with one object per step. See JsonLines.
+// A JSON Lines file with one object per step; see JsonLines.
 class MetricsLog {
  public:
-  // Keeps `owner`'s lines of steps 1 .. `steps_done` and drops its later ones, so each step occurs once. The old file
-  // is unchanged until its replacement is complete. A file with lines of another run, or with damaged lines, is renamed
-  // to "metrics.old-1.jsonl" or "metrics.damaged-1.jsonl", and `warn` gets a sentence.
+  // Keeps the lines of `owner` for steps 1 to `steps_done` and removes all later lines of `owner`, so each step occurs
+  // once. Replaces the file atomically. Renames a file with lines of another run to "metrics.old-1.jsonl", and a file
+  // with damaged lines to "metrics.damaged-1.jsonl". Calls `warn` for each renamed file.
   MetricsLog(const std::filesystem::path& path, int64_t steps_done, MetricsOwner owner, const JsonLines::Warn& warn);
 
-  // `step`: an object with the fields of a step. Non-finite values are written as null.
+  // Appends a line. `step`: object with the fields of a step. Non-finite values are written as null.
   void write(nlohmann::ordered_json step);
-  // Waits until the lines are on disk.
+  // Waits until all lines are on disk.
   void sync() { lines_->sync(); }
 
  private:

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kSummary = "summary.json";
 constexpr int kIndent = 2;
-// A step that takes this many times the median is a stall.
+// A step is a stall if it takes more than this many times the median.
 constexpr float kStall = 3;
 
 int64_t stalls_in(std::vector<float> seconds) {
@@ -33,7 +33,6 @@ void write_event(EventLog& log, const StartRecord& record, std::string_view even
   log.write(event, all);
 }
 
-// Returns the totals.
 RunTotals write_summary(const StartRecord& record, std::string_view status, std::string_view reason,
                         const JsonLines::Warn& warn) {
   RunTotals totals = totals_of(record.folder / kEvents, record.run_id);
@@ -41,7 +40,7 @@ RunTotals write_summary(const StartRecord& record, std::string_view status, std:
   summary.update(to_json(totals));
   const std::string text = summary.dump(kIndent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   try {
-    // When a rank dies, the launcher kills the others after about a second.
+    // Do not sync: when a rank dies, the launcher kills the other ranks after about one second.
     io::replace_text_file(record.folder / kSummary, text, io::disk(), io::Synced::kNo);
   } catch (const Error& error) {
     warn(error.what());
@@ -54,7 +53,7 @@ bool has(const nlohmann::json& event, const char* key, std::string_view value) {
   return found != event.end() && *found == value;
 }
 
-// Whether the file has the start and its end.
+// The presence of the "start" and "end" events of a start in events.jsonl.
 struct Recorded {
   bool began = false, ended = false;
 };
@@ -108,7 +107,7 @@ void RunEvents::sync() {
 
 std::string RunEvents::end(std::string_view status, std::string_view reason) {
   const std::lock_guard lock(mutex_);
-  // Another rank may have recorded the end of a run that fails.
+  // If the run fails, another rank may have recorded the end.
   if (std::exchange(has_ended_, true) || recorded(record_).ended) return "";
   ordered_json fields = {{"status", status}, {"reason", reason}};
   fields.update(progress());

@@ -13,36 +13,37 @@
 
 namespace mpzero {
 
-// Identifies one start of a run and the folder of its records.
+// Identifies one start of a run and the folder of the records.
 struct StartRecord {
   std::filesystem::path folder;  // contains events.jsonl and summary.json
   std::string run_id;
   std::string start;
 };
 
-// Writes the events of one start to events.jsonl and the run's totals to summary.json, whose "status" is "running"
-// until the end. Thread-safe. No call throws: `warn` gets one sentence if a file cannot be written.
+// Writes the events of one start to events.jsonl and the totals of the run to summary.json. The "status" in
+// summary.json is "running" until the end. Thread-safe. Methods never throw; `warn` is called if a file cannot be
+// written.
 class RunEvents {
  public:
-  // `facts`, an object, describes the start. `warn` must not call this object.
+  // `facts`: object with the fields of the "start" event. `warn` must not call this object.
   RunEvents(StartRecord record, const nlohmann::ordered_json& facts, JsonLines::Warn warn);
 
-  // Counts a step of `seconds` with `tokens` training tokens.
+  // Counts a step. `seconds`: duration. `tokens`: number of training tokens.
   void count_step(double seconds, int64_t tokens);
   void warning(const std::string& text);
-  // A checkpoint was saved in `seconds`; training paused for `paused_seconds` of them.
+  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: pause of training for the save.
   void checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds);
-  // Waits until the events are on disk.
+  // Waits until all events are on disk.
   void sync();
-  // Ends the start as "finished", "stopped" or "failed": writes the summary and returns its log line. If the start has
-  // already ended, writes nothing and returns an empty string.
+  // Records the end with the status "finished", "stopped" or "failed", writes the summary, and returns a log line with
+  // the totals. Returns an empty string without writing if the end is already recorded.
   std::string end(std::string_view status, std::string_view reason);
 
-  // Totals over the run's starts in `folder`/events.jsonl.
+  // Returns the totals over all starts of the run in `folder`/events.jsonl.
   static RunTotals totals_in(const std::filesystem::path& folder, const std::string& run_id);
 
  private:
-  // Progress of the start, as fields of an event.
+  // Returns the progress of the start as fields of an event.
   nlohmann::ordered_json progress() const;
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 
@@ -52,11 +53,11 @@ class RunEvents {
   std::mutex mutex_;  // guards the members below and the files
   bool has_ended_ = false;
   StartTotals totals_;
-  std::vector<float> durations_;  // of the steps, in seconds
+  std::vector<float> durations_;  // step durations in seconds
 };
 
-// RunEvents::end() from another process, for a start whose own process has died. Totals are those of its last event.
-// Writes nothing and returns an empty string if the file lacks the start or already has its end.
+// Variant of RunEvents::end() for a start whose process has died. The totals are those of the last event. Returns an
+// empty string without writing if the file does not contain the start or already contains the end.
 std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason,
                       const JsonLines::Warn& warn);
 

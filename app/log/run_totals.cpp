@@ -21,19 +21,19 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr size_t kMostBytesOfALine = 1 << 20;
-// Above any real value, so that sums stay in range.
+// Larger values are ignored, so that sums do not overflow.
 constexpr uint64_t kMostCount = uint64_t{1} << 50;
 constexpr double kMostSeconds = 1e10;
 
-// One start of a run, from the events read so far.
+// One start of a run, according to the events read so far.
 struct Start {
   std::optional<double> began, last;  // seconds since 1970
   int64_t gpus = 0;
-  int64_t steps_done = 0;  // before it
+  int64_t steps_done = 0;  // steps before this start
   StartTotals totals;
 };
 
-// 0 if the value is not a count.
+// Returns 0 if the value is not a count.
 int64_t count(const json& event, const char* key) {
   const auto found = event.find(key);
   const bool is_count = found != event.end() && found->is_number_unsigned() && found->get<uint64_t>() <= kMostCount;
@@ -67,7 +67,7 @@ void take(const json& event, Start& start) {
   start.totals.stalls = count(event, "stalls");
 }
 
-// "1,638,400".
+// Formats an integer with thousands separators: "1,638,400".
 std::string with_commas(int64_t value) {
   std::string text = std::to_string(value);
   for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
@@ -101,7 +101,7 @@ RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id
   }
   RunTotals totals;
   for (auto& [id, start] : starts) {
-    // Clocks of hosts differ.
+    // The clocks of hosts may differ.
     const double elapsed = start.began && start.last ? *start.last - *start.began : 0;
     start.totals.elapsed_seconds = std::max({0.0, elapsed, start.totals.step_seconds});
     totals += start.totals;

@@ -18,7 +18,7 @@
 namespace mpzero {
 namespace {
 
-// Six digits, as DeepSpeed's examples print it; rates that have no such digits in scientific notation.
+// Prints six decimal places, as DeepSpeed's examples do. Uses scientific notation for smaller rates.
 std::string show_rate(double lr) {
   return lr == 0 || lr >= 1e-5 ? fmt::format("{:.6f}", lr) : fmt::format("{:.3e}", lr);
 }
@@ -30,7 +30,7 @@ std::string show_time(double seconds) {
 
 std::string show_share(double share) { return fmt::format("{:.{}f}%", share * 100, share < 0.0995 ? 1 : 0); }
 
-// Describes the time split of a step of `seconds`. `exposed_shares`: share of each rank's step, by rank.
+// Describes the time split of a step of `seconds`. `exposed_shares`: share of exposed communication, by rank.
 std::string describe(const StepSplit& split, double seconds, const std::vector<double>& exposed_shares) {
   const auto part = [&](const char* name, double time, const std::string& remark = {}) {
     return fmt::format("{} {} ({}{})", name, show_time(time), show_share(time / seconds), remark);
@@ -59,7 +59,7 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
     if (steps_done == 0) check_metrics_file(config_.metrics_file);
     metrics_.emplace(config_.metrics_file, steps_done, run, [this](const std::string& remark) { warn(remark + "."); });
   }
-  // Only printed: the event log is the file that cannot be written.
+  // Warnings about the event log cannot be recorded in the event log, so only print these warnings.
   events_ = std::make_shared<RunEvents>(start_, facts, [](const std::string& line) { print_warning(line + "."); });
   const std::vector<std::string> early = *std::exchange(early_warnings_, std::nullopt);
   for (const std::string& line : early) events_->warning(line);
@@ -208,7 +208,7 @@ void StepLog::write_metrics(const StepReport& report) {
     step["fp8"] = to_json(report.casts);
   }
   for (const auto& [set, loss] : report.validation) step[validation_loss_key(set)] = loss;
-  // Large with many ranks, so only in logged steps.
+  // The list is long with many ranks, so only write it for logged steps.
   if (is_logged(report.step) && report.rank_seconds.size() > 1) step["rank_seconds"] = report.rank_seconds;
   metrics_->write(std::move(step));
 }

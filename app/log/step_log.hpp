@@ -24,7 +24,7 @@
 
 namespace mpzero {
 
-// Mean loss of a validation set, nats per token. `set` is empty if the file has no name, and for the mean over several
+// Mean loss of a validation set in nats per token. `set` is empty for an unnamed file and for the mean over several
 // sets.
 struct ValidationLoss {
   std::string set;
@@ -33,24 +33,24 @@ struct ValidationLoss {
 
 // The results of one optimizer step.
 struct StepReport {
-  int64_t step = 0;  // from 1
+  int64_t step = 0;  // counts from 1
   double loss = 0;   // mean over the global batch
   double lr = 0;
   double grad_norm = 0;
   double seconds = 0;
-  StepSplit split;  // of this rank; see StepTimer::finish_step
+  StepSplit split;  // time split of this rank; see StepTimer::finish_step()
   int64_t tokens_seen = 0;
-  int64_t internode_bytes = 0;                  // sent by a node to other nodes; see LevelCommunicators
-  PeakMemory peak_memory;                       // of this rank
-  std::vector<ValidationLoss> validation = {};  // in steps with a validation
-  std::optional<SlowestRank> slowest;           // of the previous step
-  std::vector<double> rank_seconds = {};        // of the previous step: each rank's own time, by rank
-  double attention_share = 1;                   // of the global batch: see io::MicroBatch::attention_share
-  double checkpoint_blocked_seconds = 0;        // pauses for checkpoints since the last step's report
-  model::CastRanges casts = {};                 // to FP8, over all ranks; in steps with a log line
+  int64_t internode_bytes = 0;                  // bytes that a node sent to other nodes; see LevelCommunicators
+  PeakMemory peak_memory;                       // peak memory of this rank
+  std::vector<ValidationLoss> validation = {};  // only in steps with validation
+  std::optional<SlowestRank> slowest;           // slowest rank of the previous step
+  std::vector<double> rank_seconds = {};        // own times in the previous step, by rank
+  double attention_share = 1;                   // mean over the global batch; see io::MicroBatch::attention_share()
+  double checkpoint_blocked_seconds = 0;        // pauses for checkpoints since the last report
+  model::CastRanges casts = {};                 // FP8 casts of all ranks; only in logged steps
 };
 
-// Observes a run on rank 0. Called by the training thread: calls must not fail or block.
+// Observer of a run on rank 0. Called by the training thread. Implementations must not throw or block.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -60,45 +60,44 @@ class RunObserver {
   virtual void warned() = 0;
 };
 
-// The output of the training loop: log lines like DeepSpeed's on stdout, each followed by a line with the time split, a
-// progress bar on stderr, and a line of JSON per step in --metrics_file. Only rank 0 prints.
+// The output of the training loop: log lines on stdout in DeepSpeed's format, each followed by the time split; a
+// progress bar on stderr; and one line of JSON per step in --metrics_file. Only rank 0 prints.
 class StepLog {
  public:
-  // `config` and `group` must outlive the log. `peak`: the basis of MFU; std::nullopt if the GPU's rate is unknown or
-  // does not apply.
+  // `config` and `group` must outlive the log. `peak`: peak rate for MFU; std::nullopt if unknown or not applicable.
   StepLog(const RunConfig& config, ProcessGroup& group, std::optional<PeakTime> peak);
 
-  // The run starts, or resumes, after step `steps_done`. `start` identifies this start, and `facts`, an object,
-  // describes it in the event log.
+  // Begins the log of a run that has completed `steps_done` steps. `start`: id of this start. `facts`: object with the
+  // fields of the "start" event.
   void begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
              const nlohmann::ordered_json& facts);
-  // Number of the run's starts in the event log; before begin(), of those before this start. 0 on other ranks than rank
-  // 0.
+  // Returns the number of the run's starts in the event log. Call before begin() to exclude this start. Returns 0 on
+  // all ranks except rank 0.
   int64_t earlier_starts(const std::string& run_id) const;
-  // Notifies `observer` of all later events and of the number of earlier warnings, on rank 0. It must outlive the log.
+  // Notifies `observer` of all later events, and once per earlier warning. `observer` must outlive the log.
   void observe(RunObserver& observer);
-  // Prints a line on stdout.
+  // Prints a line to stdout.
   void say(const std::string& line);
-  // Prints a warning on stderr and records it in the event log, even if called before begin().
+  // Prints a warning to stderr and records the warning in the event log. May be called before begin().
   void warn(const std::string& line);
-  // Records a warning that was already printed.
+  // Records a warning that has already been printed.
   void record_warning(const std::string& line);
-  // A checkpoint was saved in `seconds`; training paused for `paused_seconds` of them.
+  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: pause of training for the save.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
-  // A checkpoint could not be saved.
+  // Records a failed save.
   void save_failed();
-  // This start ends: "finished", "stopped" or "failed". Prints the run's totals and writes them to summary.json.
+  // Records the end with the status "finished", "stopped" or "failed". Prints the run's totals and writes summary.json.
   void end(std::string_view status, std::string_view reason = {});
-  // end() for another thread of any rank, for when the training thread cannot call it. Call after begin(); the function
-  // may outlive the log.
+  // Returns a thread-safe variant of end() for all ranks. Call after begin(). The function may outlive the log.
   std::function<void(std::string_view status, std::string_view reason)> late_end() const;
-  // Collective in the steps that get a log line.
+  // Logs a step. Collective if is_logged(report.step).
   void step(const StepReport& report);
-  // Whether a step gets a log line.
+  // Returns true if a step gets a log line.
   bool is_logged(int64_t step) const;
-  // MFU of a step that took `step_seconds`; std::nullopt: unknown.
+  // Returns the MFU of a step with a duration of `step_seconds`; std::nullopt if unknown.
   std::optional<double> mfu(double step_seconds, double attention_share) const;
-  // Folder of the events: that of the metrics file, else the checkpoint folder.
+  // Returns the folder of events.jsonl: the folder of the metrics file or, without a metrics file, the checkpoint
+  // folder.
   std::filesystem::path folder() const;
 
  private:
@@ -115,10 +114,10 @@ class StepLog {
   StartRecord start_;
   RunObserver* observer_ = nullptr;
   std::optional<std::vector<std::string>> early_warnings_ = std::vector<std::string>();  // until begin()
-  // Since the last log line.
+  // Accumulated since the last log line.
   int64_t steps_ = 0;
   double seconds_ = 0;
-  double attention_shares_ = 0;  // their sum
+  double attention_shares_ = 0;
   StepSplit split_;
 };
 

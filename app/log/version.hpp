@@ -4,7 +4,7 @@
 
 namespace mpzero {
 
-// Output of `mpzero --version`: the versions of mpzero, its commit, and the libraries in this process.
+// Returns the output of `mpzero --version`: the version and commit of mpzero, and the versions of the loaded libraries.
 std::string version_text();
 
 }  // namespace mpzero

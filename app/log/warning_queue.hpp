@@ -11,7 +11,7 @@
 #include "base/output.hpp"
 namespace mpzero {
 
-// Warnings from other threads than the training thread: printed immediately, and queued until that thread records them.
+// Warnings from threads other than the training thread. Printed immediately, and queued for the training thread.
 class WarningQueue {
  public:
   // Thread-safe.

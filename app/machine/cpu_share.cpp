@@ -16,10 +16,10 @@
 namespace mpzero {
 namespace {
 
-// Fewer than 1/kFewPart of a host's hardware threads is a mistake rather than a choice.
+// Using fewer than 1/kFewPart of the host's hardware threads is probably unintended.
 constexpr int kFewPart = 4;
 
-// 0 if the variable is not a number, or larger than OpenMP accepts.
+// Returns 0 if the variable is unset, is not a positive number, or exceeds the range of int.
 int positive_number(const parallel::Environment& environment, const char* name) {
   const std::string text = environment(name).value_or("");
   int number = 0;
@@ -37,20 +37,20 @@ std::vector<int> domains_of(const std::vector<int>& cores, const std::vector<par
   return numbers;
 }
 
-// "cores 0-47 (NUMA domain 0)"
+// Returns text such as "cores 0-47 (NUMA domain 0)".
 std::string describe_cores(const CpuShare& share) {
   return fmt::format("{} {} (NUMA {} {})", share.cores.size() == 1 ? "core" : "cores", number_ranges(share.cores),
                      share.domains.size() == 1 ? "domain" : "domains", number_ranges(share.domains));
 }
 
-// Why a rank with `threads` threads is not bound to its share of `cores`, which `ranks` ranks may use; empty: it is
-// bound.
+// Returns the reason for not binding a rank with `threads` threads to its share of `cores` cores, which `ranks` ranks
+// share; empty if the rank should be bound.
 std::string reason_not_to_bind(size_t own_threads, int threads, size_t cores, size_t ranks, const CpuLimits& limits) {
-  if (limits.bound_by) return fmt::format("as {} binds threads", *limits.bound_by);
-  if (ranks > cores) return fmt::format("as they share {}", counted(static_cast<int64_t>(cores), "core"));
-  if (static_cast<size_t>(threads) > own_threads) return "as they have more threads than the host";
+  if (limits.bound_by) return fmt::format("because {} binds threads", *limits.bound_by);
+  if (ranks > cores) return fmt::format("because the ranks share {}", counted(static_cast<int64_t>(cores), "core"));
+  if (static_cast<size_t>(threads) > own_threads) return "because the ranks have more threads than the host";
   if (static_cast<size_t>(threads) < cores / ranks) {
-    return fmt::format("as they use {} of {} cores", static_cast<size_t>(threads) * ranks, cores);
+    return fmt::format("because the ranks use {} of {} cores", static_cast<size_t>(threads) * ranks, cores);
   }
   return "";
 }
@@ -63,7 +63,7 @@ CpuLimits cpu_limits(const parallel::Environment& environment, int allowed_by_gr
                    .threads_of_machine = allowed_by_groups,
                    .bound_by = std::nullopt,
                    .launched = environment("OMPI_COMM_WORLD_SIZE") || environment("SLURM_STEP_NUM_TASKS")};
-  // Ranks of an mpirun within a job inherit srun's variables, but are not srun's tasks.
+  // Ranks started by mpirun within a job inherit srun's variables, but are not tasks of srun.
   if (!environment("OMPI_COMM_WORLD_SIZE") ||
       environment("SLURM_STEP_NUM_TASKS") == environment("OMPI_COMM_WORLD_SIZE")) {
     limits.threads_of_task = positive_number(environment, "SLURM_CPUS_PER_TASK");
@@ -129,16 +129,16 @@ std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>
   if (limits.bound_by) {
     if (online == 1 || first.threads > 1) return std::nullopt;
     return fmt::format(
-        "{} bound each rank of rank 0's host to one core of {} hardware threads before mpzero started, so each has one "
-        "thread; unset it to let mpzero bind threads, or set OMP_NUM_THREADS too",
+        "{} bound each rank on rank 0's host ({} hardware threads) to one core before mpzero started, so each rank has "
+        "one thread; unset it to let mpzero bind threads, or also set OMP_NUM_THREADS",
         *limits.bound_by, online);
   }
-  // Several ranks with the same allowed cores are intended. A single rank may have been bound by mpirun's default.
+  // The same allowed cores for several ranks are intended, but mpirun's default binding may have bound a single rank.
   const bool alone = shares.size() == 1 && limits.launched;
   if (first.placement != CpuPlacement::kByLauncher && !alone) return std::nullopt;
   if (kFewPart * std::ssize(shares) > online) return std::nullopt;
   return fmt::format(
-      "the launcher bound each rank of rank 0's host to one core of {} hardware threads; use mpirun --bind-to none, or "
+      "the launcher bound each rank on rank 0's host ({} hardware threads) to one core; use mpirun --bind-to none, or "
       "srun --cpu-bind=none and --cpus-per-task",
       online);
 }
@@ -157,7 +157,7 @@ CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi, const CpuHost& 
   if (!device.is_cpu()) return {};
   if (share.placement == CpuPlacement::kBound && !host.bind(machine, machine.hardware_threads(share.cores))) {
     share.placement = CpuPlacement::kFree;
-    share.reason = "as the system denies binding";
+    share.reason = "because the system denies binding";
   }
   std::vector<std::pair<int, CpuShare>> shares;
   for (const auto& [rank, threads, cores, domains, placement, reason] : all_gather(

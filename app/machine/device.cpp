@@ -27,7 +27,7 @@
 namespace mpzero {
 namespace {
 
-// Peak resident memory of this process, as counted by the kernel.
+// Returns the peak resident bytes of this process (VmHWM).
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -54,7 +54,7 @@ CudaAnswer look_for_gpus(const std::string& host) {
   return answer(host, cudaGetDeviceCount(&count));
 }
 
-// Throws DeviceFailure on all ranks if `fault`, a sentence, is not empty on any rank.
+// Throws DeviceFailure on all ranks if `fault` is not empty on any rank.
 void end_for_faults(const std::string& fault, ProcessGroup& group) {
   const std::vector<std::string> faults = all_gather(group, fault);
   std::vector<int> culprits;
@@ -64,7 +64,7 @@ void end_for_faults(const std::string& fault, ProcessGroup& group) {
   if (!culprits.empty()) throw DeviceFailure(faults[static_cast<size_t>(culprits.front())], culprits);
 }
 
-// Makes the GPU current and creates its CUDA context, which only then reveals some faults. Collective.
+// Makes the GPU current and creates the CUDA context, because some faults only occur at this point. Collective.
 void start_gpu(int index, const std::string& gpu, const std::string& host, ProcessGroup& group) {
   const bool promised = given_gpus(parallel::process_environment).count > 0;
   end_for_faults(
@@ -75,7 +75,7 @@ void start_gpu(int index, const std::string& gpu, const std::string& host, Proce
   cudaError_t result = cudaSetDevice(index);
   if (result == cudaSuccess) result = cudaMemGetInfo(&free, &total);
   const std::string fault = result == cudaSuccess ? "" : gpu_does_not_start(answer(host, result), gpu);
-  // Without a scheduler, the user has chosen a GPU that others may use as well.
+  // Without a scheduler, the user may have chosen a GPU that other processes use.
   const bool of_user = !promised && (result == cudaErrorMemoryAllocation || result == cudaErrorDevicesUnavailable);
   run_on_all_ranks(group, [&] {
     if (of_user) throw_user_error("{}, or choose other GPUs with CUDA_VISIBLE_DEVICES", fault);
@@ -83,7 +83,7 @@ void start_gpu(int index, const std::string& gpu, const std::string& host, Proce
   end_for_faults(fault, group);
 }
 
-// The warning of the first host that has one.
+// Returns the first warning of any host.
 std::string warning_of_cpu(const std::string& host, ProcessGroup& group) {
   for (const std::string& warning :
        all_gather(group, cpu_instead_of_gpus(given_gpus(parallel::process_environment), host))) {

@@ -15,10 +15,10 @@ namespace mpzero {
 // The device that a rank trains on.
 struct DeviceChoice {
   at::Device device;
-  std::string warning;  // for the user, the same on all ranks; empty: no warning
+  std::string warning;  // warning for the user, identical on all ranks; may be empty
 };
 
-// GPUs that a host should have do not work; `culprits`: the ranks that cannot use them. Thrown on all ranks.
+// Failure of GPUs that a host should have. `culprits`: ranks without a working GPU. Thrown on all ranks.
 class DeviceFailure final : public Error {
  public:
   DeviceFailure(const std::string& message, std::vector<int> culprits)
@@ -30,28 +30,27 @@ class DeviceFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// Threads of this process that will use MPI: several if the process is expected to train on the CPU, so that
-// communication overlaps with computation. `requested`: see choose_device(). Hosts differ if only some have NVIDIA's
-// driver: MpiRuntime makes the ranks agree.
+// Returns kSeveral if the process is expected to train on the CPU, so that communication overlaps with computation,
+// else kOne. `requested`: see choose_device(). The result may differ between hosts with and without NVIDIA's driver;
+// MpiRuntime chooses the same mode on all ranks.
 parallel::MpiThreads mpi_threads(const std::string& requested);
 
-// Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one
-// for each rank of a machine (choose_gpu()), or the CPU. `requested`: "auto" (GPUs, unless no rank sees any), "cuda" or
-// "cpu". Initializes CUDA on a GPU. Collective; throws on all ranks: DeviceFailure if a GPU that Slurm has
-// assigned to a host fails, or CUDA reports one as broken; UserError if the user can choose other GPUs, or the CPU.
+// Chooses this rank's device and makes the device current. The device is the CPU or a visible GPU, with a different GPU
+// for each rank of a host (choose_gpu()). Initializes CUDA on the GPU. `requested`: "auto" (GPUs if any rank sees a
+// GPU), "cuda" or "cpu". Collective. Throws on all ranks: DeviceFailure if a GPU assigned by Slurm fails, or if CUDA
+// reports a broken GPU; UserError if the user can choose other GPUs or the CPU.
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
-// "cpu" or the GPU's name, e.g. "NVIDIA H200".
+// Returns "cpu" or the GPU's name, e.g. "NVIDIA H200".
 std::string device_name(const at::Device& device);
 
-// e.g. "2 x NVIDIA H200, 8 threads per rank" or "CPU, 2 ranks of 4 threads".
+// Returns text such as "2 x NVIDIA H200, 8 threads per rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 
-// Peak bytes that PyTorch's allocator has reserved on the GPU for this rank; on the CPU, peak resident bytes of its
+// Returns the peak bytes reserved by PyTorch's CUDA caching allocator; on the CPU, the peak resident bytes of the
 // process.
 int64_t peak_memory_bytes(const at::Device& device);
-// Peak bytes of device memory allocated to this rank's tensors; on the CPU, to tensors since
-// parallel::use_tensor_memory().
+// Returns the peak bytes allocated to tensors; on the CPU, since parallel::use_tensor_memory() was called.
 int64_t peak_allocated_bytes(const at::Device& device);
 
 }  // namespace mpzero

@@ -18,7 +18,7 @@
 namespace mpzero {
 namespace {
 
-// Whether no two ranks see the same GPU.
+// Returns true if no GPU is visible to two ranks.
 bool disjoint(const GpuViews& views) {
   std::set<std::string> seen;
   for (const auto& view : views) {
@@ -33,7 +33,7 @@ bool all_alike(const GpuViews& views) {
   return std::all_of(views.begin(), views.end(), [&](const auto& view) { return view == views.front(); });
 }
 
-// "CUDA_VISIBLE_DEVICES=0,1" or "CUDA_VISIBLE_DEVICES is unset".
+// Returns "CUDA_VISIBLE_DEVICES=0,1" or "CUDA_VISIBLE_DEVICES is unset".
 std::string visible_devices(const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   return visible ? fmt::format("CUDA_VISIBLE_DEVICES={}", *visible) : "CUDA_VISIBLE_DEVICES is unset";
@@ -45,7 +45,7 @@ std::set<std::string> all_in(const GpuViews& views) {
   return all;
 }
 
-// ": CAUSE; REMEDY" for a CUDA error.
+// Returns ": CAUSE; REMEDY" for a CUDA error.
 std::string explained(int error) {
   const CudaErrorCause why = explain_cuda_error(error);
   return why.cause.empty() ? ": " + why.remedy : fmt::format(": {}; {}", why.cause, why.remedy);
@@ -61,13 +61,13 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   if (all.size() < views.size()) {
     throw_user_error(
         "{} ranks on {} share {} ({}; NCCL counts MIG instances of a GPU as one GPU); start one rank per GPU, show "
-        "each rank its own GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
+        "each rank one GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
         views.size(), host, gpus(all.size()), fmt::join(all, ", "));
   }
   if (!all_alike(views)) {
     throw_user_error(
-        "the ranks on {} see different but overlapping GPUs; show all GPUs to every rank, or each rank its own (srun "
-        "--gpus-per-task=1, or CUDA_VISIBLE_DEVICES)",
+        "the ranks on {} see different but overlapping GPUs; make all GPUs visible to every rank, or a separate GPU to "
+        "each rank (srun --gpus-per-task=1 or CUDA_VISIBLE_DEVICES)",
         host);
   }
   return local_rank;
@@ -85,7 +85,7 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
   const bool has_none = given_gpus(environment).count == 0;
   if (environment("SLURM_JOB_ID") && has_none) {
     return start +
-           ": Slurm assigned no GPU to this step; request GPUs with sbatch --gpus-per-node=N (srun too), or use "
+           ": Slurm assigned no GPU to this step; request GPUs with --gpus-per-node=N (sbatch and srun), or use "
            "--device cpu";
   }
   if (environment("MPZERO_GPUS") && has_none) {
@@ -94,11 +94,12 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
   }
   if (!seen.driver_found) {
     return start +
-           ": NVIDIA's driver is not loaded; install it, start the container with its runtime (docker run --gpus all), "
+           ": NVIDIA's driver is not loaded; install it, start the container with NVIDIA's runtime (docker run --gpus "
+           "all), "
            "or use --device cpu";
   }
-  if (visible) return start + ": the driver is loaded, but the variable hides its GPUs; unset it, or list GPUs in it";
-  return start + ": the driver is loaded; `nvidia-smi` shows what is wrong with its GPUs";
+  if (visible) return start + ": the driver is loaded, but the variable hides all GPUs; unset it, or add GPUs to it";
+  return start + ": the driver is loaded; check the GPUs with `nvidia-smi`";
 }
 
 std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
@@ -109,7 +110,7 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
   const size_t expected = std::min(promised, listed);
   const std::vector<std::string>& view = views[static_cast<size_t>(local_rank)];
   if (view.empty()) {
-    // A container without the driver's libraries is the same on all hosts.
+    // A container without the driver's libraries affects all hosts in the same way.
     const bool without_libraries = seen.driver_found && seen.code == cuda_error::kInsufficientDriver;
     if (!is_fault_of_host(seen.code) && (expected == 0 || (without_libraries && !others_see_gpus))) return {};
     const std::string given =
@@ -126,7 +127,7 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
 }
 
 std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu) {
-  return fmt::format("CUDA does not initialize on GPU {} of {} (error {}, {}){}", gpu, seen.host, seen.code,
+  return fmt::format("CUDA fails to initialize on GPU {} of {} (error {}, {}){}", gpu, seen.host, seen.code,
                      seen.cuda_error, explained(seen.code));
 }
 
@@ -150,14 +151,14 @@ void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise) {
   constexpr int kFirst = 89, kRowwise = 90;
   if (capability >= kFirst && capability != kRowwise && rowwise) {
     throw_user_error(
-        "--fp8 rowwise (fp8.recipe): {} has compute capability {}.{}, but cuBLASLt scales per row only on 9.0 (H100, "
-        "H200); use tensorwise.",
+        "--fp8 rowwise (fp8.recipe): {} has compute capability {}.{}, but cuBLASLt supports rowwise scaling only on "
+        "9.0 (H100, H200); use tensorwise.",
         gpu, capability / 10, capability % 10);
   }
   if (capability >= kFirst) return;
   throw_user_error(
       "--fp8 (fp8.enabled): {} has compute capability {}.{}, but FP8 needs 8.9 (L40S, L4), 9.0 (H100, H200) or later; "
-      "train in bf16 or use another GPU.",
+      "train in bf16 or use a different GPU.",
       gpu, capability / 10, capability % 10);
 }
 
@@ -168,8 +169,8 @@ void check_fp8_gpu(const std::string& gpu, bool rowwise) {
 std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host) {
   if (given.count == 0) return "";
   return fmt::format(
-      "training on the CPU although {} assigned this job {} on {} ({}={}): CUDA shows no GPU; --device cuda makes this "
-      "an error, --device cpu silences it",
+      "training on the CPU although {} assigned this job {} on {} ({}={}): CUDA shows no GPU; pass --device cuda to "
+      "turn this warning into an error, or --device cpu to suppress it",
       given.by, gpus(static_cast<size_t>(given.count)), host, given.where, given.count);
 }
 

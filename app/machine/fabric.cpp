@@ -26,14 +26,14 @@ namespace {
 namespace fs = std::filesystem;
 using parallel::RdmaDevice;
 
-// Types from libfabric's headers. The library is loaded at run time (survey_fabric), since hosts need not have it.
+// Types from libfabric's headers. survey_fabric() loads the library at run time because hosts may lack it.
 using GetInfo = decltype(fi_getinfo);
 using FreeInfo = decltype(fi_freeinfo);
 using DuplicateInfo = decltype(fi_dupinfo);
 using GetVersion = decltype(fi_version);
 using ToString = decltype(fi_tostr);
 
-constexpr uint32_t kInterface = FI_VERSION(1, 18);  // the minimum that NCCL's plugin requests for GPU memory
+constexpr uint32_t kInterface = FI_VERSION(1, 18);  // minimum version that NCCL's plugin requests for GPU memory
 // All modes except the deprecated FI_MR_BASIC and FI_MR_SCALABLE, whose names cause warnings with libfabric 2.
 constexpr int kAnyRegistration = ~((1 << 0) | (1 << 1));
 
@@ -50,7 +50,7 @@ bool is_efa(const fi_info& info) {
   return provider == "efa" || provider == "efa-direct";
 }
 
-// libfabric offers GPU memory only if it is requested.
+// libfabric reports FI_HMEM only if the hints request it.
 bool efa_takes_gpu_memory(const SharedLibrary& library, GetInfo* get_info, FreeInfo* free_info, uint32_t version) {
   auto* duplicate = library.function<DuplicateInfo>("fi_dupinfo");
   if (duplicate == nullptr) return false;
@@ -69,7 +69,7 @@ bool efa_takes_gpu_memory(const SharedLibrary& library, GetInfo* get_info, FreeI
   return false;
 }
 
-constexpr const char* kNo[] = {"0", "false", "no", "off"};  // as libfabric reads them
+constexpr const char* kNo[] = {"0", "false", "no", "off"};  // values that libfabric parses as false
 
 std::string names(const std::vector<RdmaDevice>& devices) {
   std::vector<std::string> list;
@@ -85,19 +85,19 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
   const int efa = parallel::count_efa(devices);
   if (instance && efa < instance->efa_devices) {
     const std::string seen =
-        fmt::format("{} EFA device{}, but a {} can have {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
+        fmt::format("{} EFA device{}, but {} supports {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
     const std::string remedy = fmt::format(
-        "start it with {} and the EFA driver (docs/ec2.md); containers need /dev/infiniband", instance->efa);
-    // With several nodes, no device means TCP; too few devices mean less bandwidth.
+        "start the instance with {} and the EFA driver (docs/ec2.md); containers need /dev/infiniband", instance->efa);
+    // With several nodes, NCCL uses TCP without devices, and gets less bandwidth with too few devices.
     return efa == 0 && job.hosts > 1 ? failure("efa_devices", seen, remedy) : warning("efa_devices", seen, remedy);
   }
-  if (devices.empty()) return ok("efa_devices", "neither EFA nor InfiniBand");
-  if (efa == 0) return ok("efa_devices", fmt::format("none; InfiniBand or RoCE: {}", names(devices)));
+  if (devices.empty()) return ok("efa_devices", "no EFA or InfiniBand devices");
+  if (efa == 0) return ok("efa_devices", fmt::format("no EFA devices; InfiniBand or RoCE: {}", names(devices)));
   return ok("efa_devices", fmt::format("{} EFA device{}", efa, efa == 1 ? "" : "s"));
 }
 
-// Checks for ports that do not carry data. The kernel writes "4: ACTIVE". Not all InfiniBand ports are meant to be
-// cabled.
+// Checks the port states; the kernel reports "4: ACTIVE". Inactive InfiniBand ports are only a warning, because some
+// ports may intentionally have no cable.
 Finding check_ports(const fs::path& root, const std::vector<RdmaDevice>& devices) {
   std::string down;
   size_t active = 0;
@@ -120,20 +120,20 @@ bool forbids_device_rdma(const parallel::Environment& environment) {
                      [&](const char* no) { return strcasecmp(value->c_str(), no) == 0; });
 }
 
-// Whether NCCL's plugin may start without GPUDirect even on types that have it. The plugin accepts "true" or a number
-// other than 0.
+// Returns true if NCCL's plugin may start without GPUDirect on instance types that support GPUDirect. The plugin
+// accepts "true" or a nonzero number.
 bool plugin_does_without_gpu_direct(const parallel::Environment& environment) {
   const auto value = environment("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK");
   return value && (strcasecmp(value->c_str(), "true") == 0 || std::atoi(value->c_str()) != 0);
 }
 
-// Finding for a run without GPUDirect on a type that has it. `remedy`: if this is not intended.
+// Returns the finding for a missing GPUDirect on an instance type that supports GPUDirect.
 Finding without_gpu_direct(const std::string& why, const std::string& remedy) {
   if (plugin_does_without_gpu_direct(parallel::process_environment)) {
     return warning("libfabric", why + ", so data passes through host memory (OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK)",
                    remedy);
   }
-  return failure("libfabric", why + ", so NCCL's plugin will not start here", remedy);
+  return failure("libfabric", why + ", so NCCL's plugin fails to start", remedy);
 }
 
 Finding check_provider(const System& system, const FabricSurvey& survey, int efa, bool gpus) {
@@ -141,30 +141,29 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
   if (efa == 0) {
     return ok(kCheck, survey.library
                           ? fmt::format("{} ({}): {}", survey.version, survey.file, fmt::join(survey.providers, ", "))
-                          : std::string("not installed, and not needed without EFA"));
+                          : std::string("not installed; not required without EFA"));
   }
-  if (!survey.library) return failure(kCheck, fmt::format("cannot be used: {}", survey.problem));
+  if (!survey.library) return failure(kCheck, fmt::format("libfabric cannot be used: {}", survey.problem));
   const std::string which = fmt::format("{} ({})", survey.version, survey.file);
   if (!survey.efa) {
     return failure(kCheck,
-                   fmt::format("{} lists no provider efa for the {} devices (it lists {})", which, efa,
+                   fmt::format("{} has no efa provider for the {} devices (providers: {})", which, efa,
                                survey.providers.empty() ? std::string("none")
                                                         : fmt::format("{}", fmt::join(survey.providers, ", "))),
-                   "`fi_info -p efa` must list them: Amazon's libfabric (/opt/amazon/efa), lockable memory, and "
-                   "/dev/infiniband in containers");
+                   "use Amazon's libfabric (/opt/amazon/efa), raise the locked-memory limit, and add /dev/infiniband "
+                   "to containers; `fi_info -p efa` must list the devices");
   }
   const auto instance = find_instance(instance_type(system));
   if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {
-    return without_gpu_direct(
-        fmt::format("libfabric {} does not support GPU memory", which),
-        "libfabric must find libcuda.so.1 and libcudart.so: add the CUDA folder that contains libcudart.so (not only "
-        "libcudart.so.13) to LD_LIBRARY_PATH, and use Amazon's libfabric (/opt/amazon/efa)");
+    return without_gpu_direct(fmt::format("libfabric {} does not support GPU memory", which),
+                              "use Amazon's libfabric (/opt/amazon/efa), and add the folders of libcuda.so.1 and "
+                              "libcudart.so (libcudart.so.13 is not sufficient) to LD_LIBRARY_PATH");
   }
   if (gpus && instance && instance->gpu_direct && forbids_device_rdma(parallel::process_environment)) {
-    return without_gpu_direct("FI_EFA_USE_DEVICE_RDMA forbids it",
-                              "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every instance type");
+    return without_gpu_direct("FI_EFA_USE_DEVICE_RDMA disables GPUDirect RDMA",
+                              "unset FI_EFA_USE_DEVICE_RDMA: the default is correct for all instance types");
   }
-  const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", supports GPU memory" : ", supports host memory only";
+  const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", supports GPU memory" : ", supports only host memory";
   return ok(kCheck, fmt::format("{}, provider efa{}", which, memory));
 }
 
@@ -179,22 +178,22 @@ Finding check_plugin(const parallel::PluginSearch& search, int efa) {
     }
     return ok("nccl_plugin", found);
   }
-  if (efa == 0) return ok("nccl_plugin", "none, and not needed without EFA");
+  if (efa == 0) return ok("nccl_plugin", "not found; not required without EFA");
   return failure("nccl_plugin", search.problem);
 }
 
-// The first of `libraries` that has fi_getinfo(). If none has it, sets `problem` to the reason.
+// Returns the first library in `libraries` that provides fi_getinfo(). If there is none, sets `problem` to the reason.
 std::optional<SharedLibrary> open_fabric(const std::vector<std::string>& libraries, std::string& problem) {
   for (const std::string& name : libraries) {
     SharedLibrary library({name});
     if (library.function<GetInfo>("fi_getinfo") != nullptr) return library;
     if (!library && problem.empty()) problem = library.reason();
   }
-  if (problem.empty()) problem = "no library has fi_getinfo";
+  if (problem.empty()) problem = "no library provides fi_getinfo";
   return std::nullopt;
 }
 
-// "2.1.0amzn3.0"; fi_version() returns only the first two numbers.
+// Returns a version such as "2.1.0amzn3.0"; fi_version() returns only the first two numbers.
 std::string version_text(const SharedLibrary& library, uint32_t version) {
   auto* to_string = library.function<ToString>("fi_tostr");
   const char* text = to_string == nullptr ? nullptr : to_string(&version, FI_TYPE_VERSION);
@@ -202,7 +201,7 @@ std::string version_text(const SharedLibrary& library, uint32_t version) {
   return fmt::format("{}.{}", version >> 16, version & 0xffff);
 }
 
-// The file that contains `function`.
+// Returns the file that contains `function`.
 std::string file_of(GetInfo* function) {
   Dl_info place{};
   if (dladdr(reinterpret_cast<void*>(function), &place) == 0 || place.dli_fname == nullptr) return {};
@@ -233,7 +232,7 @@ FabricSurvey survey_fabric(const std::vector<std::string>& libraries) {
   survey.problem.clear();
   survey.version = version_text(*library, get_version());
   survey.file = file_of(get_info);
-  // An older library refuses interfaces newer than its own.
+  // An older library rejects newer interface versions.
   const uint32_t interface = std::min(get_version(), kInterface);
   fi_info* found = nullptr;
   if (get_info(interface, nullptr, nullptr, 0, nullptr, &found) != 0) return survey;
@@ -255,7 +254,7 @@ std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpu
   const std::vector<RdmaDevice> devices = parallel::rdma_devices(system.root);
   const int efa = parallel::count_efa(devices);
   std::vector<Finding> findings = {check_devices(system, job, devices)};
-  // With EFA, NCCL uses no other devices: boards with NVSwitch have InfiniBand devices for its management.
+  // With EFA, NCCL uses only EFA devices. NVSwitch boards have InfiniBand devices for management.
   std::vector<RdmaDevice> used;
   std::copy_if(devices.begin(), devices.end(), std::back_inserter(used),
                [&](const RdmaDevice& device) { return efa == 0 || device.efa; });

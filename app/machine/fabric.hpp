@@ -12,22 +12,23 @@ namespace mpzero::doctor {
 // libfabric on this host.
 struct FabricSurvey {
   bool library = false;
-  std::string problem;                 // why there is no library
+  std::string problem;                 // reason why no library was loaded
   std::string version;                 // "2.1.0amzn3.0"
-  std::string file;                    // file that the loader found
-  std::vector<std::string> providers;  // without duplicates
-  bool efa = false;                    // a provider is EFA's
+  std::string file;                    // path of the loaded library
+  std::vector<std::string> providers;  // unique provider names
+  bool efa = false;                    // an EFA provider exists
   bool efa_gpu_memory = false;         // EFA supports GPU memory (FI_HMEM)
 };
 
-// Where to look for libfabric: first in the libraries of NCCL's plugin, if there is one, since a host may have several.
+// Returns candidate files of libfabric. The library of NCCL's plugin comes first, because a host may have several
+// versions.
 std::vector<std::string> libfabric_files(const System& system, const parallel::PluginSearch& plugin);
 
-// Queries the first of `libraries` that has fi_getinfo(), itself or through a dependency. Never throws.
+// Queries the first library in `libraries` that provides fi_getinfo(), directly or through a dependency. Never throws.
 FabricSurvey survey_fabric(const std::vector<std::string>& libraries);
 
-// Checks EFA and InfiniBand: devices against the instance type, port states, libfabric's provider, GPUDirect, NCCL's
-// plugin. `gpus`: whether this host has GPUs.
+// Checks EFA and InfiniBand: the number of devices for the instance type, port states, libfabric's provider, GPUDirect,
+// and NCCL's plugin. `gpus`: this host has GPUs.
 std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpus, const FabricSurvey& survey,
                                   const parallel::PluginSearch& plugin);
 

@@ -51,7 +51,7 @@ Status worst(const std::vector<Finding>& findings) {
 void tell_job_from_hosts(std::vector<HostReport>& reports) {
   std::map<std::string, size_t> failing;
   for (const HostReport& report : reports) {
-    std::set<std::string> here;  // the driver's check has several findings
+    std::set<std::string> here;  // the driver check may have several findings
     for (const Finding& finding : report.findings) {
       if (finding.status == Status::kFailure) here.insert(finding.check);
     }

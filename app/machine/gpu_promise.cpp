@@ -8,13 +8,13 @@
 namespace mpzero {
 namespace {
 
-// The number of words in a comma-separated list.
+// Returns the number of words in a comma-separated list.
 int count_words(std::string_view list) {
   if (list.empty()) return 0;
   return 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
 }
 
-// The sum of the numbers in "8", "h100:8" or "a100:2,h100:6".
+// Returns the sum of the numbers in "8", "h100:8" or "a100:2,h100:6".
 int sum_of_types(std::string_view list) {
   int sum = 0;
   while (!list.empty()) {
@@ -32,7 +32,7 @@ int gpus_from_slurm(const parallel::Environment& environment) {
   const auto on_node = environment("SLURM_GPUS_ON_NODE");
   if (on_node && !on_node->empty()) return sum_of_types(*on_node);
   if (const auto of_step = environment("SLURM_STEP_GPUS")) return count_words(*of_step);
-  // A step that requests no GPUs gets none, but inherits the variables of the job's GPUs.
+  // A step without GPUs inherits the environment variables for the GPUs of the job.
   if (environment("SLURM_STEP_ID")) return 0;
   if (const auto of_job = environment("SLURM_JOB_GPUS")) return count_words(*of_job);
   return sum_of_types(environment("SLURM_GPUS_PER_NODE").value_or(""));
@@ -50,9 +50,9 @@ GivenGpus given_gpus(const parallel::Environment& environment) {
 std::optional<int> listed_gpus(const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   if (!visible) return std::nullopt;
-  // Slurm sets NoDevFiles for a step without GPUs; CUDA stops at -1, and at any other entry that is not a GPU.
+  // Slurm sets NoDevFiles for a step without GPUs. CUDA ignores all entries after -1 or any other invalid entry.
   if (visible->rfind("NoDevFiles", 0) == 0 || visible->rfind("-1", 0) == 0) return 0;
-  // CUDA shows a process only the first of the listed MIG instances.
+  // A process can use only the first MIG instance in the list.
   if (visible->rfind("MIG-", 0) == 0) return 1;
   return count_words(*visible);
 }

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The first number of a file; std::nullopt if there is no file, or a word such as "max".
+// Returns the first number in a file; std::nullopt if the file is missing or begins with a word such as "max".
 std::optional<int64_t> read_number(const fs::path& path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -24,7 +24,7 @@ std::optional<int64_t> read_number(const fs::path& path) {
   return std::nullopt;
 }
 
-// The number after `key` in a file of keys and numbers.
+// Returns the number after `key` in a file of keys and numbers.
 std::optional<int64_t> read_number(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
   std::string word;
@@ -35,14 +35,15 @@ std::optional<int64_t> read_number(const fs::path& path, const std::string& key)
   return std::nullopt;
 }
 
-// Calls `visit` for the folders of the process's cgroup and its ancestors. `controller`: for cgroup v1; empty: v2.
+// Calls `visit` for the folders of the process's cgroup and all ancestors. `controller`: cgroup v1 controller; empty
+// for cgroup v2.
 void for_each_group(const fs::path& root, const std::string& controller,
                     const std::function<void(const fs::path&)>& visit) {
   std::ifstream groups(root / "proc/self/cgroup");
   const fs::path mount = root / "sys/fs/cgroup" / controller;
   std::string line;
   while (std::getline(groups, line)) {
-    // number:controller,controller:/path
+    // Line format: number:controller,controller:/path
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string names = fmt::format(",{},", line.substr(first + 1, second - first - 1));
@@ -53,7 +54,7 @@ void for_each_group(const fs::path& root, const std::string& controller,
       group = group.parent_path();
     }
   }
-  // In a container, the path may be the host's, and the mount the container's own cgroup.
+  // In a container, the path may be relative to the host's root, while the mount is the cgroup of the container.
   visit(mount);
 }
 

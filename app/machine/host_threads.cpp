@@ -19,13 +19,13 @@
 namespace mpzero {
 namespace {
 
-// OMP_NUM_THREADS; 0: unset, or not a number of threads.
+// Returns the value of OMP_NUM_THREADS; 0 if unset or invalid.
 int threads_asked_for() {
   const char* const text = std::getenv("OMP_NUM_THREADS");
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
 }
 
-// Whether the ranks of this machine are bound to different cores.
+// Returns true if the ranks of this host are bound to different cores.
 bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
   const std::pair mine(host_name(), cores);
   return std::ranges::any_of(all_gather(mpi, mine), [&](const auto& other) {
@@ -54,7 +54,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
     options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
   }
   if (const int threads = threads_asked_for(); threads > 0) options.threads = threads;
-  // The OS places the threads if there are more threads than cores.
+  // If there are more threads than cores, the OS schedules the threads.
   if (static_cast<size_t>(options.threads) > options.cores.size()) {
     options.cores.clear();
   } else {
@@ -82,10 +82,9 @@ std::optional<std::string> slower_update(parallel::HostKernel kernel) {
     case parallel::HostKernel::kAvx512:
       return std::nullopt;
     case parallel::HostKernel::kAvx2:
-      return "AdamW on the host uses AVX2, as rank 0's CPU lacks AVX-512";
+      return "AdamW on the host uses AVX2 because rank 0's CPU lacks AVX-512";
     case parallel::HostKernel::kPortable:
-      return "AdamW on the host uses no vector instructions and is slow, as rank 0's CPU has neither AVX-512 nor AVX2 "
-             "with FMA";
+      return "AdamW on the host is slow because rank 0's CPU has neither AVX-512 nor AVX2 with FMA";
   }
   return std::nullopt;
 }
@@ -98,15 +97,15 @@ bool multiplies_bf16() {
 
 std::optional<std::string> slower_type(const std::string& dtype, bool multiplies_bf16) {
   if (dtype != "bf16" || multiplies_bf16) return std::nullopt;
-  return "bf16 is about 10 times slower than fp32 on rank 0's CPU, which has no instructions for it; pass --bf16 false "
-         "for fp32";
+  return "bf16 is about 10 times slower than fp32 on rank 0's CPU, which lacks bf16 matmul instructions; pass --bf16 "
+         "false to train in fp32";
 }
 
 std::optional<std::string> few_threads(const parallel::HostUpdateOptions& options, int local_size, int online) {
   const int used = options.threads * local_size;
   if (options.threads == 0 || 4 * used >= online || threads_asked_for() > 0) return std::nullopt;
   return fmt::format(
-      "AdamW on the host is slow: the launcher allows it {} of the {} hardware threads of rank 0's host; use mpirun "
+      "AdamW on the host is slow: the launcher allows only {} of the {} hardware threads on rank 0's host; use mpirun "
       "--bind-to none, or srun --cpu-bind=none and --cpus-per-task",
       used, online);
 }

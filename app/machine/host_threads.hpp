@@ -12,30 +12,31 @@
 
 namespace mpzero {
 
-// Threads that update states on the host while a GPU trains: one per hardware thread of this rank's share of the cores
-// near its GPU, except some cores that stay free, or the number in OMP_NUM_THREADS. Ranks bound to cores use those
-// cores. Empty on the CPU, where the process's own threads update. Collective.
+// Returns the threads for optimizer updates on the host while a GPU trains: one thread per hardware thread of this
+// rank's share of the cores near the GPU, except for some cores that remain free. OMP_NUM_THREADS overrides the number.
+// If the launcher has bound the ranks, each rank uses its bound cores. Empty on the CPU, where ATen's threads run the
+// updates. Collective.
 parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi);
 
-// Hardware threads of this rank's share that the updates do not use, for threads that write checkpoints: an update
-// waits for its slowest thread, each of which has its own core. Empty if none are left, or if threads are not bound.
+// Returns the hardware threads of this rank's share that the updates do not use. Checkpoint threads run there, because
+// an update waits for its slowest thread. Empty if no hardware threads are left, or if threads are not bound.
 // Collective.
 std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& mpi);
 
-// e.g. "14 threads per rank, on rank 0 on hardware threads 2-15".
+// Returns text such as "14 threads per rank, on rank 0 on hardware threads 2-15".
 std::string describe(const parallel::HostUpdateOptions& options);
 
-// A note for the user if states on the host are not updated with the fastest instructions; else std::nullopt. All
-// kernels are bit-identical.
+// Returns a note if optimizer updates on the host do not use AVX-512; else std::nullopt. The results of all kernels are
+// bit-identical.
 std::optional<std::string> slower_update(parallel::HostKernel kernel);
 
-// Whether this CPU has bf16 matmul instructions: AVX-512 BF16 or AMX.
+// Returns true if this CPU has bf16 matmul instructions (AVX-512 BF16 or AMX).
 bool multiplies_bf16();
-// A note for the user if `dtype` is slow on this CPU; else std::nullopt.
+// Returns a note if `dtype` is slow on this CPU; else std::nullopt.
 std::optional<std::string> slower_type(const std::string& dtype, bool multiplies_bf16);
 
-// A warning if the updates of all `local_size` ranks use less than a quarter of the host's hardware threads, `online`,
-// as under a launcher that binds each rank to a core. None if OMP_NUM_THREADS is set.
+// Returns a warning if the updates of all `local_size` ranks use less than a quarter of the host's `online` hardware
+// threads, for example if the launcher binds each rank to one core. Returns std::nullopt if OMP_NUM_THREADS is set.
 std::optional<std::string> few_threads(const parallel::HostUpdateOptions& options, int local_size, int online);
 int online_hardware_threads();
 

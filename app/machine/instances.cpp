@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Amazon's own cards exist only in EC2.
+// Amazon's PCI devices exist only in EC2.
 bool has_amazon_device(const fs::path& root) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root / "sys/bus/pci/devices", error)) {
@@ -63,11 +63,11 @@ Finding check_instance(const System& system) {
   const std::string type = instance_type(system);
   if (type.empty() && has_amazon_device(system.root)) {
     return warning(kCheck,
-                   "this is EC2, but neither mpzero nor NCCL's plugin can read the instance type, on which the "
-                   "plugin's options depend");
+                   "this host is an EC2 instance, but mpzero and NCCL's plugin cannot read the instance type, which "
+                   "determines the plugin's options");
   }
-  if (type.empty()) return ok(kCheck, "not in EC2");
-  if (!find_instance(type)) return ok(kCheck, type + ", not in the doctor's table of instance types");
+  if (type.empty()) return ok(kCheck, "not an EC2 instance");
+  if (!find_instance(type)) return ok(kCheck, type + ", which is not in mpzero's table of instance types");
   return ok(kCheck, type);
 }
 

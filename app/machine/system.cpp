@@ -14,13 +14,13 @@ namespace mpzero::doctor {
 
 namespace {
 
-// The firmware's data about the host.
+// Returns the folder with the firmware's DMI data.
 std::filesystem::path firmware(const System& system) { return system.root / "sys/devices/virtual/dmi/id"; }
 
 }  // namespace
 
 bool request_amx() {
-  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of the kernel
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 

@@ -12,7 +12,7 @@
 namespace mpzero {
 namespace {
 
-// `value` is not finite.
+// `value` must not be finite.
 const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
 
 }  // namespace
@@ -25,14 +25,13 @@ void check_finite(const MeasuredStep& step, ProcessGroup& group) {
   run_on_all_ranks(group, [&] {
     const double loss = step.loss_sum.item<double>() / static_cast<double>(step.micro_batches);
     if (std::isfinite(loss)) return;
-    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or check the data",
+    throw_failure("the loss is {} at step {}: {}; lower the learning rate, extend the warmup, or check the data",
                   describe(loss), step.step, saved);
   });
-  throw Failure(
-      fmt::format("the gradient norm is {} at step {} while the loss is finite: {}; lower the learning rate or warm "
-                  "up longer",
-                  describe(summary.grad_norm), step.step, saved),
-      ErrorScope::kAllRanks);
+  throw Failure(fmt::format("the gradient norm is {} at step {} while the loss is finite: {}; lower the learning rate "
+                            "or extend the warmup",
+                            describe(summary.grad_norm), step.step, saved),
+                ErrorScope::kAllRanks);
 }
 
 }  // namespace mpzero

@@ -10,17 +10,17 @@
 
 namespace mpzero {
 
-// A step with its measured loss and norm.
+// The loss and the gradient norm of a step.
 struct MeasuredStep {
   int64_t step = 0;
   const parallel::StepSummary& summary;
-  const at::Tensor& loss_sum;  // over this rank's micro-batches
+  const at::Tensor& loss_sum;  // sum over this rank's micro-batches
   int64_t micro_batches = 1;
   std::optional<int64_t> saved_step;  // step of the last checkpoint
 };
 
-// Throws Failure on all ranks if the loss or the norm is not finite. The message contains which one, the ranks with
-// such a loss, and the last checkpoint. Collective over `group` if it throws.
+// Throws Failure on all ranks if the loss or the gradient norm is not finite. The message lists the ranks with a
+// nonfinite loss and the last checkpoint. Collective over `group` if it throws.
 void check_finite(const MeasuredStep& step, ProcessGroup& group);
 
 }  // namespace mpzero

@@ -34,7 +34,7 @@ std::map<std::string, int> gpus_of_host(at::Device device, ProcessGroup& group) 
 Collector gpu_collector(std::map<std::string, int> ranks) {
   std::vector<std::string> addresses;
   for (const auto& [address, rank] : ranks) addresses.push_back(address);
-  // The first scrape opens the NVML session, which takes a while.
+  // Open the NVML session in the first scrape, since opening takes time.
   auto reader = std::make_shared<std::unique_ptr<doctor::GpuReader>>();
   // The driver may hang if a GPU has failed.
   const auto readings = std::make_shared<GuardedCall<std::vector<doctor::GpuReading>>>([reader, addresses] {

@@ -10,10 +10,10 @@
 
 namespace mpzero {
 
-// The ranks of this host by the PCI address of their GPU; `device` is this rank's GPU. Collective.
+// Returns the ranks of this host, keyed by the PCI address of their GPU. `device`: this rank's GPU. Collective.
 std::map<std::string, int> gpus_of_host(at::Device device, ProcessGroup& group);
 
-// Collects the metrics of these GPUs; call from one thread. Does not block on a hung driver.
+// Returns a collector for the GPUs in `ranks`. Does not block if the driver hangs. Not thread-safe.
 Collector gpu_collector(std::map<std::string, int> ranks);
 
 }  // namespace mpzero

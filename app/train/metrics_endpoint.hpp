@@ -20,28 +20,28 @@
 
 namespace mpzero {
 
-// The Prometheus endpoint of --metrics_port on the first rank of each host and, on rank 0, the metrics of the run and
-// the file of --metrics_sd_dir that lists the endpoints. Must outlive the log that it observes.
+// The Prometheus endpoint of --metrics_port on the first rank of each host. Rank 0 also exports the metrics of the run
+// and writes the list of endpoints to --metrics_sd_dir. Must outlive the log passed to open().
 class MetricsEndpoint {
  public:
   explicit MetricsEndpoint(const RunConfig& config);
 
-  // Opens the endpoints. An endpoint that cannot be opened is a warning: training continues without it. `setup.run`
-  // must be set. `planned_bytes`: planned memory of a rank; std::nullopt: no plan. `ec2`: null if this rank does not
-  // watch EC2's notices. Collective.
+  // Opens the endpoints. Logs a warning for each endpoint that cannot be opened. `setup.run` must be set.
+  // `planned_bytes`: planned memory of a rank; std::nullopt: no plan. `ec2`: null if this rank does not poll for EC2
+  // notices. Collective.
   void open(const RunSetup& setup, const RunStart& start, std::optional<int64_t> planned_bytes, const Ec2Watch* ec2,
             parallel::MpiRuntime& mpi, StepLog& log);
-  // The endpoints' address and port (0: no endpoint) for the event log's record of a start. Call after open().
+  // Returns the address and port (0: no endpoint) for the "start" event of the event log. Call after open().
   nlohmann::ordered_json facts() const;
-  // Call when the run has finished or stopped on request: removes its targets from Prometheus.
+  // Removes the targets of the run from Prometheus. Call when the run has finished or stopped on request.
   void ended();
-  // Call when the run has failed: Prometheus shows the target as down, with the reason.
+  // Adds the reason to the targets of the run, which Prometheus then shows as down. Call when the run has failed.
   void failed(const std::string& reason, StepLog& log);
-  // Like failed(), for any thread, when nothing can be logged any more. Call after open().
+  // Returns a thread-safe variant of failed() that logs nothing. Call after open().
   std::function<void(std::string_view reason)> late_failure() const;
 
  private:
-  // Returns why this rank's endpoint could not be opened; empty: it is open, or this rank has none.
+  // Returns an error message if this rank's endpoint cannot be opened, else an empty string.
   std::string open_exporter(const RunSetup& setup, std::vector<Collector> collectors, const parallel::MpiRuntime& mpi);
 
   RunMetrics metrics_;

@@ -42,20 +42,20 @@ Profiler::~Profiler() {
   try {
     kineto::disableProfiler();
   } catch (const std::exception&) {
-    // Another error ended the run during the trace; that one is reported.
+    // A different error ended the run during the trace and is reported instead.
   }
 }
 
 void Profiler::begin_step(int64_t step) {
   if (!steps_ || first_traced_ != 0 || step < steps_->first || step > steps_->last) return;
-  // Work queued by earlier steps belongs to those steps.
+  // Exclude work that earlier steps have queued.
   wait_for_device(device_);
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
   std::set<ActivityType> activities{ActivityType::CPU};
   if (device_.is_cuda()) {
     activities.insert(ActivityType::CUDA);
   } else {
-    // Kineto logs the lack of a GPU as an error.
+    // Kineto logs an error if there is no GPU.
     setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   }
   kineto::prepareProfiler(config, activities);

@@ -11,35 +11,35 @@
 
 namespace mpzero {
 
-// Traces the steps in --profile_steps: operators and units on the CPU; kernels, collectives and copies on the GPU. Open
-// the file with Perfetto or chrome://tracing.
+// Traces the steps of --profile_steps. A trace contains CPU operators and units, and GPU kernels, collectives and
+// copies. Open traces in Perfetto or chrome://tracing.
 class Profiler {
  public:
-  // Only one profiler per process can trace at a time.
+  // Only one Profiler per process can trace at a time.
   Profiler(const RunConfig& config, int rank, at::Device device);
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  // Call when a step begins. Starts the trace at the first step to profile, or at a later one if the run resumed in
-  // between.
+  // Call at the beginning of each step. Starts the trace at the first step to profile, or at a later step if the run
+  // resumed within the range.
   void begin_step(int64_t step);
 
-  // Messages for the user; empty: none.
+  // Messages for the user; may be empty.
   struct Outcome {
     std::string message;
     std::string warning;
   };
-  // Call when a step has ended. Writes the trace after the last step to profile; returns a warning if it cannot be
-  // written.
+  // Call at the end of each step. Writes the trace after the last step to profile. Returns a warning if the trace
+  // cannot be written.
   Outcome end_step(int64_t step);
 
  private:
-  std::optional<StepRange> steps_;  // std::nullopt: this rank profiles nothing
+  std::optional<StepRange> steps_;  // std::nullopt if this rank is not profiled
   std::filesystem::path folder_;
   int rank_;
   at::Device device_;
-  int64_t first_traced_ = 0;  // step; 0: not tracing
+  int64_t first_traced_ = 0;  // first step of the trace; 0: not tracing
 };
 
 }  // namespace mpzero

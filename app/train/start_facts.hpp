@@ -14,11 +14,11 @@ namespace mpzero {
 // One start of a run.
 struct RunStart {
   double began = 0;        // seconds since 1970
-  int64_t steps_done = 0;  // before this start
-  at::Device device;       // this rank's
+  int64_t steps_done = 0;  // steps completed before this start
+  at::Device device;
 };
 
-// The event log's record of a start (docs/formats.md). Collective.
+// Returns the fields of the "start" event in events.jsonl (docs/formats.md). Collective.
 nlohmann::ordered_json start_facts(const RunSetup& setup, const RunStart& start, const RunMemory& memory,
                                    parallel::MpiRuntime& mpi);
 

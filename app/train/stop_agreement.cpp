@@ -16,15 +16,15 @@
 namespace mpzero {
 namespace {
 
-// A save may take longer than the last one.
+// Safety factor for the expected duration of a save.
 constexpr double kMargin = 1.25;
 
 }  // namespace
 
 StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
   struct Request {
-    int64_t own;                   // 1: the program itself made the request; 64 bits to avoid padding
-    double since, save, has_left;  // seconds: since the request, of a save, until the host ends (0: unknown)
+    int64_t own;                   // 1: requested by mpzero itself; 64 bits to avoid padding
+    double since, save, has_left;  // seconds since the request, of a save, and until the host ends (0: unknown)
   };
   static_assert(sizeof(Request) == sizeof(int64_t) + 3 * sizeof(double));
   const Request mine = {request_.is_own() ? 1 : 0, request_.seconds_since(), save_seconds, request_.seconds_left()};
@@ -71,14 +71,14 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
   if (saved != position.step && cause.time_left) {
     const double left = *cause.time_left;
     if (left <= 0 || kMargin * cause.save_seconds > left) {
-      // A save in flight may still finish in time.
+      // A save in progress may still complete in time.
       if (left > 0) checkpointer.finish_after_error();
       const std::optional<int64_t> stays = checkpointer.saved_step();
       const std::string of =
           config_.grace_period > 0 ? fmt::format(" of --grace_period {:g}", config_.grace_period) : "";
       throw Failure(
           fmt::format("stopped by {} after step {} without saving: a checkpoint takes {:.1f} s, but {:.1f} s{} "
-                      "were left; {}; request more time, or save more often",
+                      "were left; {}; request more time or save more often",
                       cause.reason, position.step, cause.save_seconds, std::max(left, 0.0), of,
                       stays ? fmt::format("the checkpoint of step {} remains", *stays)
                             : std::string("there is no checkpoint yet")),

@@ -13,30 +13,30 @@
 
 namespace mpzero {
 
-// Stops all ranks together once any of them has a stop request.
+// Stops all ranks at the same step once any rank has a stop request.
 class StopAgreement {
  public:
-  // All arguments must outlive it.
+  // All arguments must outlive this object.
   StopAgreement(const StopRequest& request, const RunConfig& config, ProcessGroup& group, StepLog& log)
       : request_(request), config_(config), group_(group), log_(log) {}
 
-  // This rank's term in a sum over the ranks; the sum is 0 until any rank has a stop request.
+  // Returns 1 if this rank has a stop request, else 0. Sum the votes of all ranks.
   int vote() const { return request_.requested() ? 1 : 0; }
 
-  // Saves the state at `position`, waits for the save, and logs it; skips the save if it would take longer than the
-  // grace period or the time until a host ends. If the program itself requested the stop, stop.json lists the hosts
-  // that the run should leave. Collective; call it once a sum of votes is not 0. Throws Failure on all ranks if nothing
-  // is saved.
+  // Saves the state at `position`, waits for the save to complete, and logs the stop. Throws Failure on all ranks
+  // without saving if the save is expected to exceed the grace period or the remaining time of a host. Stop requests by
+  // mpzero itself are reported in stop.json with the hosts to exclude. Call once the sum of the votes is not 0.
+  // Collective.
   void save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const;
 
  private:
-  // The stop request as all ranks know it.
+  // The stop request, identical on all ranks.
   struct Cause {
     std::string reason;
-    double seconds = 0;               // since the first request
-    double save_seconds = 0;          // duration of a save
-    std::optional<double> time_left;  // for saving; std::nullopt: unknown
-    std::vector<std::string> hosts;   // the hosts that the run should leave
+    double seconds = 0;               // seconds since the first request
+    double save_seconds = 0;          // expected duration of a save
+    std::optional<double> time_left;  // seconds left for saving; std::nullopt: unknown
+    std::vector<std::string> hosts;   // hosts to exclude
   };
 
   Cause agree(double save_seconds) const;

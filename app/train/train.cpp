@@ -50,7 +50,7 @@ namespace mpzero {
 
 namespace {
 
-// Reports a lack of GPU memory as a UserError whose message lists what uses the memory.
+// Converts out-of-memory errors of the GPU to a UserError whose message contains the memory breakdown.
 int explain_out_of_memory(const RunMemory& memory, at::Device device, const std::function<int()>& work) {
   try {
     return work();
@@ -63,14 +63,14 @@ int explain_out_of_memory(const RunMemory& memory, at::Device device, const std:
   }
 }
 
-// The timeout for connecting the hosts, and its handler.
+// Returns the timeout for connecting the hosts and its handler.
 parallel::StartPatience start_patience(double stuck_after, Watchdog& watchdog) {
   return {.limit = parallel::to_milliseconds(stuck_after), .overdue = [&watchdog](const std::string& message) {
             watchdog.fail(Why::kStuck, fmt::format("{}: {}", message, parallel::kUnconnectedRemedy), kFailureExitCode);
           }};
 }
 
-// On one rank of each EC2 host, else null. Prints warnings and adds them to `warnings`. Collective.
+// Returns a watch on one rank of each EC2 host, else null. The watch adds warnings to `warnings`. Collective.
 std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopRequest& stop, WarningQueue& warnings,
                                     parallel::MpiRuntime& mpi) {
   std::unique_ptr<Ec2Watch> watch;
@@ -83,7 +83,7 @@ std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopR
   return watch;
 }
 
-// Rank 0 reads `latest` for all ranks, since another run may change it in between. Collective.
+// Rank 0 reads `latest` for all ranks because another run may change it at any time. Collective.
 io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   io::InitialFolder init;
   run_on_all_ranks(mpi, [&] {
@@ -102,7 +102,7 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
   return init;
 }
 
-// The NVLink domain of this host's GPUs; empty: none, or several.
+// Returns the NVLink domain of this host's GPUs; empty if there is none or if the GPUs belong to several domains.
 std::string nvlink_domain() {
   const doctor::GpuSurvey survey = doctor::survey_gpus(doctor::System{}.nvml);
   if (survey.gpus.empty()) return "";
@@ -119,7 +119,7 @@ void check_fp8(const RunConfig& config, at::Device device, parallel::MpiRuntime&
   run_on_all_ranks(mpi, [&] { check_fp8_gpu(gpu.name, gpu.capability, config.fp8 == "rowwise"); });
 }
 
-// Identifies each host by its first rank. Collective.
+// Collective. Each host is identified by its first rank.
 RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
   const int first = broadcast(*mpi.this_machine(), mpi.rank());
   RankPlacement ranks = placement_of(all_gather(mpi, first));
@@ -131,7 +131,7 @@ RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
   return ranks;
 }
 
-// Rank 0 predicts for all ranks, since only its host may have the files. Collective, as are calls of the result.
+// Rank 0 predicts for all ranks because the other hosts may lack the files. The returned function is collective.
 PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                        parallel::MpiRuntime& mpi) {
   if (!device.is_cuda() || !ranks.per_host) return {};
@@ -156,7 +156,7 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlac
   return nodes;
 }
 
-// The settings after a resume, for the table. Ignores errors: the resume itself reports them.
+// Returns the settings after a resume, for the settings table. Ignores errors, which the resume itself reports.
 RunConfig expected_config(const RunSetup& setup) {
   if (!setup.config.counts_epochs() || setup.config.resume_from_checkpoint == "none") return setup.config;
   SingleProcess alone;
@@ -169,7 +169,7 @@ RunConfig expected_config(const RunSetup& setup) {
   }
 }
 
-// Resolves and prints the run's settings. Returns this rank's device. Collective.
+// Resolves and prints the settings of the run, and returns this rank's device. Collective.
 at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
@@ -187,7 +187,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
-  // Nothing here reads uninitialized memory, so filling it would only cost time.
+  // mpzero never reads uninitialized memory, so filling it would only cost time.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) print_warning(warning);
@@ -211,7 +211,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
 int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   const double began = seconds_since_1970();
   StopRequest stop;
-  // Before anything that may hang on one rank: files, GPUs, the network.
+  // Start the watchdog before accessing files, GPUs and the network, which may hang.
   Watchdog watchdog(mpi, stop,
                     {.checkpoint_dir = command_line.checkpoint_dir, .stuck_after = command_line.stuck_after});
   if (mpi.rank() == 0 && !watchdog.warning().empty()) {
@@ -221,8 +221,8 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   std::unique_ptr<Ec2Watch> ec2;
   RunControl control{
       .stop = stop, .watchdog = watchdog, .began = began, .ec2 = nullptr, .warnings = &warnings, .plans = true};
-  // Destroyed only after an error has been reported: the report shows the state of their collectives, and destroying
-  // them may wait for operations that never end.
+  // These objects must outlive the error report: the report reads the state of their collectives, and their destructors
+  // may wait for collectives that never complete.
   RunSetup setup;
   std::optional<Network> network;
   std::optional<RunMemory> memory;

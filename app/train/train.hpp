@@ -5,8 +5,8 @@
 
 namespace mpzero {
 
-// `mpzero train` with these flags. Collective over all ranks of `mpi`. Returns the exit code: EXIT_SUCCESS, or
-// kStoppedExitCode if the run stopped on request with its state saved.
+// Runs `mpzero train`. Collective over all ranks of `mpi`. Returns EXIT_SUCCESS, or kStoppedExitCode if the run stopped
+// on request and saved its state.
 int train(const CommandLine& command_line, parallel::MpiRuntime& mpi);
 
 }  // namespace mpzero

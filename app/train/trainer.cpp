@@ -35,7 +35,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Indices into Trainer::figures(); each rank's own time from kOwnSeconds on.
+// Indices into Trainer::figures(). The own times of all ranks start at kOwnSeconds.
 constexpr size_t kStopVotes = 0;
 constexpr size_t kWarnings = 1;
 constexpr size_t kAttention = 2;
@@ -106,8 +106,8 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
 TrainingEnd Trainer::run() {
   start();
   if (at_end()) {
-    log_.say(fmt::format("Training finished already: step {} of {} is saved; raise {} to continue", position_.step,
-                         config_.max_steps, config_.sequences ? "the epochs" : "--max_steps"));
+    log_.say(fmt::format("Training already finished: step {} of {} is saved; raise {} to continue", position_.step,
+                         config_.max_steps, config_.sequences ? "the number of epochs" : "--max_steps"));
     return TrainingEnd::kFinished;
   }
   const RunStart start{.began = control_.began, .steps_done = position_.step, .device = device_};
@@ -145,7 +145,7 @@ TrainingEnd Trainer::run() {
 }
 
 TrainingEnd Trainer::train_to_the_end() {
-  // With an open ratio, states still move after the first step.
+  // If the ratio is chosen after the first step, states move to GPU memory at that point.
   if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_, available_host_bytes());
   first_step_ = position_.step + 1;
   // Discard the traffic of the initial gather.
@@ -196,7 +196,7 @@ bool Trainer::validation_is_due() const {
 }
 
 void Trainer::comment_on(const StepReport& report, const Profiler::Outcome& trace) {
-  // The second step is the first that allocates nothing new.
+  // The first step still allocates memory; from the second step on, memory usage is stable.
   if (report.step == first_step_ + 1) {
     if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
   }
@@ -255,7 +255,7 @@ std::vector<double> Trainer::figures() const {
 void Trainer::name_straggler() {
   const std::optional<Straggler> late = stragglers_.take_straggler();
   if (!late) return;
-  // All ranks have found the same straggler, but only that rank knows its host and GPU.
+  // All ranks detect the same straggler, but only the straggler knows its host and GPU.
   std::pair<std::string, std::string> mine;
   if (mpi_.rank() == late->rank) mine = {doctor::host_name(doctor::System{}), gpu_condition(device_)};
   const auto [host, gpu] = all_gather(mpi_, mine)[static_cast<size_t>(late->rank)];
@@ -284,7 +284,7 @@ void Trainer::record_warnings() {
 }
 
 void Trainer::start() {
-  // These were printed before the log existed.
+  // These warnings were printed before the log was opened.
   for (const std::string& warning : setup_.warnings) log_.record_warning(warning);
   if (!control_.watchdog.warning().empty()) log_.record_warning(control_.watchdog.warning());
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
@@ -367,7 +367,6 @@ StepReport Trainer::train_step() {
   const double lr = config_.lr(update);
   double blocked_by_checkpoints = 0;
   attention_share_ = 0;
-  // Its samples arrive with the step's other figures.
   model::CastWatch* const watch = log_.is_logged(update) ? decoder_->cast_watch() : nullptr;
   if (watch != nullptr) watch->begin();
   const OptimizerStepResult result = run_optimizer_step(

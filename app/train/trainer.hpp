@@ -39,57 +39,56 @@
 
 namespace mpzero {
 
-// How a run ended.
 enum class TrainingEnd : uint8_t { kFinished, kStopped };
 
 // The objects that supervise a run.
 struct RunControl {
   const StopRequest& stop;
   Watchdog& watchdog;
-  double began = seconds_since_1970();  // when this start of the run began
-  const Ec2Watch* ec2 = nullptr;        // null: this rank does not watch EC2's notices
-  WarningQueue* warnings = nullptr;     // from this rank's threads; null: none
-  bool plans = false;                   // logs the plan's step time next to that of the first steps
-  std::string network = {};             // for the plan: see Network::proven()
+  double began = seconds_since_1970();  // start time, seconds since 1970
+  const Ec2Watch* ec2 = nullptr;        // null if this rank does not poll for EC2 notices
+  WarningQueue* warnings = nullptr;     // warnings of other threads; may be null
+  bool plans = false;                   // log a comparison of the first steps with the plan
+  std::string network = {};             // network of the plan; see Network::proven()
 };
 
-// One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
+// This rank's part of a training run, from loading or initializing weights to saving the final checkpoint.
 class Trainer {
  public:
   // Collective. `mpi`, `memory` and the objects in `control` must outlive the trainer.
   Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
           RunControl control);
 
-  // Trains until max_steps, or until a rank has a stop request, and saves. Collective; errors known to all ranks are
-  // thrown on all.
+  // Trains until max_steps, or until any rank receives a stop request, and then saves a checkpoint. Collective. Throws
+  // errors with ErrorScope::kAllRanks on all ranks.
   TrainingEnd run();
 
  private:
   void start();
   TrainingEnd train_to_the_end();
   bool at_end() const;
-  // The last log line of a run that does not save its last step.
+  // Returns the final log line of a run that does not save its last step.
   std::string unsaved_end() const;
-  // Whether the step that has just ended is a multiple of `frequency` (0: never).
+  // Returns true if the last completed step is a multiple of `frequency`. 0: never.
   bool due(int64_t frequency) const;
   bool validation_is_due() const;
-  // Logs memory by use, and how the host updates states.
+  // Logs the planned memory and the threads that run the optimizer on the host.
   void log_memory();
-  // One optimizer step over the global batch.
+  // Runs one optimizer step on the global batch.
   StepReport train_step();
-  // The loss of each set; empty if a rank got a stop request in the meantime.
+  // Returns the loss of each dataset; empty if any rank received a stop request during validation.
   std::vector<ValidationLoss> validate();
-  // Values added to the step's all-reduce: stop votes, ranks with warnings to record, attention shares of all
-  // micro-batches, and each rank's own time in the previous step.
+  // Returns the values to sum over all ranks in the step's all-reduce: stop votes, ranks with queued warnings,
+  // attention shares, and each rank's own time in the previous step.
   std::vector<double> figures() const;
   void name_straggler();
-  // Records the GPUs and network of rank 0's host during training. Collective.
+  // Starts recording GPU and network metrics of rank 0's host. Collective.
   void record_node();
-  // Records warnings from other threads of all ranks. Collective.
+  // Records the queued warnings of all ranks. Collective.
   void record_warnings();
-  // Logs a step's warnings and messages, after its metrics.
+  // Logs the warnings and messages of a step. Call after logging the step's metrics.
   void comment_on(const StepReport& report, const Profiler::Outcome& trace);
-  // After the run's first steps, logs the bottleneck and a suggested change once. Collective.
+  // Logs the bottleneck and a suggested change once, after the first steps of the run. Collective.
   void advise(const StepReport& report);
 
   parallel::MpiRuntime& mpi_;
@@ -107,7 +106,7 @@ class Trainer {
   StatePlacement placement_;
   TrainingPass pass_;
   RunPosition position_;
-  int64_t first_step_ = 0;  // of this process
+  int64_t first_step_ = 0;  // first step of this process
   MetricsOwner metrics_owner_;
   std::optional<io::DataLoader> train_data_;
   std::optional<Validation> validation_;
@@ -119,13 +118,13 @@ class Trainer {
   std::vector<UnitSpec> saved_units_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
-  bool stops_ = false;   // agreed by all ranks
-  bool warned_ = false;  // agreed by all ranks: some rank has warnings to record
+  bool stops_ = false;   // any rank has a stop request; agreed by all ranks
+  bool warned_ = false;  // any rank has queued warnings; agreed by all ranks
   Stragglers stragglers_;
   std::optional<ZeroShareWarning> zero_share_;  // only with FP8
   BottleneckWindow first_steps_;
   double attention_share_ = 0;  // sum over the step's micro-batches
-  double own_seconds_ = 0;      // in the last step, without waiting for other ranks
+  double own_seconds_ = 0;      // last step, excluding waits for other ranks
   Watchdog::Watch watch_;
 };
 

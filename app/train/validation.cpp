@@ -22,7 +22,7 @@ std::optional<std::vector<ValidationLoss>> Validation::run(TrainingPass& pass, p
                                                            at::Device device,
                                                            const std::function<bool()>& stops) const {
   const auto size = static_cast<int64_t>(sets_.size());
-  // By set: the sum of the losses, and their weight.
+  // [datasets, 2]: sum of the losses, sum of the weights.
   const at::Tensor sums = at::zeros({size, 2}, at::TensorOptions().dtype(at::kDouble).device(device));
   for (int64_t i = 0; i < size; ++i) {
     const io::ValidationSet& set = sets_[static_cast<size_t>(i)];

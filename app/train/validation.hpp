@@ -16,18 +16,18 @@
 
 namespace mpzero {
 
-// The datasets of --validation_data. Together, the ranks read the same sequences of each for any number of ranks and
-// micro-batch size, and each sequence counts equally in the mean.
+// The datasets of --validation_data. The validation sequences are independent of the number of ranks and the
+// micro-batch size. All sequences of a dataset have equal weight in the mean loss.
 class Validation {
  public:
-  // Opens the files. Throws UserError like io::TokenDataset. `config` must outlive this object. `ranks`: see batch_on.
+  // Opens the files. Throws the errors of io::TokenDataset. `config` must outlive this object. `ranks`: see batch_on().
   Validation(const RunConfig& config, const io::LoaderOptions& options,
              std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
   bool empty() const { return sets_.empty(); }
-  // The mean loss of each set, summed in fp64, followed by the mean of these losses if there are several sets. Returns
-  // nothing as soon as `stops`, called before each micro-batch, returns true. Collective; `stops` must return the same
-  // on all ranks.
+  // Returns the mean loss of each dataset, accumulated in fp64. If there are several datasets, the last element is the
+  // mean of their losses. Calls `stops` before each micro-batch and returns std::nullopt once `stops` returns true.
+  // Collective; `stops` must return the same value on all ranks.
   std::optional<std::vector<ValidationLoss>> run(TrainingPass& pass, parallel::ZeroEngine& engine, at::Device device,
                                                  const std::function<bool()>& stops) const;
 

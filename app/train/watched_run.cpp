@@ -18,7 +18,7 @@ constexpr const char* kOutOfHostMemory =
     "out of host memory; lower train_micro_batch_size_per_gpu, use --recompute full, a higher ZeRO stage, more ranks, "
     "or a smaller model";
 
-// Only during setup: train() explains running out of memory during training.
+// For errors during setup only; train() reports out-of-memory errors during training.
 constexpr const char* kGpuTaken =
     "GPU memory is already in use; stop the processes that `nvidia-smi` lists, or choose other GPUs with "
     "CUDA_VISIBLE_DEVICES";
@@ -48,7 +48,7 @@ RunError current_error() {
     return user_error(kOutOfHostMemory);
   } catch (const c10::Error& error) {
     if (is_out_of_gpu_memory(error)) return user_error(kGpuTaken);
-    // torch's host allocator has no error class, only this message.
+    // PyTorch's CPU allocator throws no specific error class.
     if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
       return user_error(kOutOfHostMemory);
     }

@@ -9,20 +9,20 @@
 
 namespace mpzero {
 
-// The end of a run through an exception.
+// An exception that ends a run.
 struct RunError {
   std::string message;  // one sentence
   ErrorScope scope = ErrorScope::kThisRank;
   int exit_code = kFailureExitCode;
   Why why = Why::kError;
-  std::vector<int> culprits;  // ranks that are known to be the cause
+  std::vector<int> culprits;  // ranks known to be the cause
 };
 
 // Describes the exception being handled.
 RunError current_error();
 
-// Runs `work` and returns its result. An error that only this rank met, or that some ranks are known to have caused,
-// ends the process with evidence; others are rethrown.
+// Runs `work` and returns its result. Errors that occur only on this rank and errors with known culprits end the
+// process after writing evidence. All other errors are rethrown.
 int run_watched(Watchdog& watchdog, const std::function<int()>& work);
 
 }  // namespace mpzero

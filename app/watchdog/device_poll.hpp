@@ -16,8 +16,8 @@
 
 namespace mpzero {
 
-// Polls a device for the progress of its collectives, and communicators for asynchronous errors, ten times a second. A
-// driver that hangs delays only this thread.
+// Polls the progress of a device's collectives and the asynchronous errors of communicators ten times per second. A
+// hung driver blocks only the polling thread.
 class DevicePoll {
  public:
   explicit DevicePoll(parallel::FlightRecorder& recorder) : recorder_(recorder) {}
@@ -25,19 +25,19 @@ class DevicePoll {
   DevicePoll(const DevicePoll&) = delete;
   DevicePoll& operator=(const DevicePoll&) = delete;
 
-  // Starts the thread and returns once it uses the device. CUDA reads the environment during this call.
+  // Starts the polling thread and returns once the thread uses the device. CUDA reads the environment during this call.
   void use_device(at::Device device);
-  // Communicators to poll until the next call. Earlier ones are not used after this returns.
+  // Sets the communicators to poll. Previous communicators are not used after this function returns.
   void watch(std::vector<parallel::Communicator*> communicators);
 
-  // Polls the device now, with a short timeout. For a process that is about to end.
+  // Polls the device once, with a short timeout. Called before the process ends.
   void refresh() const;
 
   struct Error {
     Why why = Why::kDeviceError;
     std::string text;
   };
-  // The first error; std::nullopt: none yet. Thread-safe.
+  // Returns the first error; std::nullopt if none has occurred. Thread-safe.
   std::optional<Error> error() const;
   at::Device device() const { return at::Device(at::Device::Type(type_.load()), index_.load()); }
 

@@ -77,7 +77,7 @@ std::string show_bytes(int64_t bytes) {
   return fmt::format("{:.1f} {}iB", value, *unit);
 }
 
-// The collective that the rank has waited in for the longest; empty: none.
+// Describes the collective in which the rank has waited longest; empty if there is none.
 std::string awaited(const std::vector<ChannelRecord>& channels) {
   double longest = -1;
   std::string text;
@@ -101,7 +101,7 @@ std::string text_of(const std::filesystem::path& file) {
   }
 }
 
-// The sentence in the evidence of the rank that wrote `first`.
+// Returns the reason in the evidence of the rank that wrote `first`.
 std::string reason_of(const std::filesystem::path& folder, int rank) {
   try {
     return parse_json(text_of(folder / fmt::format("rank_{}.json", rank)), kLineLimits).at("reason").get<std::string>();
@@ -112,13 +112,13 @@ std::string reason_of(const std::filesystem::path& folder, int rank) {
   }
 }
 
-// Throws if the folder cannot be written.
+// Throws if the folder is not writable.
 EvidenceWriter::Outcome write_into(const std::filesystem::path& folder, const StartRanks& start,
                                    const std::string& start_text, const std::string& text, bool claims) {
   if (!text.empty()) {
     const std::filesystem::path all = folder.parent_path(), place = all.parent_path();
     std::filesystem::create_directories(place);
-    // As in /tmp, where other users' runs leave theirs, too.
+    // Use the permissions of the parent: in /tmp, the runs of all users share this folder.
     if (std::filesystem::create_directory(all)) {
       std::error_code none;  // some file systems have no permissions
       std::filesystem::permissions(all, std::filesystem::status(place).permissions(), none);
@@ -229,7 +229,7 @@ EvidenceWriter::Outcome EvidenceWriter::write(const std::string& text, bool clai
 }
 
 int EvidenceWriter::poll_first() {
-  // Enough for a file system that responds, and little for the watchdog's turns.
+  // Long enough for a responsive file system, and short compared with the watchdog's interval.
   constexpr std::chrono::milliseconds kAnswer(20);
   reads_.resize(folders_.size());
   int first = kNobody;
@@ -257,7 +257,7 @@ void EvidenceWriter::remove() const {
       std::error_code none;
       if (std::filesystem::exists(folder / "first", none)) return;
       std::filesystem::remove_all(folder, none);
-      std::filesystem::remove(folder.parent_path(), none);  // unless another start's is there
+      std::filesystem::remove(folder.parent_path(), none);  // fails if the folder contains evidence of other starts
     });
   }
 }

@@ -16,64 +16,64 @@
 
 namespace mpzero {
 
-// Maximum delay of a rank's end by a file system that does not respond, per folder.
+// Maximum time per folder to wait for a file system that does not respond.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
-// Why a rank ends. kSignal: another rank has ended, or the launcher asked this one to end.
+// The reason for the end of a rank. kSignal: another rank has ended, or the launcher has sent a signal.
 enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
 // The ranks of one start of a run.
 struct StartRanks {
-  std::string id;                  // sorts by time
+  std::string id;                  // start id; ids sort by time
   std::string job;                 // SLURM_JOB_ID; empty: none
   int restart = 0;                 // SLURM_RESTART_COUNT
   std::string checkpoint_dir;      // absolute
   int64_t time = 0;                // seconds since 1970
-  int rank = 0;                    // of this process
+  int rank = 0;                    // rank of this process
   std::vector<std::string> hosts;  // by rank
   std::vector<int64_t> pids;
 };
 
-// State of a rank when it ends.
+// The state of a rank at its end.
 struct Evidence {
   Why why = Why::kError;
-  std::string error;          // one sentence without a final period; empty: none
-  std::vector<int> culprits;  // ranks that are known to be the cause
+  std::string error;          // one sentence without a final period; may be empty
+  std::vector<int> culprits;  // ranks known to be the cause
   int exit_status = 1;
-  double time = 0;  // of the fields below, in seconds since 1970
+  double time = 0;  // time of the fields below, in seconds since 1970
   RankActivity::Report activity;
   std::vector<parallel::ChannelRecord> channels;
   std::vector<Neighbor> neighbors;
 };
 
-// Contents of rank_N.json and start.json (docs/formats.md). `host_condition`: as host_condition() returns it.
+// Return the contents of rank_N.json and start.json (docs/formats.md). `host_condition`: result of host_condition().
 nlohmann::ordered_json evidence_json(const Evidence& evidence, const StartRanks& start,
                                      const nlohmann::ordered_json& host_condition);
 nlohmann::ordered_json start_json(const StartRanks& start);
-// Content of a JSON file.
+// Returns the text of a JSON file.
 std::string json_text(const nlohmann::ordered_json& json);
-// The line for stderr, without the prefix "mpzero: error: " and the newline.
+// Returns the line for stderr, without the prefix "mpzero: error: " and the newline.
 std::string describe(const Evidence& evidence, const StartRanks& start);
 
-// Writes evidence into FOLDER/failures/ID. No call hangs if a file system does not respond.
+// Writes evidence to FOLDER/failures/ID. Calls never hang, even if a file system does not respond.
 class EvidenceWriter {
  public:
-  // `folders`: tried in this order. `read_first`: returns the rank that wrote `first` into a folder.
+  // `folders`: candidates, in order of preference. `read_first`: returns the rank that wrote `first` in a folder.
   EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start,
                  std::function<int(const std::filesystem::path&)> read_first = first_in)
       : folders_(std::move(folders)), start_(start), read_first_(std::move(read_first)) {}
 
   static constexpr int kNobody = -1, kUnknown = -2;
   struct Outcome {
-    int first = kUnknown;                  // the rank that wrote `first`; kUnknown: no folder is writable
-    std::string reason;                    // that rank's, if it is another one and can be read
-    std::filesystem::path elsewhere = {};  // where the evidence is, if not in the first folder
+    int first = kUnknown;                  // rank that wrote `first`; kUnknown if no folder is writable
+    std::string reason;                    // reason reported by rank `first`; empty if unknown or this rank
+    std::filesystem::path elsewhere = {};  // folder of the evidence, unless it is the first folder
   };
-  // Writes both files, and `first` if `claims` and no other rank has written it. If no folder is writable, prints the
-  // text on stderr. An empty text is not written.
+  // Writes start.json and rank_N.json (`text`) unless `text` is empty. If `claims`, also writes `first` unless another
+  // rank has written `first`. Prints `text` to stderr if no folder is writable.
   Outcome write(const std::string& text, bool claims) const;
-  // The rank that wrote `first`, without waiting for a file system; kUnknown: a folder has not answered yet. For
-  // repeated calls: each folder has at most one reading thread, even if it hangs.
+  // Returns the rank that wrote `first`, without waiting for a file system; kUnknown while a read is pending. Uses at
+  // most one thread per folder, even if a read hangs.
   int poll_first();
   static int first_in(const std::filesystem::path& folder);
   // Removes the evidence folder, unless it contains `first`.
@@ -85,10 +85,10 @@ class EvidenceWriter {
   std::vector<std::filesystem::path> folders_;
   const StartRanks& start_;
   std::function<int(const std::filesystem::path&)> read_first_;
-  std::vector<std::future<int>> reads_;  // by folder
+  std::vector<std::future<int>> reads_;  // pending reads, by folder
 };
 
-// Writes `text` to stderr. If nothing reads stderr, returns after a second and may lose the text.
+// Writes `text` to stderr. If the reader of stderr is blocked, returns after one second and may lose the text.
 void print_error(const std::string& text);
 
 }  // namespace mpzero

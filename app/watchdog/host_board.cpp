@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kChannels = 8;
 constexpr double kNanoseconds = 1e9;
 
-// Reads a clock that all processes of the host share.
+// Returns the time of CLOCK_MONOTONIC in nanoseconds, which all processes of the host share.
 int64_t now() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -36,7 +36,8 @@ int64_t now() {
 
 double seconds_since(int64_t then) { return static_cast<double>(now() - then) / kNanoseconds; }
 
-// State and start time (in clock ticks) of a process: fields 3 and 22 of /proc/PID/stat. 'X' and 0: no such process.
+// Returns the state and the start time in clock ticks of a process: fields 3 and 22 of /proc/PID/stat. Returns 'X' and
+// 0 if the process does not exist.
 std::pair<char, int64_t> process(int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::stringstream text;
@@ -63,11 +64,11 @@ struct alignas(64) HostBoard::Line {
     std::atomic<int64_t> queued, started, completed;
     std::atomic<int32_t> first, count, stride;
   };
-  std::atomic<int64_t> pid;  // 0: not there yet
+  std::atomic<int64_t> pid;  // 0: process has not started yet
   std::atomic<int64_t> started;
-  std::atomic<int64_t> pid_namespace;  // 0: not known
+  std::atomic<int64_t> pid_namespace;  // 0: unknown
   std::atomic<int64_t> rank, step, progress;
-  std::atomic<int64_t> moved_at, turned_at;  // as now()
+  std::atomic<int64_t> moved_at, turned_at;  // results of now()
   std::atomic<int32_t> phase;
   std::atomic<int32_t> ended;  // 1 + exit status; 0: not ended
   std::atomic<int32_t> has_left, has_recorded;
@@ -94,7 +95,7 @@ bool HostBoard::is_alive(const Line& line) const {
   if (here == 0 || line.pid_namespace != here) return true;
   const auto [state, since] = process(line.pid);
   if (since == line.started) return state != 'Z' && state != 'X';
-  return process(getpid()).second == 0;  // then /proc cannot be read
+  return process(getpid()).second == 0;  // true if /proc is not readable
 }
 
 HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder,
@@ -107,7 +108,7 @@ HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, con
   struct stat status {};
   void* memory = MAP_FAILED;
   int error = fstat(file, &status) != 0 ? errno : status.st_uid != getuid() ? EPERM : 0;
-  // Otherwise, writes on a full file system would raise SIGBUS.
+  // Without allocation, writes to a full file system would raise SIGBUS.
   if (error == 0) error = posix_fallocate(file, 0, static_cast<off_t>(bytes_));
   if (error == 0) {
     memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

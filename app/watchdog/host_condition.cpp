@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The number after `key` in a file of "key number" lines; -1: missing.
+// Returns the number after `key` in a file of "key number" lines; -1 if the key is missing.
 double number_after(const std::filesystem::path& file, std::string_view key) {
   std::ifstream text(file);
   std::string word;
@@ -30,7 +30,7 @@ double number_after(const std::filesystem::path& file, std::string_view key) {
   return -1;
 }
 
-// "some avg10=1.50 avg60=…": the share of the last 10 seconds in which some process waited for memory, in percent.
+// Parses "some avg10=1.50 avg60=…": the percentage of the last 10 seconds in which a process waited for memory.
 double memory_pressure(const std::filesystem::path& file) {
   constexpr std::string_view kBefore = "some avg10=";
   std::ifstream text(file);
@@ -41,13 +41,13 @@ double memory_pressure(const std::filesystem::path& file) {
   return -1;
 }
 
-// The kernel's last messages from NVIDIA's driver about GPU errors. Reading them may require a privilege.
+// Returns the last kernel messages of NVIDIA's driver about GPU errors. Access may require privileges.
 std::vector<std::string> xid_messages(const std::filesystem::path& file) {
   constexpr size_t kKept = 8;
   std::vector<std::string> found;
   const int log = open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (log < 0) return found;
-  std::array<char, 8192> record{};  // a call returns one message
+  std::array<char, 8192> record{};  // each read() returns one message
   for (ssize_t size = 0; (size = read(log, record.data(), record.size())) > 0;) {
     const std::string_view line(record.data(), static_cast<size_t>(size));
     const size_t at = line.find("NVRM: Xid");
@@ -78,7 +78,7 @@ ordered_json read_condition(at::Device device, const std::filesystem::path& root
 }  // namespace
 
 ordered_json host_condition(at::Device device, const std::filesystem::path& root) {
-  // The driver may not answer for a lost GPU.
+  // The driver may not respond if a GPU has failed.
   constexpr std::chrono::seconds kLimit(2);
   return parallel::answer_within(kLimit, [device, root] { return read_condition(device, root); })
       .value_or(ordered_json::object());

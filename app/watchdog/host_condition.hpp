@@ -7,9 +7,9 @@
 
 namespace mpzero {
 
-// Possible external causes of a failure: free memory, memory pressure, OOM kills, the driver's Xid messages, and the
-// state of the rank's GPU. Best effort: omits values that cannot be read within two seconds. `root`: of the file
-// system.
+// Returns possible external causes of a failure: available memory, memory pressure, OOM kills, Xid messages of the
+// driver, and the state of the rank's GPU. Best effort: returns an empty object if reading takes more than two seconds.
+// `root`: parent of /proc and /dev.
 nlohmann::ordered_json host_condition(at::Device device, const std::filesystem::path& root = "/");
 
 }  // namespace mpzero

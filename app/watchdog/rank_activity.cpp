@@ -10,15 +10,15 @@
 namespace mpzero {
 namespace {
 
-// The limit during training: the largest of these, at most --stuck_after.
+// The limit during training: the maximum of these values (median step, longest step, 300 s), at most --stuck_after.
 constexpr double kMedianSteps = 10, kLongestSteps = 3, kLeastLimit = 300;
-// All other phases may take this many times --stuck_after.
+// All other phases have a limit of this many times --stuck_after.
 constexpr double kLongPhases = 3;
 constexpr size_t kStepsKept = 101;
-// A longer time between two turns means that the process was stopped, not that its host is busy.
+// A longer time between two turns means that the process was suspended. A busy host causes shorter delays.
 constexpr std::chrono::seconds kGap(1);
-// Progress this soon after a gap does not clear it: a launcher continues a stopped rank only to end it, and the rank
-// may complete a collective in between.
+// Progress within this time after a gap does not clear the gap: a launcher resumes a suspended rank in order to
+// terminate it, and the rank may still complete a collective.
 constexpr std::chrono::seconds kAfterGap(1);
 
 double in_seconds(RankActivity::Clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -35,7 +35,7 @@ std::string describe(RunPhase phase, int64_t step) {
     case RunPhase::kNetwork:
       return "while connecting the hosts";
     case RunPhase::kSetUp:
-      return "during set-up";
+      return "during setup";
     case RunPhase::kFirstStep:
       return fmt::format("in step {}, the run's first", step);
     case RunPhase::kTraining:

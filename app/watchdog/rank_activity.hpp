@@ -11,26 +11,25 @@
 
 namespace mpzero {
 
-// Phase of a run.
 enum class RunPhase : uint8_t { kNetwork, kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
 
-// Its name in evidence files: "network", "setup", …
+// Returns the name of a phase in evidence files: "network", "setup", …
 const char* name_of(RunPhase phase);
-// "in step 12", "in the checkpoint after step 12", …
+// Returns text for messages: "in step 12", "in the checkpoint after step 12", …
 std::string describe(RunPhase phase, int64_t step);
 
-// Phase of this rank, and for how long it has made no progress. The training thread reports, the watchdog reads.
+// Phase and progress of this rank. The training thread reports progress, and the watchdog checks for stalls.
 class RankActivity {
  public:
   using Clock = std::chrono::steady_clock;
   using Now = std::function<Clock::time_point()>;
 
-  // `stuck_after`: --stuck_after in seconds; 0: no limit.
+  // `stuck_after`: the value of --stuck_after in seconds. 0: no limit.
   explicit RankActivity(double stuck_after, Now now = Clock::now);
 
-  // Called by the training thread.
+  // Marks the beginning of a phase. Called by the training thread.
   void enter(RunPhase phase, int64_t step);
-  // Reports progress that no collective shows.
+  // Reports progress other than collectives.
   void moved_on();
   parallel::FlightRecorder& recorder() { return recorder_; }
   const parallel::FlightRecorder& recorder() const { return recorder_; }
@@ -38,16 +37,16 @@ class RankActivity {
   struct Report {
     RunPhase phase = RunPhase::kSetUp;
     int64_t step = 0;
-    int64_t progress = 0;  // a counter
-    double idle = 0;       // seconds without progress while the watchdog ran
+    int64_t progress = 0;  // progress counter
+    double idle = 0;       // seconds without progress, excluding `gap`
     double limit = 0;      // maximum of `idle` in seconds; 0: no limit
-    double gap = 0;        // seconds since the last progress in which the watchdog did not run
+    double gap = 0;        // seconds since the last progress during which the watchdog was stopped
   };
-  // Called by the watchdog, at least every kTurn. A later call means that the process or its host was stopped; the time
-  // in between does not count as idle.
+  // Called by the watchdog about every kTurn. A much longer interval means that the process or its host was suspended,
+  // and does not count as idle time.
   static constexpr std::chrono::milliseconds kTurn{100};
   Report take_turn();
-  // The watchdog itself has waited since its turn, which does not count as a gap.
+  // Excludes the time since the last turn from `gap`. Called after the watchdog itself has waited.
   void waited();
   // Thread-safe.
   Report report() const;
@@ -65,7 +64,7 @@ class RankActivity {
   int64_t step_ = 0;
   int64_t moves_ = 0;
   Clock::time_point entered_;
-  std::vector<double> steps_;  // seconds of the last steps, a ring buffer
+  std::vector<double> steps_;  // ring buffer of step durations in seconds
   size_t next_step_ = 0;
   double longest_step_ = 0;
   Clock::time_point last_turn_;

@@ -36,22 +36,22 @@ namespace {
 using Clock = RankActivity::Clock;
 using std::chrono::milliseconds;
 
-// Interval of checks of the host's other ranks and of `first`.
+// Interval between checks of the other ranks of the host and of the file `first`.
 constexpr milliseconds kLook(300);
-// In seconds. A launcher also signals all ranks after one has died; then the death is the cause. A rank that trains
-// ignores the signal this long: progress of its step rules out a death.
+// Seconds between a signal and its handling during training. A launcher also signals all ranks after one rank has died.
+// Progress within this time rules out such a death.
 constexpr double kSettle = 0.5;
-// Maximum delay of an early stop while `first` cannot be read, in seconds.
+// Maximum delay of an early stop in seconds while `first` cannot be read.
 constexpr double kFirstReadLimit = std::chrono::duration<double>(kDiskLimit).count();
-// A dead neighbor is reported after this delay: if the launcher kills the whole step, this rank is killed first.
+// Delay before reporting a dead neighbor. If the launcher kills all ranks, this rank dies before the report.
 constexpr milliseconds kLostLimit(500);
-// Maximum wait for another rank of the host to record the end, or to end first, so that the launcher sees its exit
-// status.
+// Maximum time to wait for another rank of the host to record the end of the run, or to exit first so that the launcher
+// returns the exit status of that rank.
 constexpr milliseconds kPrecedence(1500);
-// A network error may result from another rank's error, which that rank reports first, or from its death: a killed
-// process closes its connections before it has ended.
+// Maximum time to wait for a cause before reporting a network error. The cause may be an error or the death of another
+// rank: the connections of a killed process close before the process has ended.
 constexpr milliseconds kCauseLimit(1000);
-// Longer than reporting a stop takes if no file system responds, in seconds.
+// Upper bound in seconds for the time to report a stop if no file system responds.
 constexpr double kReportLimit = 10;
 
 std::string environment(const char* name) { return parallel::process_environment(name).value_or(""); }
@@ -68,7 +68,7 @@ std::vector<std::filesystem::path> evidence_folders(const std::filesystem::path&
   return folders;
 }
 
-// Without a trailing slash. Keeps symbolic links: resolving them hangs if the file system does not respond.
+// Returns an absolute path without a trailing slash. Keeps symbolic links, because resolving a link may hang.
 std::string absolute_name(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
@@ -80,10 +80,11 @@ void report_stop(int exit_status, const std::filesystem::path& checkpoint_dir) {
   const auto read = [file = checkpoint_dir / "latest"] { return io::read_text_file(file, kMostBytes); };
   std::string tag = parallel::answer_within(kDiskLimit, read).value_or("");
   tag.resize(std::min(tag.size(), tag.find('\n')));
-  const std::string state = tag.empty() ? "there is no checkpoint yet" : fmt::format("{} remains", printable(tag));
+  const std::string state =
+      tag.empty() ? "there is no checkpoint yet" : fmt::format("checkpoint {} remains", printable(tag));
   print_error(exit_status == kInterruptedExitCode
                   ? fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state)
-                  : fmt::format("mpzero: stopped before the first step, so there is nothing to save: {}.\n", state));
+                  : fmt::format("mpzero: stopped before the first step without saving; {}.\n", state));
 }
 
 template <class Condition>
@@ -93,8 +94,8 @@ void wait_while(const Condition& condition, milliseconds limit) {
   }
 }
 
-// Until the ranks have connected, a thread that ends this process if it is asked to stop, or after `stuck_after`
-// seconds (0: never). Rank 0 reports first.
+// Starts a thread for the time until the ranks have connected. The thread ends the process on a stop request or after
+// `stuck_after` seconds (0: never). Rank 0 reports first.
 std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Options& options) {
   return std::jthread([&stop, rank, options, start = Clock::now()](const std::stop_token& have_met) {
     const double stop_patience = rank == 0 ? 2 : 5;
@@ -107,8 +108,8 @@ std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Op
       }
       if (options.stuck_after > 0 && std::chrono::duration<double>(Clock::now() - start).count() > patience) {
         parallel::end_process(
-            fmt::format("the ranks have not connected for {:.0f} s since MPI started, so a rank or its host has "
-                        "stopped: check the hosts of this job, or raise --stuck_after",
+            fmt::format("the ranks have not connected within {:.0f} s after MPI started: a rank or its host hangs; "
+                        "check the hosts of this job or raise --stuck_after",
                         patience));
       }
       std::this_thread::sleep_for(milliseconds(20));
@@ -126,7 +127,7 @@ Watchdog::Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Opt
       activity_(options.stuck_after),
       control_(activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing)),
       poll_(activity_.recorder()) {
-  tzset();  // later, another thread may change the environment
+  tzset();  // call early: other threads may change the environment later
   meet(options);
   mpi_.record_in(&control_);
   thread_ = std::thread([this] { run(); });
@@ -152,7 +153,7 @@ void Watchdog::meet(const Options& options) {
   try {
     board_.emplace(start_.id + "-" + host_name(), mpi_.local_size(), mpi_.local_rank(), mpi_.rank());
   } catch (const Failure& error) {
-    problem = fmt::format("the ranks of {} cannot see each other's state: {}", std::get<0>(own), error.what());
+    problem = fmt::format("the ranks of {} cannot read each other's state: {}", std::get<0>(own), error.what());
   }
   for (const std::string& one : all_gather(mpi_, problem)) {
     if (warning_.empty()) warning_ = one;
@@ -184,7 +185,7 @@ void Watchdog::take_turn() {
   poll(&wanted, 1, static_cast<int>(RankActivity::kTurn.count()));
   if (wanted.revents != 0) {
     stop_.drain();
-    // The descriptor stays readable while a signal is repeated.
+    // Avoid a busy loop: the descriptor stays readable while a signal is repeated.
     std::this_thread::sleep_for(milliseconds(10));
   }
   report_ = activity_.take_turn();
@@ -206,11 +207,11 @@ void Watchdog::follow_neighbors() {
     if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode)
       end_after_neighbors(*one.exit_status);
     if (one.exit_status) {
-      end_as_victim(fmt::format("rank {} has ended with status {}", one.rank, *one.exit_status), *one.exit_status);
+      end_as_victim(fmt::format("rank {} has exited with status {}", one.rank, *one.exit_status), *one.exit_status);
     }
     if (!one.alive && !one.has_left) lost.push_back(one.rank);
   }
-  // A rank that waits for others at the end is not stuck while one of them makes progress.
+  // A rank that waits for other ranks at the end of the run is not stuck while any neighbor makes progress.
   const auto waits = [](const Neighbor& now, const Neighbor& then) {
     return now.phase == RunPhase::kEnding || now.progress == then.progress;
   };
@@ -229,17 +230,17 @@ void Watchdog::handle_stop() {
   if (stop_.seconds_since() < kSettle) return;
   const bool is_early = report_.phase <= RunPhase::kSetUp;
   if (!is_early && report_.idle < kSettle) return;
-  // A launcher may have sent the signal because a rank has ended.
+  // The launcher may have sent the signal because another rank has died.
   const bool writes = !is_early && report_.phase != RunPhase::kEnding && !wrote_signal_.exchange(true);
   if (writes) {
-    const std::lock_guard lock(end_mutex_);  // it must not replace the evidence of a thread that ends the process
+    const std::lock_guard lock(end_mutex_);  // do not replace the evidence of a thread that ends the process
     write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), /*claims=*/false);
     activity_.waited();
   }
   const int first = writer_.poll_first();
-  if (first >= 0) end_as_victim(fmt::format("rank {} has ended", first), kFailureExitCode);
+  if (first >= 0) end_as_victim(fmt::format("rank {} has exited", first), kFailureExitCode);
   const bool is_known = first != EvidenceWriter::kUnknown || stop_.seconds_since() >= kSettle + kFirstReadLimit;
-  // A neighbor that died before is the cause, and is reported soon.
+  // If a neighbor has died, follow_neighbors() will report its death as the cause.
   if (is_early && is_known && !lost_since_) end_stopped(kStoppedExitCode);
 }
 
@@ -282,7 +283,7 @@ void Watchdog::end_failed(Evidence evidence) {
     evidence = this->evidence(evidence.why, evidence.error, evidence.exit_status);
   }
   const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
-  // If the folder responds to only some ranks, two folders may hold a `first`: one rank of each host reports.
+  // If the folder responds to only some ranks, two folders may contain `first`. Only one rank per host reports.
   const bool is_first = (outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown) &&
                         (!board_ || board_->claim_failure());
   const std::string reason = describe(evidence, start_);
@@ -314,7 +315,7 @@ void Watchdog::add_host_condition(const Evidence& evidence) const {
 void Watchdog::end_stopped(int exit_status) {
   std::unique_lock lock(end_mutex_);
   if (board_ && !board_->claim_stop()) {
-    // Another rank of this host reports the stop, and this rank follows it.
+    // Another rank of this host reports the stop.
     if (stop_.seconds_since() < kReportLimit) return;
     end_after_neighbors(exit_status);
   }
@@ -334,7 +335,7 @@ void Watchdog::write_stop_json() const {
                              .hosts = {start_.hosts.at(static_cast<size_t>(start_.rank))}};
   parallel::no_longer_than(kDiskLimit, [folder = checkpoint_dir_, report] {
     try {
-      std::filesystem::create_directories(folder);  // it does not exist before the first save
+      std::filesystem::create_directories(folder);  // the folder does not exist before the first save
       write_stop_report(folder, report);
     } catch (const std::exception& error) {
       print_error(fmt::format("mpzero: warning: cannot write stop.json: {}\n", error.what()));
@@ -358,7 +359,7 @@ void Watchdog::record_end(std::string_view status, const std::string& reason) {
     record = record_;
   }
   if (record) {
-    // The disk, or the reader of stdout, may not respond.
+    // The disk or the reader of stdout may not respond.
     parallel::no_longer_than(kDiskLimit, [=, status = std::string(status)] {
       try {
         record(status, reason);

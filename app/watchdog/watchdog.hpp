@@ -22,14 +22,14 @@
 
 namespace mpzero {
 
-// Ends this rank if the run cannot continue, and leaves evidence of the rank's state.
+// Terminates this rank if the run cannot continue, after writing evidence of the rank's state.
 //
-// A thread of each rank monitors the rank's progress, asynchronous errors of NCCL and CUDA, and the other ranks of the
-// host (HostBoard). If the rank fails, makes no progress for RankActivity's limit, or learns that another rank has
-// ended, it writes evidence (EvidenceWriter) and ends the process without waiting: the launcher ends the ranks of other
-// hosts. The ranks do not communicate about failures: `mpzero failure` finds the cause in the evidence afterwards.
+// On each rank, a thread monitors the rank's progress, asynchronous NCCL and CUDA errors, and the other ranks of the
+// host (HostBoard). If the rank fails, exceeds RankActivity's limit without progress, or detects the end of another
+// rank, the thread writes evidence (EvidenceWriter) and terminates the process. The launcher then terminates all other
+// ranks. Ranks do not communicate about failures: `mpzero failure` determines the cause from the evidence.
 //
-// The same thread ends the run, without evidence, when it is asked to stop before its first step, or to stop
+// The thread also ends the run without evidence on a stop request before the first step, or on a request to stop
 // immediately.
 class Watchdog {
  public:
@@ -37,24 +37,24 @@ class Watchdog {
     std::filesystem::path checkpoint_dir;
     double stuck_after = 0;  // seconds; 0: no limit
   };
-  // Collective. Call it as early as possible: earlier hangs are not detected. If the ranks have not connected within
-  // stuck_after, or this rank is asked to stop meanwhile, the process ends. `mpi` and `stop` must outlive it.
+  // Collective. Create the watchdog early, because earlier hangs are not detected. Ends the process if the ranks do not
+  // connect within stuck_after, or on a stop request. `mpi` and `stop` must outlive the watchdog.
   Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options);
-  // This rank leaves. Without an exception, it waits for the others, so that they can end normally, too: collective.
+  // Collective unless an exception is active: waits for the other ranks, so that all ranks end normally.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // A sentence for the user if the ranks of this host cannot see each other's state, else empty.
+  // Returns a warning if the ranks of a host cannot read each other's state, else an empty string.
   const std::string& warning() const { return warning_; }
-  // Monitors this device from now on. Call once, before the device's first collective.
+  // Starts monitoring a device. Call once, before the first collective on the device.
   void use_device(at::Device device) { poll_.use_device(device); }
   void enter(RunPhase phase, int64_t step) { activity_.enter(phase, step); }
-  // Reports progress that no collective shows.
+  // Reports progress other than collectives.
   void moved_on() { activity_.moved_on(); }
   parallel::FlightRecorder& recorder() { return activity_.recorder(); }
 
-  // Polls these communicators for asynchronous errors until it is destroyed.
+  // Polls communicators for asynchronous errors during the lifetime of this object.
   class Watch {
    public:
     Watch(Watchdog& watchdog, std::vector<parallel::Communicator*> communicators);
@@ -66,8 +66,8 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  // Until it is destroyed without an exception, the thread that ends the run calls `record` after reporting the cause,
-  // with "failed" or "stopped" and the reason. `record` owns its data and is a no-op if the end is already recorded.
+  // Registers `record` until destroyed without an exception. The thread that ends the run calls `record` with "failed"
+  // or "stopped" and the reason. `record` must own its data, and must be a no-op if the end is already recorded.
   class EndRecord {
    public:
     EndRecord(Watchdog& watchdog, std::function<void(std::string_view status, std::string_view reason)> record);
@@ -80,7 +80,7 @@ class Watchdog {
     int exceptions_;
   };
 
-  // Ends this rank, from any thread. `error`: one sentence; `culprits`: the ranks that are known to be the cause.
+  // Terminates this rank after writing evidence. Thread-safe. `error`: one sentence. `culprits`: ranks at fault.
   [[noreturn]] void fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits = {});
 
  private:
@@ -95,12 +95,12 @@ class Watchdog {
   EvidenceWriter::Outcome write(const Evidence& evidence, bool claims) const;
   void record_end(std::string_view status, const std::string& reason);
   [[noreturn]] void end_failed(Evidence evidence);
-  // Ends this rank because another rank has failed.
+  // Terminates this rank because another rank has failed.
   [[noreturn]] void end_as_victim(const std::string& error, int exit_status);
-  // Ends the run without a failure, unless another rank of this host does so already.
+  // Ends the run without a failure, unless another rank of this host is already ending it.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // Exits after the neighbors that announced a status: the launcher returns the first exit status that it sees.
+  // Exits after the neighbors that announced an exit status: the launcher returns the first exit status.
   [[noreturn]] void end_after_neighbors(int exit_status);
 
   parallel::MpiRuntime& mpi_;
@@ -120,9 +120,9 @@ class Watchdog {
   std::optional<RankActivity::Clock::time_point> lost_since_;
   std::atomic<bool> wrote_signal_{false};
 
-  std::mutex record_mutex_;
-  std::function<void(std::string_view, std::string_view)> record_;  // guarded by record_mutex_
-  std::recursive_mutex end_mutex_;                                  // held by the thread that ends the process
+  std::mutex record_mutex_;  // guards record_
+  std::function<void(std::string_view, std::string_view)> record_;
+  std::recursive_mutex end_mutex_;  // held by the thread that ends the process
   std::atomic<bool> leaving_{false};
   std::thread thread_;
 };

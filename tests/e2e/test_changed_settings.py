@@ -110,7 +110,7 @@ def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> N
         "offload_optimizer cpu -> none",
     }
     finished = run.train(*flags)
-    assert "finished already: step 6 of 6" in finished.stdout
+    assert "step 6 of 6 is saved" in finished.stdout
     assert set(changes(finished.stdout)) == moved
     (run.checkpoints / "latest").write_text("tiny-3steps\n")
     elsewhere = run.train(*flags)

@@ -298,7 +298,7 @@ def test_cuda_that_hangs_has_its_own_report(tmp_path: Path) -> None:
     words += [str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2", "--system_root", str(host.root)]
     result = run([*words, *host.flags, "--checkpoint_dir", str(tmp_path), "--json", str(report)])
     assert result.returncode == 122, result.stderr
-    assert "mpzero: error: localhost: CUDA's initialization has not responded" in result.stderr
+    assert "mpzero: error: localhost: CUDA initialization has not responded" in result.stderr
     (found,) = json.loads(Path(f"{report}.localhost.hung").read_text())["hosts"]
     assert [(finding["check"], finding["blame"]) for finding in found["findings"]] == [("cuda", "host")]
 

@@ -432,7 +432,7 @@ def test_errors_that_nobody_reads_do_not_keep_a_run_from_ending(tmp_path: Path) 
 def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("absent", rank, tmp_path, stuck_after=2)
     assert status == 1
-    assert "mpzero: error: the ranks have not connected for" in errors
+    assert "mpzero: error: the ranks have not connected" in errors
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -446,7 +446,7 @@ def test_a_stop_while_the_ranks_meet_is_obeyed(tmp_path: Path, rank: int, stuck_
         finally:
             process.kill()
     assert process.returncode == 75
-    assert errors.count("mpzero: stopped before the first step, so there is nothing to save") == 1
+    assert errors.count("mpzero: stopped before the first step") == 1
 
 
 def test_two_interrupts_while_the_ranks_meet_end_the_run(tmp_path: Path) -> None:

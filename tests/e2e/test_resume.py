@@ -80,7 +80,7 @@ def test_finished_run_trains_no_further_step(tmp_path: Path) -> None:
     run.train("--max_steps=3")
     before = final_states(run)
     result = run.train("--max_steps=3")
-    assert "finished already: step 3 of 3" in result.stdout
+    assert "step 3 of 3 is saved" in result.stdout
     assert [line["step"] for line in run.metrics()] == [1, 2, 3]
     after = final_states(run)
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)

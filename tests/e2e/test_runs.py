@@ -195,6 +195,6 @@ def test_metrics_of_a_run_that_saved_nothing_are_kept(tmp_path: Path) -> None:
     before = (run.folder / "metrics.jsonl").read_bytes()
     result = run.train("--max_steps=2")
     kept = run.folder / "metrics.old-1.jsonl"
-    assert f"{run.folder / 'metrics.jsonl'} had steps of another run; renamed it to {kept}." in result.stderr
+    assert f"{run.folder / 'metrics.jsonl'} contains steps of another run and was renamed to {kept}." in result.stderr
     assert kept.read_bytes() == before
     assert [line["step"] for line in run.metrics()] == [1, 2]

@@ -131,7 +131,7 @@ def test_interrupted_once(tmp_path: Path) -> None:
         live.wait_for_step(2)
         live.signal(signal.SIGINT, 0)
         assert live.finish() == STOPPED, live.errors
-    assert "interrupt again to stop" in live.errors
+    assert "interrupt again" in live.errors
     assert run.latest.name == f"tiny-{stopped_step(live)}steps"
 
 
@@ -165,7 +165,7 @@ def test_a_stop_before_the_first_step_ends_immediately(
         live.wait_for(lambda: len(live.ranks()) == run.ranks, "ranks")
         live.signal(signal.SIGTERM, rank)
         assert live.finish() == STOPPED
-    assert live.errors.count("stopped before the first step, so there is nothing to save") == 1
+    assert live.errors.count("stopped before the first step") == 1
     # It did not end normally: the next start finds that the process of the record is gone.
     (owner,) = {path.name for path in run.checkpoints.iterdir()} - before
     assert owner.startswith(".owner-")

@@ -20,26 +20,26 @@ std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level le
                                                       const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                                       const std::string& use);
 
-// A run's communicators for one use, parameters or gradients: one per level. A timeline measures their collectives. The
-// flight recorder records them under the name of the use (with two levels, plus "within nodes" or "between nodes") with
-// their ranks.
+// The communicators for the parameters or the gradients of a run, one per level. A timeline measures their collectives.
+// The flight recorder records the collectives and their ranks under the name of the use. With two levels, the name ends
+// in "within nodes" or "between nodes".
 class LevelCommunicators final : public parallel::StallSource {
  public:
   // Collective; call after network.divide(layout). `timeline` and `watchdog` must outlive the communicators.
   LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                      parallel::Timeline& timeline, const std::string& name);
 
-  // Wraps existing communicators. `inter_node`: null with one level.
+  // Wraps existing communicators. `inter_node` is null if there is only one level.
   LevelCommunicators(const parallel::ParallelLayout& layout, bool several_hosts,
                      std::unique_ptr<parallel::Communicator> intra_node,
                      std::unique_ptr<parallel::Communicator> inter_node, parallel::Timeline& timeline);
 
   parallel::Levels levels();
   std::vector<parallel::Communicator*> all();
-  // The stalls of both levels, in the order of their begin.
+  // Returns the stalls of both levels, ordered by start time.
   std::vector<parallel::Stall> take_stalls() override;
-  // Bytes that a node has sent to other nodes since the last call, counted as in
-  // MeasuredCommunicator::take_sent_bytes(). With one level, a node is a host.
+  // Returns the bytes that a node has sent to other nodes since the last call. MeasuredCommunicator::take_sent_bytes()
+  // defines the count. With one level, a node is a host.
   int64_t take_internode_bytes();
 
  private:

@@ -19,7 +19,7 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   const parallel::NetworkChoice choice = parallel::parse_network_choice("network", requested);
   if (device.is_cpu()) {
     if (choice == parallel::NetworkChoice::kEfa) {
-      throw UserError("--network efa has no effect on the CPU; leave it out", ErrorScope::kAllRanks);
+      throw UserError("--network efa has no effect on the CPU; remove the flag", ErrorScope::kAllRanks);
     }
     warn_without_thread();
     return;
@@ -42,7 +42,7 @@ void Network::warn_without_thread() const {
   print_warning(
       fmt::format("communication does not overlap with computation: {}",
                   mpi_.lacks_threads()
-                      ? "this MPI lacks MPI_THREAD_MULTIPLE; build mpzero with one that has it"
+                      ? "MPI lacks MPI_THREAD_MULTIPLE; build mpzero with an MPI library that supports it"
                       : "MPI was started in GPU mode because a host has NVIDIA's driver loaded; pass --device cpu"));
 }
 
@@ -51,12 +51,12 @@ void Network::divide(const parallel::ParallelLayout& layout) {
   if (layout.nodes == 1) return;
   node_ = mpi_.split(mpi_.rank() / layout.ranks_per_node);
   place_ = mpi_.split(mpi_.rank() % layout.ranks_per_node);
-  // proven_ spans all ranks, and no communicator does any more.
+  // proven_ spans all ranks; with several nodes, no communicator needs all ranks.
   if (layout.ranks_per_node > 1) proven_.reset();
 }
 
 std::unique_ptr<parallel::Communicator> Network::open_communicator(Level level) {
-  // Copy engines do not reach other nodes, even if a node is only a part of this machine.
+  // Collectives on copy engines require a single node, even if several nodes share a host.
   if (level == Level::kInterNode) return open_over(*place_, parallel::NcclEngine::kKernels, min_channels_);
   if (level == Level::kSequence) return open_over(*sequence_, parallel::NcclEngine::kKernels, min_channels_);
   if (node_) return open_over(*node_, parallel::NcclEngine::kCopyEngines, /*min_channels=*/0);

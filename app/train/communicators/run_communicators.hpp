@@ -9,19 +9,19 @@
 
 namespace mpzero {
 
-// Separate communicators for parameters, gradients and shared sequences, so that none waits for another.
+// Separate communicators for parameters, gradients and shared sequences, whose collectives run concurrently.
 class RunCommunicators {
  public:
-  // Divides the network by `layout`. Collective. The arguments must outlive the communicators.
+  // Divides the ranks of `network` according to `layout`. Collective. The arguments must outlive the communicators.
   RunCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                    parallel::Timeline& timeline);
 
   LevelCommunicators& parameters() { return parameters_; }
   LevelCommunicators& gradients() { return gradients_; }
-  // For the ranks that share sequences; null if none do.
+  // Communication between ranks that share sequences; null without sequence parallelism.
   const std::shared_ptr<const SequenceExchange>& sequence() const { return sequence_; }
   std::vector<parallel::Communicator*> all();
-  // The sum for parameters and gradients: see LevelCommunicators::take_internode_bytes().
+  // Returns the sum of LevelCommunicators::take_internode_bytes() over parameters and gradients.
   int64_t take_internode_bytes();
 
  private:

@@ -39,14 +39,14 @@ HostActivations::~HostActivations() {
       if (event) event->synchronize();
     }
   } catch (const c10::Error&) {
-    return;  // of a device that has failed, and copies no more
+    return;  // the device has failed, so no copy is in progress
   }
 }
 
 void HostActivations::put(at::Tensor x) {
   const size_t input = stack_.size();
-  if (input == inputs_) throw_failure("a micro-batch puts more than {} inputs of layers", inputs_);
-  if (!x.is_contiguous()) throw_failure("the input of a layer is not contiguous");
+  if (input == inputs_) throw_failure("a micro-batch has more than {} layer inputs", inputs_);
+  if (!x.is_contiguous()) throw_failure("the layer input is not contiguous");
   if (input >= kOnDevice) {
     const size_t oldest = input - kOnDevice;
     wait_for_copy(oldest);
@@ -56,13 +56,14 @@ void HostActivations::put(at::Tensor x) {
   if (input >= buffers_.size()) return;
   const at::Tensor& source = stack_.back().on_device;
   if (source.numel() > buffers_[input].numel()) {
-    throw_failure("the input of a layer has {} elements, more than {}", source.numel(), buffers_[input].numel());
+    throw_failure("the layer input has {} elements; the host buffer has only {}", source.numel(),
+                  buffers_[input].numel());
   }
   copy_after_current(input, [&] { on_host(input).copy_(source, /*non_blocking=*/true); });
 }
 
 at::Tensor HostActivations::take() {
-  if (stack_.empty()) throw_failure("there is no input of a layer to take");
+  if (stack_.empty()) throw_failure("the stack of layer inputs is empty");
   const size_t input = stack_.size() - 1;
   if (!stack_[input].on_device.defined()) fetch(input);
   wait_for_copy(input);
@@ -81,7 +82,7 @@ int64_t HostActivations::bytes() const {
 void HostActivations::fetch(size_t input) {
   const at::Tensor source = on_host(input);
   at::Tensor& x = stack_[input].on_device;
-  // Of the current stream's memory, which kernels queued before may still use: the copy follows them.
+  // Queued kernels on the current stream may still use this memory, so the copy must run after these kernels.
   x = at::empty(stack_[input].sizes, source.options().device(device_));
   copy_after_current(input, [&] { x.copy_(source, /*non_blocking=*/true); });
 }

@@ -11,9 +11,9 @@
 
 namespace mpzero {
 
-// The inputs of layers that wait in host memory between forward and backward (Recompute::kHost): a stack that put()
-// grows in the forward and take() shrinks in the backward. The last two inputs are on the device; copies run on a
-// stream of their own, beside the layers; the host does not wait for them.
+// A stack of layer inputs that are offloaded to host memory between forward and backward (Recompute::kHost). The last
+// two inputs stay on the device. Copies run on a separate stream and overlap with the layers. The host does not wait
+// for copies.
 //
 //   put(n) ──> on the device, copied to the host   (unless it is one of the micro-batch's last two)
 //   put(n + 2) ──> on the host: its memory is reused by kernels queued after its copy
@@ -21,41 +21,41 @@ namespace mpzero {
 //   take(n) ──> the caller's: kernels queued from now on follow the copy
 class HostActivations {
  public:
-  // `inputs` of each micro-batch, of at most `numel` elements each. Allocates memory for all but the last two, `pinned`
-  // or not; copies of a GPU with memory that is not pinned hold up the host.
+  // `inputs`: number of inputs per micro-batch. `numel`: maximum number of elements of an input. Allocates host memory
+  // for all inputs except the last two. If the memory is not `pinned`, copies block the host.
   HostActivations(at::Device device, size_t inputs, int64_t numel, at::ScalarType type, bool pinned);
   ~HostActivations();
   HostActivations(const HostActivations&) = delete;
   HostActivations& operator=(const HostActivations&) = delete;
 
-  // Before the layer's forward: `x` is contiguous, and complete for work queued on the current stream. The caller keeps
-  // no reference beyond that forward.
+  // Pushes a layer's input. Call before the layer's forward. `x` must be contiguous and ready on the current stream.
+  // The caller must release `x` after the layer's forward.
   void put(at::Tensor x);
-  // Before the layer's backward: the input that was put last and not taken yet, with the same bits.
+  // Pops the last input, bit-identical. Call before the layer's backward.
   at::Tensor take();
 
-  // In host memory.
+  // Host memory in bytes.
   int64_t bytes() const;
 
  private:
   struct Input {
     std::vector<int64_t> sizes;
-    at::Tensor on_device;  // undefined: on the host
+    at::Tensor on_device;  // undefined if the input is only on the host
   };
 
-  // Runs copy() on the copy stream, after the work queued on the current one, and marks its end for `input`.
+  // Runs copy() on the copy stream after the work queued on the current stream, and records an event for `input`.
   template <typename Copy>
   void copy_after_current(size_t input, const Copy& copy);
-  // Work queued on the current stream from now on follows the last copy of `input`.
+  // Makes the current stream wait for the last copy of `input`.
   void wait_for_copy(size_t input);
   void fetch(size_t input);
   at::Tensor on_host(size_t input) const;
 
   at::Device device_;
   size_t inputs_;
-  std::vector<at::Tensor> buffers_;                // by input, [numel]
-  std::optional<c10::Stream> stream_;              // of a device with streams
-  std::vector<std::optional<c10::Event>> copied_;  // by input: the end of its last copy
+  std::vector<at::Tensor> buffers_;                // by input, shape [numel]
+  std::optional<c10::Stream> stream_;              // copy stream; std::nullopt on devices without streams
+  std::vector<std::optional<c10::Event>> copied_;  // by input; end of the last copy
   std::vector<Input> stack_;
 };
 

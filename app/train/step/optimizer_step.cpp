@@ -14,10 +14,9 @@ double loss_weight(const io::DataLoader& data, int64_t step, ProcessGroup& group
   if (!data.has_loss_mask()) return mine * ranks.data_parallel.size * ranks.sequence_parallel.size;
   const double weight = sum(group, mine);
   if (weight > 0) return weight;
-  throw UserError(
-      fmt::format("{}: the loss mask of step {} is 0 for all sequences; mask fewer tokens or raise train_batch_size",
-                  data.paths(), step),
-      ErrorScope::kAllRanks);
+  throw UserError(fmt::format("{}: all tokens of step {} are masked; mask fewer tokens or raise train_batch_size",
+                              data.paths(), step),
+                  ErrorScope::kAllRanks);
 }
 
 OptimizerStepResult run_optimizer_step(parallel::ZeroEngine& engine, TrainingPass& pass, StepTimer& timer,
@@ -32,7 +31,7 @@ OptimizerStepResult run_optimizer_step(parallel::ZeroEngine& engine, TrainingPas
     loss_sum.add_(pass.train(batch, 1.0 / weight, /*last_of_step=*/a + 1 == step.micro_batches));
   }
   timer.enter(Phase::kOptimizer);
-  // Before measure(), whose copy from the GPU would wait for a snapshot still being copied to the host.
+  // Call before measure(): its device-to-host copy would otherwise wait for a snapshot in progress.
   step.before_update();
   engine.measure(loss_sum, weight, step.figures());
   engine.update(step.lr, step.update);

@@ -13,30 +13,30 @@
 
 namespace mpzero {
 
-// The weight of the next step's global batch: the sum of its micro-batches' mean weights, which is their number without
-// a loss mask. The step's loss is the sum of the micro-batches' losses over all ranks, divided by this weight. With a
-// loss mask, collective; throws UserError on all ranks if every token of the step is masked.
+// Returns the loss weight of the next global batch: the sum of the mean token weights of all micro-batches, which is
+// the number of micro-batches without a loss mask. The loss of a step is the sum of the micro-batch losses divided by
+// this weight. With a loss mask, collective; throws UserError on all ranks if every token is masked.
 double loss_weight(const io::DataLoader& data, int64_t step, ProcessGroup& group);
 
 // Inputs and callbacks of one optimizer step.
 struct OptimizerStep {
   at::Device device;
   double lr = 0;
-  int64_t update = 1;  // counts from 1
+  int64_t update = 1;  // number of the update, from 1
   int64_t micro_batches = 1;
-  std::function<double()> loss_weight;           // of the global batch: see loss_weight()
-  std::function<model::Batch()> next;            // micro-batch, on the device
-  std::function<void()> before_update;           // called when gradients are complete, before states change
-  std::function<std::vector<double>()> figures;  // see ZeroEngine::measure
+  std::function<double()> loss_weight;           // loss weight of the global batch; see loss_weight()
+  std::function<model::Batch()> next;            // next micro-batch, on the device
+  std::function<void()> before_update;           // called when the gradients are complete
+  std::function<std::vector<double>()> figures;  // see ZeroEngine::measure()
 };
 
 struct OptimizerStepResult {
   parallel::StepSummary summary;
-  at::Tensor loss_sum;  // this rank's, a scalar on the device
+  at::Tensor loss_sum;  // sum over this rank's micro-batches; scalar on the device
 };
 
-// Makes the calls of one step in order, for runs and plans. The last phase of `timer` is still open on return. The
-// update changes nothing if the loss or the norm is not finite.
+// Runs one optimizer step, for training and for plans. The last phase of `timer` is still open on return. The update is
+// skipped if the loss or the gradient norm is not finite.
 OptimizerStepResult run_optimizer_step(parallel::ZeroEngine& engine, TrainingPass& pass, StepTimer& timer,
                                        const OptimizerStep& step);
 

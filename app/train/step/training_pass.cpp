@@ -30,7 +30,7 @@ class Gathered {
     }
     weights_ = model::Weights(std::span<const at::Tensor>(all_));
   }
-  // For a decoder layer.
+  // Gathers the parameters of a decoder layer.
   Gathered(parallel::ZeroEngine& engine, const model::Decoder& decoder, int64_t layer)
       : Gathered(engine, decoder.layer_unit(layer)) {
     weights_.layer = layer;

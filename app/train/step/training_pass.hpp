@@ -16,27 +16,27 @@
 
 namespace mpzero {
 
-// Copies a micro-batch to a device; packed documents become one sequence. `ranks`: the ranks that share the sequences,
-// or null.
+// Copies a micro-batch to a device. Packed documents become one sequence. `ranks`: the ranks that share the sequences;
+// may be null.
 model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length,
                       std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
-// Runs micro-batches through the model, unit by unit: gathers parameters before each unit, releases them after it, and
-// reduces gradients over the ranks as soon as the unit's backward is done.
+// Runs the forward and backward of micro-batches, unit by unit. Gathers the parameters before each unit, releases the
+// parameters after the unit, and reduces the gradients over all ranks after the unit's backward.
 class TrainingPass {
  public:
-  // `micro_batches`: per step. The other arguments must outlive the pass.
+  // `micro_batches`: number per step. The other arguments must outlive the pass.
   TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, int64_t micro_batches);
 
-  // Sets what each layer recomputes in its backward, by layer. Default: nothing. Allocates host memory for layers at
-  // Recompute::kHost. `tokens`: the maximum per micro-batch of this rank.
+  // Sets the recomputation of each layer. Default: Recompute::kNone. Allocates host memory for layers with
+  // Recompute::kHost. `tokens`: maximum tokens of a micro-batch on this rank.
   void recompute(std::vector<model::Recompute> levels, int64_t tokens);
 
-  // Forward and backward of a batch on the engine's device. Returns the loss (the mean of weight * loss over its
-  // tokens), an fp32 scalar on that device. Gradients are those of loss * loss_scale. `last_of_step`: no later
-  // micro-batch adds to these gradients.
+  // Runs forward and backward for a batch on the engine's device. Returns the loss, the mean of weight * loss over all
+  // tokens, as an fp32 scalar on the device. Accumulates the gradients of loss * loss_scale. `last_of_step`: the batch
+  // is the last micro-batch of the step.
   at::Tensor train(const model::Batch& batch, double loss_scale, bool last_of_step);
-  // Forward only; returns the same loss in fp64.
+  // Runs only the forward. Returns the loss of train() as an fp64 scalar.
   at::Tensor validate(const model::Batch& batch);
 
  private:
@@ -45,20 +45,20 @@ class TrainingPass {
   void plan(const std::vector<size_t>& units);
   // Runs all units before the head.
   at::Tensor forward_layers(const model::Batch& batch, Mode mode);
-  // `d_head`: gradient of the head's input. Returns the gradients of the embedding's values.
+  // Returns the gradients of the embedding's outputs. `d_head`: gradient of the head's input.
   model::Values backward_layers(at::Tensor d_head);
 
   const model::Decoder& decoder_;
   parallel::ZeroEngine& engine_;
   parallel::GradientStore& gradients_;
-  StepTimer& timer_;  // train() marks the phases in it
+  StepTimer& timer_;
   int64_t micro_batches_;
   std::vector<model::LayerValues> graph_;  // by layer
   size_t num_values_ = 0;
-  std::vector<std::vector<size_t>> last_reads_;       // by layer: values that no later layer reads
+  std::vector<std::vector<size_t>> last_reads_;       // by layer; values that later layers do not read
   std::vector<model::Recompute> recompute_;           // by layer
-  std::vector<model::LayerActivations> activations_;  // by layer; without x at kHost
-  std::optional<HostActivations> inputs_;             // of the layers at kHost
+  std::vector<model::LayerActivations> activations_;  // by layer; without x for Recompute::kHost
+  std::optional<HostActivations> inputs_;             // inputs of layers with Recompute::kHost
 };
 
 }  // namespace mpzero

@@ -37,7 +37,8 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
   const std::vector<Finding> down = start("init=802", "fabric=1");
   CHECK(find(down, "cuda").status == Status::kFailure);
   CHECK(find(down, "cuda").message ==
-        "cuInit fails: CUDA_ERROR_SYSTEM_NOT_READY (802): NVIDIA's Fabric Manager is not running, or has not finished");
+        "cuInit fails: CUDA_ERROR_SYSTEM_NOT_READY (802): NVIDIA's Fabric Manager is not running or has not finished "
+        "starting");
   CHECK_THAT(find(down, "cuda").remedy, Catch::Contains("systemctl status nvidia-fabricmanager"));
 
   // Each rank opens its shard of the GPUs.

@@ -78,7 +78,7 @@ TEST_CASE("a missing GPU is found by comparison with the instance type and with 
     bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/class", "0x030200\n");
     bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/vendor", "0x10de\n");
   }
-  CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver shows 1 GPUs, the PCI bus 2");
+  CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver reports 1 GPUs, but the PCI bus has 2");
   CHECK(find(look(bus, "gpus=1"), "gpus").status == Status::kWarning);
   CHECK(find(look(bus, "gpus=2"), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "ranks_per_gpu").message == "4 ranks share 2 GPUs");
@@ -140,10 +140,9 @@ TEST_CASE("a slow rank's GPU is found by its PCI address, and the log line names
   CHECK(gpu_condition("0000:1c:00.0", {"libno-such-nvml.so.1"}).empty());
   CHECK(gpu_condition(at::kCPU).empty());
   const Straggler late{.rank = 3, .share = 0.3, .steps = 19, .of = 20, .seconds = 0.3, .median_seconds = 0.2};
-  CHECK(
-      describe(late, "node7", slow) ==
-      "straggler: rank 3 on node7 computes for 300.0 ms per step, the others for 200.0 ms; it was slower in 19 of the "
-      "last 20 steps (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal Slowdown).");
+  CHECK(describe(late, "node7", slow) ==
+        "straggler: rank 3 on node7 computes for 300.0 ms per step (median of the other ranks: 200.0 ms) and was "
+        "slower in 19 of the last 20 steps (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal Slowdown).");
   CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("20 steps."));
 }
 

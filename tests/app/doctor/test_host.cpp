@@ -42,7 +42,7 @@ TEST_CASE("little lockable memory fails with EFA and is a warning without") {
   root.write("proc/self/limits", "Max locked memory         65536                65536                bytes     \n");
   const Finding with = find(look(root, kJob, true, true), "memlock");
   CHECK(with.status == Status::kFailure);
-  CHECK(with.message == "64 KiB lockable, but EFA and InfiniBand lock send and receive buffers");
+  CHECK(with.message == "limit 64 KiB, but EFA and InfiniBand lock send and receive buffers");
   CHECK(find(look(root, kJob, false, false), "memlock").status == Status::kWarning);
   root.write("proc/self/limits", "Max locked memory         8388608              8388608              bytes     \n");
   CHECK(find(look(root, kJob, true, false), "memlock").status == Status::kOk);
@@ -81,7 +81,7 @@ TEST_CASE("the checkpoint folder is written to, and no file remains") {
   const FakeRoot root;
   const std::filesystem::path folder = root.path() / "checkpoints/of/a/run";
   const std::vector<Finding> quick = check_storage(folder, 0);
-  CHECK(find(quick, "checkpoint_write").message == "can be written");
+  CHECK(find(quick, "checkpoint_write").message == "writable");
   const std::vector<Finding> timed = check_storage(folder, 8 << 20);
   CHECK_THAT(find(timed, "checkpoint_write").message, Catch::Contains("GB/s (8 MiB in "));
   CHECK_FALSE(std::filesystem::exists(root.path() / "checkpoints"));
@@ -107,7 +107,7 @@ TEST_CASE("where no more than half of the clocks agree, no host is to blame") {
     const Finding finding = check_clock(own, {"a", "b"}, {0, -31});
     CHECK(finding.status == Status::kWarning);
     CHECK(finding.message ==
-          "no majority of the clocks agrees, so the wrong ones are unknown: a +0.000 s, b -31.000 s");
+          "no majority of the clocks agrees, so the correct time is unknown: a +0.000 s, b -31.000 s");
   }
   CHECK(check_clock(0, {"a", "b", "c", "d"}, {0, 0, 40, 40}).status == Status::kWarning);
   const std::vector<std::string> many(10, "a");

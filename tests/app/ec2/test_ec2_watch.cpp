@@ -139,7 +139,8 @@ TEST_CASE("a recommendation after the start requests a stop, and one before it o
     const Ec2Watch late(ec2.options(/*began=*/kNoticeTime + 1), stop, warn);
     ec2.wait_for(4);
     CHECK_FALSE(stop.requested());
-    CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("node-7") && Contains("before this start"));
+    CHECK_THAT(warnings.wait_for(1).front(),
+               Contains("i-42") && Contains("node-7") && Contains("before the start of this run"));
     CHECK(warnings.count() == 1);
     CHECK(late.counts() == std::map<Kind, int64_t>{{Kind::kRebalance, 1}});
   }
@@ -192,7 +193,7 @@ TEST_CASE("a service that is of no use gives one warning, and requests no stop")
                           .host = "node-7",
                           .interval = std::chrono::milliseconds(1)},
                          stop, [&](const std::string& text) { warnings.add(text); });
-    CHECK_THAT(warnings.wait_for(before + 1).back(), Contains("failed on host node-7") && Contains("two hops"));
+    CHECK_THAT(warnings.wait_for(before + 1).back(), Contains("failed on host node-7") && Contains("hop limit"));
     const int asked = service.asked();
     while (service.asked() < asked + 4) std::this_thread::yield();
     CHECK(warnings.count() == before + 1);
@@ -226,8 +227,9 @@ TEST_CASE("scheduled events that cannot be asked for give a warning, although th
   Warnings warnings;
   Ec2 ec2(kEvents, "", [](int) { return 500; });
   const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
-  CHECK_THAT(warnings.wait_for(1).front(), Contains("answers 500 to GET /latest/meta-data/events/maintenance") &&
-                                               Contains("Not monitored there: scheduled events") && !Contains("hops"));
+  CHECK_THAT(warnings.wait_for(1).front(), Contains("500 in response to GET /latest/meta-data/events/maintenance") &&
+                                               Contains("Not monitored on this host: scheduled events") &&
+                                               !Contains("hop limit"));
   ec2.wait_for(8);
   CHECK(warnings.count() == 1);
   CHECK_FALSE(watch.answers());

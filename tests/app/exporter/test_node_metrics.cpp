@@ -91,7 +91,7 @@ TEST_CASE("a GPU's metrics name it and the rank that trains on it") {
   CHECK_THAT(text, Contains("reason=\"sw_power_cap\"} 1\n") && Contains("reason=\"hw_thermal_slowdown\"} 1\n") &&
                        Contains("reason=\"hw_slowdown\"} 0\n"));
   // Errors are read now and then, which their help says.
-  CHECK_THAT(text, Contains("driver was loaded. Read once in 30 s.\n") && Contains("draw of the GPU.\n"));
+  CHECK_THAT(text, Contains("driver was loaded. Updated every 30 s.\n") && Contains("draw of the GPU.\n"));
 }
 
 TEST_CASE("what a GPU does not report is left out, and so is a rank that is not known") {

@@ -77,7 +77,8 @@ TEST_CASE("ranks that do not use all cores are not bound, since another run may 
   const auto many = share_out(CpuTopology::synthetic("core:2 pu:1"), 3);
   CHECK(many[2].second.threads == 1);
   CHECK(describe_shares(many) ==
-        "CPU of rank 0's host: 3 ranks of 1 thread on cores 0-1 (NUMA domain 0), not bound, as they share 2 cores");
+        "CPU of rank 0's host: 3 ranks of 1 thread on cores 0-1 (NUMA domain 0), not bound, because the ranks share 2 "
+        "cores");
 }
 
 TEST_CASE("ranks that are bound already stay there, and divide what several are bound to") {
@@ -91,12 +92,12 @@ TEST_CASE("ranks that are bound already stay there, and divide what several are 
         "CPU of rank 0's host: 1 rank of 2 threads, bound by the launcher: rank 0 to cores 0-1 (NUMA domain 0)");
   CHECK(!few_cores({{0, alone}, {1, alone}}, 64, {}));
   const CpuShare single = share_cpu(CpuTopology::synthetic("core:1 pu:1"), {{0}, {1}}, 0, {});
-  CHECK_THAT(few_cores({{0, single}, {1, single}}, 8, {}).value(), Catch::Contains("one core of 8 hardware threads"));
+  CHECK_THAT(few_cores({{0, single}, {1, single}}, 8, {}).value(), Catch::Contains("(8 hardware threads) to one core"));
   CHECK(!few_cores({{0, single}, {1, single}}, 7, {}));
   // One rank alone, which mpirun binds to a core.
   const CpuShare only = share_cpu(CpuTopology::synthetic("core:1 pu:1"), {{0}}, 0, {});
   CHECK_THAT(few_cores({{0, only}}, 96, {.launched = true}).value(),
-             Catch::Contains("one core of 96 hardware threads"));
+             Catch::Contains("(96 hardware threads) to one core"));
   CHECK(!few_cores({{0, only}}, 1, {.launched = true}));
   // A container with one core.
   CHECK(!few_cores({{0, only}}, 96, {}));
@@ -109,7 +110,7 @@ TEST_CASE("one core that a variable of OpenMP has left is warned of, but where t
   const CpuShare one = share_cpu(machine, {{0}}, 0, limits);
   CHECK(one.threads == 1);
   CHECK_THAT(few_cores({{0, one}}, 2, limits).value(),
-             Catch::StartsWith("OMP_PROC_BIND bound each rank of rank 0's host to one core"));
+             Catch::StartsWith("OMP_PROC_BIND bound each rank on rank 0's host"));
   limits.threads_asked_for = 2;
   CHECK(!few_cores({{0, share_cpu(machine, {{0}}, 0, limits)}}, 2, limits));
 }
@@ -140,7 +141,7 @@ TEST_CASE("limits come from OpenMP's variables, srun and control groups") {
   CHECK(all.bound_by == "OMP_PLACES");
   const auto machine = CpuTopology::synthetic("numa:2 core:4 pu:1");
   CHECK_THAT(describe_shares(share_out(machine, 2, {.bound_by = "OMP_PLACES"})),
-             Catch::EndsWith("not bound, as OMP_PLACES binds threads"));
+             Catch::EndsWith("not bound, because OMP_PLACES binds threads"));
   // What is no number of threads asks for none.
   CHECK(cpu_limits(environment({{"OMP_NUM_THREADS", "-1"}}), 0).threads_asked_for == 0);
   // The ranks of srun, but not those of an mpirun within its job.

@@ -82,7 +82,7 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
   };
   CHECK(why(seen, {{"CUDA_VISIBLE_DEVICES", ""}}) ==
         "--device cuda: CUDA shows no GPU on node7 (no CUDA-capable device is detected; CUDA_VISIBLE_DEVICES=): the "
-        "driver is loaded, but the variable hides its GPUs; unset it, or list GPUs in it");
+        "driver is loaded, but the variable hides all GPUs; unset it, or add GPUs to it");
   CHECK_THAT(why(seen, {}), Catch::Contains("CUDA_VISIBLE_DEVICES is unset") && Catch::Contains("nvidia-smi"));
   CudaAnswer without = seen;
   without.driver_found = false;
@@ -115,8 +115,8 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   const Variables given = {{"SLURM_JOB_ID", "17"}, {"SLURM_GPUS_ON_NODE", "2"}};
   CHECK(fault(802, none, given) ==
         "CUDA shows no GPU on node7, to which Slurm assigned 2 GPUs (error 802, it says; CUDA_VISIBLE_DEVICES is "
-        "unset): NVIDIA's Fabric Manager is not running, or has not finished; GPUs with NVSwitch need it: `systemctl "
-        "status nvidia-fabricmanager` shows why");
+        "unset): NVIDIA's Fabric Manager is not running or has not finished starting; check `systemctl "
+        "status nvidia-fabricmanager`: GPUs with NVSwitch require Fabric Manager");
   // No user causes this, with or without Slurm.
   CHECK_THAT(fault(802, none, {}), Catch::StartsWith("CUDA shows no GPU on node7 (error 802"));
   CHECK_THAT(fault(999, none, given), Catch::Contains("nvidia-smi") && Catch::Contains("error 999"));

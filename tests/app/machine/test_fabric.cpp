@@ -53,7 +53,7 @@ TEST_CASE("fewer EFA devices than the instance type has") {
   root.make_instance("p4d.24xlarge");
   const Finding none = find(look(root.system(), "tcp"), "efa_devices");
   CHECK(none.status == Status::kFailure);
-  CHECK(none.message == "0 EFA devices, but a p4d.24xlarge can have 4");
+  CHECK(none.message == "0 EFA devices, but p4d.24xlarge supports 4");
   root.make_efa(3);
   CHECK(find(look(root.system(), "efa+gpu"), "efa_devices").status == Status::kWarning);
 }
@@ -64,7 +64,7 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure with E
   root.make_efa(4);
   const Finding missing = find(look(root.system(), "tcp udp"), "libfabric");
   CHECK(missing.status == Status::kFailure);
-  CHECK(missing.message == kFabric + " lists no provider efa for the 4 devices (it lists tcp, udp)");
+  CHECK(missing.message == kFabric + " has no efa provider for the 4 devices (providers: tcp, udp)");
   CHECK(find(look(root.system(), ""), "libfabric").status == Status::kFailure);
   // NCCL's plugin does not use providers layered over EFA.
   CHECK(find(look(root.system(), "efa;ofi_rxd"), "libfabric").status == Status::kFailure);
@@ -116,7 +116,7 @@ TEST_CASE("the libfabric of NCCL's plugin is the one that is checked") {
 
   CHECK_THAT(survey_fabric({stand_in("no_plugin"), "libno-such-fabric.so.1"}).problem,
              Catch::Contains("libno-such-fabric.so.1"));
-  CHECK(survey_fabric({stand_in("no_plugin")}).problem == "no library has fi_getinfo");
+  CHECK(survey_fabric({stand_in("no_plugin")}).problem == "no library provides fi_getinfo");
 }
 
 TEST_CASE("the system's libfabric, if there is one, is queried as in its manual", "[libfabric]") {
@@ -133,7 +133,7 @@ TEST_CASE("the system's libfabric, if there is one, is queried as in its manual"
 TEST_CASE("the instance type is the firmware's, or the one that NCCL's plugin is given") {
   const FakeRoot root;
   const System system = root.system();
-  CHECK(check_instance(system).message == "not in EC2");
+  CHECK(check_instance(system).message == "not an EC2 instance");
   root.write("sys/devices/virtual/dmi/id/sys_vendor", "Some Maker\n");
   root.write("sys/devices/virtual/dmi/id/product_name", "p5.48xlarge\n");
   CHECK(instance_type(system).empty());
@@ -142,7 +142,7 @@ TEST_CASE("the instance type is the firmware's, or the one that NCCL's plugin is
   CHECK(check_instance(system).message == "p5.48xlarge");
   root.make_instance("p9.48xlarge");
   CHECK(check_instance(system).status == Status::kOk);
-  CHECK_THAT(check_instance(system).message, Catch::Contains("not in the doctor's table"));
+  CHECK_THAT(check_instance(system).message, Catch::Contains("not in mpzero's table"));
 
   // A container that hides the firmware's tables hides them from NCCL's plugin too.
   std::filesystem::remove_all(root.path() / "sys/devices/virtual/dmi");

@@ -66,9 +66,10 @@ TEST_CASE("OMP_NUM_THREADS sets the thread count without binding cores") {
   const CpuUse use = machine.share();
   CHECK(!machine.threads);
   CHECK(!machine.bound);
-  CHECK_THAT(use.line, Catch::Contains(std::to_string(ranks()) + (ranks() == 1 ? " rank" : " ranks") +
-                                       " of 1 thread on cores 0-7 (NUMA domains 0-1), not bound, as they use " +
-                                       std::to_string(ranks()) + " of 8 cores"));
+  CHECK_THAT(use.line,
+             Catch::Contains(std::to_string(ranks()) + (ranks() == 1 ? " rank" : " ranks") +
+                             " of 1 thread on cores 0-7 (NUMA domains 0-1), not bound, because the ranks use " +
+                             std::to_string(ranks()) + " of 8 cores"));
 }
 
 TEST_CASE("a refused binding is reported and keeps the thread count") {
@@ -76,7 +77,7 @@ TEST_CASE("a refused binding is reported and keeps the thread count") {
   const CpuUse use = machine.share();
   CHECK(machine.threads == 8 / ranks());
   CHECK(machine.bound.has_value());
-  CHECK_THAT(use.line, Catch::EndsWith("not bound, as the system denies binding"));
+  CHECK_THAT(use.line, Catch::EndsWith("not bound, because the system denies binding"));
 }
 
 TEST_CASE("with GPUs, only the thread count is set") {
@@ -96,7 +97,7 @@ TEST_CASE("ranks bound to one core by their launcher stay bound, with a warning"
   CHECK(machine.threads == 1);
   CHECK(!machine.bound);
   CHECK_THAT(use.line, Catch::Contains("bound by the launcher: rank 0 to core 0"));
-  CHECK_THAT(use.warning.value_or(""), Catch::Contains("one core of 16 hardware threads"));
+  CHECK_THAT(use.warning.value_or(""), Catch::Contains("(16 hardware threads) to one core"));
 }
 
 TEST_CASE("on this machine the process has the threads and the cores of its share") {
