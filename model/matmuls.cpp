@@ -152,6 +152,9 @@ void Matmuls::aten_multiply(const Operands& operands) {
     return;
   }
   const bool same_type = out.scalar_type() == a.scalar_type();
+  if (is_simulated(out.device()) && uses_cpu_kernels(out.device()) && cpu::prefers_aten(a.scalar_type())) {
+    borrow(out, cpu::aten_matmul_bytes(first.size(1)));
+  }
   const bool widens = uses_gpu_kernels(out.device()) && out.scalar_type() == at::kFloat &&
                       (a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf);
   if (same_type && addend.defined()) {

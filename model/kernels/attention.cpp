@@ -114,7 +114,11 @@ AttentionOutput simulated_forward(AttentionKernel kernel, const at::Tensor& q, c
   const bool repeats = repeats_keys(kernel) && q.size(2) != k.size(2);
   const bool by_document = mask.documents && !packs(kernel);
   const at::Tensor part = by_document ? q.narrow(1, 0, mask.documents->longest) : q;
-  const int64_t scratch = kernel == AttentionKernel::kCpuFlash ? cpu_flash_scratch(part) : 0;
+  const int64_t scratch =
+      kernel == AttentionKernel::kCpuFlash ? cpu_flash_scratch(part)
+      : kernel == AttentionKernel::kCpuBlocks
+          ? cpu::attention_forward_bytes(q.size(0), q.size(2), k.size(2), q.size(1), q.size(3), q.scalar_type())
+          : 0;
   const int64_t parts = (repeats ? 2 : 0) + (by_document ? 1 : 0);
   borrow(q, scratch + parts * static_cast<int64_t>(part.nbytes()));
   return made;

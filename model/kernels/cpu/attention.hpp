@@ -20,7 +20,9 @@ void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const at::Tensor& out, const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
                         const at::Tensor& dv, bool causal, std::span<const int32_t> ends);
-// Returns the number of bytes that attention_backward allocates.
+// Return the number of bytes that attention_forward and attention_backward allocate.
+int64_t attention_forward_bytes(int64_t batch, int64_t heads, int64_t key_value_heads, int64_t length, int64_t head_dim,
+                                at::ScalarType type);
 int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type);
 
 }  // namespace mpzero::model::cpu

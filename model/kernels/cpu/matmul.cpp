@@ -261,6 +261,13 @@ int64_t matmul_bytes(int64_t m, int64_t n, int64_t k, bool a_transposed, at::Sca
   return threads(d.tasks()) * (d.panel() * element + (rounds ? d.sums() * wide : 0));
 }
 
+int64_t aten_matmul_bytes(int64_t k) {
+  // A panel of the second operand, a tile of sums, and AMX's palette.
+  constexpr int64_t kColumns = 64, kLargest = 3072, kTile = 5 << 10;
+  const auto element = static_cast<int64_t>(c10::elementSize(at::kBFloat16));
+  return at::get_num_threads() * (std::min(k, kLargest) * kColumns * element + kTile);
+}
+
 void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
   for_type(a, [&](auto type) { multiply<decltype(type)>(a, b, addend, out); });
 }
