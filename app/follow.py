@@ -4,9 +4,9 @@
 follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard
 
-The program only reads the run's files, so it cannot affect training. After a restart, it resumes at the first step that
-was not forwarded. A requeued run remains one run. On SIGINT, SIGTERM or SIGUSR2, the program flushes and exits; a second
-SIGINT or SIGTERM terminates it immediately.
+The program only reads the run's files, so it cannot affect training. After a restart, it resumes at the first step
+that was not forwarded. A requeued run remains one run. On SIGINT, SIGTERM or SIGUSR2, the program flushes and exits. A
+second SIGINT or SIGTERM terminates it immediately.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--logdir",
         type=Path,
-        help="folder for TensorBoard or W&B files and the forwarding state (default: a folder next to the metrics file, "
+        help="folder for TensorBoard or W&B files and the forwarding state (default: a folder next to the metrics, "
         "named after the sink)",
     )
     parser.add_argument("--project", default="mpzero", help="W&B project or MLflow experiment (default: mpzero)")

@@ -221,7 +221,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             record = {**record, "validation": TOO_FEW}
             print(
                 f"{shown(source.dataset)} has too few documents for a validation split: "
-                f"{shown(job.outputs.pop(VALIDATION))} is not written. Use --document_separator to split texts into documents."
+                f"{shown(job.outputs.pop(VALIDATION))} is not written. Split texts with --document_separator."
             )
         for output in outputs:
             output.finish()
@@ -296,9 +296,7 @@ def notes_of(source: Source) -> list[str]:
         notes.append(f"{shown_count(len(copies), 'file')} with the same content as another file: {names}")
     if isinstance(source, FileSource) and source.blank:
         blank = some([path.name for path in source.blank])
-        notes.append(
-            f"{shown_count(len(source.blank), 'file')} with only whitespace, kept as empty documents: {blank}"
-        )
+        notes.append(f"{shown_count(len(source.blank), 'file')} with only whitespace, kept as empty documents: {blank}")
     read = isinstance(source, FileSource) and source.num_read > 0
     if read and source.num_rows == 0 and source.reading.column != "text":
         notes.append(f"--text_column {source.reading.column} has no effect, because the files have no columns")

@@ -16,8 +16,8 @@ list_items() { sed 's/([^)]*)//g; s/,/\n/g' <<<"$1"; }
 # least_of LIST: the smallest number in a list such as "72(x2),36".
 least_of() { list_items "$1" | sort -rn | tail -n 1; }
 
-# cores_here: the number of cores that the ranks may use on this host. Slurm does not enforce the job's number of cores unless it binds tasks
-# to cores.
+# cores_here: the number of cores that the ranks may use on this host. Slurm does not enforce the job's number of cores unless it binds
+# tasks to cores.
 cores_here() {
   local cores slurm_cores
   cores=$(visible_cpus)
@@ -99,8 +99,8 @@ slurm_gpus() {
   echo "$fewest"
 }
 
-# Variables that a job's environment and Slurm's commands need. Any other SLURM_* may be an option of srun (see INPUT ENVIRONMENT VARIABLES in
-# its manual; new versions add more), or be left over from a shell that submitted the job from within a different job.
+# Variables that a job's environment and Slurm's commands need. Any other SLURM_* may be an option of srun (see INPUT ENVIRONMENT VARIABLES
+# in its manual; new versions add more), or be left over from a shell that submitted the job from within a different job.
 readonly MPZERO_SLURM_KEPT="CONF|CONF_SERVER|JWT|SACK_.*|CLUSTER_NAME|WORKING_CLUSTER|JOBID|JOB_.*|ARRAY_.*|RESTART_COUNT|SUBMIT_.*|\
 NODELIST|NODEID|NODE_ALIASES|TASKS_PER_NODE|CPUS_ON_NODE|TOPOLOGY_.*|PMIX.*|SPANK_.*"
 
@@ -122,8 +122,8 @@ refuse_heterogeneous() {
     die "heterogeneous jobs are not supported; submit without ':' and #SBATCH hetjob, with equal options for all nodes."
 }
 
-# report_memory RECORD: if Slurm manages memory, a job that does not request memory gets the cluster's default, which may be a small part of a
-# node. (With #SBATCH --mem=0, sbatch would refuse --mem-per-cpu and --mem-per-gpu.)
+# report_memory RECORD: if Slurm manages memory, a job that does not request memory gets the cluster's default, which may be a small part of
+# a node. (With #SBATCH --mem=0, sbatch would refuse --mem-per-cpu and --mem-per-gpu.)
 report_memory() {
   local has all
   has=$(sed -n 's/^ *Nodes=[^ ]* .* Mem=\([0-9]*\) .*/\1/p' <<<"$1" | sort -n | head -n 1)

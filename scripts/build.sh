@@ -55,8 +55,8 @@ forget_configuration() {
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
 
-# gpu_architectures GPUS BUILT: CMake's MPZERO_GPU_ARCHITECTURES: the user's value, else the value of the build folder (BUILT), else `all` if
-# this host or its Slurm cluster has GPUs, else `none`, which shortens the first build by minutes.
+# gpu_architectures GPUS BUILT: CMake's MPZERO_GPU_ARCHITECTURES: the user's value, else the value of the build folder (BUILT), else `all`
+# if this host or its Slurm cluster has GPUs, else `none`, which shortens the first build by minutes.
 gpu_architectures() {
   if [[ -n ${MPZERO_GPU_ARCHITECTURES:-} ]]; then
     are_architectures "$MPZERO_GPU_ARCHITECTURES" ||
@@ -79,8 +79,8 @@ libraries_for() {
   if [[ $architectures == none ]]; then echo cpu; else echo cuda; fi
 }
 
-# build_programs WITH_TESTS GPUS [TARGET...]: configures the build folder for this lock file if needed, with tests (WITH_TESTS: on or off) and
-# kernels for this host's GPUs, and runs ninja. A folder that is already configured with tests or GPU kernels keeps them.
+# build_programs WITH_TESTS GPUS [TARGET...]: configures the build folder for this lock file if needed, with tests (WITH_TESTS: on or off)
+# and kernels for this host's GPUs, and runs ninja. A folder that is already configured with tests or GPU kernels keeps them.
 build_programs() {
   local with_tests=$1 gpus=$2 hash tests architectures state wanted from source code=0
   shift 2
@@ -101,7 +101,7 @@ build_programs() {
   fi
   if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
     architectures=${wanted##* }
-    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels because no GPU was found (MPZERO_GPU_ARCHITECTURES=all builds them)")."
+    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels because no GPU is used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
     PATH=$MPZERO_VENV/bin:$PATH run_watched "$MPZERO_ROOT/logs/configure.log" run_long cmake --preset release -S "$MPZERO_ROOT" \
       -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" -DMPZERO_JOIN_SOURCES="$(joins_sources)" \
@@ -147,8 +147,8 @@ require_build_of_another() {
     warn "The programs in $MPZERO_BUILD do not match the sources in $MPZERO_ROOT, which you cannot write; to update them, have their owner run './train-singlenode.sh --build-only'."
 }
 
-# require_gpu_kernels GPUS: builds missing GPU kernels in a job with GPUs, e.g. after a build on a login node without GPUs. Other jobs wait for
-# the lock.
+# require_gpu_kernels GPUS: builds missing GPU kernels in a job with GPUs, e.g. after a build on a login node without GPUs. Other jobs wait
+# for the lock.
 require_gpu_kernels() {
   if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
   lock logs/setup.lock "build"

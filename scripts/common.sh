@@ -78,10 +78,10 @@ run_watched() {
   return "$code"
 }
 
-# wait_for_child PID: returns the exit status of a child of this shell, even if trapped signals arrive meanwhile. bash loses the child's status
-# (5.2 returns -1) if a trapped signal interrupts `wait` while the child exits, so `wait` is called after the child has exited. Until then,
-# this shell reads from a silent process that ends with the child, because `read` runs traps. (A trap with a command substitution at the
-# timeout of `read -t` ends bash 5.2 with SIGABRT.) Changes $!.
+# wait_for_child PID: returns the exit status of a child of this shell, even if trapped signals arrive meanwhile. bash loses the child's
+# status (5.2 returns -1) if a trapped signal interrupts `wait` while the child exits, so `wait` is called after the child has exited. Until
+# then, this shell reads from a silent process that ends with the child, because `read` runs traps. (A trap with a command substitution at
+# the timeout of `read -t` ends bash 5.2 with SIGABRT.) Changes $!.
 wait_for_child() {
   local watcher code again nothing
   while kill -0 "$1" 2>/dev/null; do
@@ -126,8 +126,8 @@ require_number() {
   printf -v "$1" '%d' "$((10#$value))"
 }
 
-# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable. Words with blanks must be in single or double quotes. A backslash in
-# double quotes and a newline in quotes are refused or unchanged. Words are never expanded or executed.
+# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable. Words with blanks must be in single or double quotes. A backslash
+# in double quotes and a newline in quotes are refused or unchanged. Words are never expanded or executed.
 read_words() {
   MPZERO_WORDS=()
   [[ -n ${!1:-} ]] || return 0
@@ -154,8 +154,9 @@ shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 #   end_with STATUS ends the program after a failed step that has printed its reason; a Slurm job may be requeued
 #   (scripts/requeue.sh)
 
-# lock FILE WHAT: acquires the lock of the file, waiting for other processes on all hosts that share the folder. The kernel releases the lock
-# when this process ends. A script holds one lock at a time. Without file locks (Lustre mounted without "flock"), it warns and continues.
+# lock FILE WHAT: acquires the lock of the file, waiting for other processes on all hosts that share the folder. The kernel releases the
+# lock when this process ends. A script holds one lock at a time. Without file locks (Lustre mounted without "flock"), it warns and
+# continues.
 lock() {
   local file=$1 what=$2 code=0 holder
   # Writing to the file below would overwrite the target of a link or block on a pipe.

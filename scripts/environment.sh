@@ -100,7 +100,8 @@ expect_start() {
   rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
-# status_of_start STATUS: the status of the ranks, or a user error if MPI could not start, which mpirun and srun report with different statuses.
+# status_of_start STATUS: the status of the ranks, or a user error if MPI could not start, which mpirun and srun report with different
+# statuses.
 status_of_start() {
   # A signal that ended mpirun and a failure after the start are not user errors.
   if (($1 != 0 && $1 <= 128)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} && ! -e $MPZERO_START_FILE.ok ]]; then
@@ -128,8 +129,8 @@ set_rank_environment() {
   fi
   # mpzero itself reports errors. (Open MPI 5 has no option --quiet and ignores the variable.)
   export OMPI_MCA_orte_execute_quiet=${OMPI_MCA_orte_execute_quiet:-1}
-  # If one rank fails, Open MPI sends SIGTERM to all other ranks, which write their evidence, and SIGKILL after this many seconds. Open MPI 4
-  # waits twice as long, even if all ranks have ended.
+  # If one rank fails, Open MPI sends SIGTERM to all other ranks, which write their evidence, and SIGKILL after this many seconds. Open MPI
+  # 4 waits twice as long, even if all ranks have ended.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-2}
   export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-2}
   # Containers usually forbid the system call with which Open MPI reads the memory of other ranks. Each rank would then print a warning.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# SINK: app/follow.py forwards the run's metrics to TensorBoard, W&B or MLflow, on the node that runs the script. Its failure does not affect
-# the run.
+# SINK: app/follow.py forwards the run's metrics to TensorBoard, W&B or MLflow, on the node that runs the script. Its failure does not
+# affect the run.
 
 MPZERO_FOLLOWER="" # the process id of follow_run
 MPZERO_FOLLOW_ARGUMENTS=()
@@ -56,8 +56,8 @@ stop_follower() {
   MPZERO_FOLLOWER=""
 }
 
-# follow_run PID: follows the run while that process exists. Ignores the signals that end the ranks. Ends on SIGUSR2 after a last pass, or on
-# SIGALRM immediately.
+# follow_run PID: follows the run while that process exists. Ignores the signals that end the ranks. Ends on SIGUSR2 after a last pass, or
+# on SIGALRM immediately.
 follow_run() {
   local child="" code=0
   trap '' INT TERM HUP USR1 QUIT
@@ -67,7 +67,7 @@ follow_run() {
   (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
   child=$!
   wait_for_child "$child" || code=$?
-  ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. To forward the remaining steps later, run $(follow_command)."
+  ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. Later, $(follow_command) forwards the remaining steps."
 }
 
 # follow_command: the equivalent command for the user.

@@ -2,8 +2,8 @@
 # Prepares a fresh Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023 for building mpzero (scripts/build.sh): apt or dnf packages,
 # uv, the Python environment. Each step is a no-op if its result already exists.
 
-# "package|test": installs the package unless the test succeeds, so that a compiler or MPI from a different source (e.g. the EFA installer) is
-# accepted.
+# "package|test": installs the package unless the test succeeds, so that a compiler or MPI from a different source (e.g. the EFA installer)
+# is accepted.
 MPZERO_BUILD_PACKAGES=(
   "g++|find_compiler"
   "ccache|command -v ccache"
@@ -37,15 +37,15 @@ MPZERO_SLURM_PACKAGES=(
 
 has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# has_header NAME: detects a library by its header on distributions without Debian packages. (On Debian, a header does not imply its library:
-# libboost-dev contains the headers of all of Boost.)
+# has_header NAME: detects a library by its header on distributions without Debian packages. (On Debian, a header does not imply its
+# library: libboost-dev contains the headers of all of Boost.)
 has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
 
 # The EFA installer's libfabric, where CMakeLists.txt looks for headers. mpzero does not link libfabric.
 has_efa_headers() { [[ -f ${EFA_PARENT:-/opt}/amazon/efa/include/rdma/fabric.h ]]; }
 
-# find_compiler: prints the C++ compiler for the build: CXX, or the first gcc 12 or later. Ubuntu 22.04 and Amazon Linux 2023, whose default is
-# gcc 11, provide later versions under these names.
+# find_compiler: prints the C++ compiler for the build: CXX, or the first gcc 12 or later. Ubuntu 22.04 and Amazon Linux 2023, whose default
+# is gcc 11, provide later versions under these names.
 find_compiler() {
   local candidate version
   if [[ -n ${CXX:-} ]]; then
@@ -174,8 +174,9 @@ find_uv() {
 
 can_make_environments() { python3 -c 'import ensurepip'; }
 
-# Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install packages. uv is therefore installed into its
-# own environment, .venv-uv, with the version and checksums of scripts/uv-requirements.txt, or with pip's --target if ensurepip is missing.
+# Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install packages. uv is therefore installed into
+# its own environment, .venv-uv, with the version and checksums of scripts/uv-requirements.txt, or with pip's --target if ensurepip is
+# missing.
 install_uv() {
   find_uv >/dev/null && return
   command -v python3 >/dev/null || die "python3 is missing: install Python 3.11, 3.12 or 3.13."
@@ -215,8 +216,8 @@ follow_environment() {
   done
 }
 
-# replace_folder FROM FILE: replaces FROM by MPZERO_VENV in a new file of that name, because other files may be hard links to the old file. The
-# first line of a script cannot contain a path with a space, so it starts sh instead of Python.
+# replace_folder FROM FILE: replaces FROM by MPZERO_VENV in a new file of that name, because other files may be hard links to the old file.
+# The first line of a script cannot contain a path with a space, so it starts sh instead of Python.
 replace_folder() {
   local from=$1 file=$2 text
   text=$(cat "$file" && echo .) || return
@@ -237,8 +238,8 @@ MPZERO_GPU_WHEELS=(
 # without_gpu_wheels: arguments of `uv sync` that exclude these packages, one per line.
 without_gpu_wheels() { printf -- '--no-install-package\n%s\n' "${MPZERO_GPU_WHEELS[@]}"; }
 
-# sync_environment GROUP...: runs `uv sync` for these groups and the default groups, from the committed uv.lock. The group cpu, which is not in
-# the lock file, is cuda without MPZERO_GPU_WHEELS. The stamp in .venv records the lock file and the groups and, on its second line, the
+# sync_environment GROUP...: runs `uv sync` for these groups and the default groups, from the committed uv.lock. The group cpu, which is not
+# in the lock file, is cuda without MPZERO_GPU_WHEELS. The stamp in .venv records the lock file and the groups and, on its second line, the
 # installed packages, to detect a plain `uv sync`, which removes other groups. Groups added by other scripts stay (--inexact).
 sync_environment() {
   local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed="" without=""

@@ -60,7 +60,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         help="skip and count rows without the column; rows with empty text are always skipped",
     )
     group.add_argument(
-        "--local_dataset", choices=("true", "false"), help="whether DATASET is a local path (default: true if it exists)"
+        "--local_dataset", choices=("true", "false"), help="whether DATASET is a path (default: true if it exists)"
     )
     group.add_argument("--max_documents", type=positive, help="maximum number of documents")
     group = parser.add_argument_group("fine-tuning")
@@ -93,7 +93,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--packing", choices=("true", "false"), help="false: pad each example to its own row (default: true)"
     )
-    group.add_argument("--chat_template", type=Path, metavar="FILE", help="Jinja template that replaces the tokenizer's template")
+    group.add_argument("--chat_template", type=Path, metavar="FILE", help="Jinja template (default: the tokenizer's)")
     group.add_argument(
         "--chat_template_kwargs",
         metavar="JSON",

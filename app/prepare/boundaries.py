@@ -5,7 +5,7 @@ kind of position is used only if all steps of the tokenizer are known and all co
 
 - no added token spans such a position;
 - the normalizer changes only single characters there;
-- a step of the pre-tokenizer always splits there, or the model is BPE and no token of its vocabulary spans the position.
+- a step of the pre-tokenizer always splits there, or the model is BPE and no token in its vocabulary spans it.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ def _download(name: str) -> Path:
         if refused := refusal("tokenizer", name, error):
             raise PrepareError(refused) from error
         raise PrepareError(
-            f"Tokenizer '{name}' could not be downloaded from Hugging Face ({type(error).__name__}): check the name and "
+            f"Tokenizer '{name}' cannot be downloaded from Hugging Face ({type(error).__name__}): check the name and "
             "the network, or pass a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."
         ) from error
     return folder

@@ -32,8 +32,8 @@ class Unit(NamedTuple):
 
 @dataclass
 class Made:
-    """A batch's contribution to an output file. `counts`: for the report. `dropped`: examples by reason. `ends`: trained
-    turns by their last id."""
+    """A batch's contribution to an output file. `counts`: for the report. `dropped`: examples by reason. `ends`:
+    trained turns by their last id."""
 
     examples: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # (ids, mask)
     counts: Counter = field(default_factory=Counter)

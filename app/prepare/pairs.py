@@ -98,8 +98,7 @@ class Pairs:
         """Truncates the ids. The result always ends with the end-of-text id."""
         if (ids == self.padding).any():
             raise PrepareError(
-                f"{where} contains the padding token {self.padding}: remove it from column "
-                f"'{self.columns[which]}'."
+                f"{where} contains the padding token {self.padding}: remove it from column '{self.columns[which]}'."
             )
         length = self.lengths[which]
         into.counts[(CUT_SOURCES, CUT_TARGETS)[which]] += len(ids) >= length

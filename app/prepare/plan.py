@@ -162,9 +162,7 @@ def source_of(arguments: argparse.Namespace, split: str, plan: Plan | None) -> S
 def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
     for flag, value in (("dataset_config_name", arguments.dataset_config_name), ("files", arguments.files)):
         if value:
-            raise PrepareError(
-                f"{shown(root)} was saved with save_to_disk and does not support --{flag}: omit it."
-            )
+            raise PrepareError(f"{shown(root)} was saved with save_to_disk and does not support --{flag}: omit it.")
     data, split = load_saved(root), arguments.split or "train"
     if not isinstance(data, dict):
         if arguments.split not in (None, str(data.split)):
@@ -178,7 +176,9 @@ def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
     splits = [split, "validation"] if own else [split]
     others = [name for name in data if name not in splits]
     left = [
-        LeftOut(file.name, file.size, f"belongs to split {name}", False) for name in others for file in _saved_files(root, name)
+        LeftOut(file.name, file.size, f"belongs to split {name}", False)
+        for name in others
+        for file in _saved_files(root, name)
     ]
     return Plan({name: _saved_files(root, name) for name in splits}, split, own, saved=True, left_out=left)
 

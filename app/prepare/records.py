@@ -74,9 +74,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
     existing = [path for path in outputs if path.exists()]
     for path in existing:
         if not is_hdf5(path):
-            raise PrepareError(
-                f"{shown(path)} exists but is not a token file: choose a different output."
-            )
+            raise PrepareError(f"{shown(path)} exists but is not a token file: choose a different output.")
     if not existing or arguments.overwrite:
         return False
     lines = []
@@ -84,8 +82,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
         made_from = arguments_of(path)
         if made_from is None:
             raise PrepareError(
-                f"{shown(path)} exists but was not written by app/prepare_data.py: choose a different "
-                "output."
+                f"{shown(path)} exists but was not written by app/prepare_data.py: choose a different output."
             )
         if not arguments.if_missing:
             raise PrepareError(f"{shown(path)} exists: use {OVERWRITE} to replace it, or --if_missing to keep it.")
@@ -153,7 +150,7 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     size = sum(file.size for file in files)
     if fingerprint is None:
         raise PrepareError(
-            f"{shown(path)} was made from the Hugging Face dataset '{dataset}', which is now also a local folder or file: "
+            f"{shown(path)} was made from the Hugging Face dataset '{dataset}', now also a local folder or file: "
             "use --local_dataset false to read the Hugging Face dataset, or choose a different output."
         )
     if size >= MANY_BYTES and not is_unchanged(files, fingerprint, read=False):

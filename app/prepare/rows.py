@@ -73,8 +73,7 @@ def text_of(value: object, column: str, where: str) -> str:
         except UnicodeEncodeError as error:
             half = f"\\u{ord(value[error.start]):04x}"
             raise PrepareError(
-                f"Column '{column}' of {where} contains {half}, an unpaired surrogate: fix the "
-                "text."
+                f"Column '{column}' of {where} contains {half}, an unpaired surrogate: fix the text."
             ) from error
     return value
 

@@ -36,9 +36,7 @@ def separator_of(argument: str) -> str:
     if not separator:
         raise PrepareError(f"--document_separator is empty: pass {', '.join(SEPARATORS)}, or a string.")
     if any("\ud800" <= character <= "\udfff" for character in separator):
-        raise PrepareError(
-            "--document_separator is not valid text: it contains an unpaired surrogate or is not UTF-8."
-        )
+        raise PrepareError("--document_separator is not valid text: it contains an unpaired surrogate or is not UTF-8.")
     return separator
 
 

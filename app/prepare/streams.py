@@ -84,7 +84,7 @@ class Stream(io.RawIOBase):
                 raise self._cut_off() from error
             reason = str(error).rstrip(".")
             raise PrepareError(
-                f"{shown(self._path)} cannot be decompressed, because its {self._compression} data is damaged ({reason}): "
+                f"{shown(self._path)} cannot be decompressed: its {self._compression} data is damaged ({reason}): "
                 "copy or download it again."
             ) from error
         buffer[: len(block)] = block

@@ -55,7 +55,7 @@ class TokenFile:
     """Writes a temporary file next to the final path. `commit` moves it to that path; otherwise, it is removed."""
 
     def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None, masked: bool = False):
-        """mode: the file's permissions; None: default permissions. masked: whether to write /loss_mask (append_mask)."""
+        """mode: the file's permissions; None: the default. masked: whether to write /loss_mask (append_mask)."""
         import h5py
 
         self.path = path

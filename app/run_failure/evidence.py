@@ -84,7 +84,8 @@ class Record:
     limit: float = 0.0  # value of `idle` above which the rank is stuck; 0: no limit
     gap: float = 0.0  # seconds since the last progress during which the watchdog did not run
     channels: tuple[Channel, ...] = ()
-    # Last state seen by a neighbor, if the rank reported no failure: "alive", "stopped", "dead" or "ended"; empty: none.
+    # Last state seen by a neighbor, if the rank reported no failure: "alive", "stopped", "dead" or "ended"; empty:
+    # none.
     seen: str = ""
     died_first: bool = False  # dead in the first view of its host that contains a dead rank
 

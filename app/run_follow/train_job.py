@@ -44,9 +44,7 @@ class TrainJobStatus(Sink):
     def __init__(self, folder: Path, project: str):
         missing = [name for name in (ADDRESS, CERTIFICATE, TOKEN) if not os.environ.get(name)]
         if missing:
-            raise FollowError(
-                f"{missing[0]} is not set: enable Kubeflow Trainer's feature gate TrainJobStatus."
-            )
+            raise FollowError(f"{missing[0]} is not set: enable Kubeflow Trainer's feature gate TrainJobStatus.")
         self.address = safe_address(os.environ[ADDRESS])
         self.events = folder.parent / "events.jsonl"
         self.row: Row | None = None  # next row to send

@@ -40,7 +40,7 @@ PART_COLORS = ("#2f6fb0", "#7fb0dc", "#3f8f5f", "#d1495b", "#e0a13c")  # by inde
 
 
 def draw(runs: list[Run], output: Path, title: str | None, smoothing: int | None) -> None:
-    """Plots only loss and learning rate for several runs. Raises: OSError; ValueError if the format is not supported."""
+    """Plots only loss and learning rate for several runs. Raises: OSError; ValueError for an unsupported format."""
     plt.rcParams.update(STYLE)
     panels = [(3.4, lambda axis: draw_loss(axis, runs, smoothing)), (1, lambda axis: draw_lr(axis, runs))]
     columns = runs[0].columns
@@ -71,7 +71,7 @@ def color_of(place: int, runs: list[Run]):
 
 
 def draw_loss(axis, runs: list[Run], smoothing: int | None) -> None:
-    """Plots a single run with its moving average and one color per validation set, or several runs in one color each."""
+    """A single run has a moving average and one color per validation set. Several runs have one color per run."""
     alone = len(runs) == 1
     for place, run in enumerate(runs):
         steps, loss, color = run.columns["step"], run.columns["loss"], color_of(place, runs)

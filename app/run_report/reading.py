@@ -125,7 +125,7 @@ def read_runs(paths: list[Path]) -> list[Run]:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The folders of all runs in `path`, or `path` itself if it is a run. Excludes runs that --overwrite moved aside."""
+    """The folders of all runs in `path`, or `path` itself if it is a run. Excludes runs moved by --overwrite."""
     if not path.is_dir() or (path / "metrics.jsonl").exists():
         return [path]
     found = sorted(file.parent for file in path.rglob("metrics.jsonl"))

@@ -34,9 +34,9 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def window_sums(values: np.ndarray, width: int) -> np.ndarray:
-    """Sums of the `width` (odd) values around each value. Each window is the end of one block of `width` values plus the
-    beginning of the next block. Unlike a difference of cumulative sums, this avoids rounding errors from values outside
-    the window."""
+    """Sums of the `width` (odd) values around each value. Each window is the end of one block of `width` values plus
+    the beginning of the next block. Unlike a difference of cumulative sums, this avoids rounding errors from values
+    outside the window."""
     size = len(values) + width - 1
     blocks = np.zeros(-(-size // width) * width)
     blocks[width // 2 : width // 2 + len(values)] = values

@@ -38,7 +38,7 @@ class NodeView:
     memory_available: float | None = None
     sent: float | None = None  # bytes per second over all RDMA devices, else over all network interfaces
     received: float | None = None
-    gpus: dict[int, dict[str, float]] = field(default_factory=dict)  # by GPU index; metric name without mpzero_gpu_ -> value
+    gpus: dict[int, dict[str, float]] = field(default_factory=dict)  # GPU index -> metric without mpzero_gpu_ -> value
 
 
 def samples_of(page: str) -> Samples:

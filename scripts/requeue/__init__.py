@@ -12,8 +12,8 @@
     starts.py      counts the starts of a Kubernetes job: CHECKPOINT_DIR/starts.JOB.txt
     log.py         the job's log
 
-app/run_failure finds the cause of a failed run; app/run_files reads and replaces files. Requires only Python 3.8 and its
-standard library, because nodes of a cluster may have no newer version.
+app/run_failure finds the cause of a failed run, and app/run_files reads and replaces files. The package requires only
+Python 3.8 and its standard library, because nodes of a cluster may have no newer version.
 """
 
 import sys

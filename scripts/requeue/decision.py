@@ -55,8 +55,8 @@ def may_be_stop(status: int) -> bool:
 
 
 def kind_of_end(status: int, stopped: bool, nodes: tuple[str, ...] = ()) -> Kind:
-    """`stopped`: whether the job's shell received a signal, or a signal ended the ranks while Slurm reclaimed the nodes.
-    `nodes`: nodes on which srun could not start tasks."""
+    """`stopped`: whether the job's shell received a signal, or a signal ended the ranks while Slurm reclaimed the
+    nodes. `nodes`: nodes on which srun could not start tasks."""
     if status == USER_ERROR:
         return Kind.USER_ERROR
     if status == STOPPED or stopped:
@@ -221,5 +221,7 @@ def notes(event: Event, own: bool) -> tuple[str, ...]:
         return (event.reason,)
     if own and first_flags(event):
         resumed = what_stays(event, Verb.START)
-        return (f"This job has saved a checkpoint since its first start, so {first_flags(event)} is ignored: {resumed}.",)
+        return (
+            f"This job has saved a checkpoint since its first start, so {first_flags(event)} is ignored: {resumed}.",
+        )
     return ()
