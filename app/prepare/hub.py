@@ -54,7 +54,7 @@ def refusal(what: str, name: str, error: BaseException) -> str | None:
         return None
     page = f"https://huggingface.co/{'datasets/' if what == 'dataset' else ''}{name}"
     return (
-        f"Hugging Face refused access to the {what} '{name}' ({status}): the name is wrong, or its license must be "
+        f"Hugging Face refuses access to the {what} '{name}' ({status}): the name is wrong, or its license must be "
         f"accepted; accept it on {page} and set HF_TOKEN (or log in with 'hf auth login'), or pass a local "
         "folder."
     )

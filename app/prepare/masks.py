@@ -136,8 +136,8 @@ class Renderer:
         start = next((len(begin) for begin in (bare, prompt) if ended.startswith(begin)), None)
         if start is None:
             raise PrepareError(
-                f"the prompt for message {index + 1} (add_generation_prompt) is not a prefix of the text with it, so the "
-                "message cannot be located: use a --chat_template with generation tags"
+                f"the prompt for message {index + 1} (add_generation_prompt) is not a prefix of the text with it, "
+                "so it cannot be located: use a --chat_template with generation tags"
             )
         if full.startswith(ended):
             return start, len(ended)

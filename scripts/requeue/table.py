@@ -115,7 +115,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             "requeued; {stays}."),
         Standing.UNSAVED: Cell(
             Verb.FINISH, None,
-            "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS is {limit}): the job is not requeued; {stays}."),
+            "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, None, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "Requeue {failures} of at most {limit} after failures; {stays}."),
     },
