@@ -32,11 +32,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
     parser.add_argument("--status", type=int, help="exit status of the launcher")
     parser.add_argument(
-        "--since",
-        type=float,
-        default=0,
-        metavar="TIME",
-        help="ignore starts before this Unix time (date +%%s; default: 0)",
+        "--since", type=float, default=0, metavar="TIME", help="ignore starts before this Unix time (default: 0)"
     )
     parser.add_argument(
         "--wait",

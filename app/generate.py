@@ -74,9 +74,7 @@ def parse_arguments() -> argparse.Namespace:
         help="with --chat: template variables, e.g. '{\"enable_thinking\": false}'",
     )
     parser.add_argument(
-        "--tokenizer",
-        metavar="NAME",
-        help="folder, tokenizer.json, Hugging Face name, or bytes (default: the run's tokenizer)",
+        "--tokenizer", metavar="NAME", help="folder, tokenizer.json, Hugging Face name, or bytes (default: the run's)"
     )
     parser.add_argument(
         "--add_bos",

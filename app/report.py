@@ -44,10 +44,7 @@ def main() -> int:
     )
     parser.add_argument("--title", help="title of the plot (default: the runs' names)")
     parser.add_argument(
-        "--smoothing",
-        type=int,
-        metavar="STEPS",
-        help="window of the moving average in the plot (default: 2%% of the steps)",
+        "--smoothing", type=int, metavar="STEPS", help="moving average window (default: 2%% of the steps)"
     )
     arguments = parser.parse_args()
     # File names may contain any bytes.

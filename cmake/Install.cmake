@@ -3,8 +3,7 @@
 # a CMake package are not installed, because mpzero is not a library.
 #
 # The programs search for LibTorch in DIR/.venv, relative to the program, then in the build's environment. The file
-# `installation` marks the tree as installed, so that the scripts do not build, and contains the path of the build's
-# environment.
+# `installation` prevents the scripts from building in this tree, and contains the path of the build's environment.
 
 cmake_path(RELATIVE_PATH MPZERO_TORCH_ROOT BASE_DIRECTORY "${MPZERO_VENV}" OUTPUT_VARIABLE torch_in_venv)
 cmake_path(GET torch_in_venv PARENT_PATH site_in_venv)

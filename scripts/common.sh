@@ -154,9 +154,8 @@ shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 #   end_with STATUS ends the program after a failed step that has printed its reason; a Slurm job may be requeued
 #   (scripts/requeue.sh)
 
-# lock FILE WHAT: acquires the lock of the file, waiting for other processes on all hosts that share the folder. The kernel releases the
-# lock when this process ends. A script holds one lock at a time. Without file locks (Lustre mounted without "flock"), it warns and
-# continues.
+# lock FILE WHAT: waits for and acquires the lock of a file, across all hosts that share the folder. The kernel releases it when the script
+# ends. A script acquires only one lock at a time. Without file locks (Lustre mounted without "flock"), it warns and continues.
 lock() {
   local file=$1 what=$2 code=0 holder
   # Writing to the file below would overwrite the target of a link or block on a pipe.

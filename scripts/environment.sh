@@ -100,8 +100,7 @@ expect_start() {
   rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
-# status_of_start STATUS: the status of the ranks, or a user error if MPI could not start, which mpirun and srun report with different
-# statuses.
+# status_of_start STATUS: the status of the ranks, or a user error if MPI could not start, for which mpirun and srun use other statuses.
 status_of_start() {
   # A signal that ended mpirun and a failure after the start are not user errors.
   if (($1 != 0 && $1 <= 128)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} && ! -e $MPZERO_START_FILE.ok ]]; then

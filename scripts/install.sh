@@ -2,8 +2,7 @@
 # Prepares a fresh Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023 for building mpzero (scripts/build.sh): apt or dnf packages,
 # uv, the Python environment. Each step is a no-op if its result already exists.
 
-# "package|test": installs the package unless the test succeeds, so that a compiler or MPI from a different source (e.g. the EFA installer)
-# is accepted.
+# "package|test": installs the package unless the test succeeds, e.g. because the EFA installer has installed MPI.
 MPZERO_BUILD_PACKAGES=(
   "g++|find_compiler"
   "ccache|command -v ccache"

@@ -56,8 +56,7 @@ choose_launcher() {
   MPZERO_MPIRUN=(env "${daemons[@]}" "${MPZERO_MPIRUN[@]}")
 }
 
-# check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: the first step of a job, which checks the requirements of the ranks on each node
-# (scripts/machine.sh).
+# check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: checks the ranks' requirements on each node (scripts/machine.sh), as the job's first step.
 check_nodes() {
   local nodes=$1 file address report
   local -a options=(--mpi=none "--nodes=$1" "--ntasks=$1" --ntasks-per-node=1 --time=2 --quiet)

@@ -18,8 +18,7 @@ require_toolkit() {
     refuse_machine "CUDA_VERSION=$CUDA_VERSION needs $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or unset CUDA_VERSION."
 }
 
-# require_libraries GPUS: checks that mpzero and all its libraries exist, that CUDA libraries are from the wheels, and that the driver is
-# new enough.
+# require_libraries GPUS: checks that mpzero and its libraries exist, that CUDA libraries are from the wheels, and the driver version.
 require_libraries() {
   local program=$MPZERO_BUILD/bin/mpzero said missing foreign cuda
   [[ -x $program ]] || refuse_machine "$program does not exist; keep the checkout in a folder that all nodes share."

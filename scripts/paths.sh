@@ -93,8 +93,7 @@ path_of_flag() {
   fi
 }
 
-# data_set_path DATASET LOCAL: the absolute path of a local dataset, or the unchanged Hugging Face name. LOCAL: true, false or, if empty,
-# whether the path exists.
+# data_set_path DATASET LOCAL: the absolute path of a local dataset, or the unchanged Hugging Face name. LOCAL: LOCAL_DATASET.
 data_set_path() {
   if [[ -z $1 || $2 == false ]]; then
     printf '%s\n' "$1"

@@ -133,8 +133,7 @@ failing_driver() {
   ((code == 0)) || printf '%s (status %d)\n' "$(tr -s '[:space:]' ' ' <<<"$said" | cut -c 1-300 | sed 's/ $//')" "$code"
 }
 
-# efa_devices: "2/4" if this pod may open 2 of the host's 4 devices. The kernel lists all devices in /sys, but only the pod's devices have
-# device files.
+# efa_devices: "2/4" if this pod may open 2 of the host's 4 devices. All devices are in /sys, but only the pod's devices have device files.
 efa_devices() {
   local class=${INFINIBAND_CLASS:-/sys/class/infiniband} files=${INFINIBAND_DEVICES:-/dev/infiniband} device own=0 all=0
   for device in "$class"/*/device/infiniband_verbs/uverbs*; do
@@ -232,8 +231,7 @@ choose_pod_launcher() {
   MPZERO_MPIRUN=(mpirun --hostfile "$file" --bind-to none --map-by "ppr:$ranks:node" -n "$((${#MPZERO_HOSTS[@]} * ranks))")
 }
 
-# pass_variables: adds this pod's variables to MPZERO_MPIRUN for ranks on other pods, because sshd does not forward variables. MPZERO_PASS
-# contains additional names.
+# pass_variables: adds this pod's variables and those in MPZERO_PASS to MPZERO_MPIRUN, because sshd does not forward them to other pods.
 pass_variables() {
   local name
   local pattern='^(NCCL|FI|OFI|OMP|CUDA|MKL|HF|AWS_EC2_METADATA|PYTORCH|TORCH|HDF5|MPZERO|GLIBC|MALLOC|TZ|LANG|LC)(_|$)|^LD_LIBRARY_PATH$'

@@ -26,8 +26,7 @@
 # Requeues after stops do not count if each run saves a checkpoint.
 #
 # The decisions are a table of standings and events in scripts/requeue/table.py. The Python program scripts/requeue collects its input,
-# stores the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts the program and carries out its
-# answer.
+# stores the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts it and carries out its answer.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are shorter

@@ -84,8 +84,7 @@ run_on_host() {
   exit "$status"
 }
 
-# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. mpzero's flags begin with the first flag that is unknown to this
-# script.
+# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. The first flag unknown to this script begins mpzero's flags.
 read_arguments() {
   host="" build_only=false
   while (($# > 0)); do
@@ -135,8 +134,7 @@ stop_ranks() {
 
 signal_ranks() { kill "-$( ((signals == 1)) && echo USR1 || echo TERM)" "$ranks_pid" 2>/dev/null || true; }
 
-# wait_for_ranks PID: waits for mpirun or srun and sets `status` to its exit status. catch_signals must be called before starting the
-# process.
+# wait_for_ranks PID: waits for mpirun or srun and sets `status` to its exit status. catch_signals must be called before its start.
 wait_for_ranks() {
   status=0
   ranks_pid=$1

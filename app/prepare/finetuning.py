@@ -73,9 +73,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         check_window(arguments)
         return format
     if arguments.seq_length is None:
-        raise PrepareError(
-            f"--format {format} needs --seq_length, the length of packed rows: pass the value for training."
-        )
+        raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows, as in training.")
     if arguments.special_tokens == "text":
         raise PrepareError(f"--special_tokens text has no effect with --format {format}: omit it.")
     return format
@@ -142,8 +140,7 @@ class PackedOutput:
         rows = [[i] for i in range(len(examples))]
         if self._packing:
             packed = best_fit_decreasing(lengths, self._seq_length)
-            # Shuffle the rows: validation and --shuffle false begin with the first rows, which have the longest
-            # examples.
+            # Shuffle the rows, because validation and --shuffle false begin with the first rows (the longest examples).
             rows = [packed[i] for i in np.random.default_rng(0).permutation(len(packed))]
         tokens, mask, ends = laid_out(examples, rows, self._seq_length, self._padding)
         self._append(tokens, mask, ends)

@@ -23,8 +23,7 @@ MOST_CHANNELS = 64
 MOST_COLLECTIVES = 64
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog updates its line every 100 ms. A process whose line is older than this, or than half of its limit, is
-# considered stopped. In seconds.
+# A watchdog updates its line every 100 ms. A process whose line is older (seconds, or half its limit) was stopped.
 STOPPED_AFTER = 15.0
 # Exit statuses of ranks that end normally: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)

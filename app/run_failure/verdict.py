@@ -96,9 +96,7 @@ def of_stopped(records: tuple[Record, ...], stopped: list[Record]) -> Verdict:
         f"{names(stopped)} {have(stopped)} not responded {where(farthest(records))}"
         f"{awaited(records, stopped)}; the process is stopped"
     )
-    return Verdict(
-        ranks_of(stopped), reason, "check that host's memory and disks, and find out why the process was stopped"
-    )
+    return Verdict(ranks_of(stopped), reason, "check that host's memory and disks, and what stopped the process")
 
 
 def of_failed(record: Record) -> Verdict:
@@ -147,9 +145,7 @@ def of_stuck(records: tuple[Record, ...]) -> Verdict:
         return Verdict((0,), f"{names([first])} has made no progress for {idle:.0f} s {where(first)}", HOST_REMEDY)
     held = find_awaited(present, [first.rank])
     reason = f"no rank has made progress for {idle:.0f} s {where(first)}{f', all ranks in {held}' if held else ''}"
-    return Verdict(
-        (), reason, "if this phase can take so long, raise --stuck_after; otherwise check the network and disks"
-    )
+    return Verdict((), reason, "raise --stuck_after if this phase can take so long, else check network and disks")
 
 
 def of_lag(records: tuple[Record, ...], lag: Held, measure: str) -> Verdict:

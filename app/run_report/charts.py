@@ -36,9 +36,7 @@ def charts_of(runs: list[Run]) -> list[Chart]:
         line_chart(runs, "lr", "Learning rate", "per step", axis={"exponentformat": "power"}),
         line_chart(runs, "grad_norm", "Gradient norm", "before clipping"),
         line_chart(runs, "tokens_per_second", "Throughput", "tokens per second, on all ranks", smoothed=True),
-        line_chart(
-            runs, "mfu", "MFU", "fraction of the GPU's dense bf16 peak", smoothed=True, axis={"tickformat": ".0%"}
-        ),
+        line_chart(runs, "mfu", "MFU", "fraction of the dense bf16 peak", smoothed=True, axis={"tickformat": ".0%"}),
         split_chart(runs[0]) if len(runs) == 1 else mean_split_chart(runs),
         line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, on rank 0", scale=1 / GIBIBYTE),
         *[rank_chart(run, f" of {run.name}" if len(runs) > 1 else "") for run in runs],

@@ -45,9 +45,7 @@ def check_options(options: argparse.Namespace) -> None:
     check_zones(options.zone.split(",") if options.zone else [])
     for flag in options.flag:
         if not FLAG.fullmatch(flag):
-            raise Mistake(
-                f"--flag {flag} must be a flag of mpzero train without the leading --, such as logging_freq=1."
-            )
+            raise Mistake(f"--flag {flag} must be a flag of mpzero train without --, such as logging_freq=1.")
     check_capacity(options)
     if options.topology and not options.queue:
         raise Mistake("--topology requires Kueue: also pass --queue.")

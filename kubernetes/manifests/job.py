@@ -115,8 +115,7 @@ def disruption_budget(request: Request) -> Manifest:
         "kind": "PodDisruptionBudget",
         "metadata": {"name": request.name, "namespace": request.namespace},
         "spec": {
-            # For pods without a controller with a scale, such as a Deployment, only an integer minAvailable is
-            # supported.
+            # Kubernetes supports only an integer minAvailable for pods without a Deployment or a similar controller.
             "minAvailable": request.nodes,
             "selector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": request.name}},
         },

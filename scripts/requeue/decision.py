@@ -138,8 +138,7 @@ def knows_checkpoints(state: State) -> bool:
 
 
 def resumes_from_own(state: State, event: Event) -> bool:
-    """Whether to drop the flags of the first start, which a requeued job repeats and which would discard its
-    progress."""
+    """Whether to drop the flags of the first start, which a requeued job repeats, to keep the job's progress."""
     return event.restart > 0 and state.has_saved
 
 
@@ -221,7 +220,5 @@ def notes(event: Event, own: bool) -> tuple[str, ...]:
         return (event.reason,)
     if own and first_flags(event):
         resumed = what_stays(event, Verb.START)
-        return (
-            f"This job has saved a checkpoint since its first start, so {first_flags(event)} is ignored: {resumed}.",
-        )
+        return (f"This job has saved since its first start, so {first_flags(event)} is ignored: {resumed}.",)
     return ()
