@@ -85,8 +85,7 @@ run_interruptibly() {
 run_long() { run_interruptibly "$@"; }
 
 # warning_signal SCRIPT: Slurm's warning signal before the time limit, from SBATCH_SIGNAL or the script's #SBATCH line. Slurm does not
-# record
-# --signal on sbatch's command line (see stop_in_time).
+# record --signal on sbatch's command line (see stop_in_time).
 warning_signal() { printf '%s\n' "${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}"; }
 
 # require_stop_signal SCRIPT: ends the script if mpzero does not save a checkpoint on Slurm's warning signal.
