@@ -3,7 +3,7 @@
 #
 # Installs dependencies, builds, and runs the C++ tests (ctest), the Python tests (pytest), linters and formatters.
 #   --quick  skip end-to-end training and the virtual Slurm cluster
-#   --tidy   run clang-tidy on sources (not tests) changed since origin/main, or on all without that branch
+#   --tidy   run clang-tidy on sources (not tests) changed since origin/main, or on all sources if that branch is missing
 # The last line counts tests: N passed, N failed, N skipped.
 set -uo pipefail
 
@@ -36,7 +36,7 @@ failed=0
 skipped=0
 failures=()
 
-# check NAME COMMAND...: runs one check; shows its output if it fails.
+# check NAME COMMAND...: runs one check, and shows its output if it fails.
 check() {
   local name=$1 output
   shift
@@ -51,8 +51,8 @@ check() {
   fi
 }
 
-# count_results FILE NAME STATUS: adds up a JUnit file. Tests that ended without one, or with a status that no failed test explains
-# (a crash, a broken collection), count as one failure.
+# count_results FILE NAME STATUS: adds the results in a JUnit file. A missing file, or a nonzero status without failed tests (a crash, a
+# collection error), counts as one failure.
 count_results() {
   local numbers
   if ! numbers=$(python3 scripts/count_tests.py "$1"); then numbers="0 1 0 $2"; fi
@@ -98,7 +98,7 @@ clang_tidy() {
   ((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(build_jobs)" .venv/bin/clang-tidy --quiet -p "$MPZERO_BUILD"
 }
 
-# One more than the cores, but at most 8: the tests' programs start ranks of their own.
+# One worker more than cores, but at most 8, because tests start several ranks.
 test_workers() {
   local cores
   cores=$(nproc)
@@ -133,7 +133,7 @@ if (build_programs on "$(visible_gpus)"); then
   [[ $tidy == false ]] || check "clang-tidy" clang_tidy
   exclude=()
   [[ $quick == false ]] || exclude=(-m "not slurm and not e2e")
-  # Tests often wait for ranks, signals or a scheduler. With GPUs they run one by one, since some measure GPU memory.
+  # Tests often wait for ranks, signals or a scheduler. With GPUs, tests run sequentially, because some tests measure GPU memory.
   workers=()
   (($(visible_gpus) > 0)) || workers=(-n "$(test_workers)" --no-loadscope-reorder)
   .venv/bin/pytest -q "${workers[@]}" --durations=10 --junitxml "$MPZERO_BUILD/pytest.xml" "${exclude[@]}" </dev/null

@@ -14,13 +14,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from prepare import PrepareError, shown
 from prepare.tokenizer_files import CONFIG, TEMPLATE, read_object, read_text
 
-# Date for templates that print one, such as Llama 3.2's. Today's date would change the ids every day.
+# Fixed date for templates that print the date (e.g. Llama 3.2): the current date would change the token ids daily.
 DATE = datetime(2024, 7, 26)
-REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what templates read
+REASONING = ("reasoning_content", "thinking", "reasoning")  # keys for reasoning in messages, by precedence
 
 
 def load_chat_template(folder: Path, override: Path | None = None) -> str:
-    """folder: the tokenizer's. override: a template file used instead of the folder's."""
+    """folder: contains the tokenizer. override: a template file that replaces the tokenizer's template."""
     if override is not None:
         if (template := read_text(override)) is None:
             raise PrepareError(f"--chat_template {shown(override)} does not exist: pass a Jinja file.")
@@ -28,7 +28,7 @@ def load_chat_template(folder: Path, override: Path | None = None) -> str:
     if (template := read_text(folder / TEMPLATE)) is not None:
         return template
     template = read_object(folder / CONFIG).get("chat_template")
-    if isinstance(template, list):  # several named templates: transformers uses "default"
+    if isinstance(template, list):  # named templates; transformers uses "default"
         template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
     if not isinstance(template, str):
         raise PrepareError(
@@ -47,7 +47,7 @@ def variables_of(text: str, own: frozenset[str] = OWN_VARIABLES) -> dict:
     try:
         variables = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): pass an object.") from error
+        raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): pass a JSON object.") from error
     if not isinstance(variables, dict) or own & variables.keys():
         raise PrepareError(f"--chat_template_kwargs must be a JSON object without {', '.join(sorted(own))}.")
     return variables
@@ -62,8 +62,8 @@ def render(
     special_tokens: dict[str, str],
     **kwargs,
 ) -> tuple[str, list[tuple[int, int]]]:
-    """special_tokens: bos_token, eos_token and others by name. kwargs: further variables, such as enable_thinking.
-    -> (text, where the template's {% generation %} blocks begin and end in it). An empty list of tools means none."""
+    """special_tokens: texts by name, e.g. bos_token. kwargs: further template variables, e.g. enable_thinking.
+    -> (text, (begin, end) of each {% generation %} block in the text). An empty list of tools is passed as None."""
     compiled = _compiled(template)
     spans: list[tuple[int, str]] = []
     blocks: list[str] = []
@@ -75,11 +75,11 @@ def render(
         )
     except PrepareError:
         raise
-    except Exception as error:  # a template may fail in any way
+    except Exception as error:  # templates may raise any exception
         raise PrepareError(f"the chat template cannot render the messages ({shown(error)})") from error
     text = "".join(blocks)
     if any(not text.startswith(block, begin) for begin, block in spans):
-        raise PrepareError("the chat template has a {% generation %} tag in a macro or filter: move it out")
+        raise PrepareError("the chat template has a {% generation %} tag in a macro or filter: move the tag out of it")
     return text, [(begin, begin + len(block)) for begin, block in spans]
 
 
@@ -88,7 +88,7 @@ def has_generation_tags(template: str) -> bool:
 
 
 def _plain(messages: list[dict]) -> list[dict]:
-    """Removes null keys, which templates print as None, and adds the reasoning under both names that templates read."""
+    """Removes null values, which templates print as None, and stores the reasoning under both keys in use."""
     plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
     for message in plain:
         reasoning = next((message[key] for key in REASONING if key in message), None)
@@ -99,7 +99,7 @@ def _plain(messages: list[dict]) -> list[dict]:
 
 
 class _Generation(Extension):
-    """{% generation %}: marks the assistant's text."""
+    """The tag {% generation %}, which marks the assistant's text."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's name)
 
@@ -120,7 +120,7 @@ def _raise_exception(message: str):
 
 
 def _to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
-    """Jinja's own tojson filter escapes HTML."""
+    """Replaces Jinja's tojson filter, which escapes HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

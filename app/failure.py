@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Finds the rank and host that failed a run: reads failures/START in the checkpoint folder, writes failure.json.
+"""Finds the rank and host that caused a failure: reads failures/START in the checkpoint folder, writes failure.json.
 
 mpzero failure checkpoints                report the newest start
-mpzero failure checkpoints --status 143   print, and exit with, the run's status; its launcher exited with 143
+mpzero failure checkpoints --status 143   given the launcher's exit status, print the run's and exit with it
 
-The scripts run it after a failed run. Also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR and /tmp, where
-ranks write if the folder is not writable.
+The launch scripts run this program after a failure. It also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR
+and /tmp, which ranks use if the checkpoint folder is not writable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from run_failure.evidence import unread_files
 from run_failure.merging import USER_ERROR, Failure, find_failure, newest_start, places_of, settle
 from run_files.utf8 import restart_in_utf8
 
-# Files of a run in its checkpoint folder, even without a failure.
+# File names that identify the checkpoint folder of a run.
 RUN = frozenset((".lock", "latest", "metrics.jsonl", "failures", "failure.json", "stop.json"))
 MOST_WARNINGS = 8
 
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
     parser.add_argument("--status", type=int, help="exit status of the launcher")
     parser.add_argument(
-        "--since", type=float, default=0, metavar="TIME", help="ignore starts before this time (date +%%s; default: 0)"
+        "--since", type=float, default=0, metavar="TIME", help="ignore starts before this Unix time (default: 0)"
     )
     parser.add_argument(
         "--wait",
@@ -47,9 +47,9 @@ def main() -> int:
     failure = find_failure(arguments.folder, start, until) if start else None
     unread = unread_files(places_of(arguments.folder, start)) if start else []
     for reason in unread[:MOST_WARNINGS]:
-        print(f"mpzero: warning: not read: {reason}.", file=sys.stderr)
+        print(f"mpzero: warning: skipped evidence: {reason}.", file=sys.stderr)
     if len(unread) > MOST_WARNINGS:
-        print(f"mpzero: warning: not read: {len(unread) - MOST_WARNINGS} more files.", file=sys.stderr)
+        print(f"mpzero: warning: skipped {len(unread) - MOST_WARNINGS} more files of evidence.", file=sys.stderr)
     if failure:
         settle(arguments.folder, failure, show=True)
     if arguments.status is None:
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def show(folder: Path, start: str | None, failure: Failure | None) -> int:
-    """Reports what settle() leaves to mpzero or to the scripts. -> the exit status"""
+    """Prints the results that settle() does not print. -> the exit status"""
     if failure:
         if failure.verdict.user_error:
             print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)

@@ -4,9 +4,9 @@
 follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard
 
-Only reads the run's files, so it cannot affect training. After a restart, it resumes at the first step not yet
-forwarded. Requeued starts are one run. SIGINT, SIGTERM or SIGUSR2 flushes and ends it; a second SIGINT or SIGTERM ends
-it at once.
+The program only reads the run's files, so it cannot affect training. After a restart, it resumes at the first step
+that was not forwarded. A requeued run remains one run. On SIGINT, SIGTERM or SIGUSR2, the program flushes and exits. A
+second SIGINT or SIGTERM terminates it immediately.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def main() -> int:
             return 0
         if not metrics.exists() and not arguments.wait:
             raise FollowError(
-                f"{metrics} does not exist: pass a run's --checkpoint_dir or --metrics_file, or wait for it with "
-                "--wait."
+                f"{metrics} does not exist: pass a run's --checkpoint_dir or --metrics_file, or pass --wait to "
+                "wait for the run."
             )
         return follow(Pump(Follower(metrics), sink, folder), arguments)
     except (FollowError, SinkMissing) as error:
@@ -51,7 +51,7 @@ def main() -> int:
         return 2
     except Interrupted:
         return 130
-    except Exception as error:  # from a sink: no answer from the server, no login
+    except Exception as error:  # from a sink, e.g. an unreachable server or missing credentials
         print(f"follow.py: {arguments.sink}: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
 
@@ -65,8 +65,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--logdir",
         type=Path,
-        help="folder for TensorBoard's or W&B's files and the forwarding state (default: the sink's name, next to the "
-        "metrics)",
+        help="folder for TensorBoard or W&B files and the forwarding state (default: a folder next to the metrics, "
+        "named after the sink)",
     )
     parser.add_argument("--project", default="mpzero", help="W&B project or MLflow experiment (default: mpzero)")
     parser.add_argument("--pid", type=int, help="flush and exit when this process exits")
@@ -78,17 +78,17 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def metrics_file(run: Path) -> Path:
-    """RUN may not exist yet."""
+    """The metrics file of RUN, which may not exist yet."""
     is_file = run.is_file() or (run.suffix == ".jsonl" and not run.is_dir())
     return run if is_file else run / "metrics.jsonl"
 
 
 class Interrupted(BaseException):
-    """A second signal requests an immediate end."""
+    """Raised on a second signal."""
 
 
 class Stop:
-    """Whether to end: a signal was received, or the followed process has ended."""
+    """Stop condition: a signal, or the exit of the process --pid."""
 
     def __init__(self, pid: int | None):
         self.pid = pid
@@ -97,7 +97,7 @@ class Stop:
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-            # The scripts ignore signals meant for the ranks, and send SIGUSR2 instead.
+            # The launch scripts make this program ignore signals for the ranks, and stop it with SIGUSR2.
             if number == signal.SIGUSR2 or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
 
@@ -130,11 +130,11 @@ def is_there(pid: int) -> bool:
 
 
 def follow(pump: Pump, arguments: argparse.Namespace) -> int:
-    """Forwards metrics until Stop asks to end."""
+    """Forwards metrics until a stop is requested."""
     stop, progress = Stop(arguments.pid), Progress(pump)
     try:
         while True:
-            # Checked first, so that the last pass reads everything written before the end.
+            # Check before the pass, so that the last pass reads everything that was written before the stop.
             ends = arguments.once or stop.is_wanted()
             pump.pass_on()
             progress.report()
@@ -152,7 +152,7 @@ def follow(pump: Pump, arguments: argparse.Namespace) -> int:
 
 
 class Progress:
-    """Reports source and destination, each new run, and regularly the progress."""
+    """Reports the source, the destination, each new run and, periodically, the progress."""
 
     def __init__(self, pump: Pump):
         self.pump = pump

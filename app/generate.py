@@ -5,8 +5,8 @@
     generate.py checkpoints --chat "How far is the moon?" --system "Answer in one sentence."
     generate.py checkpoints/fp32 --prompt "Once upon a time" --tokenizer Qwen/Qwen3-0.6B --temperature 0
 
-Special token names in the prompt become their ids. The other flags are those of `mpzero generate`, which runs the
-model.
+Special token names in the prompt are encoded as special tokens. The other flags are passed to `mpzero generate`, which
+runs the model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from run_files.utf8 import restart_in_utf8
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-# Terminal control characters except tabs and line ends, and characters that reverse the text direction.
+# Terminal control characters except tabs and newlines, and characters that change the text direction.
 CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
-# Maximum number of tokens held back for an incomplete character: four bytes, and four of another that never ends.
+# Maximum number of buffered tokens: two UTF-8 characters of four single-byte tokens each.
 MOST_WAITING = 8
 PASSED_ON = ("tag", "base_model", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
 INTERRUPTED = 130
-BROKEN_PIPE = 141  # a shell's status for a program that SIGPIPE ended
+BROKEN_PIPE = 141  # 128 + SIGPIPE, as in a shell
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
         print()
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe. Discard what Python would still write at exit.
+        # The reader closed the pipe. Discard the output that Python would flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
 
@@ -58,7 +58,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of the model, as for mpzero generate")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="model folder, as for mpzero generate")
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="text to complete")
     prompt.add_argument("--chat", metavar="TEXT", help="user message to answer")
@@ -80,8 +80,8 @@ def parse_arguments() -> argparse.Namespace:
         "--add_bos",
         choices=("auto", "true", "false"),
         default="auto",
-        help="whether the prompt begins with BOS; auto: like the training documents if recorded, else as in the "
-        "tokenizer's post-processor",
+        help="prepend BOS to the prompt (auto: follow the training data if recorded, else the tokenizer's "
+        "post-processor)",
     )
     for name in PASSED_ON:
         parser.add_argument(f"--{name}", metavar="VALUE", help="see `mpzero generate --help`")
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.chat is not None:
             raise PrepareError("--chat needs a Hugging Face tokenizer, but the model's is 'bytes': use --prompt.")
         if arguments.add_bos == "true":
-            raise PrepareError("tokenizer 'bytes' has no BOS: leave out --add_bos true.")
+            raise PrepareError("tokenizer 'bytes' has no BOS: omit --add_bos true.")
         sys.stdout.flush()
         tokenizer = ["--tokenizer=bytes"] if arguments.tokenizer else []
         os.execv(command[0], [*command, f"--prompt={arguments.prompt}", *tokenizer])
@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise PrepareError(f"--{flag} is not UTF-8: only a model trained on bytes completes arbitrary bytes.")
+        raise PrepareError(f"--{flag} is not UTF-8: only models trained with --tokenizer bytes accept arbitrary bytes.")
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
         raise PrepareError(f"--{flag} has no tokens: pass at least one character.")
@@ -131,11 +131,11 @@ def run(arguments: argparse.Namespace) -> int:
         ids = [bos] * adds_bos + ids
         if note is not None:
             print(f"generate.py: {note}.", file=sys.stderr)
-        print(f"generate.py: {f'BOS {bos}' if adds_bos else 'no BOS'} precedes the prompt.", file=sys.stderr)
+        print(f"generate.py: {f'BOS {bos} is' if adds_bos else 'BOS is not'} prepended to the prompt.", file=sys.stderr)
     if len(ids) > model["positions"]:
         raise PrepareError(
             f"--{flag} has {len(ids)} tokens, but the model of {shown(model['model'])} has {model['positions']} "
-            "positions."
+            "positions: shorten the text."
         )
     shown_before, before = arguments.prompt or "", ids
     if model["model_type"] == "t5":  # encoder inputs end with EOS, and the output does not continue them
@@ -147,13 +147,13 @@ def check_flags(arguments: argparse.Namespace) -> None:
     if arguments.chat is None:
         for name in ("system", "chat_template", "chat_template_kwargs"):
             if getattr(arguments, name) is not None:
-                raise PrepareError(f"--{name} has no effect without --chat: leave it out, or pass --chat TEXT.")
+                raise PrepareError(f"--{name} has no effect without --chat: omit it, or pass --chat TEXT.")
     elif arguments.add_bos != "auto":
-        raise PrepareError("--add_bos has no effect with --chat, as the template writes BOS: leave it out.")
+        raise PrepareError("--add_bos has no effect with --chat, because the template writes BOS: omit it.")
 
 
 def chat_of(arguments: argparse.Namespace, model: dict, loaded: LoadedTokenizer) -> str:
-    """Renders --chat and --system to a prompt."""
+    """Renders --chat and --system as a prompt."""
     from chat_template import load_chat_template, render, variables_of  # imports jinja2
 
     template = model["chat_template"]
@@ -181,7 +181,7 @@ def flags(given: dict[str, str], *names: str) -> list[str]:
 
 
 def program() -> Path:
-    """The mpzero program of an installed tree, or of the build."""
+    """The mpzero program in the installation or the build folder."""
     path = ROOT / "bin/mpzero"
     if not path.exists():
         path = Path(os.environ.get("BUILD_DIR", ROOT / "build")) / "bin/mpzero"
@@ -191,7 +191,7 @@ def program() -> Path:
 
 
 def follow(command: list[str], prompt: str, text: TextStream) -> int:
-    """Prints the prompt once the model is loaded, then the text that each id adds."""
+    """Prints the prompt once the model is loaded, then the decoded text of each id."""
     begins = prompt
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         for line in process.stdout:
@@ -207,7 +207,7 @@ def show(text: str) -> None:
 
 
 class TextStream:
-    """Decodes ids one by one. A character of several tokens is returned once it is complete."""
+    """Decodes ids incrementally. Buffers a character that spans several tokens until it is complete."""
 
     def __init__(self, tokenizer, ids: list[int]):
         self._tokenizer = tokenizer

@@ -7,12 +7,12 @@
     prepare_data.py conversations.jsonl data/sft.h5 --tokenizer Qwen/Qwen3-0.6B --seq_length 4096
     prepare_data.py --rewrite data/old.h5
 
-DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet; all but the last also .gz or .zst; save_to_disk)
-or a Hugging Face dataset, which is streamed. Each document ends with the end-of-text id. The final report lists what
-was read and what was skipped (docs/data.md).
+DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, also compressed as .gz or .zst; .parquet; save_to_disk)
+or a Hugging Face dataset, which is streamed. Each document ends with the end-of-text id. The final report lists the
+files that were read or skipped (docs/data.md).
 
-Conversations are rendered with the chat template and packed into rows of --seq_length tokens; the loss covers
-assistant turns only (docs/finetuning.md).
+Conversations are rendered with the chat template and packed into rows of --seq_length tokens. Only assistant turns
+contribute to the loss (docs/finetuning.md).
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def main() -> int:
         return 2
     except BrokenProcessPool:
         print(
-            "prepare_data.py: a worker died, probably out of memory: use fewer --workers.",
+            "prepare_data.py: a worker process died, probably out of memory: reduce --workers.",
             file=sys.stderr,
         )
         return 1
     except PermissionError as error:
         path = place_of(error, arguments)
         print(
-            f"prepare_data.py: {path} cannot be read or written ({error.strerror}): give {getuser()} permission, "
-            "or use other files.",
+            f"prepare_data.py: {path} cannot be read or written ({error.strerror}): grant {getuser()} permission, "
+            "or use different files.",
             file=sys.stderr,
         )
         return 2
@@ -96,20 +96,20 @@ def main() -> int:
         print("prepare_data.py: a row is nested too deeply for several workers: use --workers 1.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("prepare_data.py: interrupted; nothing was written.", file=sys.stderr)
+        print("prepare_data.py: interrupted; unfinished output was discarded.", file=sys.stderr)
         return 130
     return 0
 
 
 def place_of(error: OSError, arguments: argparse.Namespace) -> str:
-    """The error's file; if it has none, all inputs and outputs."""
+    """The file that the error names, otherwise all inputs and outputs."""
     files = [arguments.rewrite] if arguments.rewrite is not None else [*arguments.datasets, arguments.output]
     return shown(error.filename or " or ".join(map(str, files)))
 
 
 def column_of(given: str, datasets: list[str]) -> tuple[str | None, str]:
-    """Splits a --text_column into (its dataset, or None for all datasets; the column). "FILE=NAME" matches any spelling
-    of the file's path; both parts may contain "="."""
+    """Splits a --text_column into (dataset, column); the dataset is None if the column applies to all datasets.
+    "FILE=NAME" matches any path to the file. Both parts may contain "="."""
     for end in (i for i, character in enumerate(given) if character == "="):
         name, column = given[:end], given[end + 1 :]
         for dataset in datasets:
@@ -134,7 +134,7 @@ def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
 def prepare(arguments: argparse.Namespace) -> None:
     if arguments.output.is_dir() or kind_of(arguments.output.name):
         name = shown(arguments.output)
-        raise PrepareError(f"OUTPUT is missing: {name} is a dataset; end with the token file, e.g. data/train.h5.")
+        raise PrepareError(f"OUTPUT is missing: {name} is a dataset; append a token file, e.g. data/train.h5.")
     inputs = [input_of(arguments, dataset) for dataset in arguments.datasets]
     record = record_of_all(inputs)
     if is_made_already(inputs, record):
@@ -163,7 +163,7 @@ def is_without_validation(outputs: list) -> bool:
 
 
 class TextOutput:
-    """An output file of documents."""
+    """A token file of documents."""
 
     def __init__(self, path: Path, encoder: Encoder):
         self.file = TokenFile(path, encoder.dtype)
@@ -185,7 +185,7 @@ class TextOutput:
 
 
 def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dict) -> None:
-    """Writes all outputs of the job or none."""
+    """Writes all outputs of the job, or none if an error occurs."""
     source, is_text = job.source, arguments.format == TEXT
     if arguments.format in (TEXT, SPANS):
         work, output_of = Texts(encoder), partial(TextOutput, encoder=encoder)
@@ -221,7 +221,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             record = {**record, "validation": TOO_FEW}
             print(
                 f"{shown(source.dataset)} has too few documents for a validation split: "
-                f"{shown(job.outputs.pop(VALIDATION))} is not written. --document_separator cuts texts into documents."
+                f"{shown(job.outputs.pop(VALIDATION))} is not written. Split texts with --document_separator."
             )
         for output in outputs:
             output.finish()
@@ -233,7 +233,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             check_trained(outputs, source)
         attributes = {**encoder.attributes(), "source": describe(arguments, source.split)}
         content = source.fingerprint()
-        # Commit the training file last: if it exists, the validation file does, too.
+        # Commit the training file last: its existence implies that the validation file exists.
         for output in reversed(outputs):
             output.file.commit({**attributes, **output.attributes()}, {**record, CONTENT: content})
     finally:
@@ -282,7 +282,7 @@ def report(source: Source, outputs: list[Path], max_documents: int | None) -> li
     outputs = " and ".join(shown(path) for path in outputs)
     if source.num_read > 0:
         print_files_read(outputs, shown(source.dataset), source.files[: source.num_read])
-    reason = f"after the last of --max_documents {max_documents}"
+    reason = f"beyond --max_documents {max_documents}"
     return [LeftOut(file.name, file.size, reason, False) for file in source.files[source.num_read :]]
 
 
@@ -293,15 +293,13 @@ def notes_of(source: Source) -> list[str]:
         notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows have no text and are skipped")
     if isinstance(source, FileSource) and (copies := source.copies()):
         names = some([f"{copy.name} (as {original.name})" for copy, original in copies])
-        notes.append(f"{shown_count(len(copies), 'file')} with the same bytes as another: {names}")
+        notes.append(f"{shown_count(len(copies), 'file')} with the same content as another file: {names}")
     if isinstance(source, FileSource) and source.blank:
         blank = some([path.name for path in source.blank])
-        notes.append(
-            f"{shown_count(len(source.blank), 'file')} with only white space, kept as empty documents: {blank}"
-        )
+        notes.append(f"{shown_count(len(source.blank), 'file')} with only whitespace, kept as empty documents: {blank}")
     read = isinstance(source, FileSource) and source.num_read > 0
     if read and source.num_rows == 0 and source.reading.column != "text":
-        notes.append(f"no file has columns, so --text_column {source.reading.column} has no effect")
+        notes.append(f"--text_column {source.reading.column} has no effect, because the files have no columns")
     return notes
 
 
@@ -313,32 +311,32 @@ def describe(arguments: argparse.Namespace, split: str) -> str:
 def check_not_empty(files: list[TokenFile], source: Source, share: float) -> None:
     if isinstance(source, FileSource) and 0 < len(source.blank) == source.num_read:
         raise PrepareError(
-            f"{shown(source.dataset)} has only white space ({some([path.name for path in source.blank])}): "
-            "nothing was written; use a file with text."
+            f"{shown(source.dataset)} contains only whitespace ({some([path.name for path in source.blank])}): "
+            "use a file with text."
         )
     if all(file.num_tokens == 0 for file in files):
-        raise PrepareError(f"dataset {source.dataset} (split {source.split}) has no text: nothing was written.")
+        raise PrepareError(f"dataset {source.dataset} (split {source.split}) contains no text.")
     for target, file in enumerate(files):
         if file.num_tokens == 0:
             kind = "validation" if target == VALIDATION else "training"
             raise PrepareError(
-                f"dataset {source.dataset} has too few documents for a --validation_fraction of {share:g}: no {kind} "
-                "text would be left; change the fraction, or cut the text with --document_separator."
+                f"dataset {source.dataset} has too few documents for a --validation_fraction of {share:g}: the {kind} "
+                "split would be empty; change the fraction, or split the text with --document_separator."
             )
 
 
 def assign(source: Source, cuts: Cuts, share: float, limit: int | None) -> Iterator[Piece]:
-    """Distributes documents to TRAIN and VALIDATION; long documents (a book) are split into pieces."""
+    """Assigns documents to TRAIN and VALIDATION. Long documents, such as books, are split into pieces."""
     unit = 0
     name = f"A document of {shown(source.dataset)}"
-    # Closing it computes the fingerprint of the data read.
+    # Closing the iterator computes the fingerprint of the data read.
     with closing(source.documents()) as documents:
         for document in islice(documents, limit):
             begins = True
             for before, text, is_last in cut(document, cuts, name=name):
                 target = target_of(unit, share)
                 unit += 1
-                # If the next piece goes to the other file, the document ends in this one.
+                # The document ends with this piece if the next piece goes to the other split.
                 ends = is_last or target_of(unit, share) != target
                 yield Piece(before, text, begins, ends, target)
                 begins = ends

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a self-contained HTML report of one run, or a comparison of several: settings, curves, time breakdown, memory,
-checkpoints, starts and warnings. --png plots the main curves instead.
+"""Writes a self-contained HTML report of one run, or a comparison of several runs: settings, curves, time breakdown,
+memory, checkpoints, starts and warnings. --png plots the main curves instead.
 
 report.py checkpoints
 report.py checkpoints/a checkpoints/b --output compared.html
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument(
         "--output",
         type=Path,
-        help="report file (default: report.html next to metrics.jsonl, report-NAME.html next to another NAME.jsonl, "
+        help="report file (default: report.html next to metrics.jsonl, report-NAME.html next to NAME.jsonl, "
         "./compared.html for several runs)",
     )
     parser.add_argument(
@@ -44,14 +44,14 @@ def main() -> int:
     )
     parser.add_argument("--title", help="title of the plot (default: the runs' names)")
     parser.add_argument(
-        "--smoothing", type=int, metavar="STEPS", help="moving average of the plot (default: 2%% of the steps)"
+        "--smoothing", type=int, metavar="STEPS", help="moving average window (default: 2%% of the steps)"
     )
     arguments = parser.parse_args()
     # File names may contain any bytes.
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
         if arguments.png is not None and (arguments.png.is_dir() or arguments.png.suffix == ".jsonl"):
-            raise ReportError(f"{arguments.png} is a run: pass a picture file, e.g. loss.png.")
+            raise ReportError(f"{arguments.png} is a run: pass an image file, e.g. loss.png.")
         runs = read_runs(arguments.runs)
         for run in runs:
             for sentence in run.damage:
@@ -86,12 +86,12 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
         with replacing(path) as file:
             fill(file)
     except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}; use another path.") from error
+        raise ReportError(f"{path} cannot be written: {error.strerror}; use a different path.") from error
     print(path)
 
 
 def default_output(runs: list[Run]) -> Path:
-    """Reports of comparisons, and of other .jsonl files in the folder, have other names than a run's own report."""
+    """Comparisons and other .jsonl files get distinct names, so that they do not overwrite the run's report."""
     if len(runs) > 1:
         return Path("compared.html")
     name = "report" if runs[0].file == "metrics.jsonl" else f"report-{Path(runs[0].file).stem}"

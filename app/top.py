@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Monitors a run on the terminal: step, loss, throughput, time breakdown, compute time per rank and, with
---metrics_port, hosts and GPUs. q or Ctrl-C quits without affecting the run.
+--metrics_port, hosts and GPUs. Press q or Ctrl-C to quit; the run continues.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from run_top.reading import RunReader, TopError
 
 PLAIN_COLUMNS, PLAIN_ROWS = 80, 60
 MOST_LOG_BYTES = 1 << 36
-LOG_LINE = b"mpzero: Metrics are in "  # sbatch/train.sbatch prints it
+LOG_LINE = b"mpzero: Metrics are in "  # printed by sbatch/train.sbatch
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-BROKEN_PIPE = 141  # a shell's status for a program that SIGPIPE ended
+BROKEN_PIPE = 141  # 128 + SIGPIPE, as in a shell
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def main() -> int:
         if error.filename is not None:
             print(f"mpzero: error: {shown(error.filename)} cannot be read: {error.strerror}.", file=sys.stderr)
             return 2
-        # Discard what Python would still write at exit.
+        # Discard the output that Python would flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return BROKEN_PIPE
@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
 def interval(text: str) -> float:
     seconds = float(text)
     if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"'{text}' must be seconds from 0.1 to 3600")
+        raise argparse.ArgumentTypeError(f"'{text}' must be a number of seconds from 0.1 to 3600")
     return seconds
 
 
@@ -92,7 +92,7 @@ def run_named(name: str) -> Path:
         return Path(name)
     log = log_of_job(name)
     if not log:
-        raise TopError(f"'{name}' is not a folder, and Slurm has no such job: pass the --checkpoint_dir.")
+        raise TopError(f"'{name}' is neither a folder nor a Slurm job: pass the run's --checkpoint_dir.")
     metrics = b""
     try:
         with open_regular(Path(log), MOST_LOG_BYTES) as file:
@@ -104,7 +104,7 @@ def run_named(name: str) -> Path:
     if not metrics:
         raise TopError(
             f"the log of job {name}, {log}, has no metrics path yet: try again once training starts, or pass the "
-            "--checkpoint_dir."
+            "run's --checkpoint_dir."
         )
     return Path(os.fsdecode(metrics))
 
@@ -129,7 +129,7 @@ def terminal_size() -> os.terminal_size | None:
 
 
 class Keys:
-    """Reads keys without Enter and echo, if this is the terminal's foreground program."""
+    """Reads keys without waiting for Enter and without echo, if this is the terminal's foreground process."""
 
     def __enter__(self) -> Keys:
         self.terminal = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
@@ -151,7 +151,7 @@ class Keys:
 
 
 def ends_within(seconds: float, keys: Keys) -> bool:
-    """Waits for a signal or the key q. -> whether one came within `seconds`"""
+    """Waits at most `seconds` for a signal or the key q. -> whether one arrived"""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if signal.sigtimedwait(ENDING, min(left, 0.1)) is not None or keys.ask_to_end():
@@ -160,7 +160,7 @@ def ends_within(seconds: float, keys: Keys) -> bool:
 
 
 def follow(reader: RunReader, nodes: Nodes, seconds: float) -> None:
-    """Shows the run until it ends, or until a signal or the key q. The cursor is hidden meanwhile."""
+    """Shows the run until it ends, a signal arrives or q is pressed. Hides the cursor meanwhile."""
     with Keys() as keys:
         show(reader, nodes, seconds, keys)
 

@@ -1,9 +1,9 @@
-# cmake --install build --prefix DIR installs programs, scripts and presets as a relocatable tree. It has the checkout's
-# layout and start scripts (train-singlenode.sh, train.sbatch), except that the programs are in bin/. No headers or
-# CMake package: mpzero is not a library.
+# cmake --install build --prefix DIR installs programs, scripts and presets as a relocatable tree. The tree has the layout
+# and start scripts (train-singlenode.sh, train.sbatch) of the checkout, except that the programs are in bin/. Headers and
+# a CMake package are not installed, because mpzero is not a library.
 #
 # The programs search for LibTorch in DIR/.venv, relative to the program, then in the build's environment. The file
-# `installation` tells the scripts not to build here and contains the path of that environment.
+# `installation` prevents the scripts from building in this tree, and contains the path of the build's environment.
 
 cmake_path(RELATIVE_PATH MPZERO_TORCH_ROOT BASE_DIRECTORY "${MPZERO_VENV}" OUTPUT_VARIABLE torch_in_venv)
 cmake_path(GET torch_in_venv PARENT_PATH site_in_venv)
@@ -14,12 +14,12 @@ foreach(venv "$ORIGIN/../.venv" "${MPZERO_VENV}")
   endforeach()
 endforeach()
 # INSTALL_RPATH_USE_LINK_PATH adds the folders of system libraries that the loader does not search by default.
-# The build uses the same path: CMake would pad a different one with empty entries, which add the current folder to the
-# search path.
+# The build uses the same path, because CMake would pad a different path with empty entries, which add the current folder
+# to the search path.
 set_target_properties(mpzero zero_to_fp32 PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON
   BUILD_WITH_INSTALL_RPATH ON)
 
-# CMake's default prefix would scatter the tree over system folders.
+# CMake's default prefix would mix the tree with system files.
 install(CODE [[
   if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
     message(FATAL_ERROR "${CMAKE_INSTALL_PREFIX} would mix mpzero's tree with system files: "
@@ -35,11 +35,11 @@ install(DIRECTORY app/run_failure app/run_files app/run_report app/run_follow ap
 install(FILES app/chat_template.py DESTINATION app)
 install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)
 install(FILES train-singlenode.sh train.sbatch LICENSE README.md CONTRIBUTING.md pyproject.toml uv.lock DESTINATION .)
-install(FILES bench/FAULTS.md bench/PLAN.md bench/README.md bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to
+install(FILES bench/FAULTS.md bench/PLAN.md bench/README.md bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that other documents link to
 install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)
 install(CODE [[
   message(STATUS "mpzero: programs in ${CMAKE_INSTALL_PREFIX}/bin, start scripts in ${CMAKE_INSTALL_PREFIX}, presets in "
-    "configs/, the sample text in assets/; no headers and no CMake package, since mpzero is not a library")
+    "configs/, the sample text in assets/; headers and a CMake package are not installed, because mpzero is not a library")
 ]])

@@ -2,10 +2,10 @@
 #
 # find_package(Torch) is not used: it requires a complete CUDA toolkit, but the wheels already contain the compiler, the
 # headers and the libraries that match this torch. Defines the targets
-#   LibTorch::cpu    ATen on the CPU, with every header (CUDA's too)
+#   LibTorch::cpu    ATen on the CPU, with all headers, including CUDA headers
 #   LibTorch::cuda   LibTorch::cpu, the CUDA half of ATen and the CUDA runtime
 #   NCCL::nccl       the process's only NCCL: the wheel's header and library
-#   CUDA::cublasLt   cuBLASLt; LibTorch::cpu has its headers
+#   CUDA::cublasLt   cuBLASLt; its headers are in LibTorch::cpu
 # and MPZERO_CUDA_ROOT, the wheel's CUDA toolkit, which project(... CUDA) requires. Without GPU kernels,
 # base/without_cuda replaces the CUDA half of ATen, and NCCL::nccl and CUDA::cublasLt are empty; libtorch_cpu.so itself
 # needs the CUDA runtime.
@@ -21,7 +21,7 @@ if(NOT EXISTS "${MPZERO_TORCH_ROOT}/lib/libtorch_cpu.so" OR
   message(FATAL_ERROR "no torch or nvcc in ${MPZERO_VENV}: run `uv sync` first, or set MPZERO_VENV.")
 endif()
 
-# nvcc looks for its libraries in lib64; the wheels have lib.
+# nvcc searches for its libraries in lib64, but the wheels install them into lib.
 if(EXISTS "${MPZERO_CUDA_ROOT}/lib" AND NOT EXISTS "${MPZERO_CUDA_ROOT}/lib64")
   file(CREATE_LINK lib "${MPZERO_CUDA_ROOT}/lib64" SYMBOLIC)
 endif()
@@ -31,9 +31,9 @@ function(mpzero_define_torch_targets)
   add_library(LibTorch::cpu INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::cpu SYSTEM INTERFACE "${MPZERO_TORCH_ROOT}/include" "${MPZERO_CUDA_ROOT}/include")
   target_link_libraries(LibTorch::cpu INTERFACE "${torch_lib}/libtorch_cpu.so" "${torch_lib}/libc10.so"
-    # The OpenMP runtime of at::parallel_for: torch's, so that the process has one thread pool.
+    # torch's OpenMP runtime, so that at::parallel_for and mpzero share one thread pool.
     "${torch_lib}/libgomp.so.1")
-  # The torch libraries find their dependencies by rpath, so the linker need not resolve them.
+  # The torch libraries find their dependencies through rpath, so the linker does not need to resolve them.
   target_link_options(LibTorch::cpu INTERFACE "LINKER:--allow-shlib-undefined")
 
   add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)

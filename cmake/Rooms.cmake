@@ -1,20 +1,20 @@
-# One unity build per room, with precompiled ATen headers: a full build takes less than half the time, but a change to
-# one file recompiles its room.
+# One unity build per room (the files of a folder) with precompiled ATen headers: a full build takes less than half of the
+# time, but a change in one file recompiles its room.
 option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
 # mpzero_add_room([SEPARATE] SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
 #                 [PRIVATE libraries...]):
-# adds the files of one folder as a static library, mpzero_<folder with _ for />. CUDA: files for builds with GPU
-# kernels; NO_CUDA: for builds without. USES: all folders whose headers the files include;
-# each must already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include
-# lines. SEPARATE: never join the files, because they define the same names on purpose.
+# Adds the files of one folder as a static library mpzero_<folder>, with _ for / in its name. CUDA: files for builds with
+# GPU kernels. NO_CUDA: files for builds without GPU kernels. USES: all folders whose headers the files include; they must
+# already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include lines.
+# SEPARATE: never join the files, because they intentionally define the same names.
 function(mpzero_add_room)
   cmake_parse_arguments(arg "SEPARATE" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
   if(MPZERO_GPU_KERNELS)
     list(APPEND arg_SOURCES ${arg_CUDA})
-    # Keep them separate, so a test can check which functions files without GPU kernels call.
+    # Keep these files separate, so that a test can check the functions that files without GPU kernels call.
     set_source_files_properties(${arg_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   else()
     list(APPEND arg_SOURCES ${arg_NO_CUDA})
@@ -23,7 +23,7 @@ function(mpzero_add_room)
   if(NOT arg_SEPARATE)
     mpzero_join_sources(${room})
   endif()
-  # base and io do not use ATen, and gcc rejects headers precompiled with other options.
+  # base and io do not use ATen, and gcc rejects headers that were precompiled with different options.
   if(MPZERO_JOIN_SOURCES AND NOT arg_SEPARATE AND folder MATCHES "^(app|model|parallel)/")
     target_precompile_headers(${room} REUSE_FROM mpzero_precompiled)
   endif()
@@ -31,7 +31,7 @@ function(mpzero_add_room)
   foreach(used ${arg_USES})
     mpzero_room_target("${used}" target)
     if(NOT TARGET ${target})
-      message(FATAL_ERROR "${folder} uses ${used}, which was not added before it: reorder the rooms")
+      message(FATAL_ERROR "${folder} uses ${used}, which must be added first: reorder the rooms")
     endif()
     target_link_libraries(${room} PUBLIC ${target})
   endforeach()
@@ -53,7 +53,7 @@ function(mpzero_room_target folder result)
   set(${result} ${name} PARENT_SCOPE)
 endfunction()
 
-# mpzero_add_rooms(TARGET folders...): adds the subfolders in this order, and an interface library that links them all.
+# mpzero_add_rooms(TARGET folders...): adds the subfolders in this order, and an interface library that links all of them.
 function(mpzero_add_rooms target)
   add_library(${target} INTERFACE)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)

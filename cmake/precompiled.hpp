@@ -1,5 +1,5 @@
-// Headers that most files include, directly or indirectly. Files still include what they use: builds on many cores do
-// not use this header.
+// Headers that most files include, directly or indirectly. Files must still include all headers that they use, because
+// builds on many cores do not use this header.
 #pragma once
 
 #include <ATen/Context.h>

@@ -12,16 +12,16 @@ WIDTH = 24  # columns of Grafana's grid
 OF_RUN = '{run_id="$run"}'
 OF_NODES = '{run_id="$run",node=~"$node"}'
 
-# Row: panels. Panel: title, unit of Grafana, width, and (expression, legend) pairs.
+# Panels by row. Panel: title, Grafana unit, width, and (expression, legend) pairs.
 ROWS = {
     "Run": [
         ("Step", "none", 4, [(f"mpzero_step{OF_RUN}", "step")]),
         ("Loss", "none", 4, [(f"mpzero_loss{OF_RUN}", "loss")]),
         ("Tokens per second", "short", 4, [(f"mpzero_tokens_per_second{OF_RUN}", "tokens/s")]),
         ("MFU", "percentunit", 4, [(f"mpzero_mfu_ratio{OF_RUN}", "MFU")]),
-        ("Time left", "s", 4, [
+        ("Remaining time", "s", 4, [
             (f"(mpzero_max_steps{OF_RUN} - mpzero_step{OF_RUN}) / rate(mpzero_steps_total{OF_RUN}[15m])", "left")]),
-        ("Since the newest checkpoint", "s", 4, [(f"time() - mpzero_checkpoint_timestamp_seconds{OF_RUN}", "age")]),
+        ("Age of the newest checkpoint", "s", 4, [(f"time() - mpzero_checkpoint_timestamp_seconds{OF_RUN}", "age")]),
     ],
     "Training": [
         ("Loss", "none", 12, [
@@ -31,36 +31,36 @@ ROWS = {
     ],
     "Time": [
         ("Throughput", "short", 12, [(f"mpzero_tokens_per_second{OF_RUN}", "tokens/s")]),
-        ("Parts of a step, mean of 5 minutes", "s", 12, [
+        ("Time breakdown of a step, 5-minute mean", "s", 12, [
             (f"mpzero:step_part_seconds:mean5m{OF_RUN}", "{{part}}")]),
-        ("Duration of a step, by share of steps", "s", 12, [
+        ("Step duration, percentiles", "s", 12, [
             (f"histogram_quantile({share}, sum by (le) (rate(mpzero_step_seconds_bucket{OF_RUN}[9m])))", f"{share:.0%}")
             for share in (0.5, 0.9, 0.99)]),
         ("Slowest rank", "none", 6, [(f"mpzero_slowest_rank{OF_RUN}", "rank")]),
-        ("Time of the slowest rank beyond the others'", "percentunit", 6, [
+        ("Slowdown of the slowest rank", "percentunit", 6, [
             (f"mpzero_slowest_rank_ratio{OF_RUN}", "share")]),
     ],
     "Checkpoints and memory": [
-        ("Duration of a checkpoint", "s", 8, [(f"mpzero_checkpoint_duration_seconds{OF_RUN}", "to write")]),
+        ("Checkpoint duration", "s", 8, [(f"mpzero_checkpoint_duration_seconds{OF_RUN}", "to write")]),
         ("Training paused for checkpoints", "s", 8, [
-            (f"increase(mpzero_checkpoint_paused_seconds_total{OF_RUN}[1h])", "in an hour")]),
+            (f"increase(mpzero_checkpoint_paused_seconds_total{OF_RUN}[1h])", "per hour")]),
         ("Peak memory of rank 0", "bytes", 8, [
             (f"mpzero_memory_peak_bytes{OF_RUN}", "peak"), (f"mpzero_memory_planned_bytes{OF_RUN}", "planned")]),
     ],
     "Ranks": [
-        ("Each rank's own part of a step", "s", 24, [(f"mpzero_rank_own_seconds{OF_RUN}", "{{rank}}")]),
+        ("Own time of each rank per step", "s", 24, [(f"mpzero_rank_own_seconds{OF_RUN}", "{{rank}}")]),
     ],
     "GPUs": [
-        ("Time with a kernel at work", "percentunit", 12, [
+        ("GPU utilization", "percentunit", 12, [
             (f"mpzero_gpu_utilization_ratio{OF_NODES}", "{{node}} {{gpu}}")]),
-        ("Clock of the multiprocessors", "hertz", 12, [
+        ("SM clock", "hertz", 12, [
             (f"mpzero_gpu_sm_clock_hertz{OF_NODES}", "{{node}} {{gpu}}")]),
         ("Power", "watt", 8, [(f"mpzero_gpu_power_watts{OF_NODES}", "{{node}} {{gpu}}")]),
         ("Temperature", "celsius", 8, [(f"mpzero_gpu_temperature_celsius{OF_NODES}", "{{node}} {{gpu}}")]),
         ("Memory in use", "bytes", 8, [(f"mpzero_gpu_memory_used_bytes{OF_NODES}", "{{node}} {{gpu}}")]),
-        ("Throttled for heat or a fault", "none", 8, [
+        ("Throttled because of heat or a fault", "none", 8, [
             ('mpzero_gpu_throttled{run_id="$run",node=~"$node",reason=~".*slowdown"}', "{{node}} {{gpu}} {{reason}}")]),
-        ("Errors of NVLink and of memory, in an hour", "none", 8, [
+        ("NVLink and memory errors per hour", "none", 8, [
             (f"increase(mpzero_gpu_nvlink_errors_total{OF_NODES}[1h])", "{{node}} {{gpu}} NVLink"),
             (f"increase(mpzero_gpu_ecc_errors_total{OF_NODES}[1h])", "{{node}} {{gpu}} {{type}}")]),
         ("Xid errors", "none", 8, [(f"mpzero_gpu_xid_errors_total{OF_NODES}", "{{node}} {{gpu}}")]),
@@ -72,16 +72,16 @@ ROWS = {
             (f"sum by (node) (rate(mpzero_rdma_rx_drops_total{OF_NODES}[5m]))", "{{node}}")]),
         ("Network interfaces, bytes sent", "Bps", 12, [
             (f"rate(mpzero_network_transmit_bytes_total{OF_NODES}[5m])", "{{node}} {{device}}")]),
-        ("Cores at work", "percentunit", 12, [(
+        ("CPU utilization", "percentunit", 12, [(
             f'1 - sum by (node) (rate(mpzero_host_cpu_seconds_total{{run_id="$run",node=~"$node",mode="idle"}}[5m])) / '
             f"sum by (node) (rate(mpzero_host_cpu_seconds_total{OF_NODES}[5m]))", "{{node}}")]),
         ("Memory available", "bytes", 12, [(f"mpzero_host_memory_available_bytes{OF_NODES}", "{{node}}")]),
-        ("File systems, share available", "percentunit", 12, [
+        ("File systems, available fraction", "percentunit", 12, [
             (f"mpzero_host_disk_available_bytes{OF_NODES} / mpzero_host_disk_bytes{OF_NODES}", "{{node}} {{folder}}")]),
     ],
 }  # fmt: skip
 
-# Types of a row's panels; "status-history" is one line per rank, colored by time.
+# Panel types by row; "status-history" shows one line per rank, colored by time.
 KINDS = {"Run": "stat", "Ranks": "status-history"}
 COLORS = {"stat": "thresholds", "status-history": "continuous-BlYlRd"}
 

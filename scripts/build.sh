@@ -12,7 +12,7 @@ build_jobs() {
 }
 
 # joins_sources: CMake's MPZERO_JOIN_SOURCES, ON or OFF: as in the existing build folder, else ON with few cores. With many cores, joined
-# sources take longer than separate files in parallel.
+# sources compile more slowly than separate files in parallel.
 joins_sources() {
   local joined=OFF
   if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then
@@ -23,9 +23,9 @@ joins_sources() {
   printf '%s\n' "${joined:-OFF}"
 }
 
-# The last configuration of CMake, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (If the last is
-# missing, the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs with it,
-# then "built". Reading needs no lock: the file is replaced atomically, before ninja replaces a program.
+# configured_options: the last configuration of CMake in four words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES
+# (missing in folders of earlier releases, which built for all), and "unbuilt" until ninja has built the programs, then "built". Reading
+# requires no lock: the file is replaced atomically, before ninja replaces a program.
 configured_options() {
   local -a options=()
   [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true
@@ -37,7 +37,7 @@ set_configured_options() {
   mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
 }
 
-# cached_path NAME: a path in the build folder's CMakeCache.txt; nothing if missing.
+# cached_path NAME: a path in the build folder's CMakeCache.txt; empty if missing.
 cached_path() { if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then sed -n "s/^$1:INTERNAL=//p" "$MPZERO_BUILD/CMakeCache.txt"; fi; }
 
 # moved_from: the original location of the build folder, if different: Ninja's files contain absolute paths.
@@ -47,7 +47,7 @@ moved_from() {
   [[ -z $made || $made -ef $MPZERO_BUILD ]] || printf '%s\n' "$made"
 }
 
-# forget_configuration: makes CMake start over. Ninja rebuilds everything, since the commands have other paths.
+# forget_configuration: makes CMake reconfigure. Ninja rebuilds all files, because the commands contain different paths.
 forget_configuration() {
   rm -rf "$MPZERO_BUILD"/{CMakeCache.txt,CMakeFiles,build.ninja,.ninja_deps,.ninja_log} ||
     die "cannot reconfigure $MPZERO_BUILD, which was copied or moved; remove it: rm -r $(printf %q "$MPZERO_BUILD")."
@@ -55,12 +55,12 @@ forget_configuration() {
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
 
-# gpu_architectures GPUS BUILT: the GPUs to compile kernels for, as CMake's MPZERO_GPU_ARCHITECTURES: the user's value, else that of the
-# build folder (BUILT), else `all` if this machine or its Slurm cluster has GPUs, else `none`, which makes the first build minutes shorter.
+# gpu_architectures GPUS BUILT: CMake's MPZERO_GPU_ARCHITECTURES: the user's value, else the value of the build folder (BUILT), else `all`
+# if this host or its Slurm cluster has GPUs, else `none`, which shortens the first build by minutes.
 gpu_architectures() {
   if [[ -n ${MPZERO_GPU_ARCHITECTURES:-} ]]; then
     are_architectures "$MPZERO_GPU_ARCHITECTURES" ||
-      die "MPZERO_GPU_ARCHITECTURES=$MPZERO_GPU_ARCHITECTURES is neither all, nor none, nor a list like that of CMake's CMAKE_CUDA_ARCHITECTURES, such as '90' or '80-real;90'."
+      die "MPZERO_GPU_ARCHITECTURES=$MPZERO_GPU_ARCHITECTURES must be all, none, or a list as in CMake's CMAKE_CUDA_ARCHITECTURES, such as '90' or '80-real;90'."
     printf '%s\n' "$MPZERO_GPU_ARCHITECTURES"
   elif [[ ${2:-none} != none ]] && are_architectures "$2"; then
     printf '%s\n' "$2"
@@ -71,7 +71,7 @@ gpu_architectures() {
   fi
 }
 
-# libraries_for GPUS: the group of sync_environment that a build for this machine's GPUs needs.
+# libraries_for GPUS: the group of sync_environment for a build for this host's GPUs.
 libraries_for() {
   local hash tests architectures state
   read -r hash tests architectures state < <(configured_options) || true
@@ -79,9 +79,8 @@ libraries_for() {
   if [[ $architectures == none ]]; then echo cpu; else echo cuda; fi
 }
 
-# build_programs WITH_TESTS GPUS [TARGET...]: configures the build folder if needed for this lock file, with tests (WITH_TESTS: on or off)
-# and with kernels for this machine's GPUs, and runs ninja. A folder configured for tests also serves training, and one with GPU kernels a
-# machine without GPUs.
+# build_programs WITH_TESTS GPUS [TARGET...]: configures the build folder for this lock file if needed, with tests (WITH_TESTS: on or off)
+# and kernels for this host's GPUs, and runs ninja. A folder that is already configured with tests or GPU kernels keeps them.
 build_programs() {
   local with_tests=$1 gpus=$2 hash tests architectures state wanted from source code=0
   shift 2
@@ -119,26 +118,26 @@ build_programs() {
   [[ $state == built ]] || set_configured_options "$wanted"
 }
 
-# build_quietly TARGET...: ninja shows one line of progress on a terminal, but elsewhere prints a line per file.
+# build_quietly TARGET...: runs ninja quietly if stdout is not a terminal, because it would print one line per file.
 build_quietly() {
   local quiet=""
   if [[ ! -t 1 ]]; then
-    say "Building; this may take minutes."
+    say "Building; this may take several minutes."
     quiet=--quiet
   fi
   run_long ninja ${quiet:+"$quiet"} -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@"
 }
 
-# is_built TARGET...: whether ninja has nothing to do.
+# is_built TARGET...: whether the targets are up to date.
 is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2>/dev/null) == *"ninja: no work to do."* ]]; }
 
-# end_if_stopped: a Slurm job that was stopped while building is not a failed build. (ninja may exit with 2, a user error.)
+# end_if_stopped: ends the script if the Slurm job was stopped, which is not a failed build. (ninja may exit with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
-# built_by_another: whether this checkout is built, and this user cannot write to it: a colleague shares it.
+# built_by_another: whether this checkout is built and belongs to a different user, so that this user cannot write to it.
 built_by_another() { [[ -x $MPZERO_BUILD/bin/mpzero && (! -w $MPZERO_BUILD || (-e $MPZERO_ROOT/logs && ! -w $MPZERO_ROOT/logs)) ]]; }
 
-# require_build_of_another GPUS: checks what the programs need, and that they match the sources.
+# require_build_of_another GPUS: checks that the programs can run and match the sources.
 require_build_of_another() {
   require_installation
   [[ -z $(moved_from) ]] || die "$MPZERO_BUILD was copied or moved from $(moved_from); have the owner of $MPZERO_ROOT run './train-singlenode.sh --build-only' there."
@@ -148,12 +147,12 @@ require_build_of_another() {
     warn "The programs in $MPZERO_BUILD do not match the sources in $MPZERO_ROOT, which you cannot write; to update them, have their owner run './train-singlenode.sh --build-only'."
 }
 
-# require_gpu_kernels GPUS: a job with GPUs builds missing GPU kernels, e.g. after a build on a login node without GPUs. Other jobs wait for
-# it.
+# require_gpu_kernels GPUS: builds missing GPU kernels in a job with GPUs, e.g. after a build on a login node without GPUs. Other jobs wait
+# for the lock.
 require_gpu_kernels() {
   if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
   lock logs/setup.lock "build"
-  # Another process may have built them meanwhile.
+  # A different process may have built the kernels meanwhile.
   if lacks_gpu_kernels; then build_gpu_kernels "$1"; fi
   unlock
 }
@@ -170,7 +169,7 @@ build_gpu_kernels() {
     die "MPZERO_GPU_ARCHITECTURES=none builds no GPU kernels, but this job has GPUs ($1 per node); unset it, or train with --device cpu."
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
-    die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks the packages to build them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
+    die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks packages to build them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
   say "The programs have no GPU kernels: building them now."
   sync_environment cuda
   build_programs off "$1" mpzero zero_to_fp32

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # Common code of all scripts in this folder. The caller sets MPZERO_ROOT, the checkout, before sourcing anything.
 
-# The environment may select POSIX rules for bash and the GNU programs, which differ: `wait` forgets a status, options come first.
+# Disable POSIX mode of bash and the GNU programs, in which `wait` forgets a status and options must come first.
 set +o posix
 unset POSIXLY_CORRECT
 
-# A missing locale acts like C in most programs, but each bash prints a warning about it.
+# Most programs fall back to C for a missing locale, but each bash prints a warning.
 if [[ -n $(locale charmap 2>&1 >/dev/null) ]]; then
   unset LC_ALL LANGUAGE "${!LC_@}"
   LANG=$(locale -a 2>/dev/null | grep -ix 'c.utf-\?8' | head -n 1) || true
@@ -13,25 +13,25 @@ if [[ -n $(locale charmap 2>&1 >/dev/null) ]]; then
 fi
 
 MPZERO_ROOT=${MPZERO_ROOT:?set it to the checkout before sourcing scripts/common.sh}
-MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build} # a complete path
+MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build} # an absolute path
 MPZERO_VENV=$MPZERO_ROOT/.venv
 
-# Whether this tree was made by `cmake --install`, with the programs in bin/ and nothing to build.
+# Whether this tree was created by `cmake --install`, with built programs in bin/.
 installed() { [[ -f $MPZERO_ROOT/installation ]]; }
 if installed; then
   MPZERO_BUILD=$MPZERO_ROOT
-  # Its own environment, else the one that mpzero was built with.
+  # Its own environment, else the environment of the build.
   [[ -d $MPZERO_VENV ]] || IFS= read -r MPZERO_VENV <"$MPZERO_ROOT/installation" || true
 fi
 
 # Exit status of a script after a user error, as in mpzero (base/error.hpp).
 readonly MPZERO_USER_ERROR=2
 
-# printable TEXT: one line without control characters. The text may come from a file that other users can write.
+# printable TEXT: one line without control characters. The text may come from a file that other users can write to.
 printable() {
   local LC_ALL=C
   local text=${*//[$'\n\t']/ }
-  # In UTF-8: control characters above ASCII, and those that change the text direction.
+  # In UTF-8: control characters above ASCII, and characters that change the text direction.
   text=${text//$'\xc2'[$'\x80'-$'\x9f']/?}
   text=${text//$'\xe2\x80'[$'\xaa'-$'\xae']/?}
   text=${text//$'\xe2\x81'[$'\xa6'-$'\xa9']/?}
@@ -46,7 +46,7 @@ die() {
   exit "$MPZERO_USER_ERROR"
 }
 
-# watch_log LOG: shows the last line of a log on the terminal with the elapsed seconds, until it is stopped or this script has ended.
+# watch_log LOG: shows the last line of a log and the elapsed seconds on the terminal, until it is stopped or this script has ended.
 watch_log() {
   local line begin=$SECONDS columns
   trap 'exit 0' TERM
@@ -60,7 +60,7 @@ watch_log() {
   done
 }
 
-# run_watched LOG COMMAND...: runs a long command with its output in the log. On a terminal, shows the last line.
+# run_watched LOG COMMAND...: runs a long command with its output in the log. On a terminal, shows the last line of the log.
 run_watched() {
   local log=$1 watcher="" code=0
   shift
@@ -78,19 +78,19 @@ run_watched() {
   return "$code"
 }
 
-# wait_for_child PID: returns the exit status of a child of this shell, whatever trapped signals arrive meanwhile. A trapped signal that
-# ends `wait` while a child ends makes bash lose the child's status (5.2 returns -1), so `wait` is called after the child has ended. Until
-# then this shell reads from a process that ends with the child and writes nothing: `read` runs traps. (Not `read -t`: a trap that runs a
-# command substitution at the timeout ends bash 5.2 with SIGABRT.) Changes $!.
+# wait_for_child PID: returns the exit status of a child of this shell, even if trapped signals arrive meanwhile. bash loses the child's
+# status (5.2 returns -1) if a trapped signal interrupts `wait` while the child exits, so `wait` is called after the child has exited. Until
+# then, this shell reads from a silent process that ends with the child, because `read` runs traps. (A trap with a command substitution at
+# the timeout of `read -t` ends bash 5.2 with SIGABRT.) Changes $!.
 wait_for_child() {
   local watcher code again nothing
   while kill -0 "$1" 2>/dev/null; do
     exec {watcher}< <(exec tail --pid="$1" --sleep-interval=0.1 --follow /dev/null </dev/null 2>/dev/null)
-    # Ended by the child's end or a signal to the group; a status above 128 is a trap's.
+    # `read` ends with the child or on a signal; a status above 128 means a trap.
     until code=0 && { read -r -u "$watcher" nothing || code=$?; ((code == 1)); }; do :; done
     exec {watcher}<&-
   done
-  # A signal may also end this `wait`, but the child has ended: two equal results are its status.
+  # A signal may also interrupt this `wait`, so call it until two results are equal.
   while :; do
     code=0
     again=0
@@ -103,31 +103,31 @@ wait_for_child() {
 # counted COUNT NOUN: "1 node", "2 nodes".
 counted() { printf '%s %s%s\n' "$1" "$2" "$( (($1 == 1)) || echo s)"; }
 
-# seconds_since_boot: bash's SECONDS jumps with the clock.
+# seconds_since_boot: unlike bash's SECONDS, independent of clock changes.
 seconds_since_boot() {
   local seconds
   read -r seconds _ </proc/uptime
   printf '%s\n' "${seconds%%.*}"
 }
 
-# Check text from outside before bash's arithmetic: (( )) runs the commands in a text such as "a[$(id)]", and reads 08 as octal.
+# Validate external text before bash arithmetic: (( )) runs commands in text such as "a[$(id)]", and reads 08 as octal.
 
 # positive_number_or TEXT DEFAULT: TEXT if it is a positive whole number, else DEFAULT.
 positive_number_or() {
   if [[ ${1:-} =~ ^[1-9][0-9]{0,14}$ ]]; then printf '%s\n' "$1"; else printf '%s\n' "$2"; fi
 }
 
-# require_number VARIABLE LEAST: ends the script unless the variable is unset, empty or a whole number of at least LEAST.
+# require_number VARIABLE LEAST: ends the script unless the variable is unset, empty or an integer of at least LEAST.
 require_number() {
   local value=${!1:-}
   [[ -n $value ]] || return 0
   { [[ $value =~ ^[0-9]{1,15}$ ]] && ((10#$value >= $2)); } ||
-    die "$1=$value must be a whole number of at least $2, with at most 15 digits; fix or unset it."
+    die "$1=$value must be an integer of at least $2 with at most 15 digits; fix or unset it."
   printf -v "$1" '%d' "$((10#$value))"
 }
 
-# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable, in single or double quotes if they contain blanks. A backslash
-# between double quotes, and a newline in quotes, are refused or unchanged. Nothing in the words is expanded or run.
+# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable. Words with blanks must be in single or double quotes. A backslash
+# in double quotes and a newline in quotes are refused or unchanged. Words are never expanded or executed.
 read_words() {
   MPZERO_WORDS=()
   [[ -n ${!1:-} ]] || return 0
@@ -146,21 +146,21 @@ quoted_words() {
   printf '%s\n' "${words[*]}"
 }
 
-# A path for messages: relative to the checkout if inside it.
+# A path for messages: relative to the checkout if the path is inside it.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 
 # A program that uses lock, build_programs or prepare_data defines two functions:
 #   run_long COMMAND... runs a command that may take minutes; a Slurm job can be stopped meanwhile (scripts/stops.sh)
-#   end_with STATUS ends the program: a step failed and has printed the reason; a Slurm job decides here about a requeue
+#   end_with STATUS ends the program after a failed step that has printed its reason; a Slurm job may be requeued
 #   (scripts/requeue.sh)
 
-# lock FILE WHAT: waits until no other process holds the lock of that file, on any machine that shares the folder; the kernel releases it
-# when this process ends. A script holds one lock at a time. Without file locks (Lustre mounted without "flock") it warns and continues.
+# lock FILE WHAT: waits for and acquires the lock of a file, across all hosts that share the folder. The kernel releases it when the script
+# ends. A script acquires only one lock at a time. Without file locks (Lustre mounted without "flock"), it warns and continues.
 lock() {
   local file=$1 what=$2 code=0 holder
-  # The last line below would overwrite the target of a link, or wait for the reader of a pipe.
+  # Writing to the file below would overwrite the target of a link or block on a pipe.
   if [[ -L $file || (-e $file && ! -f $file) ]]; then
-    die "$(shown_path "$file") is not a regular file, so it cannot be locked: find out who created it, and remove it."
+    die "$(shown_path "$file") is not a regular file, so it cannot be locked; remove it."
   fi
   { exec {MPZERO_LOCK}>>"$file"; } 2>/dev/null || die "$(shown_path "$file") cannot be written; fix the permissions of its folder."
   flock --nonblock --conflict-exit-code 75 "$MPZERO_LOCK" 2>/dev/null || code=$?
@@ -176,8 +176,8 @@ lock() {
 }
 unlock() { exec {MPZERO_LOCK}>&-; }
 
-# mpi_default NAME VALUE: exports an Open MPI variable that the user has not set. MPZERO_MPI_DEFAULTS lists them, so that mpzero blames only
-# the user's variables if MPI does not start.
+# mpi_default NAME VALUE: exports an Open MPI variable unless the user has set it. MPZERO_MPI_DEFAULTS lists these variables, so that mpzero
+# blames only the user's variables if MPI does not start.
 mpi_default() {
   [[ -z ${!1:-} ]] || return 0
   export "$1=$2" "MPZERO_MPI_DEFAULTS=${MPZERO_MPI_DEFAULTS:+$MPZERO_MPI_DEFAULTS }$1"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""`count_tests.py FILE` prints PASSED FAILED SKIPPED NAMES_OF_FAILED... of a JUnit file that ctest or pytest wrote."""
+"""`count_tests.py FILE` prints PASSED FAILED SKIPPED NAMES_OF_FAILED... from a JUnit file of ctest or pytest."""
 
 from __future__ import annotations
 
 import sys
 from xml.etree import ElementTree
 
-# Messages of ctest for tests that skipped themselves. Other tests that did not run lack their program, fixture or
-# configuration: that is a failure.
+# ctest's messages for tests that skipped themselves. Other tests that did not run count as failed, because they lack
+# their program, fixture or configuration.
 SKIPPED_BY_ITSELF = ("SKIP_RETURN_CODE=", "SKIP_REGULAR_EXPRESSION_MATCHED", "Disabled")
 
 

@@ -1,29 +1,29 @@
 # shellcheck shell=bash
-# Finds errors in flags, model, ds_config, data and checkpoint before long steps: `mpzero train --dry_run`, one process that needs no GPU
-# and takes seconds.
+# Finds errors in flags, model, ds_config, data and checkpoint before long steps. `mpzero train --dry_run` is one process, needs no GPU and
+# takes seconds.
 
-# check_run RANKS NODES: ends the script with mpzero's message if the run would be refused. If the user passed --dry_run, the script ends
-# with mpzero's output. Call it after training_flags.
+# check_run RANKS NODES: ends the script with mpzero's message if the run would be refused, or with mpzero's output if the user passed
+# --dry_run. Must be called after training_flags.
 check_run() {
   local ranks=$1 nodes=$2 code=0 said
   local -a command=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
   has_switch dry_run || command+=(--dry_run)
   gives_any world_size || command+=(--world_size "$((ranks * nodes))")
-  # Without GPUs the ranks run on CPUs; mpzero cannot see that from a login node.
+  # Without GPUs, the ranks run on CPUs, which mpzero cannot detect on a login node.
   [[ -n ${MPZERO_DEVICE:-} ]] || gives_any device || command+=(--device cpu)
   gives_any nproc_per_node || command+=(--nproc_per_node "$ranks")
-  # For Hugging Face names, only the data preparation knows the vocabulary.
+  # For Hugging Face names, only the data preparation can determine the vocabulary.
   if ! gives_any tokenizer && [[ $TOKENIZER == bytes || -e $TOKENIZER ]]; then command+=(--tokenizer "$TOKENIZER"); fi
   if has_switch dry_run; then
     (without_launcher "${command[@]}" </dev/null) || code=$?
     exit "$code"
   fi
-  # A run that can start prints its settings and the same warnings itself.
+  # Discard the output of a successful check: the run prints its settings and the same warnings.
   said=$(without_launcher "${command[@]}" 2>&1) || code=$?
   ((code == 0)) || { printf '%s\n' "$said" >&2 && end_with "$code"; }
 }
 
-# check_settings: ends the script with all problems if flags, variables or the files that they name are wrong.
+# check_settings: ends the script and lists all problems if flags, variables or the files in them are invalid.
 check_settings() {
   local variable
   local -a variables=()

@@ -1,29 +1,29 @@
 # shellcheck shell=bash
-# The environment of the ranks: CUDA, MPI, threads, NCCL over EFA; and their number.
+# The environment and the number of the ranks: CUDA, MPI, threads, NCCL over EFA.
 
-# CUDA_VERSION=12.9 puts the tools of /usr/local/cuda-12.9 first (nsys, compute-sanitizer). mpzero itself is always built with the compiler
-# and the runtime of torch's wheel.
+# CUDA_VERSION=12.9 puts the tools of /usr/local/cuda-12.9 (nsys, compute-sanitizer) first in PATH. mpzero itself is always built with the
+# compiler and the runtime of torch's wheel.
 select_cuda() {
   [[ -n ${CUDA_VERSION:-} ]] || return 0
   local folder=${CUDA_PARENT:-/usr/local}/cuda-$CUDA_VERSION
   if [[ ! -d $folder ]]; then
     local there
     there=$(find "${folder%/*}" -maxdepth 1 -name 'cuda-*' -printf '%f ' 2>/dev/null)
-    die "CUDA_VERSION=$CUDA_VERSION needs $folder, which does not exist on $(hostname -s); leave CUDA_VERSION unset or pick one of: ${there:-none installed }"
+    die "CUDA_VERSION=$CUDA_VERSION needs $folder, which does not exist on $(hostname -s); unset CUDA_VERSION or use an installed version: ${there:-none }"
   fi
   export MPZERO_TOOLKIT=$folder CUDA_HOME=$folder CUDA_PATH=$folder PATH=$folder/bin:$PATH
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib64
 }
 
-# The number of GPUs that ranks of this machine may use: 0 with --device cpu.
+# The number of GPUs that ranks on this host may use: 0 with --device cpu.
 count_gpus() { if on_cpu; then echo 0; else visible_gpus; fi; }
 
-# The number of GPUs: in CUDA_VISIBLE_DEVICES if set, else those that the driver lists.
+# The number of GPUs in CUDA_VISIBLE_DEVICES if set, else the number that the driver lists.
 visible_gpus() {
   if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     local -a devices
     IFS=, read -r -a devices <<<"$CUDA_VISIBLE_DEVICES"
-    # No devices: -1 for the CUDA driver, NoDevFiles for Slurm.
+    # Values for no devices: -1 for the CUDA driver, NoDevFiles for Slurm.
     if [[ ${devices[0]:-} == -1 || ${devices[0]:-} == NoDevFiles ]]; then echo 0; else echo "${#devices[@]}"; fi
   elif command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
@@ -51,9 +51,9 @@ numa_domains() {
     END { print (found > 1 ? found : 1) }'
 }
 
-# ranks_per_node GPUS CORES: NPROC if set, else one rank per GPU, else one per NUMA domain, so that memory is near its cores. In a single
-# domain, the tiny model of the first run gets two ranks with half of the cores each: its operations are too small for many threads. CORES
-# are those of the job, which may be fewer than the shell sees.
+# ranks_per_node GPUS CORES: NPROC if set, else one rank per GPU, else one rank per NUMA domain, so that memory is local to its cores. In a
+# single domain, the tiny model of the first run uses two ranks with half of the cores each, because its operations are too small for many
+# threads. CORES: the job's cores, which may be fewer than the shell sees.
 ranks_per_node() {
   local domains
   require_number NPROC 1
@@ -74,17 +74,17 @@ ranks_per_node() {
   fi
 }
 
-# Environment variables by which MPI takes a process for a rank of another launcher.
+# Environment variables that make MPI treat a process as a rank of a different launcher.
 rank_variables() { compgen -e | grep -E '^PMIX?_' | grep -v '^PMIX_MCA_' || true; }
 
-# forget_ranks: a rank, or srun, may have started this shell.
+# forget_ranks: unsets these variables, because a rank or srun may have started this shell.
 forget_ranks() {
   local variable
   for variable in $(rank_variables); do unset "$variable"; done
 }
 
-# without_launcher COMMAND...: runs a command in place of this shell without these variables and without those that make MPI use Slurm.
-# Those of a job array stay: mpzero's advice depends on them.
+# without_launcher COMMAND...: replaces this shell by a command without these variables and without the variables that make MPI use Slurm.
+# SLURM_ARRAY_TASK_ID stays, because mpzero's advice depends on it.
 without_launcher() {
   local variable
   forget_ranks
@@ -92,7 +92,7 @@ without_launcher() {
   exec "$@"
 }
 
-# expect_start JOB: call before the ranks start. A rank that MPI cannot start creates the file in MPZERO_START_FILE
+# expect_start JOB: must be called before the ranks start. A rank that MPI cannot start creates the file MPZERO_START_FILE
 # (parallel/mpi/mpi_start.hpp).
 expect_start() {
   MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$CHECKPOINT_DIR/mpi_start.$1.failed")
@@ -100,9 +100,9 @@ expect_start() {
   rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
-# status_of_start STATUS: the status of the ranks, or that of a user error if MPI could not start: mpirun and srun exit with others.
+# status_of_start STATUS: the status of the ranks, or a user error if MPI could not start, for which mpirun and srun use other statuses.
 status_of_start() {
-  # A signal that ended mpirun is not a user error, and neither is a failure after the start.
+  # A signal that ended mpirun and a failure after the start are not user errors.
   if (($1 != 0 && $1 <= 128)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} && ! -e $MPZERO_START_FILE.ok ]]; then
     echo "$MPZERO_USER_ERROR"
   else
@@ -116,8 +116,8 @@ in_container() {
     grep -qsa '^container=\|\x00container=' /proc/1/environ
 }
 
-# set_rank_environment RANKS_PER_NODE CORES [GPUS]: variables that are already set win. On the CPU mpzero divides the cores of each node
-# among its ranks, but cannot see that Slurm allocated fewer if Slurm does not bind tasks.
+# set_rank_environment RANKS_PER_NODE CORES [GPUS]: variables that are already set take precedence. On the CPU, mpzero divides the cores of
+# each node among its ranks, but cannot detect a smaller allocation if Slurm does not bind tasks.
 set_rank_environment() {
   local threads=$(($2 / $1))
   if ((${3:-0} > 0 || $2 < $(visible_cpus))); then
@@ -126,19 +126,19 @@ set_rank_environment() {
   if [[ $EUID -eq 0 ]]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
-  # mpzero itself reports errors. (Open MPI 5 no longer has the option --quiet, and ignores the variable.)
+  # mpzero itself reports errors. (Open MPI 5 has no option --quiet and ignores the variable.)
   export OMPI_MCA_orte_execute_quiet=${OMPI_MCA_orte_execute_quiet:-1}
-  # When one rank fails, Open MPI ends the others: SIGTERM, at which they write their evidence, and SIGKILL after this many seconds. Open
-  # MPI 4 waits twice as long, even if all have ended.
+  # If one rank fails, Open MPI sends SIGTERM to all other ranks, which write their evidence, and SIGKILL after this many seconds. Open MPI
+  # 4 waits twice as long, even if all ranks have ended.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-2}
   export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-2}
-  # Containers usually forbid the system call by which Open MPI reads the memory of other ranks; it then warns on each rank.
+  # Containers usually forbid the system call with which Open MPI reads the memory of other ranks. Each rank would then print a warning.
   if in_container; then
     export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
   fi
 }
 
-# Identify EFA devices by their driver, since names (efa_0, rdmap16s27) depend on the system.
+# Identify EFA devices by their driver, because names (efa_0, rdmap16s27) depend on the system.
 has_efa() {
   local class=${INFINIBAND_CLASS:-/sys/class/infiniband} device
   for device in "$class"/*; do
@@ -148,16 +148,16 @@ has_efa() {
   return 1
 }
 
-# set_efa_environment GPUS: for runs of several nodes with EFA, variables that must be set before a process starts. mpzero itself chooses
-# NCCL's network strictly, and verifies it (--network). Otherwise sets nothing.
+# set_efa_environment GPUS: sets variables for EFA that must be set before a process of a multi-node run starts. No-op without EFA. mpzero
+# itself chooses NCCL's network and verifies it (--network).
 set_efa_environment() {
   has_efa || return 0
-  # Locations of libfabric and NCCL's plugin for it, by the EFA installer and the deep learning images.
+  # Locations of libfabric and the NCCL plugin from the EFA installer and in the deep learning images.
   local parent=${EFA_PARENT:-/opt} folder
   for folder in "$parent"/amazon/ofi-nccl/lib{,64,/*-linux-gnu} "$parent"/aws-ofi-nccl{,/install}/lib "$parent"/amazon/efa/lib{,64}; do
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   done
-  # Without a libcudart.so libfabric cannot access GPU memory (complete_cuda_wheel).
+  # Without libcudart.so, libfabric cannot access GPU memory (complete_cuda_wheel).
   for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13/libcudart; do
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   done
@@ -166,14 +166,14 @@ set_efa_environment() {
     set_efa_for_mpi
     return
   fi
-  # Only for NCCL's start; data is sent over EFA.
+  # Only for NCCL's bootstrap; data is sent over EFA.
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth,virbr}
-  # MPI only does the rendezvous here, over TCP, which leaves the EFA device to NCCL.
+  # MPI is only used for the rendezvous, over TCP, which leaves the EFA device to NCCL.
   mpi_default OMPI_MCA_pml ob1
   mpi_default OMPI_MCA_btl tcp,self,vader
 }
 
-# For runs on CPUs, whose tensors are sent over MPI: EFA if this Open MPI supports it. The user's choice stays.
+# CPU runs send tensors over MPI: select EFA if this Open MPI supports it. The user's choice takes precedence.
 set_efa_for_mpi() {
   [[ -z ${OMPI_MCA_pml:-}${OMPI_MCA_mtl:-}${OMPI_MCA_btl:-} ]] || return 0
   if [[ $(ompi_info --parsable 2>/dev/null) == *mca:mtl:ofi:* ]]; then
@@ -190,6 +190,6 @@ set_efa_for_mpi() {
   fi
 }
 
-# Whether this cluster binds tasks to cores, which mpzero does not want: its ranks share a node by their number of threads. A cluster that
-# does not bind would warn if asked not to.
+# Whether this cluster binds tasks to cores, which mpzero must disable: its ranks share a node by their number of threads. A cluster without
+# binding would warn about the option.
 slurm_binds_cores() { [[ ! $(scontrol show config 2>/dev/null) =~ TaskPlugin\ *=\ *(task/none|\(null\)) ]]; }

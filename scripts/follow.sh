@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# SINK: app/follow.py forwards the run's steps to TensorBoard, W&B or MLflow, on the node that runs the script. Its failure does not affect
-# the run.
+# SINK: app/follow.py forwards the run's metrics to TensorBoard, W&B or MLflow, on the node that runs the script. Its failure does not
+# affect the run.
 
 MPZERO_FOLLOWER="" # the process id of follow_run
 MPZERO_FOLLOW_ARGUMENTS=()
 
-# require_sink: ends the script if SINK is unknown, or its package is not installed.
+# require_sink: ends the script if SINK is unknown or its package is not installed.
 require_sink() {
   local said
   if [[ -z ${SINK:-} ]]; then
@@ -18,7 +18,7 @@ require_sink() {
   said=$(follow --check 2>&1) || die "SINK=$SINK: $(sed -n '$s/^follow.py: \(error: \)\{0,1\}//p' <<<"$said")"
 }
 
-# follow ARGUMENT...: runs app/follow.py for this run in place of this shell, without GPUs and at low priority.
+# follow ARGUMENT...: replaces this shell by app/follow.py for this run, without GPUs and at low priority.
 follow() {
   # Paths in SINK_ARGS are relative to the user's folder.
   user_is_in_checkout || cd "$MPZERO_USER_FOLDER" || exit
@@ -26,7 +26,7 @@ follow() {
     nice -n 10 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/follow.py" "${MPZERO_FOLLOW_ARGUMENTS[@]}" "$@"
 }
 
-# start_follower: call before the ranks start.
+# start_follower: must be called before the ranks start.
 start_follower() {
   [[ -n ${SINK:-} ]] || return 0
   local traps
@@ -39,7 +39,7 @@ start_follower() {
   eval "$traps"
 }
 
-# stop_follower SECONDS: after the ranks have ended, forwards the rest for at most this many seconds.
+# stop_follower SECONDS: forwards the remaining steps for at most this many seconds. Must be called after the ranks have ended.
 stop_follower() {
   local attempt
   [[ -n $MPZERO_FOLLOWER ]] || return 0
@@ -48,7 +48,7 @@ stop_follower() {
     sleep 0.2
   done
   if kill -0 "$MPZERO_FOLLOWER" 2>/dev/null; then
-    # Warn first: follow_run then reports how it ended.
+    # Warn before follow_run reports the exit status.
     warn "SINK=$SINK: app/follow.py was still forwarding steps $(counted "$1" second) after the run; stopping it."
     kill -ALRM "$MPZERO_FOLLOWER" 2>/dev/null || true
   fi
@@ -56,8 +56,8 @@ stop_follower() {
   MPZERO_FOLLOWER=""
 }
 
-# follow_run PID: follows the run while that process exists. Ignores the signals that end the ranks. SIGUSR2 ends it after a last pass,
-# SIGALRM immediately.
+# follow_run PID: follows the run while that process exists. Ignores the signals that end the ranks. Ends on SIGUSR2 after a last pass, or
+# on SIGALRM immediately.
 follow_run() {
   local child="" code=0
   trap '' INT TERM HUP USR1 QUIT
@@ -67,10 +67,10 @@ follow_run() {
   (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
   child=$!
   wait_for_child "$child" || code=$?
-  ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. Later, $(follow_command) forwards the rest."
+  ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. Later, $(follow_command) forwards the remaining steps."
 }
 
-# follow_command: a command to do the same by hand.
+# follow_command: the equivalent command for the user.
 follow_command() {
   printf "'%s %s %s --once'\n" "$(command_path "$MPZERO_VENV/bin/python")" "$(command_path "$MPZERO_ROOT/app/follow.py")" \
     "$(quoted_words "${MPZERO_FOLLOW_ARGUMENTS[@]}")"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Prepares a fresh Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023 for building mpzero (scripts/build.sh): apt or dnf packages,
-# uv, the Python environment. Each step does nothing if its result already exists.
+# uv, the Python environment. Each step is a no-op if its result already exists.
 
-# "package|test": installs the package unless the test succeeds, so a compiler or MPI from elsewhere (e.g. the EFA installer's MPI) counts.
+# "package|test": installs the package unless the test succeeds, e.g. because the EFA installer has installed MPI.
 MPZERO_BUILD_PACKAGES=(
   "g++|find_compiler"
   "ccache|command -v ccache"
@@ -19,7 +19,7 @@ MPZERO_BUILD_PACKAGES=(
   "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )
 MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
-# Their dnf names, as in Amazon Linux 2023, whose default g++ is gcc 11. Other names are unknown to dnf.
+# Names of these packages in dnf, as in Amazon Linux 2023, whose default g++ is gcc 11.
 declare -A MPZERO_DNF_NAMES=(
   [g++]=gcc14-c++ [ccache]=ccache [openmpi-bin]=openmpi [libopenmpi-dev]=openmpi-devel [libhdf5-dev]=hdf5-devel
   [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfabric-dev]=libfabric-devel
@@ -36,15 +36,15 @@ MPZERO_SLURM_PACKAGES=(
 
 has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# has_header NAME: detects a library by its header, on a distribution without Debian's packages. (With them, a header does not imply its
-# library: libboost-dev has the headers of all of Boost.)
+# has_header NAME: detects a library by its header on distributions without Debian packages. (On Debian, a header does not imply its
+# library: libboost-dev contains the headers of all of Boost.)
 has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
 
 # The EFA installer's libfabric, where CMakeLists.txt looks for headers. mpzero does not link libfabric.
 has_efa_headers() { [[ -f ${EFA_PARENT:-/opt}/amazon/efa/include/rdma/fabric.h ]]; }
 
-# find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Ubuntu 22.04 and Amazon Linux 2023, whose
-# default is gcc 11, have later ones under these names.
+# find_compiler: prints the C++ compiler for the build: CXX, or the first gcc 12 or later. Ubuntu 22.04 and Amazon Linux 2023, whose default
+# is gcc 11, provide later versions under these names.
 find_compiler() {
   local candidate version
   if [[ -n ${CXX:-} ]]; then
@@ -61,8 +61,8 @@ find_compiler() {
   return 1
 }
 
-# choose_compiler: passes the compiler to CMake and nvcc if it is not the system's default: g++ of gcc in the same folder, of the same
-# version.
+# choose_compiler: passes the compiler to CMake and nvcc if it is not the system's default. CC is the gcc of the same version in the same
+# folder.
 choose_compiler() {
   local compiler name
   if ! compiler=$(find_compiler) || [[ $compiler == g++ ]]; then return 0; fi
@@ -72,14 +72,14 @@ choose_compiler() {
   export CC=${CC:-${compiler%"$name"}${name/g++/gcc}} CUDAHOSTCXX=${CUDAHOSTCXX:-$compiler}
 }
 
-# compiler_package: apt's g++, or a later one if that is gcc 11.
+# compiler_package: apt's g++, or g++-12 if that is gcc 11.
 compiler_package() {
   local policy
   policy=$(LC_ALL=C apt-cache policy g++ 2>/dev/null) || true
   if [[ $policy == *'Candidate: 4:11.'* ]]; then echo g++-12; else echo g++; fi
 }
 
-# find_mpi: adds an Open MPI of the EFA installer or dnf to PATH if it is outside of it.
+# find_mpi: adds the Open MPI of the EFA installer or dnf to PATH if mpirun is not in PATH.
 find_mpi() {
   local folder
   ! command -v mpirun >/dev/null || return 0
@@ -99,7 +99,7 @@ missing_packages() {
   done
 }
 
-# Command prefix that gives apt-get or dnf root rights; fails if none is available without a password.
+# Command prefix that runs apt-get or dnf as root; fails if root rights require a password.
 install_rights() {
   if [[ $EUID -eq 0 ]]; then
     echo env
@@ -121,20 +121,20 @@ install_packages() {
     return
   fi
   if ! command -v apt-get >/dev/null; then
-    die "neither apt-get nor dnf is available; install the equivalents of these Debian packages: ${missing[*]}."
+    die "apt-get and dnf are not available; install the equivalents of these Debian packages: ${missing[*]}."
   fi
   if [[ ${missing[0]} == g++ ]]; then missing[0]=$(compiler_package); fi
   read -r -a rights < <(install_rights) ||
-    die "These packages are missing and neither root nor a password-less sudo is available: ask an administrator to run 'sudo apt-get install ${missing[*]}'."
+    die "Packages are missing, and root or passwordless sudo is not available: ask an administrator to run 'sudo apt-get install ${missing[*]}'."
   say "Installing ${missing[*]}."
   rights+=(DEBIAN_FRONTEND=noninteractive)
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get update -q </dev/null ||
-    warn "apt-get update failed ($(tail -n 1 "$MPZERO_ROOT/logs/apt.log")); the package lists may be old."
+    warn "apt-get update failed ($(tail -n 1 "$MPZERO_ROOT/logs/apt.log")); the package lists may be outdated."
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null ||
     die "apt-get could not install ${missing[*]}; its output is in logs/apt.log."
 }
 
-# install_with_dnf PACKAGE...: installs dnf's equivalents of these Debian packages. ccache is optional: it only speeds up builds.
+# install_with_dnf PACKAGE...: installs dnf's equivalents of these Debian packages. ccache is optional, because it only speeds up builds.
 install_with_dnf() {
   local package name
   local -a names=() missing=() rights
@@ -149,17 +149,17 @@ install_with_dnf() {
     fi
   done
   ((${#missing[@]} == 0)) ||
-    die "No repository that dnf knows here has ${missing[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
+    die "The enabled dnf repositories do not contain ${missing[*]}: enable a repository that does (on Amazon Linux 2023, SPAL: https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source, with headers in the compiler's search path."
   ((${#names[@]} > 0)) || return 0
   read -r -a rights < <(install_rights) ||
-    die "These packages are missing and neither root nor a password-less sudo is available: ask an administrator to run 'sudo dnf install ${names[*]}'."
+    die "Packages are missing, and root or passwordless sudo is not available: ask an administrator to run 'sudo dnf install ${names[*]}'."
   say "Installing ${names[*]}."
   run_watched "$MPZERO_ROOT/logs/dnf.log" "${rights[@]}" dnf install --assumeyes "${names[@]}" </dev/null ||
     die "dnf could not install ${names[*]}; its output is in logs/dnf.log."
   find_mpi
 }
 
-# find_uv: the path of a working uv. A shim that only prints "not found" does not count.
+# find_uv: the path of a working uv. A shim that only prints "not found" is ignored.
 find_uv() {
   local candidate
   for candidate in uv "$HOME/.local/bin/uv" "$MPZERO_ROOT/.venv-uv/bin/uv"; do
@@ -173,9 +173,9 @@ find_uv() {
 
 can_make_environments() { python3 -c 'import ensurepip'; }
 
-# Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install into it; uv therefore gets its own
-# environment, .venv-uv, with the version and checksums of scripts/uv-requirements.txt. If the venv module lacks ensurepip, pip's --target
-# works, too.
+# Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install packages. uv is therefore installed into
+# its own environment, .venv-uv, with the version and checksums of scripts/uv-requirements.txt, or with pip's --target if ensurepip is
+# missing.
 install_uv() {
   find_uv >/dev/null && return
   command -v python3 >/dev/null || die "python3 is missing: install Python 3.11, 3.12 or 3.13."
@@ -189,7 +189,7 @@ install_uv() {
     python3 -m pip install "${pinned[@]}" --target "$folder" >"$log" 2>&1
   fi || {
     rm -rf "$folder"
-    die "pip could not install the uv of scripts/uv-requirements.txt: $(grep -m 1 "^ERROR: " "$log" || tail -n 1 "$log") (full log: logs/uv.log); fix this, or install uv in a folder in PATH."
+    die "pip could not install uv from scripts/uv-requirements.txt: $(grep -m 1 "^ERROR: " "$log" || tail -n 1 "$log") (full log: logs/uv.log); fix the error, or install uv into a folder in PATH."
   }
   find_uv >/dev/null || die "uv was installed into .venv-uv but does not run; see logs/uv.log."
 }
@@ -199,8 +199,8 @@ lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 # installed_hash: a hash of the names and versions of the packages in .venv.
 installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | LC_ALL=C sort | sha256sum | cut -c 1-64; }
 
-# follow_environment: the programs of a copied or moved .venv refer to the Python of its original folder. Points them to this one's. A link
-# to another checkout's environment is left unchanged.
+# follow_environment: updates the programs of a copied or moved .venv, which refer to the Python of the original folder. A link to the
+# environment of a different checkout is left unchanged.
 follow_environment() {
   local from="" file first
   [[ ! -L $MPZERO_VENV ]] || return 0
@@ -215,8 +215,8 @@ follow_environment() {
   done
 }
 
-# replace_folder FROM FILE: replaces FROM by MPZERO_VENV in a new file of that name: others may have links to the old one. The first line of
-# a script cannot contain a path with a space; sh is used there instead of Python.
+# replace_folder FROM FILE: replaces FROM by MPZERO_VENV in a new file of that name, because other files may be hard links to the old file.
+# The first line of a script cannot contain a path with a space, so it starts sh instead of Python.
 replace_folder() {
   local from=$1 file=$2 text
   text=$(cat "$file" && echo .) || return
@@ -227,19 +227,19 @@ replace_folder() {
   { cp -p "$file" "$file.$$" && printf '%s' "${text//"$from"/"$MPZERO_VENV"}" >"$file.$$" && mv -f "$file.$$" "$file"; } 2>/dev/null
 }
 
-# GPU libraries of torch, and the compiler for GPUs: 2.2 GB of downloads that programs without GPU kernels do not load.
+# GPU libraries of torch and the CUDA compiler: 2.2 GB of downloads that programs without GPU kernels do not load.
 MPZERO_GPU_WHEELS=(
   nvidia-cublas nvidia-cuda-cccl nvidia-cuda-nvcc nvidia-cuda-nvrtc nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand
   nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx nvidia-nvvm
   triton
 )
 
-# without_gpu_wheels: arguments of `uv sync` that exclude them, one per line.
+# without_gpu_wheels: arguments of `uv sync` that exclude these packages, one per line.
 without_gpu_wheels() { printf -- '--no-install-package\n%s\n' "${MPZERO_GPU_WHEELS[@]}"; }
 
-# sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The group cpu, which is not in the
-# lock file, is cuda without MPZERO_GPU_WHEELS. The stamp in .venv records the lock file and groups and, on its second line, the installed
-# packages: this detects a plain `uv sync`, which removes those of other groups. Groups added by other scripts stay (--inexact).
+# sync_environment GROUP...: runs `uv sync` for these groups and the default groups, from the committed uv.lock. The group cpu, which is not
+# in the lock file, is cuda without MPZERO_GPU_WHEELS. The stamp in .venv records the lock file and the groups and, on its second line, the
+# installed packages, to detect a plain `uv sync`, which removes other groups. Groups added by other scripts stay (--inexact).
 sync_environment() {
   local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed="" without=""
   local -a have=() want=("$@") arguments=()
@@ -250,7 +250,7 @@ sync_environment() {
     if [[ ${have[0]:-} != "$hash" ]]; then
       have=()
     elif [[ $installed != "$(installed_hash)" ]]; then
-      say "The packages in .venv have changed: installing what is missing."
+      say "The packages in .venv have changed: installing missing packages."
       mapfile -t want < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sort -u)
       have=()
     fi
@@ -258,7 +258,7 @@ sync_environment() {
   local all_there=true
   if [[ " ${want[*]} ${have[*]:1} " != *" cuda "* && " ${want[*]} " == *" cpu "* ]]; then
     mapfile -t arguments < <(without_gpu_wheels)
-    without=", without the libraries for GPUs"
+    without=", without GPU libraries"
   fi
   for group in "${want[@]}"; do
     [[ " ${have[*]:1} " == *" $group "* || ($group == cpu && " ${have[*]:1} " == *" cuda "*) ]] || all_there=false
@@ -267,7 +267,7 @@ sync_environment() {
   if [[ ${#have[@]} -gt 0 && $all_there == true ]]; then return; fi
   install_uv
   uv=$(find_uv)
-  # The system's certificates include those of local proxies; uv's own do not. (Older releases read the first name.)
+  # The system's certificates include certificates of local proxies, unlike uv's own. (Older releases read the first name.)
   if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
     export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
   fi
@@ -285,8 +285,8 @@ lacks_gpu_libraries() {
   [[ -n $groups && " $groups " != *" cuda "* ]]
 }
 
-# nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even CMake's check of nvcc fails to link on a
-# machine without another CUDA.
+# nvcc searches for its libraries in lib64, but the wheels install them into lib. Without the link, CMake's check of nvcc fails on a host
+# without a system CUDA.
 complete_cuda_wheel() {
   local folder
   for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13; do
@@ -295,36 +295,36 @@ complete_cuda_wheel() {
   link_cuda_runtime
 }
 
-# libfabric finds the runtime only as libcudart.so, which gets its own folder so that the loader finds no other library there.
+# libfabric loads the runtime only by the name libcudart.so. The link has its own folder, so that the loader finds no other library there.
 link_cuda_runtime() {
   local runtime folder
   for runtime in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13/lib/libcudart.so.[0-9]*; do
     folder=${runtime%/lib/*}/libcudart
     [[ -e $runtime && ! -e $folder/libcudart.so ]] || continue
     { mkdir -p "$folder" && ln -sfn "../lib/${runtime##*/}" "$folder/libcudart.so"; } 2>/dev/null || ! has_efa ||
-      warn "cannot create $folder/libcudart.so, which libfabric needs to access GPU memory; run mpzero's script once as a user who can write to $MPZERO_VENV."
+      warn "cannot create $folder/libcudart.so, which libfabric needs to access GPU memory; run the script once as a user who can write to $MPZERO_VENV."
   done
 }
 
-# require_installation: what programs of an installed tree need in addition.
+# require_installation: checks the additional requirements of programs in an installed tree.
 require_installation() {
   find_mpi
   command -v mpirun >/dev/null || die "mpirun is missing on $(hostname -s); install the Open MPI that mpzero was built with."
   require_environment
 }
 
-# require_environment: the Python environment, which contains the programs' torch.
+# require_environment: checks the Python environment, which contains the programs' torch.
 require_environment() {
   local python=$MPZERO_VENV/bin/python target
-  # uv links to the Python that it found, which may be in its owner's home.
+  # uv links to the Python that it found, which may be in the owner's home folder.
   if target=$(readlink "$python") && [[ ! -x $python ]]; then
-    die "$python is a link to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV recreate it with one that all users can run, such as UV_PYTHON=/usr/bin/python3."
+    die "$python is a link to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV recreate the environment with a Python that all users can run, such as UV_PYTHON=/usr/bin/python3."
   fi
   local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
   if installed; then
-    remedy="make it available there, or make one inside: (cd $(printf %q "$MPZERO_ROOT") && $(find_uv || echo uv) sync)"
+    remedy="make it available there, or create one in the installation: (cd $(printf %q "$MPZERO_ROOT") && $(find_uv || echo uv) sync)"
     find_uv >/dev/null || remedy+=" with uv, which is not in PATH here (https://docs.astral.sh/uv)"
   fi
-  [[ -x $MPZERO_VENV/bin/python ]] || die "The Python environment $MPZERO_VENV, with torch, is not on $(hostname -s); $remedy."
+  [[ -x $MPZERO_VENV/bin/python ]] || die "The Python environment $MPZERO_VENV with torch is missing on $(hostname -s); $remedy."
   link_cuda_runtime
 }

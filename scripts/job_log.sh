@@ -1,19 +1,19 @@
 # shellcheck shell=bash
-# A Slurm job's name and its log: the model becomes part of the job's name, and the log gets that name.
+# Renames a Slurm job and its log to include the model.
 #
-# Slurm opens the log before the job's script knows the model, as logs/NAME_JOB.out (the lines #SBATCH --job-name and --output). Later
-# starts of the job open it by the job's name at that time. The log of a task of a job array is NAME_ARRAY_TASK.out, which no single sbatch
-# pattern gives only to such jobs.
+# Slurm opens the log as logs/NAME_JOB.out (#SBATCH --job-name and --output) before the script knows the model. Later starts of the job open
+# the log by the job's name at that time. The log of an array task is NAME_ARRAY_TASK.out, because no single sbatch pattern suits both kinds
+# of jobs.
 
-readonly MPZERO_JOB_NAME=mpzero # that of train.sbatch, as it is submitted
+readonly MPZERO_JOB_NAME=mpzero # --job-name in train.sbatch
 
-# name_job: sets the name and the log of this job. A name or log that the user set with --job-name or --output stays.
+# name_job: sets the name and the log of this job, unless the user set them with --job-name or --output.
 name_job() {
   local name=${SLURM_JOB_NAME:-} new suffix=$SLURM_JOB_ID logs log
   [[ -n $name ]] || return 0
   mapfile -t logs < <(own_logs "$name")
   new=$name
-  # A log with another pattern may contain the name of the job.
+  # A log with a different pattern may depend on the job's name.
   if [[ $name == "$MPZERO_JOB_NAME" ]] && ((${#logs[@]} > 0)); then
     new=$(model_file_name)-mpzero
     ask_slurm scontrol update "JobId=$(slurm_job)" "JobName=$new" >/dev/null 2>&1 || return 0
@@ -31,7 +31,7 @@ own_logs() {
   done | sort --unique
 }
 
-# rename_log FROM TO: open files stay open. If an earlier start left TO, its lines come first.
+# rename_log FROM TO: renames an open log. If TO exists from an earlier start, its lines precede the new lines.
 rename_log() {
   local from=$1 to=$2 both
   if [[ $from == "$to" || -L $to || (-e $to && ! -f $to) ]]; then return 0; fi

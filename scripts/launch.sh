@@ -1,16 +1,16 @@
 # shellcheck shell=bash
 # Starts the ranks of a Slurm job.
 
-# Additional return values of launch_ranks, as in timeout(1); mpzero has no such exit status.
-readonly MPZERO_TOO_LONG=124 # the command was still running when its time was up
-readonly MPZERO_NO_STEP=125  # Slurm did not create a step: no rank has started
+# Additional return values of launch_ranks, as in timeout(1), which mpzero does not use as exit statuses.
+readonly MPZERO_TOO_LONG=124 # the command exceeded its time limit
+readonly MPZERO_NO_STEP=125  # Slurm did not create a step, so the ranks have not started
 readonly MPZERO_NO_TASKS=123 # srun names nodes on which tasks could not start
 
-MPZERO_NO_TASKS_ON="" # these nodes, with commas between them
+MPZERO_NO_TASKS_ON="" # these nodes, comma-separated
 
-# hyperpod_arguments GPUS: SageMaker HyperPod replaces a failed node and restarts the step within the job. If Slurm manages GPUs (GPUS per
-# node is not 0) it cannot: Slurm does not change the nodes of a job with generic resources. It would requeue the job, which requeues
-# itself, and the two would race.
+# hyperpod_arguments GPUS: makes SageMaker HyperPod replace a failed node and restart the step within the job. Not used if Slurm manages
+# GPUs (GPUS per node is not 0): Slurm cannot change the nodes of a job with generic resources, so HyperPod would requeue the job in a race
+# with the job itself.
 hyperpod_arguments() {
   if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]] && (($1 == 0)); then echo --auto-resume=1; fi
 }
@@ -18,20 +18,20 @@ hyperpod_arguments() {
 has_pmix() { [[ $(ask_slurm srun --mpi=list 2>&1) == *pmix* ]]; }
 
 # choose_launcher NODES RANKS_PER_NODE CORES GPUS: fills MPZERO_SRUN or, if Slurm has no PMIx plugin, MPZERO_MPIRUN. Requests GPUS per node
-# from Slurm; 0 if it manages none.
+# from Slurm; 0: Slurm does not manage GPUs.
 choose_launcher() {
   local nodes=$1 ranks=$2 cores=$3 gpus=$4 resume
   MPZERO_SRUN=()
   MPZERO_MPIRUN=()
   if has_pmix; then
-    # On fewer nodes than its TreeWidth, Slurm (20.11 and later) lets each node pass an empty PMIx fence without the others unless the fence
-    # is a ring, and a rank that gets a message while still in MPI_Init crashes.
+    # On fewer nodes than TreeWidth, Slurm (20.11 and later) does not synchronize nodes in an empty PMIx fence unless the fence is a ring,
+    # and a rank that receives a message during MPI_Init crashes.
     export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
     mapfile -t MPZERO_SRUN < <(hyperpod_arguments "$gpus")
     if slurm_binds_cores; then MPZERO_SRUN+=(--cpu-bind=none); fi
     ((ranks <= cores)) || MPZERO_SRUN+=(--overcommit)
     ((gpus == 0)) || MPZERO_SRUN+=("--gpus-per-node=$gpus")
-    # --mem=0: the job's memory on each node. ZeRO's levels need consecutive ranks on a host.
+    # --mem=0: all of the job's memory on each node. Two-level ZeRO requires consecutive ranks on a host.
     MPZERO_SRUN+=(--mem=0 --distribution=block)
     MPZERO_SRUN+=(--mpi=pmix "--nodes=$nodes" "--ntasks=$((nodes * ranks))" "--ntasks-per-node=$ranks"
       "--cpus-per-task=$((cores > ranks ? cores / ranks : 1))")
@@ -39,14 +39,14 @@ choose_launcher() {
   fi
   say "This Slurm has no PMIx plugin: starting the ranks with mpirun."
   MPZERO_MPIRUN=(mpirun --bind-to none --map-by "ppr:$ranks:node" --oversubscribe -n "$((nodes * ranks))")
-  # mpirun and its daemons are steps of the job: Slurm's signals to steps would end them, and the ranks before they have saved. The ranks do
-  # not inherit the blocked signals.
+  # Block Slurm's signals to steps in mpirun and its daemons: they would end the ranks before these have saved. The ranks do not inherit the
+  # blocked signals.
   if env --block-signal=TERM true 2>/dev/null; then
     MPZERO_MPIRUN=(env "--block-signal=TERM,USR2,HUP,INT" "OMPI_MCA_orte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT orted"
       "PRTE_MCA_prte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT prted" "${MPZERO_MPIRUN[@]}")
   fi
-  # mpirun starts its daemons with its own srun, which reads options from the environment. The ranks of the first node, which are not a
-  # step, get the variables that Slurm sets in one.
+  # mpirun starts its daemons with its own srun, which reads options from the environment. Set the variables that Slurm sets in a step for
+  # the ranks of the first node, which are not in a step.
   local -a daemons=(SLURM_MEM_PER_NODE=0)
   ((gpus == 0)) || daemons+=("SLURM_GPUS_PER_NODE=$gpus" "SLURM_GPUS_ON_NODE=$gpus")
   # srun has no variable for HyperPod's option.
@@ -56,7 +56,7 @@ choose_launcher() {
   MPZERO_MPIRUN=(env "${daemons[@]}" "${MPZERO_MPIRUN[@]}")
 }
 
-# check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: the first step of a job: checks that each node has what the ranks need (scripts/machine.sh).
+# check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: checks the ranks' requirements on each node (scripts/machine.sh), as the job's first step.
 check_nodes() {
   local nodes=$1 file address report
   local -a options=(--mpi=none "--nodes=$1" "--ntasks=$1" --ntasks-per-node=1 --time=2 --quiet)
@@ -67,7 +67,7 @@ check_nodes() {
   if slurm_binds_cores; then options+=(--cpu-bind=none); fi
   (($4 == 0)) || options+=("--gpus-per-node=$4")
   address=$(slurm_address) || true
-  file=$(mktemp) || die "cannot create a file in ${TMPDIR:-/tmp}; free some space, or set TMPDIR to another folder."
+  file=$(mktemp) || die "cannot create a file in ${TMPDIR:-/tmp}; free some space, or set TMPDIR to a different folder."
   # If Slurm cannot start this step, it prints the reason, and the next step fails for the same reason.
   # shellcheck disable=SC2016 # expanded on the nodes
   run_long srun "${options[@]}" env "MPZERO_ROOT=$MPZERO_ROOT" "BUILD_DIR=$MPZERO_BUILD" bash -ec '
@@ -90,7 +90,7 @@ launch_ranks() {
   expect_start "$(slurm_job)"
   if ((${#MPZERO_SRUN[@]} > 0)); then
     if ((minutes == 0)); then
-      # When a rank fails, Slurm ends the others, which write their evidence at SIGTERM.
+      # If a rank fails, Slurm ends all other ranks, which write their evidence on SIGTERM.
       set -- --kill-on-bad-exit=1 "$@"
     else
       # Each rank of the doctor reports separately.
@@ -101,13 +101,13 @@ launch_ranks() {
     ((minutes == 0)) || set -- --timeout "$((minutes * 60))" "$@"
     run_with_watcher "${MPZERO_MPIRUN[@]}" "$@" || code=$?
   fi
-  # srun and mpirun then report the signal that ended the ranks, as for any other signal.
+  # After a timeout, srun and mpirun only report the signal that ended the ranks.
   if ((code != 0 && minutes > 0 && $(seconds_since_boot) - began >= minutes * 60)) && [[ -z $MPZERO_STOP ]]; then code=$MPZERO_TOO_LONG; fi
   return "$(status_of_start "$code")"
 }
 
-# run_step ARGUMENTS OF srun...: retries a step that Slurm refuses, since a busy controller refuses, too; if it does not answer, for as long
-# as the job has its nodes.
+# run_step ARGUMENTS OF srun...: retries a step that Slurm refuses, because a busy controller also refuses steps. If the controller does not
+# answer, retries for as long as the job has its nodes.
 run_step() {
   local attempt code log_bytes until=${MPZERO_ASK_UNTIL:-1}
   if ((until == 0)); then until=$(($(date +%s) + 86400)); fi
@@ -115,14 +115,14 @@ run_step() {
     code=0
     log_bytes=$(log_size) || true
     SLURM_EXIT_ERROR=$MPZERO_NO_STEP run_interruptibly srun "$@" || code=$?
-    # srun exits with the highest status of the tasks that did run, which may be 0.
+    # srun exits with the highest status of the tasks that ran, which may be 0.
     MPZERO_NO_TASKS_ON=$(nodes_without_tasks "$log_bytes") || true
     if [[ -n $MPZERO_NO_TASKS_ON ]]; then
       code=$MPZERO_NO_TASKS
       break
     fi
     if ((code != 0)) && [[ -z $MPZERO_STOP ]] && srun_refuses "$log_bytes"; then
-      warn "srun cannot start the ranks (see above), and no node is at fault: the job is not requeued."
+      warn "srun cannot start the ranks because of its options or configuration (see above): the job is not requeued."
       code=$MPZERO_USER_ERROR
       break
     fi
@@ -140,19 +140,19 @@ run_step() {
   return "$code"
 }
 
-# log_size: the size of the job's error log; nothing if it is not a regular file.
+# log_size: the size of the job's error log in bytes; empty if the log is not a regular file.
 log_size() { if [[ -f /proc/$$/fd/2 ]]; then stat --dereference --format=%s "/proc/$$/fd/2"; fi; }
 
-# log_since BYTES: the part of the job's error log after that many bytes, at most 1 MiB.
+# log_since BYTES: the part of the job's error log after the first BYTES bytes, at most 1 MiB.
 log_since() {
   [[ -n $1 ]] || return 0
   { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null
 }
 
-# srun_got_no_answer BYTES: whether srun got no answer, from its messages since then.
+# srun_got_no_answer BYTES: whether the controller did not answer, according to srun's messages after the first BYTES bytes.
 srun_got_no_answer() { [[ $(log_since "$1" | grep '^srun: error: ') =~ $MPZERO_NO_ANSWER ]]; }
 
-# srun_refuses BYTES: whether srun ended because of an error in its options, environment or configuration, which would recur at another
+# srun_refuses BYTES: whether srun ended because of an error in its options, environment or configuration, which would recur at the next
 # start.
 srun_refuses() {
   local fatal
@@ -160,8 +160,8 @@ srun_refuses() {
   [[ ! $fatal =~ $MPZERO_NO_ANSWER|"configuration source" ]]
 }
 
-# mpi_aborted BYTES: whether MPI_Init aborted and Slurm killed every rank before one could report: since then, srun's messages show only a
-# cancelled step and killed tasks.
+# mpi_aborted BYTES: whether MPI_Init aborted and Slurm killed all ranks before any rank could report: srun's messages after the first BYTES
+# bytes show only a cancelled step and killed tasks.
 mpi_aborted() {
   local said cancelled='\*\*\* STEP [^ ]+ ON [^ ]+ CANCELLED AT [0-9T:-]+ \*\*\*'
   [[ ! -e $MPZERO_START_FILE && ! -e $MPZERO_START_FILE.ok ]] || return 1
@@ -176,8 +176,8 @@ mpi_variables() {
   printf '%s\n' "${names//$'\n'/, }"
 }
 
-# nodes_without_tasks BYTES: the nodes, comma-separated, on which srun could not start tasks, from its messages since the log had that many
-# bytes. srun prints them before any rank completes MPI_Init.
+# nodes_without_tasks BYTES: the comma-separated nodes on which srun could not start tasks, from its messages after the first BYTES bytes of
+# the log. srun prints them before any rank completes MPI_Init.
 nodes_without_tasks() {
   log_since "$1" |
     sed -n "s/^srun: error: Task launch for \(StepId=\)\?${SLURM_JOB_ID}[.+][^ ]* failed on node \([A-Za-z0-9][A-Za-z0-9._-]*\): .*/\2/p" |
@@ -193,8 +193,8 @@ run_with_watcher() {
   return "$code"
 }
 
-# Under mpirun, the ranks of the job's first node are not a Slurm step, nor is this shell: they get no signal of a preemption. An idle step
-# of its own does.
+# Under mpirun, the ranks on the job's first node and this shell are not in a Slurm step and receive no signal on preemption. A separate
+# idle step receives the signal.
 watch_for_preemption() {
   local code=0 node=${SLURMD_NODENAME:-$(hostname -s)}
   trap 'end_children; exit 0' USR1
@@ -211,7 +211,7 @@ end_children() {
   for pid in $(jobs -p); do end_process TERM "$pid"; done
 }
 
-# choose_job_settings SCRIPT: fills in settings that only a Slurm job has, and DOCTOR_FLAGS.
+# choose_job_settings SCRIPT: sets the variables that only a Slurm job uses, and DOCTOR_FLAGS.
 choose_job_settings() {
   require_number MAX_RESTARTS 0
   require_number STUCK_AFTER 1
@@ -223,7 +223,7 @@ choose_job_settings() {
   flag_value grace_period >/dev/null || bound_grace
   stop_in_time "$(positive_number_or "${GRACE_PERIOD%%.*}" 0)"
   setting NETWORK network ""
-  # If the checkpoint folder does not respond, ranks leave the evidence of a failure next to the job's log.
+  # If the checkpoint folder does not respond, ranks write the evidence of a failure next to the job's log.
   if [[ -f /proc/$$/fd/2 ]]; then export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$(dirname "$(readlink "/proc/$$/fd/2")")}; fi
   DOCTOR_FLAGS=(--quick --json "$CHECKPOINT_DIR/doctor.json" --checkpoint_dir "$CHECKPOINT_DIR")
   [[ -z $NETWORK ]] || DOCTOR_FLAGS+=(--network "$NETWORK")

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# train.sbatch outside of a job, e.g. on a login node: --help, and --dry_run of the job that sbatch would start.
+# train.sbatch outside of a job, e.g. on a login node: --help, and --dry_run for the job that sbatch would start.
 
 # explain_job SCRIPT: prints its usage and variables.
 explain_job() {
@@ -8,8 +8,8 @@ explain_job() {
   sed -n 's/^\([A-Z_]*\)=${\1:-[^}]*} *# /  \1: /p' "$1"
 }
 
-# plan_job SCRIPT: ends with mpzero's output for the run with --dry_run: on the nodes of the script's #SBATCH lines, with the GPUs of the
-# partition's largest node (SBATCH_PARTITION; empty: of all). --world_size and --nproc_per_node replace both.
+# plan_job SCRIPT: ends the script with mpzero's output of --dry_run for the nodes in the script's #SBATCH lines and the GPUs of the largest
+# node in the partition (SBATCH_PARTITION; empty: all partitions). --world_size and --nproc_per_node override these numbers.
 plan_job() {
   local nodes gpus=0 cores=0 resources count
   nodes=$(positive_number_or "$(sed -n 's/^#SBATCH --nodes=//p' "$1")" 1)
@@ -20,7 +20,7 @@ plan_job() {
     ((count <= gpus)) || gpus=$count
   done < <(sinfo --noheader --format='%c %G' ${SBATCH_PARTITION:+--partition="$SBATCH_PARTITION"} 2>/dev/null)
   if on_cpu; then gpus=0; fi
-  ((gpus > 0)) || gives_any device || say "Slurm lists no GPUs here: planning for CPUs. NPROC=8 with --device cuda plans 8 GPUs per node."
+  ((gpus > 0)) || gives_any device || say "Slurm lists no GPUs: planning for CPUs. To plan for 8 GPUs per node, set NPROC=8 and pass --device cuda."
   choose_settings "$gpus" qwen3_0_6b
   complete_defaults
   require_environment

@@ -1,27 +1,27 @@
 # shellcheck shell=bash
-# Requirements of MPI and the ranks on each machine before they start: mpzero's libraries, a driver, space in two folders, processes, and
-# file sizes. Without them, ranks end with a signal or status 127 and without a message.
+# Checks the requirements of MPI and the ranks on each host before they start: mpzero's libraries, a driver, space in two folders, processes
+# and file sizes. If a requirement is missing, ranks would end with a signal or status 127 and without a message.
 
-# refuse_machine WORD...: ends the script. MPZERO_MACHINE, if set, replaces the machine's name.
+# refuse_machine WORD...: ends the script with a message. MPZERO_MACHINE, if set, replaces the prefix with the host name.
 refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }
 
-# require_machine RANKS GPUS: ends the script if this machine lacks what that many ranks need.
+# require_machine RANKS GPUS: ends the script if this host does not meet the requirements of that many ranks.
 require_machine() {
   require_toolkit
   require_libraries "$2"
   require_limits "$1"
 }
 
-# require_toolkit: the folder that select_cuda, if called, found on the job's first node.
+# require_toolkit: checks the folder that select_cuda found on the job's first node.
 require_toolkit() {
   [[ -z ${CUDA_VERSION:-} || -d ${MPZERO_TOOLKIT:-/} ]] ||
-    refuse_machine "CUDA_VERSION=$CUDA_VERSION needs $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or leave CUDA_VERSION unset."
+    refuse_machine "CUDA_VERSION=$CUDA_VERSION needs $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or unset CUDA_VERSION."
 }
 
-# require_libraries GPUS: checks that mpzero and all its libraries exist, those of CUDA from the wheels, and that the driver is new enough.
+# require_libraries GPUS: checks that mpzero and its libraries exist, that CUDA libraries are from the wheels, and the driver version.
 require_libraries() {
   local program=$MPZERO_BUILD/bin/mpzero said missing foreign cuda
-  [[ -x $program ]] || refuse_machine "$program is not there; keep the checkout in a folder that all nodes share."
+  [[ -x $program ]] || refuse_machine "$program does not exist; keep the checkout in a folder that all nodes share."
   said=$(LC_ALL=C ldd "$program" 2>&1) || true
   missing=$(sed -n 's/^[[:space:]]*\([^[:space:]]*\) => not found.*/\1/p' <<<"$said")
   [[ -z $missing ]] ||
@@ -32,7 +32,7 @@ require_libraries() {
   # "PROGRAM: /lib/libc.so.6: version `GLIBC_2.38' not found (required by PROGRAM)"
   missing=$(sed -n "s/.*: version [\`']\([A-Za-z_0-9.]*\)' not found.*/\1/p" <<<"$said" | sort --unique | paste --serial --delimiters=,)
   [[ -z $missing ]] ||
-    refuse_machine "$program needs $missing, newer than this system; build mpzero on the oldest system that it should run on."
+    refuse_machine "$program needs $missing, which is newer than this system; build mpzero on the oldest system on which it should run."
   foreign=$(sed -n 's/^[[:space:]]*lib\(cudart\|nccl\|cublasLt\)\.so[^ ]* => \([^ ]*\) .*/\2/p' <<<"$said" | grep -v -m 1 -- '-packages/') || true
   [[ -z $foreign ]] ||
     refuse_machine "$program loads $foreign instead of the library of its Python environment; unset LD_PRELOAD and LD_LIBRARY_PATH, or build it again with './train-singlenode.sh --build-only'."
@@ -40,7 +40,7 @@ require_libraries() {
   (($1 == 0)) || [[ -z $cuda ]] || require_driver "$cuda"
 }
 
-# packages_of LIBRARIES: remedies for these missing libraries, which are given one per line.
+# packages_of LIBRARIES: remedies for these missing libraries, one library per line.
 packages_of() {
   local library
   local -a packages=()
@@ -50,7 +50,7 @@ packages_of() {
         printf 'they are in %s: mount that folder, or recreate it with "./train-singlenode.sh --build-only"\n' "$MPZERO_VENV"
         return
         ;;
-      libmpi* | libopen-* | libprrte* | libpmix*) packages+=("the Open MPI that mpzero is built with (Debian: openmpi-bin; /opt/amazon: the EFA installer)") ;;
+      libmpi* | libopen-* | libprrte* | libpmix*) packages+=("the Open MPI of the build (Debian: openmpi-bin; /opt/amazon: EFA installer)") ;;
       libevent_pthreads*) packages+=(libevent-pthreads-2.1-7) ;;
       libevent*) packages+=(libevent-core-2.1-7) ;;
       libhwloc*) packages+=(libhwloc15) ;;
@@ -58,20 +58,20 @@ packages_of() {
       libstdc++*) packages+=(libstdc++6) ;;
       libz.*) packages+=(zlib1g) ;;
       libfabric*) packages+=("libfabric1, or Amazon's EFA installer") ;;
-      *) packages+=("the package that has $library (apt-file search $library)") ;;
+      *) packages+=("the package that contains $library (apt-file search $library)") ;;
     esac
   done <<<"$1"
   printf 'install %s\n' "$(printf '%s\n' "${packages[@]}" | sort --unique | paste --serial --delimiters=, | sed 's/,/, /g')"
 }
 
-# require_driver CUDA: the driver, with a compatibility library in LD_LIBRARY_PATH if any, supports this CUDA. The doctor handles a driver
-# that does not answer.
+# require_driver CUDA: checks that the driver, or a compatibility library in LD_LIBRARY_PATH, supports this CUDA version. The doctor handles
+# a driver that does not answer.
 require_driver() {
   local said="" pattern='Driver Version: *([0-9.]+).*CUDA Version: *([0-9]{1,3})\.'
   said=$(nvidia-smi 2>/dev/null) || return 0
   [[ $said =~ $pattern ]] || return 0
   ((10#${BASH_REMATCH[2]} >= 10#$1)) ||
-    refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} supports CUDA ${BASH_REMATCH[2]}, but $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which needs the driver 580"); update the driver, or for one node add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
+    refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} supports CUDA ${BASH_REMATCH[2]}, but $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which requires driver 580 or later"); update the driver, or for one node add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
 }
 
 # require_limits RANKS
@@ -79,45 +79,45 @@ require_limits() {
   local ranks=$1 folder=${TMPDIR:-${TEMP:-${TMP:-/tmp}}} shared=${SHARED_MEMORY:-/dev/shm} size limit used need
   size=$(ulimit -f)
   if [[ $size != unlimited ]]; then
-    ((size >= 65536)) || refuse_machine "'ulimit -f' limits files to $size KiB, too little for a checkpoint; 'ulimit -f unlimited' lifts the limit."
+    ((size >= 65536)) || refuse_machine "'ulimit -f' limits files to $size KiB, too little for a checkpoint; 'ulimit -f unlimited' removes the limit."
     warn "'ulimit -f' limits files to $((size / 1024)) MiB: a larger checkpoint file ends the run; 'ulimit -f unlimited' removes the limit."
   fi
-  require_room "$folder" 1 "Open MPI puts its sockets there; free some of it, or set TMPDIR to another folder"
-  # Ranks of a machine exchange messages through /dev/shm, 4 MiB each.
+  require_room "$folder" 1 "Open MPI creates its sockets there; free some space, or set TMPDIR to a different folder"
+  # Ranks on a host exchange messages through /dev/shm, 4 MiB each.
   [[ ! -d $shared ]] ||
     require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages in it; delete files there, or enlarge it: mount -o remount,size=50% $shared"
   limit=$(process_limit)
   if [[ $limit != unlimited ]]; then
-    # Without `ps`, none are counted.
+    # Without `ps`, assume 0.
     used=$({ ps --no-headers -L -U "$EUID" 2>/dev/null || true; } | wc -l)
-    # Threads for computation, MPI and mpzero; mpirun and this script.
+    # Threads for computation, MPI and mpzero, plus mpirun and this script.
     need=$((ranks * ($(positive_number_or "${OMP_NUM_THREADS:-}" "$(($(visible_cpus) / ranks + 1))") + 16) + 16))
     ((used + need <= limit)) ||
       refuse_machine "'ulimit -u' limits $(id -un) to $limit processes and threads, of which $used exist; $(counted "$ranks" rank) may need $need more: stop other processes, or raise the limit."
   fi
 }
 
-# process_limit: this user's limit; root has none.
+# process_limit: this user's limit, which does not apply to root.
 process_limit() { if ((EUID == 0)); then echo unlimited; else ulimit -u; fi; }
 
-# require_room FOLDER MIB WORDS: ends the script if the folder lacks this much space.
+# require_room FOLDER MIB WORDS: ends the script if the folder has less free space.
 require_room() {
   local folder=$1 file code=0
   file=$(mktemp "$folder/mpzero-room.XXXXXX" 2>/dev/null) || refuse_machine "cannot create a file in $folder ($(reason_of mktemp "$folder/mpzero-room.XXXXXX")): $3."
   head -c "$(($2 * 1048576))" /dev/zero 2>/dev/null >"$file" || code=$?
   rm -f "$file"
-  ((code == 0)) || refuse_machine "$folder has no room for $2 MiB: $3."
+  ((code == 0)) || refuse_machine "$folder has less than $2 MiB of free space: $3."
 }
 
-# reason_of COMMAND...: the last part of its message.
+# reason_of COMMAND...: the last part of the command's message.
 reason_of() {
   local said
   said=$("$@" 2>&1) || true
   printf '%s\n' "${said##*: }"
 }
 
-# report_machine RANKS GPUS ADDRESS: results of require_machine and route_to on this machine: lines "warning TEXT", "problem TEXT", "route
-# INTERFACE NETWORK".
+# report_machine RANKS GPUS ADDRESS: prints the results of require_machine and route_to on this host as lines "warning TEXT", "problem TEXT"
+# and "route INTERFACE NETWORK".
 report_machine() {
   local said route code=0
   said=$(MPZERO_MACHINE="" && require_machine "$1" "$2" 2>&1) || code=$?
@@ -126,8 +126,8 @@ report_machine() {
   if route=$(route_to "$3"); then printf 'route %s\n' "$route"; else printf 'route none\n'; fi
 }
 
-# judge_machines NODES REPORT: REPORT has the lines of report_machine, each prefixed with its node and a blank. Ends the script if a node
-# has a problem, and sets MPI's network for several nodes.
+# judge_machines NODES REPORT: ends the script if a node has a problem, and sets MPI's network for several nodes. REPORT: the lines of
+# report_machine, each prefixed with its node and a blank.
 judge_machines() {
   local nodes=$1 report=$2 text without
   local -a problems=() routes=()
@@ -148,7 +148,7 @@ judge_machines() {
   set_mpi_network "${routes[@]}"
 }
 
-# by_text KIND REPORT: lines "NODE,NODE: TEXT", one per text.
+# by_text KIND REPORT: one line "NODE,NODE: TEXT" per text.
 by_text() {
   sed -n "s/^\([^ ]*\) $1 \(.*\)/\1 \2/p" <<<"$2" | sort --unique | awk '{
     node = $1

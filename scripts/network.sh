@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# The network interface that MPI uses between nodes: the one with the route to the address by which Slurm or the hostfile identifies a node.
-# Open MPI's own choice is every interface, including those with the same address on each node (bridges, HyperPod's veth_def_agent), through
-# which a rank reaches its own node and waits forever.
+# Selects MPI's network interface between nodes: the interface with the route to a node's address in Slurm or in the hostfile. By default,
+# Open MPI uses all interfaces, including interfaces with the same address on each node (bridges, HyperPod's veth_def_agent), through which
+# a rank would connect to its own node and wait forever.
 
-# first_address HOST...: the first IPv4 address of these hosts that is not a loopback address (Debian's /etc/hosts maps a host's own name to
-# one); fails if there is none.
+# first_address HOST...: the first IPv4 address of these hosts that is not a loopback address (to which Debian's /etc/hosts maps the host's
+# own name). Fails if no address is found.
 first_address() {
   local host address
   for host in "$@"; do
@@ -25,9 +25,9 @@ slurm_address() {
   first_address "${addresses[@]}"
 }
 
-# route_to ADDRESS: "INTERFACE NETWORK" of this machine's route to an IPv4 address (empty: the default route). NETWORK is the interface's,
-# e.g. 10.0.0.0/20; "-" if it has none, as in an EKS pod with a /32 address. "INTERFACE ipv6" if the only default route is IPv6. Fails
-# without a route. (The container image has no `ip`.)
+# route_to ADDRESS: "INTERFACE NETWORK" of this host's route to an IPv4 address (empty: the default route). NETWORK: the network of the
+# interface, e.g. 10.0.0.0/20, or "-" if unknown, as in an EKS pod with a /32 address. "INTERFACE ipv6" if the only default route is IPv6.
+# Fails without a route. (The container image does not contain `ip`.)
 route_to() {
   local tables=${NETWORK_TABLES:-/proc/net} target=0 part name destination gateway flags metric mask length best=-1 least=0 found="" network=- via="" ipv6
   # The kernel prints addresses as little-endian numbers.
@@ -38,7 +38,7 @@ route_to() {
     [[ $destination$gateway$mask =~ ^[0-9A-F]{24}$ && $flags =~ ^[0-9A-F]{4}$ && $metric =~ ^[0-9]{1,10}$ ]] || continue
     # The route is up and not a reject route.
     (((16#$flags & 0x201) == 1 && (target & 16#$mask) == 16#$destination)) || continue
-    # Without an address, use the default route, which a VPN may split into two halves.
+    # Without an address, use the default route.
     [[ -n $1 || $mask == 00000000 ]] || continue
     length=$(prefix_length "$mask")
     if ((length > best || (length == best && 10#$metric < least))); then
@@ -68,15 +68,15 @@ route_to() {
   printf '%s %s\n' "$found" "$network"
 }
 
-# prefix_length MASK: 20 of 00F0FFFF.
+# prefix_length MASK: e.g. 20 for 00F0FFFF.
 prefix_length() {
   local bits=$((16#$1)) count=0
   for (( ; bits > 0; bits >>= 1)); do count=$((count + (bits & 1))); done
   echo "$count"
 }
 
-# mpi_network LINE...: MPI's interfaces or networks on nodes with these routes, each "NODE INTERFACE NETWORK": the interface if all have the
-# same one, since several interfaces of a node may share a network; else the networks of all.
+# mpi_network LINE...: MPI's interfaces or networks for nodes with these routes, each "NODE INTERFACE NETWORK". If all nodes use the same
+# interface name, the interface, because several interfaces of a node may share a network; else all networks.
 mpi_network() {
   local line name network common="" same=true
   local -a networks=()
@@ -97,17 +97,17 @@ mpi_network() {
 
 join_lines() { printf '%s\n' "$@" | paste --serial --delimiters=, | sed 's/,/, /g'; }
 
-# chosen_by_user PREFIX: whether the user has chosen these interfaces.
+# chosen_by_user PREFIX: whether the user has set the variables with this prefix.
 chosen_by_user() {
   local include=${1}_include exclude=${1}_exclude
   [[ -n ${!include:-}${!exclude:-} ]]
 }
 
-# The ranks of Open MPI 4 and 5; the daemons of Open MPI 4; those of 5.
+# Prefixes for the ranks of Open MPI 4 and 5, the daemons of Open MPI 4, and the daemons of Open MPI 5.
 readonly MPZERO_MPI_NETWORKS=(OMPI_MCA_btl_tcp_if OMPI_MCA_oob_tcp_if PRTE_MCA_prte_if)
 
-# set_mpi_network LINE...: sets the network of MPI and mpirun for these nodes, as in mpi_network. The user's choice stays, and a choice for
-# the ranks also applies to the daemons.
+# set_mpi_network LINE...: sets the network of MPI and mpirun for these nodes, as in mpi_network. The user's choice takes precedence, and a
+# choice for the ranks also applies to the daemons.
 set_mpi_network() {
   local network prefix name words=include
   for name in include exclude; do
@@ -119,17 +119,17 @@ set_mpi_network() {
     if [[ " $* " =~ \ ipv6\  && $(ompi_info --parsable 2>/dev/null) == *options:ipv6:no* ]]; then
       die "These nodes only have IPv6, which this Open MPI cannot use ($(command -v mpirun)); give them IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
     fi
-    say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include selects another."
+    say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include overrides it."
   fi
   for prefix in "${MPZERO_MPI_NETWORKS[@]}"; do
     chosen_by_user "$prefix" || mpi_default "${prefix}_$words" "$network"
   done
 }
 
-# avoid_bridges: without a reported network, MPI chooses, but not a bridge with one address on every node.
+# avoid_bridges: without a reported network, lets MPI choose, but excludes bridges with the same address on every node.
 avoid_bridges() {
   local prefix
-  warn "no node reported its network: MPI chooses one."
+  warn "the nodes did not report their networks: MPI chooses a network."
   for prefix in "${MPZERO_MPI_NETWORKS[@]:0:2}"; do
     chosen_by_user "$prefix" || mpi_default "${prefix}_exclude" lo,docker0,virbr0,veth_def_agent
   done

@@ -1,30 +1,30 @@
 # shellcheck shell=bash
-# Paths given by the user: a relative one refers to the folder in which the user started the script or submitted the job, while the scripts
+# Resolves the user's paths. A relative path refers to the folder in which the user started the script or submitted the job, but the scripts
 # run in the checkout.
 #
-# MPZERO_USER_FOLDER is that folder. A job on another node gets it from the script that starts it there (run_on_host).
+# MPZERO_USER_FOLDER is the user's folder. A script on a different node receives it from the script that starts it (run_on_host).
 
-# Flags of mpzero train that name a file or folder (unit FILE or DIR in app/flags), and variables of the scripts that do.
+# Flags of mpzero train (unit FILE or DIR in app/flags) and variables of the scripts that contain a path.
 MPZERO_PATH_FLAGS=(
   base_model checkpoint_dir deepspeed_config init_from metrics_file metrics_sd_dir model_config profile_dir resume_from_checkpoint train_data validation_data
 )
 MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG METRICS_FILE)
 
-# "Qwen/Qwen3-0.6B": like is_hub_name() in io/hub, except for marks within.
+# "Qwen/Qwen3-0.6B", as in is_hub_name() in io/hub, except for punctuation inside names.
 readonly MPZERO_HUB_NAME='^[[:alnum:]_][[:alnum:]_.-]*/[[:alnum:]_][[:alnum:]_.-]*$'
 
 # Whether the user's folder is the checkout, where the scripts run.
 user_is_in_checkout() { [[ $MPZERO_USER_FOLDER -ef $MPZERO_ROOT ]]; }
 
-# users_path PATH: the absolute path.
+# users_path PATH: the absolute path of a user's path.
 users_path() {
   local path=$1
   while [[ $path == ./* ]]; do path=${path#./}; done
   if [[ $path == /* || -z $1 ]]; then printf '%s\n' "$1"; else printf '%s\n' "${MPZERO_USER_FOLDER%/}/$path"; fi
 }
 
-# data_paths VALUE: a token file, or a list of FILE, NAME=FILE or FILE:WEIGHT, with absolute paths. An existing file is one file, whatever
-# its name.
+# data_paths VALUE: a token file, or a list of FILE, NAME=FILE or FILE:WEIGHT, with absolute paths. The name of an existing file is not
+# split.
 data_paths() {
   local item complete="" file
   local -a items
@@ -45,14 +45,14 @@ data_paths() {
   printf '%s\n' "$complete"
 }
 
-# named_path NAME: the path if the user has such a file or folder, else the Hugging Face name.
+# named_path NAME: the absolute path if the file or folder exists, else the unchanged Hugging Face name.
 named_path() {
   local path
   path=$(users_path "$1")
   if [[ -n $1 && -e $path ]]; then printf '%s\n' "$path"; else printf '%s\n' "$1"; fi
 }
 
-# resolve_paths: makes paths in variables and extra flags absolute. In the checkout they are unchanged.
+# resolve_paths: makes paths in variables and extra flags absolute, unless the user's folder is the checkout.
 resolve_paths() {
   local variable i name value
   if user_is_in_checkout; then return 0; fi
@@ -93,7 +93,7 @@ path_of_flag() {
   fi
 }
 
-# data_set_path DATASET LOCAL: the absolute path of a folder or file, as decided by LOCAL_DATASET or its existence.
+# data_set_path DATASET LOCAL: the absolute path of a local dataset, or the unchanged Hugging Face name. LOCAL: LOCAL_DATASET.
 data_set_path() {
   if [[ -z $1 || $2 == false ]]; then
     printf '%s\n' "$1"
@@ -106,7 +106,7 @@ data_set_path() {
   fi
 }
 
-# complete_defaults: defaults of the scripts are in the checkout; makes their paths absolute if the user is elsewhere.
+# complete_defaults: makes default paths, which are in the checkout, absolute, unless the user's folder is the checkout.
 complete_defaults() {
   local variable
   if user_is_in_checkout; then return 0; fi
@@ -115,5 +115,5 @@ complete_defaults() {
   done
 }
 
-# command_path PATH: a path of the checkout for use in the user's folder, quoted for the shell.
+# command_path PATH: a path in the checkout for commands in the user's folder, quoted for the shell.
 command_path() { if user_is_in_checkout; then printf '%q\n' "$(shown_path "$1")"; else printf '%q\n' "$1"; fi; }

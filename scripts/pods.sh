@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# Checks of the pods that Kubernetes has started: that all exist, that they match the job's request, and that the ranks are spread over
-# them. The caller has sourced common.sh and environment.sh, and for survey_hosts training.sh.
+# Checks that all pods have started, that they match the job's request, and that the ranks are distributed over the pods. The caller must
+# source common.sh and environment.sh, and training.sh for survey_hosts.
 #
 # Kubeflow Trainer lists the pods in a hostfile with lines HOST slots=RANKS, where HOST is the pod's name, a dot and the job's service.
 
-readonly MPZERO_NOT_AS_ASKED=3 # exit status: the pods are not there, or `mpzero doctor` refuses one. Another start may get others.
+readonly MPZERO_NOT_AS_ASKED=3 # exit status: pods are missing, or `mpzero doctor` refuses a pod; a new start may get different pods
 
-MPZERO_HOSTS=() # the pods that run ranks, this one first
-MPZERO_SLOTS=() # the ranks of each, as the hostfile has it
+MPZERO_HOSTS=() # the pods that run ranks, starting with this pod
+MPZERO_SLOTS=() # the number of ranks of each pod, from the hostfile
 
-# refuse WORD...: ends the script because the pods do not match the request; others may.
+# refuse WORD...: ends the script because the pods do not match the request. Other pods may match.
 refuse() {
   printf 'mpzero: error: %s\n' "$(printable "$*")" >&2 || true
   exit "$MPZERO_NOT_AS_ASKED"
@@ -29,9 +29,9 @@ read_hostfile() {
   while IFS= read -r line || [[ -n $line ]]; do
     number=$((number + 1))
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
-    [[ $line =~ $pattern ]] || die "Line $number of $file is '$line', which is not 'HOST slots=RANKS'; check what wrote it."
+    [[ $line =~ $pattern ]] || die "Line $number of $file is '$line', expected 'HOST slots=RANKS'; check the program that wrote the file."
     host=${BASH_REMATCH[1]}
-    [[ " $own ${MPZERO_HOSTS[*]} " != *" $host "* ]] || die "$file lists $host twice; each pod is listed once, with the number of its ranks as slots."
+    [[ " $own ${MPZERO_HOSTS[*]} " != *" $host "* ]] || die "$file lists $host twice; list each pod once, with its number of ranks as slots."
     if own_pod "$host"; then
       own=$host own_slots=${BASH_REMATCH[3]}
     else
@@ -43,15 +43,15 @@ read_hostfile() {
     MPZERO_HOSTS=("$own" "${MPZERO_HOSTS[@]}")
     MPZERO_SLOTS=("$own_slots" "${MPZERO_SLOTS[@]}")
   fi
-  ((${#MPZERO_HOSTS[@]} > 0)) || die "$file lists no host."
+  ((${#MPZERO_HOSTS[@]} > 0)) || die "$file does not list any hosts."
 }
 
-# require_hosts NODES RANKS: checks that the hostfile has as many hosts as the job requested, with RANKS ranks each; RANKS empty: as many as
-# the first.
+# require_hosts NODES RANKS: checks that the hostfile lists the requested number of hosts with RANKS ranks each; empty: as many ranks as the
+# first host.
 require_hosts() {
   local nodes=$1 ranks=${2:-${MPZERO_SLOTS[0]}} i
   if ((nodes == 1 && ${#MPZERO_HOSTS[@]} == 2)); then
-    die "The job requests 1 node but has 2 pods: with numNodes 1 Kubeflow Trainer starts a pod of the job \"node\" beside the launcher; use the runtime mpzero-one-node, which has no such job."
+    die "The job requests 1 node but has 2 pods: with numNodes 1, Kubeflow Trainer starts a pod of the job \"node\" in addition to the launcher; use the runtime mpzero-one-node, which starts only the launcher."
   fi
   ((${#MPZERO_HOSTS[@]} == nodes)) ||
     die "The job requests $(counted "$nodes" node) (MPZERO_NODES), but its hostfile has $(counted "${#MPZERO_HOSTS[@]}" host): ${MPZERO_HOSTS[*]}; numNodes and MPZERO_NODES of the TrainJob must be equal."
@@ -61,7 +61,7 @@ require_hosts() {
   done
 }
 
-# on_pod HOST COMMAND...: runs a command on a pod; gives up after a minute if the pod does not answer.
+# on_pod HOST COMMAND...: runs a command on a pod, with a timeout of one minute if the pod does not answer.
 on_pod() {
   local host=$1
   shift
@@ -72,7 +72,7 @@ on_pod() {
   fi
 }
 
-# wait_for_hosts SECONDS: waits until every pod answers, polling all of them concurrently.
+# wait_for_hosts SECONDS: waits until all pods answer, polling them concurrently.
 wait_for_hosts() {
   local seconds=$1 folder host began waited=-1
   local -a missing=() asked=()
@@ -103,7 +103,7 @@ wait_for_hosts() {
   rm -rf "$folder"
 }
 
-# survey_pod: describes this pod in a line: its name, GPUs, EFA devices, cores, MiB of /dev/shm, the programs' checksum, the Kubernetes
+# survey_pod: describes this pod in one line: its name, GPUs, EFA devices, cores, MiB of /dev/shm, checksum of the program, and Kubernetes
 # node. container/survey runs it on each pod.
 survey_pod() {
   printf 'survey %s gpus=%s efa=%s cores=%s shm=%s programs=%s node=%s\n' "${MPZERO_HOST:-$(hostname)}" "$(pod_gpus)" "$(efa_devices)" "$(visible_cpus)" \
@@ -112,7 +112,7 @@ survey_pod() {
   failing_driver | sed 's/^/driver /'
 }
 
-# pod_gpus: the GPUs that the driver shows or, in an image without nvidia-smi, the device files.
+# pod_gpus: the number of GPUs that the driver lists or, in an image without nvidia-smi, the number of device files.
 pod_gpus() {
   if command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
@@ -124,8 +124,8 @@ pod_gpus() {
 # gpu_files: the GPUs that the pod may open, one per line.
 gpu_files() { compgen -G "${NVIDIA_DEVICES:-/dev}/nvidia[0-9]*" || true; }
 
-# failing_driver: nvidia-smi's message in one line, and its status, if the pod has GPUs and it fails. Without a device file it also fails:
-# such a pod has no GPUs.
+# failing_driver: nvidia-smi's message in one line and its status, if nvidia-smi fails in a pod with GPUs. (It also fails in a pod without
+# device files, which has no GPUs.)
 failing_driver() {
   local said code=0
   command -v nvidia-smi >/dev/null && [[ -n $(gpu_files) ]] || return 0
@@ -133,7 +133,7 @@ failing_driver() {
   ((code == 0)) || printf '%s (status %d)\n' "$(tr -s '[:space:]' ' ' <<<"$said" | cut -c 1-300 | sed 's/ $//')" "$code"
 }
 
-# efa_devices: "2/4": this pod may open 2 of the machine's 4. The kernel shows all of them in /sys; the pod's own have device files.
+# efa_devices: "2/4" if this pod may open 2 of the host's 4 devices. All devices are in /sys, but only the pod's devices have device files.
 efa_devices() {
   local class=${INFINIBAND_CLASS:-/sys/class/infiniband} files=${INFINIBAND_DEVICES:-/dev/infiniband} device own=0 all=0
   for device in "$class"/*/device/infiniband_verbs/uverbs*; do
@@ -144,16 +144,16 @@ efa_devices() {
   echo "$own/$all"
 }
 
-# Other pods' answers are text from outside: refuse lines of any other form before reading a field.
+# Answers of other pods are untrusted: refuse lines of any other form before reading a field.
 MPZERO_SURVEY='^survey [A-Za-z0-9._-]{1,255} gpus=(0|[1-9][0-9]{0,5}) efa=(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5}) '
 MPZERO_SURVEY+='cores=[0-9]{1,6} shm=[0-9]{0,12} programs=[0-9a-f]{0,64} node=[A-Za-z0-9._-]{1,255}$'
 readonly MPZERO_SURVEY
 
-# surveyed FIELD LINE: the value of a field in a line of survey_pod, which has the form MPZERO_SURVEY.
+# surveyed FIELD LINE: the value of a field in a line of survey_pod that matches MPZERO_SURVEY.
 surveyed() { [[ " $2 " =~ \ $1=([^ ]*)\  ]] && printf '%s\n' "${BASH_REMATCH[1]}"; }
 
-# survey_hosts GPUS EFA RANKS USED_GPUS: checks that every pod has the requested devices (empty: not requested), what that many ranks on
-# that many GPUs need, and the same programs. Prints what each pod has.
+# survey_hosts GPUS EFA RANKS USED_GPUS: checks that every pod has the requested devices (empty: not requested), meets the requirements of
+# RANKS ranks on USED_GPUS GPUs, and has the same programs. Prints the devices of each pod.
 survey_hosts() {
   local host line first="" folder address report=""
   local -a asking=()
@@ -164,7 +164,7 @@ survey_hosts() {
     asking+=($!)
   done
   wait "${asking[@]}" || true
-  # A signal ends the wait; pods that have not answered by then are not to blame.
+  # A signal ends the wait: do not blame pods that have not answered yet.
   if [[ -n $MPZERO_STOP ]]; then
     rm -rf "$folder"
     end_with "$MPZERO_ENDED_BY_SIGUSR1"
@@ -186,21 +186,21 @@ survey_hosts() {
   judge_machines "${#MPZERO_HOSTS[@]}" "$report"
 }
 
-# judge_driver HOST LINE WORDS: ends the script with these words if nvidia-smi fails in a pod with GPUs. The node is at fault.
+# judge_driver HOST LINE WORDS: ends the script with these words and the node's name if nvidia-smi fails in a pod with GPUs.
 judge_driver() {
   local host=$1 line=$2 words=$3
   [[ -z $words ]] || on_cpu ||
     refuse "The NVIDIA driver of $host fails: nvidia-smi says '$words'; 'kubectl cordon $(surveyed node "$line")' excludes its node from the next start."
 }
 
-# judge_pod HOST LINE GPUS EFA: ends the script if a pod has other devices than requested. (A run on fewer EFA devices than the node has is
-# slower; on none, NCCL would see those in /sys and fail to open them.)
+# judge_pod HOST LINE GPUS EFA: ends the script if the devices of a pod differ from the request. (A run on fewer EFA devices than the node
+# has is slower. Without EFA devices in the pod, NCCL would find devices in /sys and fail to open them.)
 judge_pod() {
   local host=$1 line=$2 gpus=$3 efa=$4 devices has all older
   older="resourcesPerNode of the TrainJob requests them, but an older Kubeflow Trainer assigns them only to the launcher"
   has=$(surveyed gpus "$line")
   [[ -z $gpus ]] || ((gpus == 0 || has == 0 || has >= gpus)) ||
-    refuse "$host has $(counted "$has" GPU), but the job requests $gpus per node (MPZERO_GPUS): one has failed; 'nvidia-smi' in the pod shows which, and 'kubectl cordon NODE' excludes the node $(surveyed node "$line") from the next start."
+    refuse "$host has $(counted "$has" GPU), but the job requests $gpus per node (MPZERO_GPUS): a GPU has failed; run 'nvidia-smi' in the pod to identify it, and exclude the node from the next start: kubectl cordon $(surveyed node "$line")."
   [[ -z $gpus ]] || ((gpus == 0)) || [[ $has == "$gpus" ]] ||
     die "$host has $(counted "$has" GPU), but the job requests $gpus per node (MPZERO_GPUS): $older (nvidia.com/gpu)."
   devices=$(surveyed efa "$line")
@@ -211,19 +211,19 @@ judge_pod() {
     die "The node of $host has $(counted "$all" "EFA device"), but the pod has none; request vpc.amazonaws.com/efa in resourcesPerNode, or set NETWORK=socket to train over TCP."
 }
 
-# choose_pod_launcher FILE RANKS: fills MPZERO_MPIRUN, and writes its hostfile to FILE. Open MPI 4 and 5 read different variables; Open MPI
-# 5 silently ignores those of 4 and would start all ranks on this pod.
+# choose_pod_launcher FILE RANKS: fills MPZERO_MPIRUN, and writes its hostfile to FILE. Open MPI 4 and 5 read different variables. Open MPI
+# 5 silently ignores the variables of Open MPI 4 and would start all ranks on this pod.
 choose_pod_launcher() {
   local file=$1 ranks=$2 host name
   {
     for host in "${MPZERO_HOSTS[@]}"; do
-      # The name by which mpirun identifies itself.
+      # mpirun identifies its own host by this name.
       if own_pod "$host"; then name=$(hostname); else name=$host; fi
       printf '%s slots=%s\n' "$name" "$ranks"
     done
   } >"$file" || die "$file, the hostfile for mpirun, cannot be written; set TMPDIR to a writable folder."
   export OMPI_MCA_orte_default_hostfile=$file PRTE_MCA_prte_default_hostfile=$file
-  # Open MPI 4 would strip the domains of names, without which pods have no address. Open MPI 5 then mistakes itself for another host.
+  # Open MPI 4 would strip domains, without which pod names cannot be resolved. Open MPI 5 would not recognize its own host with a domain.
   export OMPI_MCA_orte_keep_fqdn_hostnames=true PRTE_MCA_prte_keep_fqdn_hostnames=false
   export OMPI_MCA_plm_rsh_args="-F $MPZERO_ROOT/container/ssh_config" PRTE_MCA_plm_ssh_args="-F $MPZERO_ROOT/container/ssh_config"
   export OMPI_MCA_plm_rsh_no_tree_spawn=1 PRTE_MCA_plm_ssh_no_tree_spawn=1
@@ -231,11 +231,11 @@ choose_pod_launcher() {
   MPZERO_MPIRUN=(mpirun --hostfile "$file" --bind-to none --map-by "ppr:$ranks:node" -n "$((${#MPZERO_HOSTS[@]} * ranks))")
 }
 
-# pass_variables: adds this pod's variables for ranks of other pods to MPZERO_MPIRUN: sshd forwards none. MPZERO_PASS has additional names.
+# pass_variables: adds this pod's variables and those in MPZERO_PASS to MPZERO_MPIRUN, because sshd does not forward them to other pods.
 pass_variables() {
   local name
   local pattern='^(NCCL|FI|OFI|OMP|CUDA|MKL|HF|AWS_EC2_METADATA|PYTORCH|TORCH|HDF5|MPZERO|GLIBC|MALLOC|TZ|LANG|LC)(_|$)|^LD_LIBRARY_PATH$'
-  # Each pod has its own value.
+  # Variables with a separate value in each pod.
   local own='^MPZERO_(HOST|NODE_NAME|HOSTFILE|ROOT|BUILD|VENV|USER_FOLDER)$'
   read_words MPZERO_PASS
   for name in $(compgen -e); do
@@ -255,8 +255,8 @@ run_ranks() {
   file=$(mktemp)
   watch_mpirun "$file" &
   watcher=$!
-  # A stop signal is repeated until mpirun ends, but mpirun drops its handlers earlier: the signal would end it before it reports how the
-  # ranks ended. mpirun then restores signals that it found ignored. The ranks start with default handlers.
+  # A stop signal is repeated until mpirun ends, but mpirun restores the initial handlers earlier. Ignore the signal initially, because it
+  # would otherwise end mpirun before mpirun reports the ranks' status. The ranks start with default handlers.
   # shellcheck disable=SC2016 # the new shell expands it
   run_interruptibly bash -c 'trap "" USR1; echo $$ >"$0" && exec "$@"' "$file" "${MPZERO_MPIRUN[@]}" env --default-signal=USR1 "$@" || code=$?
   end_process TERM "$watcher"
@@ -264,8 +264,8 @@ run_ranks() {
   return "$(status_of_start "$code")"
 }
 
-# watch_mpirun FILE: ends mpirun, whose process id is in the file, if it continues after this pod's ranks have ended, as Open MPI 5 has
-# done. The ranks watch each other, but nothing watches mpirun.
+# watch_mpirun FILE: ends mpirun, whose process id is in the file, if it continues after this pod's ranks have ended, as observed with Open
+# MPI 5. The ranks watch each other, but not mpirun.
 watch_mpirun() {
   local file=$1 seen=false patience gone=0
   patience=$(positive_number_or "${MPZERO_MPIRUN_PATIENCE:-}" 120)
@@ -275,7 +275,7 @@ watch_mpirun() {
     elif [[ $seen == true ]]; then
       gone=$((gone + 1))
       ((gone >= patience)) || continue
-      warn "mpirun still runs although no rank has run in this pod for $patience s; ending it."
+      warn "mpirun is still running $patience s after the ranks of this pod have ended; killing mpirun."
       kill -KILL "$(<"$file")" 2>/dev/null || true
       return
     fi
@@ -294,6 +294,6 @@ count_ranks() {
   spread=$(sed -n 's/^rank on //p' "$file" | sort | uniq --count | awk '{print $2 " has " $1}')
   rm -f "$file"
   if [[ $(wc -l <<<"$spread") != "${#MPZERO_HOSTS[@]}" ]] || grep --quiet --invert-match " has $ranks\$" <<<"$spread"; then
-    die "The job requests $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but of mpirun's processes ${spread//$'\n'/, }: mpirun ignores the hostfile; 'env | grep MCA' shows variables that may override it."
+    die "The job requests $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but mpirun started different numbers (${spread//$'\n'/, }): mpirun ignores the hostfile; 'env | grep MCA' shows variables that may override it."
   fi
 }

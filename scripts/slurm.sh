@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Requests of a job to Slurm's controller, which may be busy, restarting or down for a moment.
+# Sends a job's requests to Slurm's controller, which may be busy, restarting or temporarily down.
 
 # Messages of Slurm's commands if the controller is down, restarting or busy. ("Unexpected message" is from scontrol requeue and scontrol
 # update.)
@@ -11,12 +11,12 @@ readonly MPZERO_RUNNING="JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|
 # retry_seconds: the delay before retrying a controller that does not answer.
 retry_seconds() { if [[ ${MPZERO_RETRY_SECONDS:-} =~ ^[0-9]{1,3}$ ]]; then echo "$((10#$MPZERO_RETRY_SECONDS))"; else echo 3; fi; }
 
-# Seconds since 1970: until then, decisive requests to an absent controller are retried (remember_end); 0: the job has no time limit; empty:
-# ten attempts.
+# Seconds since 1970 until which decisive requests to an unavailable controller are retried (remember_end); 0: the job has no time limit;
+# empty: ten attempts.
 MPZERO_ASK_UNTIL=""
 
-# remember_end RECORD: while the controller is absent, the job keeps its nodes until its time limit minus the seconds that Slurm takes to
-# end what remains of it.
+# remember_end RECORD: sets MPZERO_ASK_UNTIL to the job's time limit minus KillWait: the job keeps its nodes while the controller is
+# unavailable.
 remember_end() {
   local end configuration kill_wait=30
   MPZERO_ASK_UNTIL=0
@@ -27,7 +27,7 @@ remember_end() {
   MPZERO_ASK_UNTIL=$((end - kill_wait))
 }
 
-# ask_slurm COMMAND...: a Slurm command's output and exit status; ten attempts if the controller does not answer.
+# ask_slurm COMMAND...: runs a Slurm command, with ten attempts if the controller does not answer.
 ask_slurm() { ask_again 0 "$@"; }
 
 # ask_on COMMAND...: like ask_slurm, but retries for as long as the job keeps its nodes.
@@ -46,7 +46,7 @@ ask_again() {
     code=0
     { errors=$("$@" 2>&1 >&4) || code=$?; } 4>&1
     attempt=$((attempt + 1))
-    # 141: SIGPIPE, by which a busy munge ends a command.
+    # 141: SIGPIPE, with which a busy MUNGE ends a command.
     if ((code == 0)) || [[ $code != 141 && ! $errors =~ $MPZERO_NO_ANSWER ]]; then break; fi
     if ((attempt >= 10)); then
       (($(date +%s) + pause <= until)) || break
@@ -60,7 +60,7 @@ ask_again() {
   return "$code"
 }
 
-# slurm_job: this job in the form of Slurm's commands. The number of a job array, which one of its tasks also has, means all tasks.
+# slurm_job: this job's id for Slurm's commands. The id of a job array, which is also the job id of one of its tasks, refers to all tasks.
 slurm_job() {
   if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
     printf '%s_%s\n' "$SLURM_ARRAY_JOB_ID" "$SLURM_ARRAY_TASK_ID"
@@ -69,7 +69,7 @@ slurm_job() {
   fi
 }
 
-# show_job: Slurm's record of this job; nothing if Slurm does not answer.
+# show_job: Slurm's record of this job; empty if Slurm does not answer.
 show_job() { ask_on scontrol show job "$(slurm_job)" || true; }
 
 # seconds_left: seconds until this job's time limit; fails without a limit or an answer.

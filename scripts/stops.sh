@@ -1,23 +1,23 @@
 # shellcheck shell=bash
-# Signals to a Slurm job while its ranks run, and the time that they get to save.
+# Forwards signals to a Slurm job's ranks, and determines their time to save a checkpoint.
 #
 # Slurm sends a job's signals to different places. The warning before the time limit (--signal=B:USR1@…) reaches only the batch shell, and
 # without "B:" only the steps. Preemption first sends SIGTERM only to the job's steps, then, after the partition's GraceTime, to everything.
-# scancel sends SIGTERM to everything. mpzero saves and ends with status 75 on either signal, so this shell forwards signals that the ranks
-# did not get, always as SIGUSR1, which both srun and mpirun forward. (SIGTERM to mpirun would kill the ranks.)
+# scancel sends SIGTERM to everything. mpzero saves and exits with status 75 on both signals. This shell forwards signals that the ranks did
+# not receive as SIGUSR1, which srun and mpirun forward. (SIGTERM to mpirun would kill the ranks.)
 
-# State of the job: MPZERO_STOP is the signal that asked it to end (train.sbatch may have got one before loading this file), MPZERO_CHILD is
-# the process that it waits for, MPZERO_REPEATER is repeat_stop, MPZERO_CLOCK is stop_in_time.
+# MPZERO_STOP: the stop signal that was received (possibly by train.sbatch before it loaded this file). MPZERO_CHILD: the process that this
+# shell waits for. MPZERO_REPEATER: the process of repeat_stop. MPZERO_CLOCK: the process of stop_in_time.
 MPZERO_STOP=${MPZERO_STOP:-}
 MPZERO_CHILD=""
 MPZERO_REPEATER=""
 MPZERO_CLOCK=""
 
-# Signals by which Slurm may ask a job's shell to end (--signal=B:...), or Kubernetes a pod. Ranks, which --signal without B: reaches, too,
-# save on all but the last two (app/health/stop_request.hpp).
+# Signals with which Slurm may stop a job's shell (--signal=B:...), or Kubernetes a pod. Ranks, which receive --signal without B:, save on
+# all except the last two (app/health/stop_request.hpp).
 readonly MPZERO_STOP_SIGNALS=(TERM USR1 USR2 HUP INT QUIT ALRM)
 
-# Return value of run_interruptibly for a program that it did not start because of a stop: as if SIGUSR1 had ended it.
+# Return value of run_interruptibly if it did not start the program because of a stop, as if SIGUSR1 had ended the program.
 readonly MPZERO_ENDED_BY_SIGUSR1=138
 
 catch_stops() {
@@ -35,18 +35,18 @@ pass_on() {
   stop_child
 }
 
-# stop_child: signals the stop to the child until it ends. A single signal may be lost: a newly forked child still has this shell's
-# handlers, which drop it, and srun and mpirun cannot forward it before the ranks run.
+# stop_child: signals the child repeatedly until it ends. A single signal may be lost: a newly forked child still has this shell's handlers,
+# which drop the signal, and srun and mpirun cannot forward the signal before the ranks run.
 stop_child() {
   [[ -n $MPZERO_CHILD && -z $MPZERO_REPEATER ]] || return 0
   repeat_stop "$MPZERO_CHILD" &
   MPZERO_REPEATER=$!
 }
 
-# repeat_stop PID: sends SIGUSR1 to a process repeatedly, until this function's own process is ended.
+# repeat_stop PID: sends SIGUSR1 to a process repeatedly, until that process ends or this process is terminated.
 repeat_stop() {
   local pause nothing
-  # Nothing writes to this pipe: read waits on it without a process, which would outlive this one.
+  # read waits on an empty pipe, unlike sleep, which would be a separate process that outlives this process.
   exec {nothing}<> <(:)
   for pause in 0.02 0.05 0.1 0.2 0.5 1 2 5; do
     kill -USR1 "$1" 2>/dev/null || return 0
@@ -55,7 +55,7 @@ repeat_stop() {
   while kill -USR1 "$1" 2>/dev/null; do read -r -t 10 -u "$nothing" || true; done
 }
 
-# end_process SIGNAL PID: ends a child of this shell, or gives up after 10 seconds; repeats the signal for the same reason as stop_child.
+# end_process SIGNAL PID: ends a child of this shell, with a timeout of 10 seconds. Repeats the signal for the same reason as stop_child.
 end_process() {
   local attempt
   for ((attempt = 0; attempt < 200; ++attempt)); do
@@ -67,8 +67,8 @@ end_process() {
   done
 }
 
-# run_interruptibly COMMAND...: runs a program and returns its exit status; starts nothing if a stop is already requested. bash handles a
-# signal only between two commands, or immediately in a wait; so it waits.
+# run_interruptibly COMMAND...: runs a program in the background, waits and returns its exit status, because bash handles signals during a
+# command only in `wait`. Does not start the program if a stop was already requested.
 run_interruptibly() {
   local code=0
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
@@ -84,11 +84,11 @@ run_interruptibly() {
 }
 run_long() { run_interruptibly "$@"; }
 
-# warning_signal SCRIPT: Slurm's warning before the time limit, from SBATCH_SIGNAL or the script's own line. Slurm records no --signal of
-# sbatch's command line: see stop_in_time.
+# warning_signal SCRIPT: Slurm's warning signal before the time limit, from SBATCH_SIGNAL or the script's #SBATCH line. Slurm does not
+# record --signal on sbatch's command line (see stop_in_time).
 warning_signal() { printf '%s\n' "${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}"; }
 
-# require_stop_signal SCRIPT: ends the script if Slurm's warning is a signal on which nothing is saved.
+# require_stop_signal SCRIPT: ends the script if mpzero does not save a checkpoint on Slurm's warning signal.
 require_stop_signal() {
   local text name whom="mpzero's ranks" signals=" TERM USR1 USR2 HUP INT "
   text=$(warning_signal "$1")
@@ -100,18 +100,18 @@ require_stop_signal() {
   name=${name^^}
   if [[ $name =~ ^[0-9]{1,2}$ ]]; then name=$(kill -l "$name" 2>/dev/null || true); fi
   [[ -z $text || $signals == *" ${name#SIG} "* ]] ||
-    die "--signal=$text sends a signal on which $whom would not save; use one of$signals, as --signal=B:USR1@300 does."
+    die "--signal=$text sends a signal on which $whom would not save; use one of$signals, e.g. --signal=B:USR1@300."
 }
 
-# signal_lead SCRIPT: the seconds between the warning and the time limit.
+# signal_lead SCRIPT: the seconds between the warning signal and the time limit.
 signal_lead() {
   local text
   text=$(warning_signal "$1")
   if [[ $text =~ @([0-9]{1,9})$ ]]; then echo "$((10#${BASH_REMATCH[1]}))"; else echo 60; fi
 }
 
-# stop_grace SCRIPT: the seconds in which a stopped run must save: the signal's lead, or the grace time of a preemption if this partition's
-# jobs can be preempted and it is shorter. (Ignores the GraceTime of a QOS: set GRACE_PERIOD.)
+# stop_grace SCRIPT: the seconds in which a stopped run must save: the minimum of signal_lead and, if jobs of this partition can be
+# preempted, the grace time of a preemption. (Ignores the GraceTime of a QOS: set GRACE_PERIOD.)
 stop_grace() {
   local lead configuration partition seconds=0
   lead=$(signal_lead "$1")
@@ -128,13 +128,13 @@ stop_grace() {
 bound_grace() {
   local left
   if left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)); then
-    say "This job has $left s, half of them for training: GRACE_PERIOD is $((left / 2)) instead of $GRACE_PERIOD."
+    say "This job has only $left s: reducing GRACE_PERIOD from $GRACE_PERIOD to $((left / 2)) s to leave half of the time for training."
     GRACE_PERIOD=$((left / 2))
   fi
 }
 
-# stop_in_time SECONDS: starts a process that asks this shell to stop when this much of the job's time is left, in case that Slurm's signal
-# comes later (sbatch --signal=B:USR1@60) or never: a run must not assume more time to save than it has.
+# stop_in_time SECONDS: starts a process that stops this shell when SECONDS of the job's time are left, because Slurm may send its signal
+# later (sbatch --signal=B:USR1@60) or never.
 stop_in_time() {
   (($1 > 0)) || return 0
   watch_the_clock "$1" &
@@ -153,12 +153,11 @@ watch_the_clock() {
       ((left > grace)) || break
       if ((left - grace < pause)); then pause=$((left - grace)); fi
     fi
-    # If a signal arrives before the process id is known, the process is left running: it must not keep open the pipe that reads this job's
-    # output.
+    # If a signal arrives before the process id is known, `sleep` keeps running. It must not keep the job's output open.
     sleep "$pause" >/dev/null 2>&1 &
     nap=$!
     wait "$nap"
   done
-  say "$left s of the job's time are left, GRACE_PERIOD is $grace s: stopping the run."
+  say "The job has $left s left, and GRACE_PERIOD is $grace s: stopping the run."
   kill -USR1 $$
 }

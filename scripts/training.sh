@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# From the users' variables and flags to mpzero's command line: settings, prepared data, flags, and the closing message.
+# Converts the user's variables and flags to mpzero's command line: settings, prepared data, flags, and the closing message.
 #
-# MPZERO_EXTRA_FLAGS: the flags that the user passed to the script, filled by the caller. A flag in it replaces the variable of the same
-# meaning, so that mpzero gets no flag twice.
+# MPZERO_EXTRA_FLAGS: the user's flags for the script, set by the caller. A flag replaces the variable with the same meaning, so that no
+# flag is passed to mpzero twice.
 MPZERO_EXTRA_FLAGS=()
 # The prompt that the model completes in the closing message.
 readonly MPZERO_PROMPT="The prince looked at"
@@ -19,7 +19,7 @@ flag_value() {
   return 1
 }
 
-# gives_any NAME...: whether one of the flags is among the extra flags.
+# gives_any NAME...: whether the extra flags contain at least one of these flags.
 gives_any() {
   local name
   for name in "$@"; do
@@ -72,10 +72,10 @@ drop_switch() {
   MPZERO_EXTRA_FLAGS=("${kept[@]}")
 }
 
-# Whether the user selected the CPU, even if there are GPUs.
+# Whether the user selected the CPU explicitly.
 on_cpu() { [[ $(flag_value device) == cpu ]]; }
 
-# setting VARIABLE FLAG DEFAULT: sets the variable to the flag's value, else keeps its own, else sets the default.
+# setting VARIABLE FLAG DEFAULT: sets the variable to the flag's value if passed, or to the default if the variable is empty.
 setting() {
   local value
   if value=$(flag_value "$2"); then
@@ -85,7 +85,7 @@ setting() {
   fi
 }
 
-# warn_replaced VARIABLE FLAG...: warns that a variable set by the user is replaced by the first of these flags that is given.
+# warn_replaced VARIABLE FLAG...: warns that the first passed flag replaces a variable that the user has set.
 warn_replaced() {
   local variable=$1 name value
   [[ -n ${!variable:-} ]] || return 0
@@ -96,7 +96,7 @@ warn_replaced() {
   done
 }
 
-# Whether flags set when to save checkpoints.
+# Whether flags determine the steps at which checkpoints are saved.
 saves_by_flags() { gives_any save_steps || [[ $(flag_value save_strategy || echo steps) != steps ]]; }
 
 default_tokenizer() {
@@ -111,14 +111,14 @@ default_tokenizer() {
   esac
 }
 
-# choose_settings GPUS MODEL: fills in settings that the user left open: the model, the files, and the first run, a small Qwen3 that learns
-# something within two minutes on a CPU. Empty settings are not passed to mpzero, which uses its own defaults.
+# choose_settings GPUS MODEL: sets defaults for the model, the files and the first run, a small Qwen3 that trains for two minutes on a CPU.
+# Empty settings are not passed to mpzero, which uses its own defaults.
 choose_settings() {
   local gpus=$1
   warn_replaced MAX_STEPS num_train_epochs epochs
   if saves_by_flags; then warn_replaced CHECKPOINT_FREQ save_steps save_strategy; fi
   INIT_FROM=$(flag_value init_from || true)
-  # Weights come with their model, unless another one is given: mpzero then refuses contradictions to their config.json.
+  # Weights determine the model, unless the user selects a model, which mpzero then compares with the weights' config.json.
   MODEL_IS_FROM_WEIGHTS=false
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$(readlink -m "$MODEL_CONFIG")")")"
@@ -157,19 +157,19 @@ choose_settings() {
   setting CHECKPOINT_FREQ checkpoint_freq ""
   setting VALIDATION_FREQ validation_freq ""
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
-  # mpzero would train on the CPU if no GPU answers; if GPUs are present and wanted, this is an error.
+  # Without --device, mpzero would fall back to the CPU if the GPUs do not respond.
   MPZERO_DEVICE=$( ((gpus == 0)) || echo cuda)
   setting TRAIN_DATA train_data ""
   setting VALIDATION_DATA validation_data ""
   check_settings
 }
 
-# ask_requeue PYTHON EVENT ARGUMENT...: has scripts/requeue decide, and performs its answer: returns if the run starts, else exits. Fails
+# ask_requeue PYTHON EVENT ARGUMENT...: runs scripts/requeue and carries out its answer. Returns if the run starts, else exits. Fails
 # without an answer.
 ask_requeue() {
   local python=$1 answer
   shift
-  # The program's messages go to this shell's outputs; its answer comes on descriptor 3.
+  # The program writes messages to this shell's stdout and stderr, and its answer to descriptor 3.
   { answer=$("$python" "$MPZERO_ROOT/scripts/requeue" "$@" 3>&1 >&4 4>&-) || true; } 4>&1
   case $answer in
     "start asked") ;;
@@ -186,12 +186,12 @@ ask_requeue() {
 
 MPZERO_FOLDER_SECONDS=300 # the file system of the checkpoint folder may not respond
 
-# judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with STATUS, from the evidence that its ranks left since
-# SINCE (app/failure.py), which it reports. WAIT: seconds to wait for missing evidence.
+# judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with STATUS, according to the evidence of its ranks since
+# SINCE (app/failure.py). Reports the failure. WAIT: seconds to wait for missing evidence.
 judged_status() {
   local judged=""
   if (($1 != 0 && $1 != MPZERO_USER_ERROR && $1 != 75)); then
-    # Use only its answer: Python itself exits with 2, too.
+    # Use the output instead of the exit status, because Python itself may exit with 2.
     judged=$(timeout --foreground --kill-after=10 "$MPZERO_FOLDER_SECONDS" "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" \
       --status "$1" --since "$2" --wait "$3" -- "$CHECKPOINT_DIR") || true
   fi
@@ -199,7 +199,7 @@ judged_status() {
   echo "$judged"
 }
 
-# model_file_name: MODEL_TYPE as a prefix of file names: without slashes, and not hidden.
+# model_file_name: MODEL_TYPE as a prefix of file names, without slashes and leading periods.
 model_file_name() {
   local name
   name=$(printf %s "$MODEL_TYPE" | tr -c 'A-Za-z0-9._-' _ | head -c 100)
@@ -207,7 +207,7 @@ model_file_name() {
   printf '%s\n' "${name:-model}"
 }
 
-# The folder under data/ for this dataset and tokenizer; a hash distinguishes equal names.
+# The folder in data/ for this dataset and tokenizer, with a hash that distinguishes equal names.
 data_folder() {
   local arguments="${PREPARATION[*]}" key name
   key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${arguments:+|$arguments}"
@@ -215,8 +215,8 @@ data_folder() {
   printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
 }
 
-# read_prepare_args: fills PREPARATION and, from the handling of existing token files, MPZERO_EXISTING. A requeued job does not recreate
-# them.
+# read_prepare_args: fills PREPARATION and MPZERO_EXISTING, the handling of existing token files. A requeued job does not recreate token
+# files.
 read_prepare_args() {
   local word
   PREPARATION=()
@@ -231,14 +231,14 @@ read_prepare_args() {
   done
 }
 
-# prepare ARGUMENT...: makes the advice of prepare_data.py refer to the variables of this script.
+# prepare ARGUMENT...: runs prepare_data.py with messages that refer to the variables of this script.
 prepare() {
   local again
   again="PREPARE_ARGS=$(printf %q "$(quoted_words "${PREPARATION[@]}" --overwrite)")"
   MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@"
 }
 
-# lock_data FOLDER: one job prepares a dataset; the others wait for it.
+# lock_data FOLDER: acquires the lock of a dataset, so that only one job prepares it.
 lock_data() {
   local reason
   reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be created (${reason##*: }); set DATA_DIR to a writable folder."
@@ -246,7 +246,7 @@ lock_data() {
   lock "$1/prepare.lock" "prepare its data"
 }
 
-# name_data: without the user's TRAIN_DATA, sets it, VALIDATION_DATA and the DATA_FOLDER in which prepare_data creates them.
+# name_data: unless the user has set TRAIN_DATA, sets TRAIN_DATA, VALIDATION_DATA and DATA_FOLDER, in which prepare_data creates the files.
 name_data() {
   DATA_FOLDER=""
   [[ -z $TRAIN_DATA ]] || return 0
@@ -260,7 +260,7 @@ name_data() {
   VALIDATION_DATA=$DATA_FOLDER/validation.h5
 }
 
-# prepare_data: creates missing token files of name_data.
+# prepare_data: creates the missing token files that name_data has set.
 prepare_data() {
   [[ -n $DATA_FOLDER ]] || return 0
   if [[ -z $DATASET ]]; then
@@ -283,23 +283,23 @@ prepare_data() {
     arguments+=("${PREPARATION[@]}")
     lock_data "$DATA_FOLDER"
     prepare "${arguments[@]}" "$DATASET" "$TRAIN_DATA" || end_with $?
-    # With too few documents it writes none, and has warned.
+    # prepare_data.py warns and writes no validation file if the dataset has too few documents.
     if [[ ! -e $VALIDATION_DATA ]]; then VALIDATION_DATA="" && training_flags; fi
   fi
   unlock
 }
 
-# make_folder VARIABLE FOLDER: creates an output folder of the run, which is set by the variable.
+# make_folder VARIABLE FOLDER: creates the run's output folder that the variable sets.
 make_folder() {
   local reason
-  reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be created (${reason##*: }); choose another folder or fix its permissions."
-  [[ -w $2 ]] || die "$1=$2 is not writable by $(id -un); choose another folder or fix its permissions."
+  reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be created (${reason##*: }); choose a different folder or fix its permissions."
+  [[ -w $2 ]] || die "$1=$2 is not writable by $(id -un); choose a different folder or fix its permissions."
 }
 
-# make_checkpoint_folder: the folder of checkpoints, metrics and the plot.
+# make_checkpoint_folder: creates the folder of checkpoints, metrics and the plot.
 make_checkpoint_folder() { make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"; }
 
-# training_flags: fills MPZERO_FLAGS with mpzero's flags: the settings, then the extra flags.
+# training_flags: fills MPZERO_FLAGS with the flags for mpzero: the settings, then the extra flags.
 training_flags() {
   MPZERO_FLAGS=()
   local pair name value
@@ -323,7 +323,7 @@ require_programs() {
   local from
   from=$(moved_from)
   [[ -z $from ]] ||
-    die "$MPZERO_BUILD was copied or moved from $from, whose libraries its programs use; run './train-singlenode.sh --build-only' in $MPZERO_ROOT to rebuild it."
+    die "$MPZERO_BUILD was copied or moved from $from, and its programs still use the libraries there; run './train-singlenode.sh --build-only' in $MPZERO_ROOT to rebuild it."
   [[ -x $MPZERO_BUILD/bin/mpzero ]] ||
     die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
 }
@@ -338,21 +338,21 @@ saved_since() {
   [[ $now != none && $now != "$1" ]]
 }
 
-# latest_tag: the name of the newest checkpoint in CHECKPOINT_DIR/latest; fails if there is none.
+# latest_tag: the name of the newest checkpoint from CHECKPOINT_DIR/latest. Fails if no checkpoint exists.
 latest_tag() {
   local tag=""
-  # bash warns of null bytes
+  # bash warns about null bytes
   { tag=$(timeout 10 head -c 300 -- "$CHECKPOINT_DIR/latest"); } 2>/dev/null || true
   tag=${tag%%$'\n'*}
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 
-# sample FLAG...: a completion by the newest checkpoint. The small model does not need a GPU for it.
+# sample FLAG...: prints a completion of the newest checkpoint, on the CPU because the model is small.
 sample() {
   "$MPZERO_BUILD/bin/mpzero" generate "$CHECKPOINT_DIR" --prompt "$MPZERO_PROMPT" --max_tokens 200 --device cpu "$@"
 }
 
-# show_samples: a sample completion before and after training of the small model. This takes seconds.
+# show_samples: prints sample completions of the small model before and after training, which takes seconds.
 show_samples() {
   local before after
   [[ ${MODEL_TYPE:-} == qwen3_tiny && ${TOKENIZER:-} == bytes ]] || return 0
@@ -380,13 +380,13 @@ generate_command() {
   fi
 }
 
-# closing_message: plots the loss, and prints where the files are, what the model has learned, and what to try next.
+# closing_message: plots the loss, and prints the locations of the files, sample completions and the next commands.
 closing_message() {
   local plot=$CHECKPOINT_DIR/loss.png report=$CHECKPOINT_DIR/report.html tag=""
-  # The job still has its nodes, for at most five minutes.
+  # Limit the time to five minutes, because the job still occupies its nodes.
   if [[ -s $METRICS_FILE ]] && ! timeout --foreground --kill-after=10 300 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/report.py" \
     "$METRICS_FILE" --output "$report" --png "$plot" >/dev/null; then
-    warn "cannot make the loss plot and the report from $METRICS_FILE."
+    warn "cannot create the loss plot and the report from $METRICS_FILE."
     plot="" report=""
   fi
   tag=$(latest_tag) || true
@@ -407,7 +407,7 @@ closing_message() {
     printf 'or convert it to fp32 safetensors for transformers:\n'
     printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
     if lacks_gpu_libraries; then
-      printf 'transformers imports torch, which needs 2.2 GB of GPU libraries that %s lacks; this adds them:\n' "$(command_path "$MPZERO_VENV")"
+      printf 'transformers imports torch, which needs 2.2 GB of GPU libraries that are missing in %s; this command installs them:\n' "$(command_path "$MPZERO_VENV")"
       printf '  (cd %q && %q sync --frozen --inexact)\n' "$MPZERO_ROOT" "$(find_uv || echo uv)"
     fi
   fi

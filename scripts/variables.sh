@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The list of variables that configure the scripts. docs/slurm.md and docs/eks.md explain them.
+# The variables that configure the scripts (docs/slurm.md, docs/eks.md).
 
 MPZERO_VARIABLES=(
   DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE MODEL_CONFIG DS_CONFIG SEQ_LENGTH MAX_STEPS
@@ -11,8 +11,8 @@ MPZERO_VARIABLES=(
   MPZERO_WAIT MPZERO_PASS MPZERO_NODES MPZERO_GPUS MPZERO_EFA
 )
 
-# mistyped_variables: a line "GIVEN MEANT" for each variable of the environment that is not in the list, but differs from an entry by one
-# letter, two swapped letters, an underscore or lower case.
+# mistyped_variables: one line "GIVEN MEANT" for each environment variable that is not in the list but differs from an entry only by one
+# letter, two swapped letters, an underscore or case.
 mistyped_variables() {
   compgen -e | awk -v list="${MPZERO_VARIABLES[*]}" '
     function plain(name) { name = toupper(name); gsub(/_/, "", name); return name }
@@ -27,7 +27,7 @@ mistyped_variables() {
     }
     BEGIN { count = split(list, known, " "); for (i = 1; i <= count; ++i) is_known[known[i]] }
     $0 in is_known { next }
-    # Names this short are close to too many others.
+    # Skip short names, which are similar to too many other names.
     { for (i = 1; i <= count; ++i) if (length(known[i]) > 4 && close_to($0, known[i])) { print $0, known[i]; next } }'
 }
 
@@ -35,6 +35,6 @@ mistyped_variables() {
 warn_of_mistyped() {
   local given meant
   while read -r given meant; do
-    warn "$given has no effect; did you mean $meant? ('unset $given' ends this warning)."
+    warn "$given has no effect; did you mean $meant? ('unset $given' suppresses this warning)."
   done < <(mistyped_variables)
 }

@@ -4,20 +4,20 @@
 #   ./train-singlenode.sh [HOST] [--build-only] [--] [FLAGS OF mpzero train]
 #
 # --build-only: install and build only.
-# With GPUs, one rank per GPU. Without, a small Qwen3 on a bundled text, one rank per NUMA domain, at least two.
-# HOST: run on this Slurm node through srun; the checkout must be on a shared file system. SRUN_ARGS has more options for srun, e.g.
+# With GPUs, runs one rank per GPU. Without GPUs, trains a small Qwen3 on a bundled text with one rank per NUMA domain, at least two.
+# HOST: run on this Slurm node through srun; the checkout must be on a shared file system. SRUN_ARGS: additional options for srun, e.g.
 # SRUN_ARGS="--partition=gpu --gpus-per-node=4".
 # Relative paths in variables and flags refer to the current folder.
-# Ctrl-C, SIGTERM, SIGHUP or SIGUSR1: save and exit with status 75. A second Ctrl-C exits at once, with status 130 if nothing was saved.
-# The same command resumes from the last checkpoint.
+# Ctrl-C, SIGTERM, SIGHUP or SIGUSR1: save and exit with status 75. A second Ctrl-C exits immediately, with status 130 if no checkpoint was
+# saved. The same command resumes from the last checkpoint.
 set -euo pipefail
 
-# What to train. A variable of the environment overrides the value here: MAX_STEPS=50 ./train-singlenode.sh
-DATASET=${DATASET:-}                         # folder, file or Hugging Face name; empty: the shipped text
-DATASET_CONFIG_NAME=${DATASET_CONFIG_NAME:-} # configuration of a Hugging Face dataset, e.g. "en" of allenai/c4
+# Settings of the run. Environment variables override these values: MAX_STEPS=50 ./train-singlenode.sh
+DATASET=${DATASET:-}                         # folder, file or Hugging Face name; empty: the bundled text
+DATASET_CONFIG_NAME=${DATASET_CONFIG_NAME:-} # configuration of a Hugging Face dataset, e.g. "en" for allenai/c4
 LOCAL_DATASET=${LOCAL_DATASET:-}             # true: DATASET is a path; false: a Hugging Face name; empty: a path if it exists
 MAX_DOCUMENTS=${MAX_DOCUMENTS:-}             # maximum number of documents to prepare; empty: all
-PREPARE_ARGS=${PREPARE_ARGS:-}               # more flags for app/prepare_data.py, e.g. "--text_column body"
+PREPARE_ARGS=${PREPARE_ARGS:-}               # additional flags for app/prepare_data.py, e.g. "--text_column body"
 TOKENIZER=${TOKENIZER:-}                     # Hugging Face name, folder or "bytes"; empty: the model's
 MODEL_TYPE=${MODEL_TYPE:-}                   # preset in configs/models/; empty: the model of --init_from, else qwen3_0_6b (CPU: qwen3_tiny)
 DS_CONFIG=${DS_CONFIG:-}                     # empty: configs/ds_config.json, or configs/ds_config_tiny.json for qwen3_tiny
@@ -30,7 +30,7 @@ LOG_DIR=${LOG_DIR:-}                         # folder for the log; empty: logs
 NPROC=${NPROC:-}                             # number of ranks; empty: one per GPU or, without GPUs, per NUMA domain
 CUDA_VERSION=${CUDA_VERSION:-}               # CUDA toolkit to build with: 12.9 selects /usr/local/cuda-12.9
 SINK=${SINK:-}                               # tensorboard, wandb or mlflow: forward metrics while training; empty: none
-SINK_ARGS=${SINK_ARGS:-}                     # more flags for app/follow.py, e.g. "--project llama"
+SINK_ARGS=${SINK_ARGS:-}                     # additional flags for app/follow.py, e.g. "--project llama"
 
 usage() {
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
@@ -49,15 +49,15 @@ done
 run_long() { "$@"; }
 end_with() { exit "$1"; }
 
-# run_on_host HOST ARGUMENT...: runs this script with these arguments on that node. Slurm allocates the whole node, but only the GPUs that
-# srun requests.
+# run_on_host HOST ARGUMENT...: runs this script with these arguments on a Slurm node. Slurm allocates the whole node, but only the GPUs
+# that srun requests.
 run_on_host() {
   local host=$1 cpus="" resources=""
   shift
   if [[ -e $(users_path "$host") ]] && ! sinfo --noheader --nodes="$host" 2>/dev/null | grep -q .; then
     die "'$host' is a file or folder, not a Slurm node; set DATASET=$(printf %q "$host") to train on it."
   fi
-  command -v srun >/dev/null || die "'$host' is another node, but srun is not installed here; run ./train-singlenode.sh there."
+  command -v srun >/dev/null || die "cannot run on '$host', because srun is not installed on this host; run ./train-singlenode.sh on '$host'."
   read -r cpus resources < <(sinfo --noheader --nodes="$host" --format='%c %G' 2>/dev/null) || true
   [[ -n $cpus ]] || die "Slurm has no node '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
@@ -69,22 +69,22 @@ run_on_host() {
   if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
-  # Within a job of the user, this is one of its steps.
+  # Inside a job of the user, srun starts a step of that job.
   if [[ -n ${SLURM_JOB_ID:-} ]]; then build_slurm_environment; else forget_ranks; fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
     CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION SINK SINK_ARGS MPZERO_USER_FOLDER
-  # srun forwards SIGUSR1 to the script on the node, which forwards it to its ranks. Ctrl-C must not reach srun itself, which would ask a
-  # question, so it runs in a session of its own.
+  # srun forwards SIGUSR1 to the script on the node, which forwards it to its ranks. srun runs in its own session, because it would prompt
+  # the user on Ctrl-C.
   catch_signals
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --distribution=block --mpi=none \
     "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" "$@" &
   wait_for_ranks $!
-  # The script on the node has already translated the status of the ranks.
+  # The script on the node has already converted the status of the ranks.
   if ((status != 0 && status != 75 && signals > 1)); then status=130; fi
   exit "$status"
 }
 
-# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. The first flag that is not this script's starts mpzero's flags.
+# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. The first flag unknown to this script begins mpzero's flags.
 read_arguments() {
   host="" build_only=false
   while (($# > 0)); do
@@ -114,27 +114,27 @@ read_arguments() {
   [[ $build_only == false || $# == 0 ]] || die "'$*' has no effect with --build-only; remove it."
 }
 
-# catch_signals: call before mpirun or srun starts. Forwards the first signal to this script as SIGUSR1, at which mpzero saves and ends
-# (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends everything immediately. `signals` counts them.
+# catch_signals: must be called before mpirun or srun starts. Forwards the first signal as SIGUSR1, on which mpzero saves and exits (SIGTERM
+# or SIGINT would make mpirun kill its ranks). A second signal ends the run immediately. `signals` counts the signals.
 catch_signals() {
   signals=0
   ranks_pid=""
   trap stop_ranks INT TERM USR1 USR2
-  # When the terminal is closed, the shell and the kernel send one each.
+  # When the terminal is closed, both the shell and the kernel send SIGHUP.
   trap '((signals > 0)) || stop_ranks' HUP
 }
 
 stop_ranks() {
   signals=$((signals + 1))
-  # The terminal has echoed ^C behind the progress bar.
+  # Erase the ^C that the terminal has echoed after the progress bar.
   [[ ! -t 1 ]] || printf '\r\033[K'
-  ((signals > 1)) || say "Saving and stopping; press again to stop at once."
+  ((signals > 1)) || say "Saving and stopping; press again to stop immediately."
   [[ -z $ranks_pid ]] || signal_ranks
 }
 
 signal_ranks() { kill "-$( ((signals == 1)) && echo USR1 || echo TERM)" "$ranks_pid" 2>/dev/null || true; }
 
-# wait_for_ranks PID: waits for mpirun or srun and sets `status` to its exit status. Call catch_signals before starting it.
+# wait_for_ranks PID: waits for mpirun or srun and sets `status` to its exit status. catch_signals must be called before its start.
 wait_for_ranks() {
   status=0
   ranks_pid=$1
@@ -144,8 +144,8 @@ wait_for_ranks() {
   trap - INT TERM HUP USR1 USR2
 }
 
-# final_status BEFORE: the exit status of the script (docs/stopping-and-failures.md) for `status` of mpirun or srun after `signals`. BEFORE
-# is saved_state at the start: a run that was asked to stop twice, which makes mpirun kill its ranks, may have saved.
+# final_status BEFORE: the exit status of the script (docs/stopping-and-failures.md), given `status` of mpirun or srun and `signals`.
+# BEFORE: saved_state at the start. A run may have saved a checkpoint before a second signal made mpirun kill its ranks.
 final_status() {
   status=$(status_of_start "$status")
   if ((status == 0 || status == 75 || status == MPZERO_USER_ERROR)); then
@@ -164,8 +164,8 @@ final_status() {
 # signal_name NUMBER: "SIGKILL" for 9.
 signal_name() { printf 'SIG%s\n' "$(kill -l "$1" 2>/dev/null || echo "NAL $1")"; }
 
-# without_notice: forwards mpirun's stderr except for the five lines in which Open MPI 5, after mpzero's own message, reports a rank's exit
-# status.
+# without_notice: forwards mpirun's stderr without the five lines in which Open MPI 5 reports a rank's exit status after mpzero's own
+# message.
 without_notice() {
   sed --unbuffered '/^--*$/{
     N
@@ -181,8 +181,8 @@ without_notice() {
   }' >&2
 }
 
-# keep_log LOG: appends stdin to the log. While the disk is full, lines are lost and the run continues. The progress bar is only for the
-# terminal: keeps the part of a line after the bar's last erasure (base/output.cpp).
+# keep_log LOG: appends stdin to the log without the progress bar, i.e. only the part of each line after the bar's last erasure
+# (base/output.cpp). If the disk is full, lines are lost and the run continues.
 keep_log() {
   local line lost=0 mark
   trap '' INT TERM HUP USR1 USR2
@@ -190,28 +190,28 @@ keep_log() {
     line=${line##*$'\r\e[K'}
     [[ $line != *$'\e[?7l'* ]] || continue
     mark=""
-    ((lost == 0)) || mark="mpzero: lines missing here, while the log could not be written: $lost"$'\n'
+    ((lost == 0)) || mark="mpzero: lines missing because the log could not be written: $lost"$'\n'
     if printf '%s%s\n' "$mark" "$line" >>"$1"; then lost=0; else lost=$((lost + 1)); fi
   done 2>/dev/null
 }
 
-# start_ranks RANKS: runs mpzero under mpirun until it ends and sets `status` to its exit status. mpzero's stdout also goes to the log. On a
-# terminal, stdout and stderr are one stream, so that lines and the progress bar stay in order, and the log has both. mpirun runs in its own
-# session, so that Ctrl-C reaches only this script.
+# start_ranks RANKS: runs mpzero under mpirun and sets `status` to its exit status. mpzero's stdout is also written to the log. On a
+# terminal, stdout and stderr are one stream, so that lines and the progress bar stay in order, and the log contains both. mpirun runs in
+# its own session, so that only this script receives Ctrl-C.
 start_ranks() {
   local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
   if [[ -t 1 && -t 2 ]]; then
-    # Only for the ranks: output of other programs may not be for the terminal.
+    # Set MPZERO_TERMINAL only for the ranks, because the output of other programs may not be a terminal.
     command+=(env "MPZERO_TERMINAL=$(positive_number_or "$(tput cols 2>/dev/null)" 80)")
     # shellcheck disable=SC2016 # the ranks' shell expands it
     command+=(bash -c 'exec "$@" 2>&1' mpzero)
   fi
   command+=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
 
-  # From here on, a reader that exits, as in `| head`, ends nothing.
+  # Ignore SIGPIPE, so that a reader that exits, as in `| head`, does not end the run.
   trap '' PIPE
-  # Slurm may signal all processes of a step, as the kernel does when the terminal is closed; logging continues.
+  # Ignore signals in the loggers, because Slurm may signal all processes of a step, as does the kernel when the terminal is closed.
   exec 5> >(keep_log "$MPZERO_LOG")
   local log_pid=$!
   exec 3> >(trap '' INT TERM HUP USR1 USR2 && exec tee -p /dev/fd/5)
@@ -219,7 +219,7 @@ start_ranks() {
   exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- 5>&- && without_notice)
   local filter_pid=$!
   catch_signals
-  # On a Slurm node mpirun would ask Slurm for its hosts.
+  # Remove Slurm's variables, with which mpirun would query Slurm for its hosts.
   without_launcher setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
   local mpirun_pid=$!
   exec 3>&- 4>&- 5>&-
@@ -246,7 +246,7 @@ if installed; then
   require_installation
   require_sink
 elif built_by_another; then
-  [[ $build_only == false ]] || die "$MPZERO_ROOT is not writable by $(id -un), but a build writes there; have its owner run with --build-only."
+  [[ $build_only == false ]] || die "$MPZERO_ROOT is not writable by $(id -un), but the build needs write access; have its owner run it with --build-only."
   require_build_of_another "$gpus"
   require_sink
 else
@@ -266,7 +266,7 @@ complete_defaults
 name_data
 training_flags
 set_rank_environment "$ranks" "$cores" "$gpus"
-# Ranks of one machine need no TCP; Open MPI 5 prints a line per rank if it cannot use an interface.
+# Disable TCP, which ranks on one host do not need: Open MPI 5 prints a line per rank if it cannot use an interface.
 mpi_default OMPI_MCA_btl ^tcp
 require_machine "$ranks" "$gpus"
 check_run "$ranks" 1
@@ -288,12 +288,12 @@ status=$(final_status "$before")
 if ((status != 0)); then
   without=""
   if flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; then without=", without --overwrite and --resume_from_checkpoint,"; fi
-  next="there is no checkpoint yet, so the same command starts over"
+  next="no checkpoint exists yet, so the same command starts over"
   if tag=$(latest_tag); then next="the same command$without resumes from $CHECKPOINT_DIR/$tag"; fi
   if ((status == 75)); then
     say "Interrupted; $next."
   elif ((status == 130)); then
-    say "Interrupted, and nothing was saved; $next."
+    say "Interrupted before a checkpoint was saved; $next."
   elif ((ended > 128)); then
     say "$(signal_name $((ended - 128))) killed a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next."
   fi

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# How to create an output again. A script that starts this program sets its own instruction.
+# Instruction for replacing an output. Scripts that start this program set their own instruction.
 OVERWRITE = os.environ.get("MPZERO_HOW_TO_OVERWRITE") or "--overwrite"
 
 
 class PrepareError(Exception):
-    """A user error; the text is one sentence with the error and the remedy."""
+    """A user error; the message is one sentence with the error and the remedy."""
 
 
 def shown(name: str | Path) -> str:
-    """A name for use in a message: on one line, and without control characters."""
+    """Formats a name for a message: on one line and without control characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
 
 

@@ -21,7 +21,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         nargs="*",
         default=[],
         metavar="DATASET OUTPUT",
-        help="local files or folders, or Hugging Face names, in reading order; last the token file, e.g. data/train.h5",
+        help="local files, folders or Hugging Face names in reading order, then the token file, e.g. data/train.h5",
     )
     parser.add_argument("--dataset", dest="datasets", action="append", help="alias of DATASET; repeatable")
     parser.add_argument("--output", type=Path, help="alias of OUTPUT")
@@ -29,7 +29,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument("--dataset_config_name", help="configuration of a Hugging Face dataset, e.g. en")
     group.add_argument(
         "--split",
-        help="train (default), validation or test; in a folder, selects files by their names or README.md",
+        help="train (default), validation or test; in a folder, files are selected by name or by README.md",
     )
     group.add_argument(
         "--files",
@@ -44,14 +44,14 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="column (CSV, TSV, Parquet) or key (JSON) of the text (default: text); DATASET=NAME for one dataset only; "
+        help="text column (CSV, TSV, Parquet) or key (JSON) (default: text); DATASET=NAME applies to one dataset; "
         "repeatable",
     )
     group.add_argument(
         "--document_separator",
         default="auto",
         metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="document separator in text files; auto: articles in files like WikiText, else files; "
+        help="document separator in text files (auto: articles in WikiText-like files, else files); "
         r"TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
     )
     group.add_argument(
@@ -60,7 +60,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         help="skip and count rows without the column; rows with empty text are always skipped",
     )
     group.add_argument(
-        "--local_dataset", choices=("true", "false"), help="whether DATASET is local (default: if it exists)"
+        "--local_dataset", choices=("true", "false"), help="whether DATASET is a path (default: true if it exists)"
     )
     group.add_argument("--max_documents", type=positive, help="maximum number of documents")
     group = parser.add_argument_group("fine-tuning")
@@ -68,17 +68,17 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--format",
         choices=("auto", *FORMATS, PAIRS, SPANS),
         default="auto",
-        help="chat: messages, ShareGPT's conversations, or instruction and output; prompt_completion: prompt and "
-        "completion; text: the loss covers all tokens; pairs: source and target of an encoder-decoder; "
-        "spans: documents with T5's span corruption; auto (default): by the columns of the first row, never pairs or "
-        "spans",
+        help="row format. chat: messages, ShareGPT conversations, or instruction and output; prompt_completion: prompt "
+        "and completion; text: documents, with loss on all tokens; pairs: source and target for an encoder-decoder; "
+        "spans: documents with T5 span corruption; auto (default): chat, prompt_completion or text, detected from the "
+        "columns of the first row",
     )
     group.add_argument(
         "--seq_length",
         type=positive,
         metavar="S",
-        help="tokens per packed row, like the run's --seq_length; longer examples are truncated; for pairs, source and "
-        "target together",
+        help="tokens per packed row, equal to the --seq_length of training; longer examples are truncated; for pairs, "
+        "source plus target",
     )
     group.add_argument("--source_length", type=positive, metavar="S", help="source tokens of each pair")
     group.add_argument(
@@ -93,17 +93,17 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--packing", choices=("true", "false"), help="false: pad each example to its own row (default: true)"
     )
-    group.add_argument("--chat_template", type=Path, metavar="FILE", help="Jinja template instead of the tokenizer's")
+    group.add_argument("--chat_template", type=Path, metavar="FILE", help="Jinja template (default: the tokenizer's)")
     group.add_argument(
         "--chat_template_kwargs",
         metavar="JSON",
-        help="template variables, e.g. '{\"enable_thinking\": false}'; a row's own take precedence",
+        help="template variables, e.g. '{\"enable_thinking\": false}'; variables in a row take precedence",
     )
     group.add_argument(
         "--rewritten_turns",
         choices=(SPLIT, MASK, REFUSE),
-        help="assistant turns that the template renders differently once messages follow (e.g. Qwen3's reasoning): "
-        "split (an example each), mask (no loss), refuse (an error) (default: split)",
+        help="for assistant turns that the template renders differently if messages follow (e.g. Qwen3's reasoning): "
+        "split them into separate examples, mask them from the loss, or refuse them with an error (default: split)",
     )
     group = parser.add_argument_group("tokenizer")
     group.add_argument(
@@ -115,13 +115,13 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--add_bos",
         choices=("auto", "true", "false"),
         default="auto",
-        help="whether documents begin with BOS; auto: as in the tokenizer's post-processor",
+        help="prepend BOS to documents (auto: follow the tokenizer's post-processor)",
     )
     group.add_argument(
         "--special_tokens",
         choices=("text", "ids"),
-        help="how to encode special token names in text, e.g. </s>: as plain text or as special ids (default: text; "
-        "in conversations ids)",
+        help="encode special token names in text, e.g. </s>, as plain text or as special ids (default: text; ids in "
+        "conversations)",
     )
     group.add_argument("--vocab_size", type=positive, help="vocabulary size of the model, at least the tokenizer's")
     group = parser.add_argument_group("validation")
@@ -138,20 +138,20 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     )
     existing = group.add_mutually_exclusive_group()
     existing.add_argument(
-        "--if_missing", action="store_true", help="do nothing if the output was made with the same arguments"
+        "--if_missing", action="store_true", help="keep an existing output that was made with the same arguments"
     )
     existing.add_argument("--overwrite", action="store_true", help="replace the output")
     existing.add_argument(
         "--rewrite",
         type=Path,
         metavar="FILE",
-        help="only add checksums to a token file of an older version or another program",
+        help="only add checksums to a token file of an older version or a different program",
     )
     return parser
 
 
 def parse_arguments(description: str) -> argparse.Namespace:
-    """Adds `given`: the names of arguments with a value other than the default."""
+    """Adds `given`: the names of the arguments that differ from their defaults."""
     parser = parser_of(description)
     arguments, unknown = parser.parse_known_args()
     for word in (word for word in unknown if word.startswith("--")):
@@ -164,7 +164,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
     given = frozenset(name for name, value in vars(arguments).items() if value != parser.get_default(name))
     if arguments.rewrite is not None:
         if given != {"rewrite"}:
-            parser.error("--rewrite FILE takes no other argument")
+            parser.error("--rewrite FILE cannot be combined with other arguments")
         return arguments
     arguments.given = given
     if arguments.tokenizer is None:
@@ -186,7 +186,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
     if arguments.validation_fraction is not None and arguments.validation_output is None:
         parser.error("--validation_fraction needs --validation_output")
     if arguments.validation_output is not None and arguments.validation_output.resolve() == arguments.output.resolve():
-        parser.error("--validation_output must be another file than the output")
+        parser.error("--validation_output must differ from the output")
     if arguments.files and arguments.split is not None:
         parser.error("pass either --files or --split")
     return arguments

@@ -1,11 +1,11 @@
-"""Where a tokenizer's texts may be cut: positions at which no step of the tokenizer depends on both sides.
+"""Finds positions at which a text can be cut, because no step of the tokenizer depends on both sides.
 
-Candidates are positions after a newline followed by a letter, digit or quote, before a space, and before a newline. A
-kind of position is used only if all steps are known (texts of other tokenizers are not cut):
+Candidates are positions after a newline that precedes a letter, digit or quote, before a space, and before a newline. A
+kind of position is used only if all steps of the tokenizer are known and all conditions are met:
 
 - no added token spans such a position;
-- the normalizer changes single characters there;
-- a step of the pre-tokenizer always splits there, or the model is BPE and no token of its vocabulary spans it.
+- the normalizer changes only single characters there;
+- a step of the pre-tokenizer always splits there, or the model is BPE and no token in its vocabulary spans it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import product
 
 from .cutting import Cuts
 
-# Characters that do not combine with others. Marks do; they are not in \w.
+# Characters that do not combine with others, unlike marks, which \w excludes.
 _LEFT = r"[\w!-~，。、！？；：（）「」『』《》]"
 AFTER_NEWLINE = r'(?<=[!-~])\n(?=[A-Za-z0-9"])'
 _AFTER_ANY_NEWLINE = rf"(?<={_LEFT})\n(?=\w)"
@@ -56,7 +56,7 @@ def _flat(step: dict | None, key: str) -> list[dict]:
 
 
 def _is_local(normalizer: dict) -> bool:
-    """Whether it may be applied to both sides of a space separately."""
+    """Whether the normalizer can be applied separately to both sides of a space."""
     if normalizer["type"] != "Replace":
         return normalizer["type"] in _CHARACTERWISE
     if (text := normalizer["pattern"].get("String")) is not None:
@@ -65,7 +65,7 @@ def _is_local(normalizer: dict) -> bool:
 
 
 def _newline_ends_tokens(right: str, definition: dict) -> bool:
-    """Whether no byte-level BPE token contains a newline followed by such a character."""
+    """Whether byte-level BPE tokens never contain a newline followed by a character that matches `right`."""
     if definition["model"]["type"] != "BPE" or any(re.search(f"\n{right}", word) for word in _byte_words(definition)):
         return False
     return not any(
@@ -75,14 +75,14 @@ def _newline_ends_tokens(right: str, definition: dict) -> bool:
 
 
 def _left_of(definition: dict) -> str:
-    """The pattern before a space at which a text may be cut: a character that ends no added token, since added tokens
-    split a text and may include the spaces that follow."""
+    """Pattern of the character before a cut at a space. Excludes the last characters of added tokens, because added
+    tokens split a text and may include the spaces that follow."""
     last = {token["content"][-1:] for token in definition["added_tokens"]} - {""}
     return rf"(?<={_LEFT})" + (f"(?<![{''.join(map(re.escape, sorted(last)))}])" if last else "")
 
 
 def _divides_before(space: str, tokenizer, steps: list[dict], definition: dict) -> bool:
-    """Whether the ids of a text are those of both sides of such a space, which belongs to the right side."""
+    """Whether cutting a text before such a space preserves its ids."""
     across = re.compile(f"{_LEFT}{space}" if space == "\n" else f"{_LEFT}[ ▁]")
     if any(across.search(token["content"]) for token in definition["added_tokens"]):
         return False
@@ -102,7 +102,7 @@ def _divides_before(space: str, tokenizer, steps: list[dict], definition: dict) 
         elif kind in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer"):
             divides |= image.isspace()
         elif kind == "Split":
-            # The samples detect a pattern that matches across a space.
+            # _agrees_on_samples() detects patterns that match across a space.
             text = step["pattern"].get("String", "")
             if len(text) > 1 and any(character.isspace() for character in text):
                 return False
@@ -132,8 +132,8 @@ def _byte_words(definition: dict) -> list[str]:
 
 
 def _no_word_across(image: str, definition: dict, is_bytes: bool) -> bool:
-    """Whether no BPE token contains this character, which stands for a space, after a non-space: then no merge joins
-    both sides, and merges on one side are independent of the other."""
+    """Whether BPE tokens never contain `image`, the character that represents a space, after a non-space. Merges then
+    cannot join both sides of the space."""
     model = definition["model"]
     if model["type"] != "BPE" or model.get("end_of_word_suffix") or model.get("continuing_subword_prefix"):
         return False
@@ -143,7 +143,7 @@ def _no_word_across(image: str, definition: dict, is_bytes: bool) -> bool:
     if image not in model["vocab"]:
         images = [f"<0x{byte:02X}>" for byte in image.encode()]
         if not model.get("byte_fallback") or any(code not in model["vocab"] for code in images):
-            return False  # it would be unknown, and one with an unknown character before it
+            return False  # an unknown token, which may fuse with an unknown character before it
     across = re.compile("|".join(rf"[^\s▁]{re.escape(text)}" for text in images))
     return not any(across.search(word) for word in _words(definition))
 

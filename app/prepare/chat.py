@@ -1,4 +1,4 @@
-"""Conversations of rows: messages, ShareGPT's conversations, prompt and completion, instruction and output."""
+"""Parses the conversations in rows: messages, ShareGPT conversations, prompt and completion, instruction and output."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SHAREGPT = {
     "observation": "tool",
 }
 RENDERED = OWN_VARIABLES | {"tools"}  # variables that rows cannot set
-_FLAGS = ("train", "weight")  # of a message: whether it is trained
+_FLAGS = ("train", "weight")  # keys of a message that include it in the loss
 
 
 @dataclass(frozen=True)
 class Conversation:
     where: str
     messages: list[dict]
-    trained: list[bool]  # for each message
+    trained: list[bool]  # by message: whether it contributes to the loss
     tools: list | None = None
-    kwargs: dict = field(default_factory=dict)  # further variables of the template
+    kwargs: dict = field(default_factory=dict)  # further template variables
 
     def texts(self) -> Iterator[str]:
         """Texts that a template may render: contents, reasoning, tool calls and tools."""
@@ -49,7 +49,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Completion:
-    """A text to continue, without a chat template."""
+    """A prompt and its completion, without a chat template."""
 
     where: str
     prompt: str
@@ -60,7 +60,7 @@ class Completion:
 
 
 def detected(columns: list[str], column: str) -> tuple[str, str]:
-    """column: of text, named by --text_column. -> (format, the columns by which it was detected)"""
+    """column: the text column, from --text_column. -> (format, the columns that determined it)"""
     if refused := refusal_of(columns):
         raise PrepareError(refused)
     found = [(names, kind) for names, kind in KINDS if set(names) <= set(columns)]
@@ -72,7 +72,7 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
 
 
 def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation | Completion:
-    """chosen: --format set the format; else the columns of the first row did, and no row may have others."""
+    """chosen: whether --format was passed. Otherwise, rows with the columns of several formats are refused."""
     where, values, double = row
     if double is not None:
         raise two_keys(where, double)
@@ -81,7 +81,7 @@ def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation 
     if not kinds:
         wanted = " or ".join(" and ".join(names) for names, kind in KINDS if kind == format)
         names = ", ".join(map(shown, sorted(values))) or "none"
-        raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or pass another --format.")
+        raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or pass a different --format.")
     if len(kinds) > 1 or (len(found) > 1 and not chosen):
         both = "; ".join(" and ".join(names) for names, _ in found)
         remedy = "remove one" if len(kinds) > 1 else f"remove one, or pass --format {'|'.join(FORMATS)}"
@@ -139,7 +139,7 @@ def _of_instruction(values: dict, where: str) -> list[dict]:
     asked = "\n\n".join(str(values[name]) for name in ("instruction", "input") if values.get(name))
     history = values.get("history") or []
     if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
-        raise PrepareError(f"{where}: 'history' is not a list of pairs of instruction and output: fix it.")
+        raise PrepareError(f"{where}: 'history' is not a list of [instruction, output] pairs: fix it.")
     roles = ("user", "assistant")
     pairs = [*history, (asked, values["output"])]
     return [{"role": role, "content": text} for pair in pairs for role, text in zip(roles, pair, strict=True)]
@@ -159,7 +159,7 @@ def _of_completion(values: dict, where: str) -> Conversation | Completion:
 
 def _conversation(messages: list[dict], values: dict, where: str) -> Conversation:
     if not messages:
-        raise PrepareError(f"{where} has no message: remove the row.")
+        raise PrepareError(f"{where} has no messages: remove the row.")
     if values.get("system"):
         if any(message.get("role") == "system" for message in messages):
             raise PrepareError(f"{where} has a column 'system' and a message of role 'system': remove one.")
@@ -167,7 +167,7 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
     kwargs, tools = values.get("chat_template_kwargs") or {}, values.get("tools") or None
     if not isinstance(kwargs, dict) or not RENDERED.isdisjoint(kwargs):
         own = ", ".join(sorted(RENDERED))
-        raise PrepareError(f"{where}: 'chat_template_kwargs' is not an object of variables other than {own}: fix it.")
+        raise PrepareError(f"{where}: 'chat_template_kwargs' must be an object without {own}: fix it.")
     if isinstance(tools, list):
         tools = [_json(tool, where, "tools") for tool in tools]
     if tools is not None:
@@ -175,7 +175,7 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
         for tool in tools:
             function = tool.get("function") or tool
             if not isinstance(function, dict) or not isinstance(function.get("name") or "", str):
-                raise PrepareError(f"{where}: 'name' or 'function' in 'tools' has a wrong type: fix it.")
+                raise PrepareError(f"{where}: 'name' or 'function' in 'tools' has the wrong type: fix it.")
     trained = [_is_trained(message, where) for message in messages]
     return Conversation(where, [_message(message, where) for message in messages], trained, tools, kwargs)
 
@@ -187,14 +187,14 @@ def _is_trained(message: dict, where: str) -> bool:
     is_assistant = message.get("role") == "assistant"
     if not is_assistant and any(flags):
         raise PrepareError(
-            f"{where}: a message of role '{shown(str(message.get('role')))}' has 'train' or 'weight' 1: only the "
-            "assistant's can be trained; remove it."
+            f"{where}: a message of role '{shown(str(message.get('role')))}' has 'train' or 'weight' 1: only "
+            "assistant messages can be trained; remove the key."
         )
     return is_assistant and all(flags)
 
 
 def _message(message: dict, where: str) -> dict:
-    """A copy without null keys and flags; content and reasoning are texts, arguments of tool calls objects."""
+    """Returns a copy without null values and flags, with text as content and parsed arguments of tool calls."""
     role = message.get("role")
     if role not in ROLES:
         raise PrepareError(
@@ -232,6 +232,6 @@ def _text(content: object, where: str) -> str:
 def _call(call: dict, where: str) -> dict:
     function = call.get("function", call)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise PrepareError(f"{where}: a call in 'tool_calls' has no 'name' of a function: fix it.")
+        raise PrepareError(f"{where}: a call in 'tool_calls' has no function 'name': fix it.")
     function = {**function, "arguments": _json(function.get("arguments", {}), where, "arguments")}
     return {**call, "function": function} if "function" in call else function

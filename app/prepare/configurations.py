@@ -1,5 +1,5 @@
-"""Configurations that a dataset folder declares at the top of README.md, like Hugging Face repositories: e.g. the files
-of `en`, and the split of each file."""
+"""Reads the configurations that a dataset folder declares in the header of README.md, as Hugging Face repositories do:
+for example, the files of `en` and the split of each file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fingerprints import File
 
 
 def configurations_of(root: Path) -> dict[str, dict]:
-    """Configurations by name, in the order of the README; empty if it declares none."""
+    """Configurations by name, in the order of the README; empty if the README declares none."""
     card = root / "README.md"
     if not card.is_file() or not re.search(rb"^configs:", card.read_bytes(), re.MULTILINE):
         return {}
@@ -29,23 +29,23 @@ def configurations_of(root: Path) -> dict[str, dict]:
 
 
 def has_none(root: Path, name: str, saved: bool) -> bool:
-    """Whether --dataset_config_name has no effect for this file or folder: it declares no configurations, and contains
-    no folder of that name. saved: with save_to_disk, which keeps no configurations."""
+    """Whether --dataset_config_name has no effect, because this file or folder neither declares configurations nor
+    contains a folder of that name. saved: written by save_to_disk, which drops configurations."""
     if root.is_file():
         return True
     return not (root / name).is_dir() and (saved or not configurations_of(root))
 
 
 def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None:
-    """The configuration in --dataset_config_name, or else the README's default; None if there is none."""
+    """The configuration named by --dataset_config_name, or else the README's default; None if neither exists."""
     known = configurations_of(root) if root.is_dir() else {}
     if not known:
         if name is None:
             return None
         raise PrepareError(
-            f"{shown(root)} has no configuration '{name}', as no README.md there declares one: leave "
-            f"--dataset_config_name (DATASET_CONFIG_NAME) empty; to read that folder, use {shown(root / name)} as "
-            "the dataset."
+            f"{shown(root)} has no configuration '{name}', because its README.md does not declare one: "
+            f"omit --dataset_config_name (DATASET_CONFIG_NAME), or pass {shown(root / name)} as the dataset to "
+            "read that folder."
         )
     names = ", ".join(known)
     if name is not None and name not in known:

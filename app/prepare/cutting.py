@@ -9,28 +9,28 @@ from typing import NamedTuple
 
 from . import PrepareError
 
-PIECE = 1 << 16  # characters: the unit that is distributed to workers, and between training and validation
-MOST = 1 << 23  # characters that are encoded at once: the library needs about 70 bytes of memory for each
+PIECE = 1 << 16  # characters: the unit of distribution to workers, and to training and validation
+MOST = 1 << 23  # characters to encode at once: the library needs about 70 bytes of memory for each
 
 
 class Cuts(NamedTuple):
-    """Where a text may be cut."""
+    """Positions at which a text can be cut."""
 
-    patterns: tuple[str, ...] = ()  # a text may be cut where a match ends; the first pattern is preferred
-    # Each piece is encoded with the character before it, whose ids are dropped: some tokenizers prepend a space to a
-    # text, which must not happen to a piece.
+    patterns: tuple[str, ...] = ()  # a text can be cut at the end of a match; the first pattern is preferred
+    # Encode each piece with the preceding character and drop the ids of that character, because some tokenizers prepend
+    # a space to each text.
     in_context: bool = False
 
 
 class Piece(NamedTuple):
-    before: str  # the character before the text, if it is needed
+    before: str  # preceding character, if the tokenizer needs it
     text: str
     is_last: bool
 
 
 def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = MOST, name: str = "") -> Iterator[Piece]:
-    """Cuts a document, given in parts of any size, into pieces of at least `piece` characters, except the last; none if
-    it is empty. Raises PrepareError, with the document's name, if there is no cut within `most` characters."""
+    """Cuts a document, given in parts of any size, into pieces of at least `piece` characters, except the last piece.
+    An empty document has no pieces. Raises PrepareError if no cut is possible within `most` characters."""
     patterns = [re.compile(pattern) for pattern in cuts.patterns]
     rest, before = "", ""
     window = piece  # start of the next search, relative to the piece
@@ -51,7 +51,7 @@ def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = M
                 if window > most:
                     raise PrepareError(
                         f"{name} has more than {most:,} characters that this tokenizer cannot process in pieces: "
-                        "divide it with --document_separator, or use another --tokenizer."
+                        "split it with --document_separator, or use a different --tokenizer."
                     )
             else:
                 break

@@ -1,4 +1,4 @@
-"""Tokenizers: built-in bytes, or Hugging Face's by name, folder, tokenizer.json, or vocab.json and merges.txt."""
+"""Tokenizers: built-in bytes, or from Hugging Face: a name, folder, tokenizer.json, or vocab.json and merges.txt."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ LLAMA3_PATTERN = (
 LLAMA3_BASE_SIZE = 128_000
 LLAMA3_NAMED = {0: "begin_of_text", 1: "end_of_text", 6: "start_header_id", 7: "end_header_id", 9: "eot_id"}
 LLAMA3_NUM_SPECIAL = 256
-BYTES_EOS = "<|endoftext|>"  # stands for the end-of-text id of 'bytes' in conversations
+BYTES_EOS = "<|endoftext|>"  # represents the end-of-text id of 'bytes' in conversations
 LLAMA3_BOS, LLAMA3_EOS = "<|begin_of_text|>", "<|end_of_text|>"
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Converts text to token ids. `definition` is the text of a tokenizer.json, so that it can be sent to other
-    processes."""
+    """Converts text to token ids. Can be sent to other processes, because `definition` is the text of a
+    tokenizer.json."""
 
     name: str
-    vocab_size: int  # every id is smaller
+    vocab_size: int  # greater than every id
     eos_token_id: int
     definition: str | None = None  # None: bytes
-    cuts: Cuts = BYTES  # where a text may be cut and encoded in pieces with the same ids
-    bos_token_id: int | None = None  # None: the tokenizer has none
-    add_bos: bool = False  # documents begin with it
-    special_tokens: str = "text"  # or "ids": how special tokens within texts are encoded
+    cuts: Cuts = BYTES  # positions at which cutting a text preserves its ids
+    bos_token_id: int | None = None  # None: the tokenizer has no BOS
+    add_bos: bool = False  # whether documents begin with BOS
+    special_tokens: str = "text"  # or "ids": encoding of special token names in texts
     special_names: tuple[str, ...] = ()
-    tokenizer_hash: str | None = None  # of its vocabulary
-    notes: tuple[str, ...] = ()  # for the user
-    folder: Path | None = None  # of the tokenizer's files
-    template_tokens: dict[str, str] = field(default_factory=dict)  # variables of a chat template
+    tokenizer_hash: str | None = None  # hash of the vocabulary
+    notes: tuple[str, ...] = ()  # notes for the user
+    folder: Path | None = None  # contains the tokenizer's files
+    template_tokens: dict[str, str] = field(default_factory=dict)  # variables for chat templates
 
     @property
     def dtype(self) -> np.dtype:
@@ -87,8 +87,8 @@ class Encoder:
         return {name: value for name, value in found.items() if value is not None}
 
     def function(self):
-        """list of (character before, text) -> (list of id arrays of `dtype`, special tokens within each text). Slow,
-        since it builds a tokenizer."""
+        """Returns a function: list of (preceding character, text) -> (list of id arrays of `dtype`, number of special
+        token names in each text). Slow, because it builds a tokenizer."""
         if self.definition is None:
 
             def encode_bytes(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
@@ -96,11 +96,11 @@ class Encoder:
                 return ids, [0] * len(texts)
 
             return encode_bytes
-        # Callers run many of these in parallel, with one thread each.
+        # Each worker process runs one such function in one thread.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         tokenizer = encoding_tokenizer(self.definition, self.special_tokens)
         count = counter_of(self.special_names)
-        lengths = {"": 0}  # number of ids of a character before a text
+        lengths = {"": 0}  # number of ids by preceding character
 
         def length_of(before: str) -> int:
             if before not in lengths:
@@ -143,7 +143,7 @@ def bytes_encoder() -> Encoder:
 
 
 def fingerprint(name: str) -> str:
-    """Identifies a tokenizer: its name, and the content of its files if it is on this machine."""
+    """Identifies a tokenizer by its name and, if it is local, by the content of its files."""
     path = Path(name).expanduser()
     if not path.exists():
         return name
@@ -154,7 +154,7 @@ def fingerprint(name: str) -> str:
 
 
 def fingerprint_of(path: Path, declarations: tuple[str, ...]) -> str:
-    """declarations: files of the folder to include besides the tokenizer's own."""
+    """declarations: files in the folder to include in addition to the tokenizer's files."""
     folder = path.parent if path.is_file() else path
     files = [path] if path.is_file() else [folder / part for part in ("tokenizer.json", "vocab.json", "merges.txt")]
     files = [file for file in (*files, *(folder / part for part in declarations)) if file.is_file()]
@@ -163,7 +163,7 @@ def fingerprint_of(path: Path, declarations: tuple[str, ...]) -> str:
 
 
 def template_fingerprint(name: str, given: Path | None) -> str | None:
-    """Identifies the chat template in a file of its own; one in tokenizer_config.json is part of fingerprint()."""
+    """Identifies a chat template in a separate file. fingerprint() covers a template in tokenizer_config.json."""
     path = Path(name).expanduser()
     file = given or (path.parent if path.is_file() else path) / TEMPLATE
     return digest_of(file) if file.is_file() else None
@@ -175,7 +175,7 @@ def load_encoder(
     """add_bos: auto, true or false. special_tokens: text or ids."""
     if name == "bytes":
         if add_bos == "true":
-            raise PrepareError("Tokenizer 'bytes' has no BOS: leave out --add_bos true.")
+            raise PrepareError("Tokenizer 'bytes' has no BOS: omit --add_bos true.")
         encoder = bytes_encoder()
     else:
         encoder = _describe(load_tokenizer(name), eos_token, add_bos, special_tokens)
@@ -184,7 +184,7 @@ def load_encoder(
     if vocab_size < encoder.vocab_size:
         raise PrepareError(
             f"--vocab_size {vocab_size} is smaller than the {encoder.vocab_size} ids of tokenizer '{name}': "
-            f"pass {encoder.vocab_size} or more, or another --tokenizer."
+            f"pass {encoder.vocab_size} or more, or use a different --tokenizer."
         )
     return replace(encoder, vocab_size=vocab_size)
 
@@ -194,14 +194,14 @@ class LoadedTokenizer:
     name: str
     library: object  # tokenizers.Tokenizer
     declared: Declared
-    file: dict | None  # the JSON of its tokenizer.json, if it has one
+    file: dict | None  # parsed tokenizer.json, if it exists
     folder: Path
 
     def vocabulary(self) -> dict[str, int]:
         return self.library.get_vocab(with_added_tokens=True)
 
     def bos(self, wish: str) -> tuple[int | None, bool, str | None]:
-        """wish: --add_bos. -> (id of BOS or None, whether texts begin with it, a note for the user)"""
+        """wish: --add_bos. -> (BOS id or None, whether texts begin with BOS, note for the user or None)"""
         return bos_of(self.name, self.library, self.vocabulary(), self.declared, wish)
 
 
@@ -250,7 +250,7 @@ def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, spec
 
 
 def _in_folder(folder: Path):
-    """-> (tokenizers.Tokenizer, Declared, the JSON of its tokenizer.json or None)"""
+    """-> (tokenizers.Tokenizer, Declared, parsed tokenizer.json or None)"""
     declared = declared_in(folder)
     if (folder / "tokenizer.json").is_file():
         # Only its post-processor determines BOS, as in transformers.
@@ -262,12 +262,12 @@ def _in_folder(folder: Path):
 
 
 def _download(name: str) -> Path:
-    """-> a folder"""
+    """-> the folder of the downloaded files"""
     use_cache_where_unreachable()
     from huggingface_hub import hf_hub_download, logging
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    logging.set_verbosity_error()  # the error below reports it once
+    logging.set_verbosity_error()  # the error below reports the problem once
     try:
         folder = Path(hf_hub_download(name, "tokenizer.json")).parent
         for part in (*DECLARATIONS, TEMPLATE):
@@ -279,7 +279,7 @@ def _download(name: str) -> Path:
         if refused := refusal("tokenizer", name, error):
             raise PrepareError(refused) from error
         raise PrepareError(
-            f"Tokenizer '{name}' could not be fetched from Hugging Face ({type(error).__name__}): check the name and "
+            f"Tokenizer '{name}' cannot be downloaded from Hugging Face ({type(error).__name__}): check the name and "
             "the network, or pass a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."
         ) from error
     return folder

@@ -1,4 +1,4 @@
-"""Encodes pieces of documents, in several processes if there is enough text for them, and keeps their order."""
+"""Encodes pieces of documents in order, with several processes if the input is large."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ import numpy as np
 from .encoders import Encoder
 from .sources import Source
 
-BATCH = 1 << 19  # characters, or units of the work's size_of(), that a worker encodes at once
-BYTES_PER_WORKER = 4 << 20  # text per process for which starting another process pays off
+BATCH = 1 << 19  # batch size of a worker, in characters or in units of the work's size_of()
+BYTES_PER_WORKER = 4 << 20  # amount of text that justifies an additional process
 
 
 class Piece(NamedTuple):
-    """A document, or a part of one."""
+    """A document or a part of a document."""
 
-    before: str  # the character before, if the tokenizer needs it
+    before: str  # preceding character, if the tokenizer needs it
     text: str
     begins: bool  # whether a document of the output file begins here
-    ends: bool  # whether it ends here
-    target: int  # number of the output file
+    ends: bool  # whether the document ends here
+    target: int  # index of the output file
 
 
 class Part(NamedTuple):
     """A batch's contribution to an output file."""
 
     tokens: np.ndarray
-    ends: np.ndarray  # where documents end in `tokens`
-    special_tokens: int  # within the texts
+    ends: np.ndarray  # end positions of documents in `tokens`
+    special_tokens: int  # number of special token names in the texts
 
 
 @dataclass
@@ -50,10 +50,10 @@ class _Batch:
 
 
 def default_workers(size: int | None, encoder: Encoder) -> int:
-    """size: of the text in bytes, if it is known."""
+    """size: bytes of text; None: unknown."""
     cores = len(os.sched_getaffinity(0))
     if encoder.definition is None:
-        return 1  # encoding bytes takes less time than sending them
+        return 1  # encoding bytes is faster than sending them to workers
     return cores if size is None else min(cores, 1 + size // BYTES_PER_WORKER)
 
 
@@ -67,14 +67,14 @@ class Texts:
         return len(piece.text)
 
     def function(self):
-        """-> list of pieces -> list of (number of the output file, Part)"""
+        """Returns a function: list of pieces -> list of (index of the output file, Part)."""
         return partial(_encode_texts, self.encoder, self.encoder.function())
 
 
 def encode(pieces: Iterable, source: Source, work, workers: int) -> Iterator[tuple[int, list]]:
-    """work: Texts, or an object with the same methods, which is sent to each worker. -> (how far the source was read,
-    the work's result for a batch), in the same order for any number of workers. Only a few batches are in flight. A
-    worker that dies raises BrokenProcessPool."""
+    """Yields (Source.done, the work's result) for each batch, in the same order for any number of workers. Only a few
+    batches are in flight. work: Texts, or an object with the same methods, which is sent to each worker. Raises
+    BrokenProcessPool if a worker dies."""
     batches = _batches(pieces, source, work.size_of)
     if workers == 1:
         function = work.function()
@@ -86,7 +86,7 @@ def encode(pieces: Iterable, source: Source, work, workers: int) -> Iterator[tup
         waiting: deque = deque()
         try:
             for batch in batches:
-                # Pickled here: if pickling fails in the pool's own thread, the pool may hang (CPython 3.11).
+                # Pickle here: the pool may hang if pickling fails in its own thread (CPython 3.11).
                 waiting.append((batch.done, pool.submit(_encode_in_worker, pickle.dumps(batch.pieces))))
                 if len(waiting) > 3 * workers:
                     done, future = waiting.popleft()
@@ -130,7 +130,7 @@ def _encode_texts(encoder: Encoder, function, batch: list[Piece]) -> list[tuple[
     return parts
 
 
-_worker = None  # a process of the pool builds its tokenizer once
+_worker = None  # each process of the pool builds its tokenizer once
 
 
 def _start_worker(work) -> None:

@@ -1,4 +1,4 @@
-"""Converts rows of conversations to examples: ids with a mask of trained tokens."""
+"""Converts rows of conversations to examples: token ids with a loss mask."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS_PER_BATCH = 64
 
 
 class Unit(NamedTuple):
-    """A row, and the number of the output file."""
+    """A row and the index of its output file."""
 
     row: Row
     target: int
@@ -32,8 +32,8 @@ class Unit(NamedTuple):
 
 @dataclass
 class Made:
-    """A batch's contribution to an output file. Counters: `counts` for the report, `dropped` by reason, `ends` by id
-    that ends a trained turn."""
+    """A batch's contribution to an output file. `counts`: for the report. `dropped`: examples by reason. `ends`:
+    trained turns by their last id."""
 
     examples: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # (ids, mask)
     counts: Counter = field(default_factory=Counter)
@@ -49,20 +49,20 @@ class Made:
 
 @dataclass(frozen=True)
 class Examples:
-    """The work on rows, which is sent to each worker."""
+    """Converts rows to examples. Each worker receives a copy."""
 
     encoder: Encoder
     format: str
     seq_length: int
-    renderer: Renderer | str  # str: why there is no renderer
-    unused: str | None = None  # a flag that rows of texts would not use
-    chosen: bool = True  # --format set the format
+    renderer: Renderer | str  # str: reason for a missing renderer
+    unused: str | None = None  # a flag that has no effect on rows of strings
+    chosen: bool = True  # whether --format was passed
 
     def size_of(self, _unit: Unit) -> int:
         return BATCH // ROWS_PER_BATCH
 
     def function(self):
-        """-> list of units -> list of (number of the output file, Made)"""
+        """Returns a function: list of units -> list of (index of the output file, Made)."""
         encode = encoding_with_offsets(self.encoder)
         count = counter_of(self.encoder.special_names or (BYTES_EOS,))
         return partial(self._make, encode, special_ids(self.encoder), count)
@@ -92,7 +92,7 @@ class Examples:
             if self.unused:
                 raise PrepareError(
                     f"{conversation.where}: 'prompt' and 'completion' are strings, for which --{self.unused} has no "
-                    "effect: leave it out."
+                    "effect: omit it."
                 )
             if not conversation.text:
                 raise Dropped(NO_COMPLETION)
@@ -114,20 +114,20 @@ class Examples:
                 raise PrepareError(
                     f"{conversation.where}: an answer does not end with a special token of tokenizer "
                     f"'{self.encoder.name}' in this chat template, so the model would not learn to stop: pass this "
-                    "tokenizer's --chat_template, or move its endgeneration after that token."
+                    "tokenizer's --chat_template, or move its endgeneration tag after that token."
                 )
             if not marked.text[begin : offsets[indices[last]][0]].strip():
                 into.dropped[EMPTY] += 1
                 return
             if not self.renderer.tagged:
-                mask[indices[last + 1 :]] = 0  # a newline, which no answer ends with
+                mask[indices[last + 1 :]] = 0  # a newline after the end-of-turn token
             ends.append(int(indices[last]))
         if isinstance(conversation, Completion):
             before = [self.encoder.bos_token_id] if self.encoder.add_bos else []
             ids = np.concatenate([before, ids, [self.encoder.eos_token_id]]).astype(self.encoder.dtype)
             mask = np.concatenate([[0] * len(before), mask, [1]]).astype(np.uint8)
             ends.append(len(ids) - 1)
-        mask[:1] = 0  # no token precedes it
+        mask[:1] = 0  # the first token is not a target
         kept = mask[: self.seq_length]
         if not kept.any():
             into.dropped[CUT_BEFORE] += 1
@@ -142,4 +142,4 @@ def _check_characters(text: str, where: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(text[error.start]):04x}"
-        raise PrepareError(f"{where} contains {half}, half of a surrogate pair and not a character: fix it.") from error
+        raise PrepareError(f"{where} contains {half}, an unpaired surrogate: fix the text.") from error

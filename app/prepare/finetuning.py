@@ -1,4 +1,4 @@
-"""Token files of conversations: examples packed into rows of --seq_length, with a mask of trained tokens."""
+"""Writes token files of conversations: examples packed into rows of --seq_length tokens, with a loss mask."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from .spans import check_lengths as check_window
 from .token_file import TokenFile
 
 FORMAT_VERSION = 2
-SHOWN = 3  # examples
+SHOWN = 3  # number of printed examples
 BEGIN_SHOWN, END_SHOWN = 300, 100  # characters of each piece
 TRAINED, PLAIN = "\x1b[32m", "\x1b[0m"
 OF_TEMPLATE = ("chat_template", "chat_template_kwargs", "rewritten_turns")  # flags
-OF_CHAT = ("seq_length", "packing", *OF_TEMPLATE)  # that plain text does not use
+OF_CHAT = ("seq_length", "packing", *OF_TEMPLATE)  # flags without an effect on plain text
 OF_TEXT = ("text_column", "document_separator", "skip_empty")
 
 
 def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
-    """arguments: for all inputs. -> --format, or the format detected from the columns of the first rows."""
+    """arguments: common to all inputs. -> --format, or the format detected from the columns of the first rows."""
     format = arguments.format
     if format == "auto":
         formats = {}
@@ -63,7 +63,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         unused = (*OF_TEMPLATE, *(name for name in OF_PAIRS if name != "source_length"), "packing")
     for name in unused:
         if name in arguments.given:
-            raise PrepareError(f"--{name} has no effect with --format {format}: leave it out.")
+            raise PrepareError(f"--{name} has no effect with --format {format}: omit it.")
     if format == TEXT:
         return format
     if format == PAIRS:
@@ -73,9 +73,9 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         check_window(arguments)
         return format
     if arguments.seq_length is None:
-        raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows: pass the run's.")
+        raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows, as in training.")
     if arguments.special_tokens == "text":
-        raise PrepareError(f"--special_tokens text has no effect with --format {format}: leave it out.")
+        raise PrepareError(f"--special_tokens text has no effect with --format {format}: omit it.")
     return format
 
 
@@ -84,7 +84,7 @@ def _detected(source: Source, column: str) -> tuple[str, str]:
 
 
 def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | str:
-    """-> str: why there is no renderer, an error once a row has messages."""
+    """Returns an error message if no template exists. It is raised only if a row has messages."""
     try:
         if encoder.folder is None and arguments.chat_template is None:
             raise PrepareError(f"tokenizer '{shown(encoder.name)}' has no chat template: pass --chat_template FILE.")
@@ -98,7 +98,7 @@ def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | s
 
 
 class PackedOutput:
-    """An output file of examples, which are packed in groups."""
+    """A token file of examples, which are packed in groups."""
 
     def __init__(self, path: Path, encoder: Encoder, renderer: Renderer | str, arguments: argparse.Namespace):
         self.file = TokenFile(path, encoder.dtype, masked=True)
@@ -120,7 +120,7 @@ class PackedOutput:
     def finish(self) -> None:
         if self.made.examples:
             self._write(self.made.examples)
-        # The last target of the last row.
+        # The last row needs one more token as its last target.
         self._append(np.array([self._padding]), np.zeros(1, np.uint8), np.array([1]))
 
     def attributes(self) -> dict[str, int | str]:
@@ -140,7 +140,7 @@ class PackedOutput:
         rows = [[i] for i in range(len(examples))]
         if self._packing:
             packed = best_fit_decreasing(lengths, self._seq_length)
-            # Validation reads the first rows, and --shuffle false reads in order: the longest must not come first.
+            # Shuffle the rows, because validation and --shuffle false begin with the first rows (the longest examples).
             rows = [packed[i] for i in np.random.default_rng(0).permutation(len(packed))]
         tokens, mask, ends = laid_out(examples, rows, self._seq_length, self._padding)
         self._append(tokens, mask, ends)
@@ -154,7 +154,7 @@ class PackedOutput:
 
 
 def units_of(source: Source, share: float, limit: int | None) -> Iterator[Unit]:
-    """share: fraction of the rows that go to validation."""
+    """share: fraction of the rows for validation."""
     with closing(source.documents()) as documents:
         for number, [row] in enumerate(islice(documents, limit)):
             yield Unit(row, target_of(number, share))
@@ -164,11 +164,11 @@ def check_trained(outputs: list[PackedOutput], source: Source) -> None:
     for output in outputs:
         if output.num_trained > 0 and output.made.ends:
             continue
-        why = "; ".join(_dropped(output.made)) or "no row went there"
+        why = "; ".join(_dropped(output.made)) or "no rows were assigned to it"
         missing = "end-of-turn token" if output.num_trained else "token"
         raise PrepareError(
-            f"{shown(source.dataset)}: {shown(output.file.path)} would have no trained {missing} ({why}); "
-            "nothing was written: use other rows, or a larger --seq_length."
+            f"{shown(source.dataset)}: {shown(output.file.path)} would contain no trained {missing} ({why}): "
+            "use different rows or a larger --seq_length."
         )
 
 
@@ -198,27 +198,27 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
         f"{fill:.1%} full{'' if arguments.packing != 'false' else ' (--packing false)'}."
     )
     ends = ", ".join(f"{shown(decode([i]))} ({i}): {count:,}" for i, count in made.ends.most_common())
-    print(f"{path}: trained turns by the token that ends them: {ends}.")
+    print(f"{path}: trained turns by end-of-turn token: {ends}.")
     if made.counts[CUT]:
         examples = shown_count(made.counts[CUT], "example")
         print(f"{path}: truncated to --seq_length {arguments.seq_length}: {examples}.")
     for reason in _dropped(made):
         print(f"{path}: dropped {reason}.")
     if made.counts[REWRITTEN]:
-        became = "each an example of its own" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not trained"
+        became = "each a separate example" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not trained"
         print(
-            f"{path}: answers that the template renders differently once messages follow, {became} "
+            f"{path}: answers that the template renders differently if messages follow, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
         )
     if made.counts[UNTAGGED]:
         print(f"{path}: assistant messages without generation tags, excluded from the loss: {made.counts[UNTAGGED]:,}.")
     for name, count in sorted(made.counts.items()):
         if name.startswith(LEFT_OUT) and count:
-            print(f"{path}: the template drops {name.removeprefix(LEFT_OUT)}, times: {count:,}.")
+            print(f"{path}: omitted by the template: {name.removeprefix(LEFT_OUT)}: {count:,}.")
     if made.counts[STRADDLING]:
         print(
             f"{path}: tokens across the start or end of an answer, excluded from the loss: "
-            f"{made.counts[STRADDLING]:,}; does the text before it end with a space?"
+            f"{made.counts[STRADDLING]:,}; check for a space before the answers."
         )
     if made.counts[SPECIAL]:
         print(f"{path}: special token names in messages, encoded as their ids: {made.counts[SPECIAL]:,}.")

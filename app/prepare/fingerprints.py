@@ -1,10 +1,9 @@
-"""Whether the source files of a token file are unchanged, by their bytes.
+"""Detects changes in the source files of a token file.
 
-A fingerprint contains the number of files and their bytes, a digest (XXH3, 128 bits) of their names, sizes and content,
-and a digest of their status in the file system. If the status is unchanged, the bytes are not read again: each write to
-a file, or another file in its place, changes its status time (ctime), which no program can set back. Only a write
-within the clock tick of the previous one could leave the status unchanged, so it is kept only for files that were not
-written for SETTLED nanoseconds.
+A fingerprint contains the number of files, their total size, a digest (XXH3, 128 bits) of their names, sizes and
+content, and a digest of their file system status. If the status is unchanged, the files are not read again: writing or
+replacing a file changes its status time (ctime), which programs cannot set. A second write within the same clock tick
+may leave the status unchanged, so the status is recorded only for files that were not written for SETTLED nanoseconds.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ THREADS = 8  # a single stream does not saturate a parallel file system
 @dataclass(frozen=True)
 class File:
     path: Path
-    name: str  # within the dataset, with "/"
+    name: str  # path relative to the dataset, with "/"
     size: int  # bytes
 
 
 def digest_of(path: Path, length: int | None = None) -> str:
-    """Digest of the first `length` bytes; of all bytes if it is None."""
+    """Digest of the first `length` bytes; None: all bytes."""
     hashed, left = xxhash.xxh3_128(), float("inf") if length is None else length
     buffer = memoryview(bytearray(BLOCK))
     try:
@@ -49,7 +48,7 @@ def digest_of(path: Path, length: int | None = None) -> str:
 
 
 class Fingerprinter:
-    """Computes the fingerprint of `files` while they are read, one after the other."""
+    """Computes the fingerprint of `files` while they are read in order."""
 
     def __init__(self, files: list[File]):
         self._files = files
@@ -57,7 +56,7 @@ class Fingerprinter:
         self._parts: list[tuple[int | None, str]] = []
 
     def add(self, length: int | None, digest: str) -> None:
-        """The next file has been read: `length` bytes of it, None for all."""
+        """Adds the digest of the next file. `length`: number of bytes read; None: all bytes."""
         self._parts.append((length, digest))
 
     @property
@@ -65,7 +64,7 @@ class Fingerprinter:
         return len(self._parts)
 
     def copies(self) -> list[tuple[File, File]]:
-        """Files with the same bytes as an earlier one, and that one."""
+        """Files with the same content as an earlier file, each with that file."""
         first: dict[tuple, File] = {}
         found = []
         for file, part in zip(self._files, self._parts, strict=False):
@@ -95,7 +94,7 @@ class Fingerprinter:
 
 
 def is_unchanged(files: list[File], fingerprint: dict, read: bool = True) -> bool:
-    """Reads the files again only if their status has changed; with read=False not even then."""
+    """Reads the files again if their status has changed, unless `read` is False."""
     if len(files) != fingerprint["files"] or sum(file.size for file in files) != fingerprint["bytes"]:
         return False
     if fingerprint["status"] is not None and fingerprint["status"] == _status_digest(files, _statuses(files)):

@@ -1,4 +1,4 @@
-"""Whether Hugging Face is reachable, and error messages for refused requests."""
+"""Checks the connection to Hugging Face, and explains refused requests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 PATIENCE = 5  # seconds
 PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-REFUSED = (401, 403)  # HTTP status: the user is unknown, or has not accepted the licence
+REFUSED = (401, 403)  # HTTP status: not authenticated, or license not accepted
 
 
 def use_cache_where_unreachable() -> None:
-    """Without a network, the libraries retry for half a minute before they use the cache. If the server does not
-    respond within PATIENCE, makes them use only the cache. Call this before importing them. No-op with a proxy, which
-    may be reachable in other ways."""
+    """Makes the Hugging Face libraries use only the cache if the server does not respond within PATIENCE seconds.
+    Otherwise, they would retry for half a minute. Must be called before they are imported. No-op with a proxy, through
+    which the server may be reachable."""
     known = "HF_HUB_OFFLINE" in os.environ or any(os.environ.get(name) for name in PROXIES)
     if known or "huggingface_hub" in sys.modules or _is_reachable():
         return
@@ -40,7 +40,7 @@ def _is_reachable() -> bool:
         except (OSError, ValueError):
             answers.append(False)
 
-    # A DNS server that does not respond has its own timeout.
+    # Use a thread, because the timeout of the connection does not cover name resolution.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(PATIENCE)
@@ -48,20 +48,20 @@ def _is_reachable() -> bool:
 
 
 def refusal(what: str, name: str, error: BaseException) -> str | None:
-    """Why `what` (a tokenizer, a dataset) of this name was refused; None if `error` has another cause."""
+    """Message for a refused request; None if `error` has a different cause. what: tokenizer or dataset."""
     status = refused_with(error)
     if status is None:
         return None
     page = f"https://huggingface.co/{'datasets/' if what == 'dataset' else ''}{name}"
     return (
-        f"Hugging Face refuses the {what} '{name}' ({status}): the name is wrong, or it requires an account that has "
-        f"accepted its license; accept it on {page} and set HF_TOKEN to a token of that account (or log in with "
-        "'hf auth login'), or pass a local folder."
+        f"Hugging Face refuses access to the {what} '{name}' ({status}): the name is wrong, or its license must be "
+        f"accepted; accept it on {page} and set HF_TOKEN (or log in with 'hf auth login'), or pass a local "
+        "folder."
     )
 
 
 def refused_with(error: BaseException | None) -> int | None:
-    """The HTTP status in this error or in one that caused it."""
+    """The refusing HTTP status of this error or of an error that caused it; None: not refused."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""Which files are read, by the extensions of their names."""
+"""Determines the formats of files from their extensions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from .streams import COMPRESSIONS, compression_of
 
-# WikiText's own files end in .tokens and .raw.
+# WikiText files end in .tokens and .raw.
 KINDS = {".txt": "txt", ".text": "txt", ".tokens": "txt", ".raw": "txt"}
 KINDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 READABLE = f"{', '.join(KINDS)} (also compressed as {', '.join(COMPRESSIONS)}, except Parquet)"
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-# Names of Hugging Face's description files, and of files that describe a dataset unless they are named as data.
+# Names of Hugging Face metadata files, and stems of files that describe a dataset.
 DESCRIPTIONS = ("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _NOTES = (
     "readme",
@@ -36,25 +36,25 @@ def kind_of(name: str) -> str | None:
 
 
 def why_not_read(name: str) -> str:
-    """The reason for files that kind_of() does not know."""
+    """The reason for skipping a file for which kind_of() returns None."""
     lower = name.lower()
     compressed = compression_of(lower) is not None
     ending = Path(Path(lower).stem if compressed else lower).suffix
     if ending in ARCHIVES:
         return "archives are not read: unpack them"
     if ending in (".h5", ".hdf5"):
-        return "HDF5 is the format of token files, and is not read"
+        return "HDF5 is the format of token files, not of datasets"
     if ending == ".parquet":
-        return "Parquet compressed a second time is not read: unpack it"
+        return "compressed Parquet files are not read: decompress them"
     if ending == ".arrow":
-        return "Arrow files are read only from a folder of save_to_disk"
+        return "Arrow files are read only from save_to_disk folders"
     if not ending:
-        return "without an extension the format is unknown"
+        return "the format is unknown without an extension"
     return f"{ending} files are not read"
 
 
 def describes(name: str) -> bool:
-    """Whether a file, by its name, describes the dataset and contains none of its text."""
+    """Whether a file's name indicates that it describes the dataset and contains none of its text."""
     lower = name.lower()
     if name in DESCRIPTIONS:
         return True
@@ -62,5 +62,5 @@ def describes(name: str) -> bool:
 
 
 def is_output(name: str) -> bool:
-    """Whether a file is of the kind that this program writes, which may be next to the texts."""
+    """Whether a file has the format of this program's output, which may be in the dataset's folder."""
     return Path(name.lower()).suffix in (".h5", ".hdf5")

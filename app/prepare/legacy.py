@@ -1,8 +1,8 @@
-"""Token files of older versions.
+"""Compatibility with token files of older versions.
 
-Before fingerprints, their record had the number of a folder's files and their bytes, and fewer kinds and splits were
-known. Before --add_bos and --special_tokens, no document began with BOS, special tokens within texts became ids, and of
-the files that declare special tokens only tokenizer_config.json was read.
+Before fingerprints, records contained the number and total size of a folder's files, and fewer formats and splits were
+supported. Before --add_bos and --special_tokens, documents did not begin with BOS, special token names in texts were
+encoded as ids, and only tokenizer_config.json was read for declarations of special tokens.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
 
 
 NO_SPECIAL_TOKENS = (
-    "{}: kept, although an older version made it: no document begins with BOS, and special token names "
-    f"in texts are encoded as ids; {OVERWRITE} creates it again."
+    "{}: kept, although made by an older version: documents do not begin with BOS, and special token names "
+    f"in texts are encoded as ids; {OVERWRITE} recreates it."
 )
 
 
 def special_tokens_of(record: dict) -> dict:
-    """The entries that a record lacks. Defaults count as unchanged, so that a requeued job keeps its file."""
+    """The entries that an old record lacks. Defaults count as unchanged, so that a requeued job keeps its file."""
     made_with = {"add_bos": "false", "special_tokens": "ids"}
     defaults = {"add_bos": "auto", "special_tokens": "text"}
     return {name: value if record[name] == value else made_with[name] for name, value in defaults.items()}
@@ -39,7 +39,7 @@ def fingerprint(tokenizer: str) -> str:
 
 
 def record_of(dataset: str, tokenizer: str, local: bool) -> dict:
-    """The entries of a record that were computed differently."""
+    """The record's entries that older versions computed differently."""
     if not local:
         return {"tokenizer": _tokenizer(tokenizer)}
     path = Path(dataset).expanduser()
@@ -49,19 +49,19 @@ def record_of(dataset: str, tokenizer: str, local: bool) -> dict:
 
 
 def check_choice(output: Path, dataset: str, split: str, files: list[File]) -> str:
-    """-> the line to print if the output is kept. files: those that would be read for it today. Raises PrepareError if
-    the output was made from other files."""
+    """-> the line to print if the output is kept. files: the files that this version would read. Raises PrepareError if
+    the output was made from different files."""
     then = {file.resolve() for file in _chosen(Path(dataset).expanduser(), split)}
     now = {file.path.resolve() for file in files}
     if then != now:
         raise PrepareError(
             f"{shown(output)} was made by an older version from {shown_count(len(then), 'file')} of {shown(dataset)}, "
-            f"while {shown_count(len(now), 'file')} would be read today: remove it, use {OVERWRITE} to create it "
-            "again, or choose another output."
+            f"but this version would read {shown_count(len(now), 'file')}: remove it, use {OVERWRITE} to recreate "
+            "it, or choose a different output."
         )
     return (
         f"{shown(output)}: kept, although it has no fingerprint of its text (older version): names and sizes "
-        f"are unchanged; {OVERWRITE} creates it again."
+        f"are unchanged; {OVERWRITE} recreates it."
     )
 
 

@@ -1,4 +1,4 @@
-"""Which tokens of a conversation are trained: assistant turns with their end-of-turn token."""
+"""Selects the trained tokens of a conversation: assistant turns with their end-of-turn tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chat_template import has_generation_tags, render
 from . import PrepareError
 from .chat import Conversation
 
-# How to handle an answer that the template renders differently once others follow it.
+# Handling of answers that the template renders differently if messages follow.
 SPLIT, MASK, REFUSE = "split", "mask", "refuse"
 # Templates may write a newline after the end-of-turn token.
 END_OF_TURN_WITHIN = 3  # tokens
@@ -28,12 +28,12 @@ FIRST, EMPTY, UNTRAINED, NO_CALLS = (
 
 
 class Dropped(Exception):
-    """The reason why a conversation is left out, for the counts."""
+    """The reason for dropping a conversation, for the counts."""
 
 
 class Marked(NamedTuple):
     text: str
-    spans: list[tuple[int, int]]  # characters that are trained
+    spans: list[tuple[int, int]]  # character ranges of trained text
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Renderer:
     template: str
     special_tokens: dict[str, str]
     rewritten_turns: str  # SPLIT, MASK or REFUSE
-    variables: dict = field(default_factory=dict)  # for all conversations; their own take precedence
+    variables: dict = field(default_factory=dict)  # for all conversations; variables of a conversation take precedence
 
     @property
     def tagged(self) -> bool:
         return has_generation_tags(self.template)
 
     def examples(self, conversation: Conversation, counts: Counter) -> list[Marked]:
-        """The conversation, and each answer that must be an example of its own."""
+        """The conversation, and each answer that must be a separate example."""
         answers = [i for i, trained in enumerate(conversation.trained) if trained]
         if not answers:
             raise Dropped(UNTRAINED)
@@ -82,7 +82,7 @@ class Renderer:
             raise Dropped(UNTRAINED)
         indices = [i for i, message in enumerate(of.messages) if message["role"] == "assistant"]
         flags = [of.trained[i] for i in indices]
-        # If only some messages are tagged, spans cannot be assigned to messages: calls must be anywhere in the text.
+        # If only some messages are tagged, spans cannot be assigned to messages: search the whole text for tool calls.
         answers = [text[begin:end] for begin, end in spans] if len(spans) == len(flags) else [text] * len(flags)
         for i, answer in zip(indices, answers, strict=True):
             if of.trained[i]:
@@ -93,7 +93,7 @@ class Renderer:
         if len(spans) != len(flags):
             raise PrepareError(
                 f"the template has generation tags around {len(spans)} of {len(flags)} assistant messages, so some "
-                "cannot be excluded from the loss: remove 'train' and 'weight', or use another --chat_template"
+                "cannot be excluded from the loss: remove 'train' and 'weight', or use a different --chat_template"
             )
         return [Marked(text, [span for span, trained in zip(spans, flags, strict=True) if trained])]
 
@@ -105,7 +105,7 @@ class Renderer:
         rewritten = [i for i, span in zip(answers, found, strict=True) if span is None]
         if rewritten and self.rewritten_turns == REFUSE:
             raise PrepareError(
-                f"the template renders message {rewritten[0] + 1}, an answer, differently once messages follow: pass "
+                f"the template renders message {rewritten[0] + 1}, an answer, differently if messages follow: pass "
                 "--rewritten_turns split or mask"
             )
         counts[REWRITTEN] += len(rewritten)
@@ -125,10 +125,10 @@ class Renderer:
         return marked
 
     def _answer(self, of: Conversation, index: int, full: str) -> tuple[int, int] | None:
-        """Where the answer is in the full text. None: it is rendered differently there."""
+        """Character range of the answer in the full text. None: the answer is rendered differently there."""
         before = of.messages[:index]
         prompt = self._render(of, before, add_generation_prompt=True)
-        # An empty block with which a template disables reasoning is part of the prompt.
+        # An empty block that disables reasoning belongs to the prompt.
         bare = prompt
         if "enable_thinking" in self.template:
             bare = self._render(of, before, add_generation_prompt=True, enable_thinking=False)
@@ -136,8 +136,8 @@ class Renderer:
         start = next((len(begin) for begin in (bare, prompt) if ended.startswith(begin)), None)
         if start is None:
             raise PrepareError(
-                f"the prompt for message {index + 1} (add_generation_prompt) is not a prefix of the text with it, so "
-                "its tokens cannot be located: use a --chat_template with generation tags"
+                f"the prompt for message {index + 1} (add_generation_prompt) is not a prefix of the text with it, "
+                "so it cannot be located: use a --chat_template with generation tags"
             )
         if full.startswith(ended):
             return start, len(ended)
@@ -154,14 +154,14 @@ def _is_empty(message: dict) -> bool:
 
 def _check_calls(message: dict, answer: str) -> None:
     """Raises Dropped if the template omits tool calls of the message. answer: the trained text."""
-    for text in (message.get("reasoning_content"), message["content"]):  # which may mention the function
+    for text in (message.get("reasoning_content"), message["content"]):  # may mention the function
         answer = answer.replace((text or "").strip(), "", 1)
     if not all(_is_in(call.get("function", call)["name"], [answer]) for call in message.get("tool_calls", ())):
         raise Dropped(NO_CALLS)
 
 
 def _count_missing(of: Conversation, found: list[str], counts: Counter) -> None:
-    """Counts texts that the template omits, like Llama 3's tools and Qwen3's earlier reasoning."""
+    """Counts texts that the template omits, such as Llama 3's tools and Qwen3's earlier reasoning."""
     pieces = [("tools", (tool.get("function") or tool).get("name")) for tool in of.tools or ()]
     for message in of.messages:
         pieces += [
@@ -174,13 +174,13 @@ def _count_missing(of: Conversation, found: list[str], counts: Counter) -> None:
 
 
 def _is_in(text: str | None, found: list[str]) -> bool:
-    """Whether the template wrote the text, perhaps without white space around it, or as JSON."""
+    """Whether the template rendered the text, possibly without surrounding whitespace or as JSON."""
     return text is None or any(form in one for one in found for form in (text.strip(), json.dumps(text)[1:-1]))
 
 
 def token_mask(offsets: np.ndarray, spans: list[tuple[int, int]]) -> Iterator[np.ndarray]:
-    """offsets: [tokens, 2], the characters of each token. -> for each span the indices of the tokens inside it. A token
-    that straddles the begin or end of a span is not trained: its id depends on both sides."""
+    """offsets: [tokens, 2], character range of each token. -> for each span, the indices of the tokens inside it.
+    Excludes tokens that straddle the beginning or end of a span, because their ids depend on both sides."""
     begins, ends = offsets[:, 0], offsets[:, 1]
     for begin, end in spans:
         yield np.flatnonzero((begins >= begin) & (ends <= end) & (ends > begins))
@@ -192,6 +192,6 @@ def num_straddling(offsets: np.ndarray, spans: list[tuple[int, int]]) -> int:
 
 
 def end_of_turn(ids: np.ndarray, special_ids: frozenset[int]) -> int | None:
-    """ids: of a trained turn. -> the index of its last special token; None if the last few tokens have none."""
+    """ids: of a trained turn. -> the index of the last special token within END_OF_TURN_WITHIN tokens of the end."""
     last = range(len(ids) - 1, max(len(ids) - 1 - END_OF_TURN_WITHIN, -1), -1)
     return next((i for i in last if int(ids[i]) in special_ids), None)

@@ -1,4 +1,4 @@
-"""Datasets for unsupported kinds of training (docs/limits.md), recognized by their columns."""
+"""Recognizes datasets for unsupported kinds of training by their columns (docs/limits.md)."""
 
 from __future__ import annotations
 

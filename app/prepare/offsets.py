@@ -1,4 +1,4 @@
-"""Ids of rendered conversations, in which names of special tokens become their ids, and the characters of each id."""
+"""Encodes rendered conversations to ids with their character ranges. Special token names are encoded as special ids."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from .encoders import BYTES_EOS, Encoder
 from .special_tokens import special_tokens_of
 
-Encoded = tuple[np.ndarray, np.ndarray]  # ids, and [tokens, 2]: where the characters of each begin and end
+Encoded = tuple[np.ndarray, np.ndarray]  # ids, and [tokens, 2]: character range of each id
 
 
 def encoding_with_offsets(encoder: Encoder):
-    """-> list of texts -> list of Encoded. Nothing is added: the template writes BOS."""
+    """Returns a function: list of texts -> list of Encoded. Does not add BOS, because the template writes it."""
     if encoder.definition is None:
         return lambda texts: [_of_bytes(text, encoder) for text in texts]
     from tokenizers import Tokenizer
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     definition = json.loads(encoder.definition)
-    definition["post_processor"] = None  # some leave a space out of the offsets of its word
+    definition["post_processor"] = None  # some exclude leading spaces from the offsets
     tokenizer = Tokenizer.from_str(json.dumps(definition))
 
     def encode(texts: list[str]) -> list[Encoded]:
@@ -33,7 +33,7 @@ def encoding_with_offsets(encoder: Encoder):
 
 
 def _of_bytes(text: str, encoder: Encoder) -> Encoded:
-    """BYTES_EOS becomes the end-of-text id."""
+    """Encodes BYTES_EOS as the end-of-text id."""
     ids: list[int] = []
     offsets: list[tuple[int, int]] = []
     for part in re.split(f"({re.escape(BYTES_EOS)})", text):
@@ -53,7 +53,7 @@ def special_ids(encoder: Encoder) -> frozenset[int]:
 
 
 def decoding(encoder: Encoder):
-    """-> ids -> text"""
+    """Returns a function: ids -> text."""
     if encoder.definition is None:
         return lambda ids: b"".join(bytes([i]) if i < 256 else BYTES_EOS.encode() for i in ids).decode(errors="replace")
     from tokenizers import Tokenizer

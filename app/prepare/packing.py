@@ -1,4 +1,4 @@
-"""Packs examples into rows of one length, and lays rows out as the trainer reads them."""
+"""Packs examples into rows of equal length, in the trainer's layout."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import defaultdict
 
 import numpy as np
 
-GROUP = 100_000  # examples that are packed together: bounds the memory
+GROUP = 100_000  # examples that are packed together; limits memory
 
 
 def best_fit_decreasing(lengths: list[int], size: int) -> list[list[int]]:
-    """lengths: at most `size` each. -> rows, as lists of indices. Longest first, each example is added to the
-    fullest row with enough space."""
+    """lengths: at most `size` each. -> rows, as lists of indices. Adds each example, longest first, to the fullest row
+    with enough space."""
     rows: list[list[int]] = []
     open_rows: dict[int, list[int]] = defaultdict(list)  # by free space
     rooms: list[int] = []  # keys of open_rows, ascending
@@ -38,8 +38,8 @@ def best_fit_decreasing(lengths: list[int], size: int) -> list[list[int]]:
 def laid_out(
     examples: list[tuple[np.ndarray, np.ndarray]], rows: list[list[int]], size: int, padding: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """examples: (ids, mask). -> (tokens, loss mask, where documents end): each example is a document, and so is the
-    padding of a row. The first token of a document is no target."""
+    """examples: (ids, mask). -> (tokens, loss mask, end positions of documents). Each example and the padding of each
+    row are documents. The first token of a document is not a target."""
     tokens = np.full(len(rows) * size, padding, examples[0][0].dtype)
     mask = np.zeros(len(tokens), np.uint8)
     ends = []

@@ -1,4 +1,4 @@
-"""Token files of source and target pairs for an encoder-decoder: a row is a source, then its target, each padded."""
+"""Writes token files of pairs for an encoder-decoder: each row contains a padded source and a padded target."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .rows import no_such_column, text_of, two_keys
 from .sources import Source
 from .token_file import TokenFile
 
-PAIRS = "pairs"  # of --format
+PAIRS = "pairs"  # value of --format
 OF_PAIRS = ("source_column", "target_column", "source_prefix", "source_length", "train_padding")  # flags
 FORMAT_VERSION = 3
-BYTES_PADDING = 0  # no text contains it
+BYTES_PADDING = 0  # byte that texts do not contain
 EMPTY = "rows without a source or a target"
 CUT_SOURCES, CUT_TARGETS = "cut sources", "cut targets"  # names of counts
 
@@ -56,7 +56,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The work on rows, which is sent to each worker."""
+    """Converts rows to pairs. Each worker receives a copy."""
 
     encoder: Encoder
     padding: int
@@ -68,7 +68,7 @@ class Pairs:
         return BATCH // ROWS_PER_BATCH
 
     def function(self):
-        """-> list of units -> list of (number of the output file, Made)"""
+        """Returns a function: list of units -> list of (index of the output file, Made)."""
         return partial(self._make, self.encoder.function())
 
     def _make(self, encode, units: list[Unit]) -> list[tuple[int, Made]]:
@@ -95,11 +95,10 @@ class Pairs:
         return text_of(row.values[column], column, row.where)
 
     def _cut(self, ids: np.ndarray, which: int, where: str, into: Made) -> np.ndarray:
-        """Ends with the end-of-text id, even if truncated."""
+        """Truncates the ids. The result always ends with the end-of-text id."""
         if (ids == self.padding).any():
             raise PrepareError(
-                f"{where} contains the token {self.padding}, which pads sources: remove it from column "
-                f"'{self.columns[which]}'."
+                f"{where} contains the padding token {self.padding}: remove it from column '{self.columns[which]}'."
             )
         length = self.lengths[which]
         into.counts[(CUT_SOURCES, CUT_TARGETS)[which]] += len(ids) >= length
@@ -107,10 +106,10 @@ class Pairs:
 
 
 class PairsOutput:
-    """An output file of pairs."""
+    """A token file of pairs."""
 
     def __init__(self, path: Path, encoder: Encoder, work, arguments: argparse.Namespace):
-        """work: Pairs, or an object with its padding and lengths."""
+        """work: Pairs, or an object with the attributes `padding` and `lengths`."""
         self.file = TokenFile(path, encoder.dtype, masked=True)
         self.counts = Counter()
         self.num_rows = self.num_trained = 0
@@ -159,7 +158,7 @@ def work_of(encoder: Encoder, arguments: argparse.Namespace) -> Pairs:
     [prefix], _ = encoder.function()([("", arguments.source_prefix)])
     if len(prefix) >= source - 1:
         raise PrepareError(
-            f"--source_prefix has {len(prefix)} tokens, which leaves no room for the source within --source_length "
+            f"--source_prefix has {len(prefix)} tokens, too many for --source_length "
             f"{source}: use a shorter prefix or a longer --source_length."
         )
     columns = (arguments.source_column, arguments.target_column)
@@ -171,8 +170,8 @@ def check_pairs(outputs: list[PairsOutput], source: Source) -> None:
     for output in outputs:
         if output.num_rows == 0:
             raise PrepareError(
-                f"{shown(source.dataset)}: no pair for {shown(output.file.path)} ({EMPTY}: {output.counts[EMPTY]:,}): "
-                "nothing was written."
+                f"{shown(source.dataset)}: no pairs for {shown(output.file.path)} ({EMPTY}: {output.counts[EMPTY]:,}): "
+                "check the columns."
             )
 
 

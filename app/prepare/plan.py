@@ -1,4 +1,4 @@
-"""Which token files are made, from the dataset's own splits or fractions of one split."""
+"""Plans the token files, from the dataset's own splits or from fractions of one split."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from .spans import SPANS
 from .survey import LeftOut
 
 TRAIN, VALIDATION = 0, 1  # outputs of a job
-# Without --validation_fraction: one percent, at least about 200 KB of text, at most a tenth.
+# Without --validation_fraction: 1% of the text, but at least about 200 KB and at most 10%.
 DEFAULT_FRACTION, DEFAULT_BYTES, MOST_BY_DEFAULT = 0.01, 200_000, 0.1
 
 
 @dataclass
 class Plan:
-    """For a dataset on this machine: the files from which each output is made."""
+    """The input files of each output, for a local dataset."""
 
     files: dict[str, list[File]]  # by split
-    split: str  # of the training file
-    own_validation: bool  # the validation file is made from the dataset's own split
-    saved: bool  # with save_to_disk
+    split: str  # split of the training file
+    own_validation: bool  # whether the validation file is made from the dataset's validation split
+    saved: bool  # whether the dataset was written by save_to_disk
     left_out: list[LeftOut] = field(default_factory=list)
 
     def split_of(self, output: Path, arguments: argparse.Namespace) -> str:
@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """One of the datasets. plan: None for a Hugging Face dataset, of which only the name is known."""
+    """One of the datasets. plan: None for a Hugging Face dataset."""
 
     arguments: argparse.Namespace  # for this dataset
     plan: Plan | None
@@ -58,7 +58,7 @@ class Input:
 
 @dataclass
 class Job:
-    """outputs: the token file, or that and the validation file, which gets `validation_share` of the documents."""
+    """outputs: one token file, or the training and validation files. validation_share: fraction of the documents."""
 
     outputs: list[Path]
     source: Source
@@ -72,19 +72,19 @@ def is_local(arguments: argparse.Namespace) -> bool:
     if arguments.local_dataset == "false":
         if path_like or path.exists():
             raise PrepareError(
-                f"{shown(name)} is a path, or exists here, but --local_dataset false (LOCAL_DATASET) requests a "
-                "Hugging Face dataset: use true, or start from another folder."
+                f"{shown(name)} is a path or exists locally, but --local_dataset false (LOCAL_DATASET) requests a "
+                "Hugging Face dataset: use true, or start from a different folder."
             )
         return False
     if not path.exists() and (path_like or arguments.local_dataset == "true"):
         raise PrepareError(f"Dataset {shown(name)} does not exist: pass a file, a folder, or a Hugging Face name.")
     if not path.exists() and arguments.files:
-        raise PrepareError(f"--files selects files of a folder, but {shown(name)} is not a folder here.")
+        raise PrepareError(f"--files selects files of a folder, but {shown(name)} is not a local folder.")
     return path.exists()
 
 
 def drop_config_name(arguments: argparse.Namespace) -> str | None:
-    """Removes --dataset_config_name if it has no effect for the dataset on this machine. -> the line to print"""
+    """Removes --dataset_config_name if it has no effect on the local dataset. -> the line to print, or None"""
     root, name = Path(arguments.dataset).expanduser(), arguments.dataset_config_name
     if name is None or not has_none(root, name, is_saved_dataset(root)):
         return None
@@ -108,14 +108,14 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def jobs_of(inputs: list[Input]) -> Iterator[Job]:
-    """The training file comes last: if it exists, the other one does."""
+    """Yields the job of the training file last: its existence implies that the validation file exists."""
     arguments = inputs[0].arguments
     own = [item for item in inputs if _has_validation(item)]
     split = arguments.split or "train"
     if own and len(own) < len(inputs):
         other = next(item for item in inputs if item not in own)
         raise PrepareError(
-            f"{shown(own[0].arguments.dataset)} has a validation split and {shown(other.arguments.dataset)} has none: "
+            f"{shown(own[0].arguments.dataset)} has a validation split, but {shown(other.arguments.dataset)} does not: "
             "pass --validation_fraction for both, or prepare them separately."
         )
     if own:
@@ -131,8 +131,8 @@ def jobs_of(inputs: list[Input]) -> Iterator[Job]:
 
 
 def target_of(unit: int, share: float) -> int:
-    """Unit i goes to validation if an integer is between i * share + 1/2 and (i + 1) * share + 1/2, independent of what
-    else is read."""
+    """Unit i goes to validation if an integer lies between i * share + 1/2 and (i + 1) * share + 1/2. The result does
+    not depend on other units."""
     return VALIDATION if math.floor((unit + 1) * share + 0.5) > math.floor(unit * share + 0.5) else TRAIN
 
 
@@ -162,13 +162,11 @@ def source_of(arguments: argparse.Namespace, split: str, plan: Plan | None) -> S
 def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
     for flag, value in (("dataset_config_name", arguments.dataset_config_name), ("files", arguments.files)):
         if value:
-            raise PrepareError(
-                f"{shown(root)} was saved with save_to_disk and does not support --{flag}: leave it out."
-            )
+            raise PrepareError(f"{shown(root)} was saved with save_to_disk and does not support --{flag}: omit it.")
     data, split = load_saved(root), arguments.split or "train"
     if not isinstance(data, dict):
         if arguments.split not in (None, str(data.split)):
-            raise PrepareError(f"{shown(root)} was saved without splits and has no '{split}': leave out --split.")
+            raise PrepareError(f"{shown(root)} was saved without splits and has no '{split}': omit --split.")
         return Plan({split: _saved_files(root, "")}, split, own_validation=False, saved=True)
     if split not in data:
         raise PrepareError(
@@ -178,13 +176,15 @@ def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
     splits = [split, "validation"] if own else [split]
     others = [name for name in data if name not in splits]
     left = [
-        LeftOut(file.name, file.size, f"of split {name}", False) for name in others for file in _saved_files(root, name)
+        LeftOut(file.name, file.size, f"belongs to split {name}", False)
+        for name in others
+        for file in _saved_files(root, name)
     ]
     return Plan({name: _saved_files(root, name) for name in splits}, split, own, saved=True, left_out=left)
 
 
 def _saved_files(root: Path, folder: str) -> list[File]:
-    """The files with rows, in their order; results of `map` may be next to them."""
+    """The files with rows, in order. Cached results of `map` may be next to them."""
     state = json.loads((root / folder / "state.json").read_text(encoding="utf-8"))
     files = [root / folder / entry["filename"] for entry in state["_data_files"]]
     return [File(file, str(file.relative_to(root)), file.stat().st_size) for file in files]

@@ -1,4 +1,4 @@
-"""The progress of a preparation: a bar on a terminal, occasional lines in a log."""
+"""Shows the progress: a bar on a terminal, periodic lines in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a token file's inputs, and whether an existing file is kept."""
+"""Records the inputs of a token file, and compares them with the record of an existing file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .token_file import arguments_of, is_hdf5
 
 CONTENT = "content"
 TOO_FEW = "none: too few documents"  # value of "validation" for a training file that contains all documents
-# From this size on, reading everything again takes long enough to be announced.
+# Minimum size at which the comparison of file contents is announced.
 MANY_BYTES = 1_000_000_000
 _NONE = object()
 
 
 def record_of(arguments: argparse.Namespace, local: bool) -> dict:
-    """Everything that determines the token files, except the content of the dataset. Folders are omitted, so that a
-    checkout can be moved."""
+    """All inputs that determine the token files, except the content of the dataset. Parent folders are omitted, so that
+    a checkout can be moved."""
     return {
         "dataset": Path(arguments.dataset).expanduser().resolve().name if local else arguments.dataset,
         "tokenizer": encoders.fingerprint(arguments.tokenizer),
@@ -43,7 +43,7 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
 
 
 def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
-    """Further entries for examples of this format; empty for plain text, as in files older than other formats."""
+    """Additional entries for this format; empty for plain text, as in files of versions without other formats."""
     if format in (None, TEXT):
         return {}
     if format == PAIRS:
@@ -74,9 +74,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
     existing = [path for path in outputs if path.exists()]
     for path in existing:
         if not is_hdf5(path):
-            raise PrepareError(
-                f"{shown(path)} exists and is not a token file, so it is not replaced: choose another output."
-            )
+            raise PrepareError(f"{shown(path)} exists but is not a token file: choose a different output.")
     if not existing or arguments.overwrite:
         return False
     lines = []
@@ -84,8 +82,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
         made_from = arguments_of(path)
         if made_from is None:
             raise PrepareError(
-                f"{shown(path)} exists, but was not written by app/prepare_data.py; it is not replaced: choose another "
-                "output."
+                f"{shown(path)} exists but was not written by app/prepare_data.py: choose a different output."
             )
         if not arguments.if_missing:
             raise PrepareError(f"{shown(path)} exists: use {OVERWRITE} to replace it, or --if_missing to keep it.")
@@ -115,7 +112,7 @@ def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> li
             notes.append(legacy.NO_SPECIAL_TOKENS.format(shown(path)))
     if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
         record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
-    # If the content is the same, the same format is detected again.
+    # The same content results in the same detected format.
     format = made_from.get("format") if arguments.format == "auto" else arguments.format
     record = {**record, **record_of_format(arguments, format)}
     _check_arguments(path, made_from, record)
@@ -135,8 +132,8 @@ def _check_input(path: Path, item: Input, fingerprint: dict | None) -> None:
         _check_content(path, dataset, fingerprint, item.plan.files[item.plan.split_of(path, item.arguments)])
     elif fingerprint is not None:
         raise PrepareError(
-            f"{shown(path)} was made from a folder or file named like the Hugging Face dataset '{dataset}': choose "
-            f"another output, or use {OVERWRITE}."
+            f"{shown(path)} was made from a local folder or file with the name of the Hugging Face dataset "
+            f"'{dataset}': choose a different output, or use {OVERWRITE}."
         )
 
 
@@ -145,7 +142,7 @@ def _check_arguments(path: Path, made_from: dict, record: dict) -> None:
         if made_from.get(name) != record.get(name):
             raise PrepareError(
                 f"{shown(path)} was made with {name} {made_from.get(name)}, not {record.get(name)}: remove it, use "
-                f"{OVERWRITE} to create it again, or choose another output."
+                f"{OVERWRITE} to recreate it, or choose a different output."
             )
 
 
@@ -153,8 +150,8 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     size = sum(file.size for file in files)
     if fingerprint is None:
         raise PrepareError(
-            f"{shown(path)} was made from the Hugging Face dataset '{dataset}', which is now a folder or file here: "
-            "use --local_dataset false to read the Hugging Face dataset, or choose another output."
+            f"{shown(path)} was made from the Hugging Face dataset '{dataset}', now also a local folder or file: "
+            "use --local_dataset false to read the Hugging Face dataset, or choose a different output."
         )
     if size >= MANY_BYTES and not is_unchanged(files, fingerprint, read=False):
         print(f"{shown(dataset)}: comparing {shown_size(size)} with the sources of {shown(path)}.", flush=True)
@@ -162,8 +159,8 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
         return
     then = f"{shown_count(fingerprint['files'], 'file')}, {fingerprint['bytes']:,} bytes"
     now = f"{shown_count(len(files), 'file')}, {size:,} bytes"
-    change = f"{then} then, {now} now" if then != now else f"{now} as then, but with other names or content"
+    change = f"{then} before, {now} now" if then != now else f"{now} as before, but with different names or content"
     raise PrepareError(
-        f"{shown(path)} was made from other files than are in {shown(dataset)} now ({change}): remove it, use "
-        f"{OVERWRITE} to create it again, or choose another output."
+        f"{shown(path)} was made from files that differ from those in {shown(dataset)} ({change}): remove it, use "
+        f"{OVERWRITE} to recreate it, or choose a different output."
     )

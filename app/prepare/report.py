@@ -1,4 +1,4 @@
-"""The final report: which files were read, and which were not and why."""
+"""Prints the final report: the files that were read, and the files that were skipped with the reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .survey import LeftOut
 
 
 def print_files_read(output: str, dataset: str, files: list[File]) -> None:
-    """output: the token files that they were written to."""
+    """output: the names of the token files."""
     kinds: dict[str, int] = defaultdict(int)
     for file in files:
         kinds[kind_of(file.path.name) or Path(file.name).suffix.removeprefix(".")] += 1
@@ -23,14 +23,14 @@ def print_files_read(output: str, dataset: str, files: list[File]) -> None:
 
 
 def print_files_left_out(dataset: str, left_out: list[LeftOut]) -> None:
-    """One line for each reason, the largest first."""
+    """Prints one line per reason, in descending order of size."""
     if not left_out:
         return
     reasons: dict[str, list[LeftOut]] = defaultdict(list)
     for left in left_out:
         reasons[left.reason].append(left)
     sizes = {reason: sum(left.size for left in group) for reason, group in reasons.items()}
-    print(f"{dataset}: not read {shown_count(len(left_out), 'file')}, {shown_size(sum(sizes.values()))}:")
+    print(f"{dataset}: skipped {shown_count(len(left_out), 'file')}, {shown_size(sum(sizes.values()))}:")
     for reason in sorted(reasons, key=lambda reason: -sizes[reason]):
         names = some([left.name for left in reasons[reason]])
         print(f"  {names} ({shown_size(sizes[reason])}): {reason}")

@@ -16,14 +16,14 @@ from .token_file import FORMAT_VERSION, TokenFile
 
 BLOCK = 4 << 20  # elements
 NUMBERS, TEXTS = ("vocab_size", "eos_token_id"), ("tokenizer", "source")
-# Missing in files of older versions.
+# Attributes that may be missing in files of older versions.
 MORE_NUMBERS, MORE_TEXTS = ("bos_token_id", "add_bos", "special_tokens_in_text"), ("tokenizer_hash", "special_tokens")
-# Recomputed.
+# Attributes that are recomputed.
 OWN = ("format_version", "max_token_id", "arguments")
 
 
 def rewrite(path: Path) -> None:
-    """Replaces the file, or the target of a link, by one with the same tokens, documents, attributes and mode."""
+    """Replaces the file, or the target of a link, with a file of the same tokens, documents, attributes and mode."""
     import h5py
 
     if not path.is_file():
@@ -58,7 +58,7 @@ def _rewrite(path: Path, file) -> None:
     print(f"{shown(path)}: rewritten with checksums, {written.num_tokens:,} tokens.")
     known = (*OWN, *attributes)
     if others := [shown(name) for name in (*file.attrs, *file) if name not in (*known, "tokens", "document_offsets")]:
-        print(f"{shown(path)}: not copied, since they do not belong in a token file: {', '.join(others)}.")
+        print(f"{shown(path)}: dropped entries that do not belong in a token file: {', '.join(others)}.")
 
 
 def _tokens_of(file):
@@ -76,7 +76,7 @@ def _offsets_of(file):
 
 
 def _full(dataset):
-    """Refuses data that was never written: it would be read as zeros, and the zeros get checksums."""
+    """Refuses data that was never written, because it would be read as zeros and get valid checksums."""
     missing = (
         dataset.id.get_num_chunks() < -(-len(dataset) // dataset.chunks[0])
         if dataset.chunks
@@ -89,7 +89,7 @@ def _full(dataset):
 
 def _attributes_of(file) -> dict[str, int | str]:
     if (version := int(file.attrs["format_version"])) != FORMAT_VERSION:
-        raise ValueError(f"it has format version {version}, this program supports {FORMAT_VERSION}")
+        raise ValueError(f"format version {version} is not supported (expected {FORMAT_VERSION})")
     numbers = [*NUMBERS, *(name for name in MORE_NUMBERS if name in file.attrs)]
     texts = [*TEXTS, *(name for name in MORE_TEXTS if name in file.attrs)]
     return {name: int(file.attrs[name]) for name in numbers} | {name: text_of(file, name) for name in texts}
@@ -100,8 +100,8 @@ def _copy_offsets(offsets, num_tokens: int, written: TokenFile) -> None:
     for begin in range(1, len(offsets), BLOCK):
         ends = offsets[begin : begin + BLOCK]
         if (np.diff(ends.astype(np.int64), prepend=last) < 0).any():
-            raise ValueError("/document_offsets does not ascend")
+            raise ValueError("/document_offsets is not ascending")
         last = int(ends[-1])
         written.append_ends(ends)
     if last != num_tokens:
-        raise ValueError(f"its documents end at token {last:,}, but it has {num_tokens:,} tokens")
+        raise ValueError(f"the documents end at token {last:,}, but the file has {num_tokens:,} tokens")

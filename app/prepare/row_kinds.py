@@ -1,8 +1,8 @@
-"""The columns of conversations, by which their rows are recognized."""
+"""Columns that identify the formats of rows."""
 
 CHAT, PROMPT_COMPLETION, TEXT = "chat", "prompt_completion", "text"
 FORMATS = (CHAT, PROMPT_COMPLETION, TEXT)
-# The columns that a row of each kind has, and its format.
+# Columns of each kind of row, and its format.
 KINDS = (
     (("messages",), CHAT),
     (("conversations",), CHAT),

@@ -1,4 +1,4 @@
-"""Reads rows of JSON Lines, JSON lists, CSV, TSV and Parquet. Yields the text of the requested column; without a
+"""Reads rows of JSON Lines, JSON lists, CSV, TSV and Parquet. Yields the text of the requested column or, without a
 column, full rows."""
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from . import PrepareError, shown
 from .streams import BLOCK, compression_of, unreadable
 
 ROWS = 1000
-_NAME_SHOWN = 40  # characters: a file without a header has a text as its name
+_NAME_SHOWN = 40  # characters: in a file without a header, a column name may be a full text
 
 
 class Row(NamedTuple):
     where: str  # file and line, for messages
     values: dict
-    double: str | None = None  # a duplicate key of the row, or of an object in it
+    double: str | None = None  # a duplicate key in the row or in a nested object
 
 
 class DoubleKey:
-    """Builds JSON objects, as object_pairs_hook, and records a duplicate key."""
+    """object_pairs_hook that builds JSON objects and records a duplicate key."""
 
     def __init__(self):
         self.name: str | None = None
@@ -45,27 +45,27 @@ def two_keys(where: str, name: str) -> PrepareError:
 
 
 def without_nulls(value: object) -> object:
-    """Arrow adds the keys of all other objects to each object, as null."""
+    """Removes the null keys that Arrow adds to each object for the keys of all other objects."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def text_of(value: object, column: str, where: str) -> str:
-    """value: of the column; None if the row has none."""
+    """value: the value of the column; None: missing."""
     if value is None:
         return ""
-    if isinstance(value, bytes):  # text in columns not marked as text by some programs
+    if isinstance(value, bytes):  # some programs do not mark text columns as text
         try:
             return value.decode()
         except UnicodeDecodeError as error:
             raise PrepareError(
                 f"Column '{column}' of {where} has bytes that are not UTF-8 text ({error.reason}): convert it, or "
-                "choose another column with --text_column."
+                "choose a different column with --text_column."
             ) from error
     if not isinstance(value, str):
         raise PrepareError(
-            f"Column '{column}' of {where} is not a string but {type(value).__name__}: choose another (--text_column)."
+            f"Column '{column}' of {where} is {type(value).__name__}, not a string: pass a different --text_column."
         )
     if not value.isascii():
         try:
@@ -73,8 +73,7 @@ def text_of(value: object, column: str, where: str) -> str:
         except UnicodeEncodeError as error:
             half = f"\\u{ord(value[error.start]):04x}"
             raise PrepareError(
-                f"Column '{column}' of {where} contains {half}, half of a surrogate pair and not a character: fix that "
-                "text."
+                f"Column '{column}' of {where} contains {half}, an unpaired surrogate: fix the text."
             ) from error
     return value
 
@@ -85,7 +84,7 @@ def no_such_column(column: str, known, where: str) -> PrepareError:
 
 
 def rows_of_json(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
-    """JSON Lines, or, in a file that ends in .json, a list of objects. skip: a row without the column has no text."""
+    """Reads JSON Lines or, in a .json file, a list of objects. skip: whether a row may lack the column."""
     name = path.name.lower()
     name = name if compression_of(name) is None else Path(name).stem
     if name.endswith(".json") and _begins_list(stream):
@@ -144,9 +143,9 @@ def _rows_of_list(stream: io.BufferedReader, path: Path, column: str | None, ski
 
 
 class _Ahead:
-    """The text of a JSON file, as far as it is needed for the next value."""
+    """Buffers the text of a JSON file up to the end of the next value."""
 
-    _INCOMPLETE = 16  # characters: a literal, number or escape that ends with the text may continue
+    _INCOMPLETE = 16  # characters: a literal, number or escape at the end of the buffer may be incomplete
 
     def __init__(self, stream: io.BufferedReader, path: Path, double: DoubleKey | None):
         self._stream, self._path = stream, path
@@ -156,7 +155,7 @@ class _Ahead:
         self._ended = False
 
     def next_character(self) -> str:
-        """The next character other than white space; empty at the end of the file."""
+        """The next character that is not whitespace; empty at the end of the file."""
         while True:
             self._begin = _WHITE_SPACE.match(self._text, self._begin).end()
             if self._begin < len(self._text) or self._ended:
@@ -173,7 +172,7 @@ class _Ahead:
         self._begin += 1
 
     def next_value(self, where: str) -> tuple[object, str]:
-        """-> (value, its text)"""
+        """-> (value, text of the value)"""
         self.next_character()
         while True:
             try:
@@ -190,7 +189,7 @@ class _Ahead:
             return value, text
 
     def _read(self) -> None:
-        """Doubles the text, so that the time for a long value is linear in its length."""
+        """Doubles the buffer, so that the time for a long value is linear in its length."""
         block = self._stream.read(max(BLOCK, len(self._text) - self._begin))
         self._ended = not block
         try:
@@ -223,14 +222,14 @@ def _is_double(line: bytes | str, column: str) -> bool:
 
 
 def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delimiter: str) -> Iterator[str | Row]:
-    """The first line names the columns; quotes as in RFC 4180."""
+    """Reads CSV with column names in the first line and quotes as in RFC 4180."""
     csv.field_size_limit(sys.maxsize)
     lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         names = next(reader, [])
         if column is None and len(set(names)) < len(names):
-            raise PrepareError(f"{shown(path)} has two columns of one name: rename one.")
+            raise PrepareError(f"{shown(path)} has two columns of the same name: rename one.")
         if column is not None and names.count(column) != 1:
             if column in names:
                 raise PrepareError(f"{shown(path)} has two columns '{column}': rename one.")
@@ -243,7 +242,7 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
             if len(row) != len(names):
                 raise PrepareError(
                     f"{where} has {len(row)} fields, but the header has {len(names)} columns: quote texts that contain "
-                    "a separator or a line end, or convert the file to JSON Lines."
+                    "a separator or a newline, or convert the file to JSON Lines."
                 )
             if column is None:
                 yield Row(where, dict(zip(names, row, strict=True)))
@@ -264,17 +263,17 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
 
 
 def values_of(batch, column: str | None) -> list:
-    """batch: of pyarrow, with only that column unless it is None."""
+    """batch: a pyarrow.RecordBatch, which contains only `column` unless it is None."""
     return batch.to_pylist() if column is None else batch.column(0).to_pylist()
 
 
 def text_or_row(value: object, column: str | None, where: str) -> str | Row:
-    """value: of the column, or without one a row of Arrow."""
+    """value: the value of the column or, without a column, an Arrow row."""
     return Row(where, without_nulls(value)) if column is None else text_of(value, column, where)
 
 
 def rows_of_parquet(path: Path, column: str | None, progress: Callable[[float], None]) -> Iterator[str | Row]:
-    """progress: called with the fraction of the rows that were read."""
+    """progress: called with the fraction of rows read so far."""
     import pyarrow
     import pyarrow.parquet
 

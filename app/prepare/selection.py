@@ -1,5 +1,4 @@
-"""Selects the files of a dataset, by split. Leaving out most of the text is refused; other files that are left out are
-listed."""
+"""Selects the files of a dataset by split. Refuses a selection that skips most of the text, and lists skipped files."""
 
 from __future__ import annotations
 
@@ -20,16 +19,17 @@ NAMES_SHOWN = 4
 
 @dataclass
 class Selection:
-    """The files of a dataset in this machine's file system, by split."""
+    """The files of a local dataset, by split."""
 
     root: Path
     by_split: dict[str, list[File]]
     left_out: list[LeftOut] = field(default_factory=list)
-    split_matters: bool = True  # whether names or descriptions contain splits
-    patterns: tuple[str, ...] = ()  # of --files
+    split_matters: bool = True  # whether file names or descriptions contain splits
+    patterns: tuple[str, ...] = ()  # values of --files
 
     def take(self, splits: list[str], chosen_by_user: bool) -> dict[str, list[File]]:
-        """The files of these splits; the others go to `left_out`. chosen_by_user: --split names the first of them."""
+        """The files of these splits. Adds all other files to `left_out`. chosen_by_user: --split selects the first
+        split."""
         for split in splits:
             if not self.by_split.get(split):
                 raise self._no_such_split(split)
@@ -48,8 +48,8 @@ class Selection:
         known = ", ".join(sorted(self.by_split))
         if not self.split_matters:
             return PrepareError(
-                f"{shown(self.root)} has no files of split '{split}', as no file name contains a split: leave out "
-                "--split to read all of them, or choose with --files."
+                f"{shown(self.root)} has no files of split '{split}', because its file names contain no splits: omit "
+                "--split to read all files, or choose files with --files."
             )
         return PrepareError(
             f"{shown(self.root)} has no files of split '{split}', only {known}: choose one with --split, or "
@@ -67,8 +67,8 @@ class Selection:
         reason = max(reasons, key=reasons.__getitem__)
         examples = [left.name for left in missed if left.reason == reason]
         raise PrepareError(
-            f"Most of {shown(self.root)} would be left out: {shown_size(missed_size)} in "
-            f"{shown_count(len(missed), 'file')}, against {shown_size(size)} in {shown_count(len(taken), 'file')} that "
+            f"Most of {shown(self.root)} would be skipped: {shown_size(missed_size)} in "
+            f"{shown_count(len(missed), 'file')}, while {shown_size(size)} in {shown_count(len(taken), 'file')} "
             f"would be read ({', '.join(shown(file.name) for file in taken[:NAMES_SHOWN])}"
             f"{', …' if len(taken) > NAMES_SHOWN else ''}); {some(examples)}: {reason}; {self._ways_on(reason)}."
         )
@@ -81,19 +81,19 @@ class Selection:
         return "convert those files, or select the files to read with --files, such as --files '*.txt'"
 
 
-NO_SPLIT = "the name has no split, unlike others"
+NO_SPLIT = "the name has no split, unlike other names"
 
 
 def select(root: Path, config_name: str | None, patterns: list[str]) -> Selection:
-    """root: a file or a folder of files. patterns: of --files."""
+    """root: a file or a folder of files. patterns: values of --files."""
     configuration = None if patterns and config_name is None else configuration_named(root, config_name)
     if patterns and (configuration is not None or root.is_file()):
-        raise PrepareError("--files selects files of a folder, and cannot be combined with --dataset_config_name.")
+        raise PrepareError("--files selects files of a folder and cannot be combined with --dataset_config_name.")
     found = survey(root, named=patterns)
     if root.is_file():
         return Selection(root, {"train": found.files}, split_matters=False)
     if not found.files:
-        raise PrepareError(f"{shown(root)} has no readable file: {READABLE} are supported{_but(found.left_out)}.")
+        raise PrepareError(f"{shown(root)} contains no readable files: {READABLE} are supported{_but(found.left_out)}.")
     if patterns:
         return _matching(found, patterns)
     if configuration is not None:
@@ -135,13 +135,13 @@ def _configured(found: Survey, name: str, configuration: dict) -> Selection:
     chosen = {file.name for files in by_split.values() for file in files} | {left.name for left in left_out}
     reason = f"not in configuration {name}"
     others = [LeftOut(file.name, file.size, reason, False) for file in found.files if file.name not in chosen]
-    # Files that the author of the configuration left out do not count as missed.
+    # Files that the configuration does not list do not count as missed data.
     left_out += [replace(left, is_data=False) for left in found.left_out]
     return Selection(found.root, by_split, left_out + others)
 
 
 def _by_names(found: Survey, prefix: str = "") -> Selection:
-    """prefix: of all names; it is not searched for a split."""
+    """prefix: common prefix of all names, which is not searched for a split."""
     by_split: dict[str, list[File]] = defaultdict(list)
     unnamed = []
     for file in found.files:

@@ -1,4 +1,4 @@
-"""Separators of documents in a text: keywords, or a text between documents."""
+"""Separators of documents in a text: keywords, or a string between documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from . import PrepareError
 from .streams import open_stream
 
-Document = Iterable[str]  # its text in parts
+Document = Iterable[str]  # the text in parts
 
 # " = Title = ", but not " = = Section = = "
 WIKITEXT_TITLE = re.compile(r" = [^=\n]+ = \r?\n?")
@@ -19,15 +19,15 @@ _SINGLE = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def separator_of(argument: str) -> str:
-    r"""The value of --document_separator. Decodes \n \t \r \0 \\ \xHH \uXXXX; all other text is unchanged."""
+    r"""Decodes \n \t \r \0 \\ \xHH \uXXXX in --document_separator. All other text is unchanged."""
 
     def decoded(match: re.Match) -> str:
         single, byte, word, broken = match.groups()
         if broken is not None:
-            wanted = {"": r"write \\ for a backslash", "x": r"\x takes two hexadecimal digits"}
+            wanted = {"": r"write \\ for a backslash", "x": r"\x needs two hexadecimal digits"}
             raise PrepareError(
                 f"--document_separator '{argument}' has an unfinished {match[0]} at character {match.start() + 1}: "
-                + wanted.get(broken, r"\u takes four hexadecimal digits")
+                + wanted.get(broken, r"\u needs four hexadecimal digits")
                 + "."
             )
         return _SINGLE[single] if single is not None else chr(int(byte or word, 16))
@@ -36,9 +36,7 @@ def separator_of(argument: str) -> str:
     if not separator:
         raise PrepareError(f"--document_separator is empty: pass {', '.join(SEPARATORS)}, or a string.")
     if any("\ud800" <= character <= "\udfff" for character in separator):
-        raise PrepareError(
-            "--document_separator is not valid text: it contains half of a surrogate pair, or is not UTF-8."
-        )
+        raise PrepareError("--document_separator is not valid text: it contains an unpaired surrogate or is not UTF-8.")
     return separator
 
 

@@ -1,4 +1,4 @@
-"""Sources of documents: files, datasets saved to disk, Hugging Face datasets by name."""
+"""Sources of documents: files, datasets saved to disk, and Hugging Face datasets by name."""
 
 from __future__ import annotations
 
@@ -28,52 +28,52 @@ from .rows import (
 from .separators import SEPARATORS, Document, between, grouped, lines_of, looks_like_wikitext
 from .streams import BLOCK, open_stream
 
-# English text in UTF-16 is also valid UTF-8: every other byte is 0.
+# English text in UTF-16 is also valid UTF-8, but every second byte is 0.
 MOST_NULS = 0.1
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How documents are read: the user's choices."""
+    """The user's options for reading documents."""
 
-    column: str | None = "text"  # None: rows are read whole
-    separator: str = "auto"  # one of SEPARATORS, or the text between documents
-    skip_empty: bool = False  # a row without the column has no text; else it is an error
+    column: str | None = "text"  # None: read full rows
+    separator: str = "auto"  # one of SEPARATORS, or a string between documents
+    skip_empty: bool = False  # True: rows without the column are empty; False: they are errors
 
 
 @dataclass
 class Source:
-    """Documents of one dataset and split. `total` and `done` count bytes, or rows if the bytes are unknown."""
+    """The documents of one dataset and split. `total` and `done` count bytes, or rows if the bytes are unknown."""
 
     dataset: str
     split: str
     reading: Reading
     total: int | None = None
     done: int = 0
-    notes: list[str] = field(default_factory=list)  # decisions, for the user
+    notes: list[str] = field(default_factory=list)  # decisions to report to the user
     num_rows: int = 0
     num_empty_rows: int = 0
 
     @property
     def num_bytes(self) -> int | None:
-        """Approximate bytes of text; None if unknown."""
+        """Approximate bytes of text; None: unknown."""
         return None
 
     @property
     def parts(self) -> list[Source]:
-        """The sources that this one consists of."""
+        """The sources that this source consists of."""
         return [self]
 
     def documents(self) -> Iterator[Document]:
-        """Without a column, a document is a list of one Row."""
+        """Yields the documents. Without a column, each document is a list of one Row."""
         raise NotImplementedError
 
     def columns(self) -> list[str]:
-        """Columns of the first row, before reading; empty if there are none."""
+        """Columns of the first row, before reading; empty if it has no columns."""
         raise NotImplementedError
 
     def fingerprint(self) -> dict | None:
-        """Fingerprint of what was read, after reading; None if only the name is known."""
+        """Fingerprint of the data read, after reading; None if only the name is known."""
         return None
 
     def note(self, text: str) -> None:
@@ -86,7 +86,7 @@ class Source:
             return ([row] for row in rows)
         separator = self.reading.separator
         if separator == "wikitext" or (separator == "auto" and "wikitext" in self.dataset.lower()):
-            self.note("the rows of an article make one document (--document_separator wikitext)")
+            self.note("the rows of each article form one document (--document_separator wikitext)")
             return grouped(rows, "wikitext")
         if separator != "auto":
             self.note("each row is a document: --document_separator applies only to text files")
@@ -107,7 +107,7 @@ class FileSource(Source):
         self.total = self.num_bytes
         self._fingerprinter: Fingerprinter | None = None
         self._before = 0
-        self.blank: list[Path] = []  # text files that contain only white space
+        self.blank: list[Path] = []  # text files that contain only whitespace
 
     @property
     def num_bytes(self) -> int:
@@ -115,11 +115,11 @@ class FileSource(Source):
 
     @property
     def num_read(self) -> int:
-        """How many of `files` were read, from the first on; the last one perhaps partially."""
+        """Number of `files` that were read, in order; the last file may be read partially."""
         return 0 if self._fingerprinter is None else self._fingerprinter.num_read
 
     def copies(self) -> list[tuple[File, File]]:
-        """Files with the same bytes as an earlier one, and that one."""
+        """Files with the same content as an earlier file, each with that file."""
         return [] if self._fingerprinter is None else self._fingerprinter.copies()
 
     def fingerprint(self) -> dict:
@@ -146,7 +146,7 @@ class FileSource(Source):
         kind = kind_of(file.path.name)
         column = self.reading.column
         if kind == "parquet":
-            # Parquet is not read sequentially, so its bytes are read twice.
+            # Parquet is not read sequentially, so the digest requires a second pass.
             self._fingerprinter.add(None, digest_of(file.path))
             yield from self.of_rows(rows_of_parquet(file.path, column, lambda share: self._at(share * file.size)))
             return
@@ -156,8 +156,8 @@ class FileSource(Source):
                 yield from self.of_rows(self._followed(_rows_of(kind, stream, file.path, self.reading), stream))
             elif column is None:
                 raise PrepareError(
-                    f"{shown(file.path)} is a text file, without columns of conversations: choose other files with "
-                    "--files, or pass --format text."
+                    f"{shown(file.path)} is a text file without columns for conversations: choose different files "
+                    "with --files, or pass --format text."
                 )
             else:
                 yield from self._of_text(file.path, stream)
@@ -211,7 +211,7 @@ class FileSource(Source):
         try:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
-            raise PrepareError(f"{shown(path)} is not UTF-8 text: it ends within a character.") from error
+            raise PrepareError(f"{shown(path)} is not UTF-8 text: it ends with an incomplete character.") from error
         if nuls:
             self.note(f"{shown(path)} contains {nuls:,} NUL characters, which are kept in the text")
 
@@ -258,7 +258,7 @@ class SavedSource(Source):
         self.total = data.num_rows
         try:
             for batch in data.with_format("arrow").iter(ROWS):
-                # Damaged offsets could point anywhere in memory.
+                # Damaged offsets could point to arbitrary memory.
                 batch.validate(full=True)
                 for value in values_of(batch, column):
                     self.done += 1
@@ -305,7 +305,7 @@ class HubSource(Source):
 
 @dataclass
 class ChainedSource(Source):
-    """Several datasets, one after the other."""
+    """Several datasets in sequence."""
 
     sources: list[Source] = field(default_factory=list)
 
@@ -340,7 +340,7 @@ def _rows_of(kind: str, stream: io.BufferedReader, path: Path, reading: Reading)
 
 
 def _first_columns(rows: Iterator[Row]) -> list[str]:
-    """Ignores errors: reading the documents reports them."""
+    """Ignores errors, which are reported when the documents are read."""
     try:
         with closing(rows):
             return [name for row in islice(rows, 1) for name in row.values]
@@ -373,7 +373,7 @@ def has_hub_split(dataset: str, config_name: str | None, split: str) -> bool:
 
 
 class hub_errors:
-    """Reports in one sentence why Hugging Face could not be read, and the alternatives without a network."""
+    """Reports in one sentence the error of Hugging Face and the alternatives without a network."""
 
     def __init__(self, dataset: str):
         self._dataset = dataset
@@ -381,7 +381,7 @@ class hub_errors:
     def __enter__(self):
         from huggingface_hub import logging
 
-        logging.set_verbosity_error()  # the sentence below reports it once
+        logging.set_verbosity_error()  # the message below reports the error once
         return self
 
     def __exit__(self, kind, error, traceback):
@@ -392,6 +392,6 @@ class hub_errors:
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
             f"Dataset '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: "
-            f"{first_line[:200]}): check name, --dataset_config_name, --split and the network, or use a local "
-            "folder or file of .txt, .jsonl, .csv, .parquet or save_to_disk."
+            f"{first_line[:200]}): check the name, --dataset_config_name, --split and the network, or use a local "
+            ".txt, .jsonl, .csv or .parquet file, or a folder of such files or of save_to_disk."
         ) from error

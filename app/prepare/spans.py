@@ -1,5 +1,5 @@
-"""Span corruption of plain text, T5's pre-training objective (Raffel et al., 2020, arXiv:1910.10683, 3.1.4): spans of a
-window become sentinels in the source, and follow their sentinels in the target. As transformers' run_t5_mlm_flax.py."""
+"""Span corruption of plain text, T5's pre-training objective (Raffel et al., 2020, arXiv:1910.10683, 3.1.4). Sentinels
+replace spans in the source and precede these spans in the target, as in transformers' run_t5_mlm_flax.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .encoding import Part
 from .examples import SPECIAL
 from .pairs import Made, PairsOutput, padding_of
 
-SPANS = "spans"  # of --format
+SPANS = "spans"  # value of --format
 OF_SPANS = ("span_seed",)  # flags
 NOISE_DENSITY, MEAN_SPAN = 0.15, 3
 LONGEST_SOURCE = 1 << 16
@@ -23,7 +23,7 @@ LEFT_OVER = "tokens after the last window"  # name of a count
 
 
 def span_counts(window: int) -> tuple[int, int]:
-    """-> (tokens of a window that are removed, spans of them)"""
+    """-> (number of removed tokens in a window, number of removed spans)"""
     noise = min(max(round(window * NOISE_DENSITY), 1), window - 1)
     return noise, max(round(noise / MEAN_SPAN), 1)
 
@@ -50,8 +50,8 @@ def check_lengths(arguments: argparse.Namespace) -> None:
     length = source + lengths_of(window_of(source))[1]
     if arguments.seq_length not in (None, length):
         raise PrepareError(
-            f"--seq_length {arguments.seq_length} is not the {length} tokens of corrupted spans with --source_length "
-            f"{source}: leave it out, and pass --seq_length {length} to the run."
+            f"--seq_length {arguments.seq_length} does not match the {length} tokens of spans with --source_length "
+            f"{source}: omit it, and pass --seq_length {length} to mpzero train."
         )
 
 
@@ -63,7 +63,7 @@ def _segments(total: int, count: int, random: np.random.RandomState) -> np.ndarr
 
 
 def noise_mask(window: int, random: np.random.RandomState) -> np.ndarray:
-    """Mask of removed tokens: kept and removed spans alternate, the first is kept."""
+    """Mask of removed tokens. Kept and removed spans alternate, starting with a kept span."""
     noise, spans = span_counts(window)
     removed = _segments(noise, spans, random)
     kept = _segments(window - noise, spans, random)
@@ -91,10 +91,10 @@ def sentinels_of(encoder: Encoder, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Spans:
-    """Corrupts windows of tokens to the rows of an output."""
+    """Converts windows of tokens to pairs of source and target."""
 
     padding: int
-    lengths: tuple[int, int]  # of source and target
+    lengths: tuple[int, int]  # lengths of source and target
     eos: int
     sentinels: np.ndarray
     window: int
@@ -104,7 +104,7 @@ class Spans:
         return self._without(tokens, removed), self._without(tokens, ~removed)
 
     def _without(self, tokens: np.ndarray, removed: np.ndarray) -> np.ndarray:
-        """Each span of `removed` becomes a sentinel."""
+        """Replaces each span of `removed` with a sentinel."""
         begins = removed & ~np.concatenate([[False], removed[:-1]])
         ids = tokens.astype(np.int64)
         ids[begins] = self.sentinels[: begins.sum()]
@@ -112,22 +112,22 @@ class Spans:
 
 
 class SpansOutput(PairsOutput):
-    """An output file of corrupted windows. Seed and window number determine the mask of a window."""
+    """A token file of corrupted windows. The seed and the index of a window determine its mask."""
 
     def __init__(self, path: Path, encoder: Encoder, arguments: argparse.Namespace):
         source, window = arguments.source_length, window_of(arguments.source_length)
         sentinels = sentinels_of(encoder, span_counts(window)[1])
         work = Spans(padding_of(encoder), (source, lengths_of(window)[1]), encoder.eos_token_id, sentinels, window)
         super().__init__(path, encoder, work, arguments)
-        self._left = np.array([], encoder.dtype)  # fewer tokens than a window has
+        self._left = np.array([], encoder.dtype)  # incomplete last window
         self._seed = arguments.span_seed
 
     def add(self, part: Part) -> None:
         forbidden = np.isin(part.tokens, [self._work.padding, *self._work.sentinels])
         if forbidden.any():
             raise PrepareError(
-                f"the text of {shown(self.file.path)} contains the token {part.tokens[forbidden][0]}, which pads or "
-                "marks a span: remove it from the text."
+                f"the text of {shown(self.file.path)} contains the token {part.tokens[forbidden][0]}, which is used as "
+                "padding or sentinel: remove it from the text."
             )
         tokens, window = np.concatenate([self._left, part.tokens]), self._work.window
         whole = len(tokens) // window * window
@@ -142,8 +142,8 @@ class SpansOutput(PairsOutput):
     def finish(self) -> None:
         if self.num_rows == 0:
             raise PrepareError(
-                f"the text of {shown(self.file.path)} has fewer tokens than a window, {self._work.window}: nothing was "
-                "written; add more text, or a shorter --source_length."
+                f"the text of {shown(self.file.path)} has fewer tokens than a window ({self._work.window}): add "
+                "text, or pass a shorter --source_length."
             )
         self.counts[LEFT_OVER] = len(self._left)
         super().finish()

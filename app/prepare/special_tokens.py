@@ -1,4 +1,4 @@
-"""Special tokens: those that begin and end a document, and their names within texts."""
+"""Special tokens: BOS and end-of-text of documents, and special token names in texts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from . import PrepareError, shown
 from .tokenizer_files import CONFIG, Declared
 
 CHOICES_SHOWN = 8
-# Words of names that end a text; candidates with one of them are listed first.
+# Parts of end-of-text names; candidates that match are listed first.
 _ENDS = re.compile(r"end|eo[stdm]|im_end|</s>|stop|sep", re.IGNORECASE)
-_NAME = re.compile(r"<\S+>|\[\S+\]")  # as of a special token
+_NAME = re.compile(r"<\S+>|\[\S+\]")  # form of a special token
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_PROBES = ("a", "the", "1", ".", "\n")  # at least one of them has an id in each tokenizer
+_PROBES = ("a", "the", "1", ".", "\n")  # each tokenizer has an id for at least one probe
 
 
 def eos_of(
     name: str, vocabulary: dict[str, int], special: dict[str, int], declared: Declared, given: str | None
 ) -> int:
-    """The id that ends a document. given: --eos_token. vocabulary: all tokens; special: those marked as such."""
+    """The id that ends a document. given: --eos_token. vocabulary: all tokens. special: tokens marked as special."""
     token = given or declared.eos_token
     if token is not None:
         if token not in vocabulary:
-            where = "--eos_token" if given else "its files declare it as eos_token"
+            where = "--eos_token" if given else "declared as eos_token in its files"
             raise PrepareError(
-                f"Tokenizer '{shown(name)}' has no token '{shown(token)}' ({where}): pass another --eos_token."
+                f"Tokenizer '{shown(name)}' has no token '{shown(token)}' ({where}): pass a different --eos_token."
             )
         return vocabulary[token]
     names = {index: token for token, index in vocabulary.items()}
@@ -52,32 +52,32 @@ def eos_of(
 def bos_of(
     name: str, tokenizer, vocabulary: dict[str, int], declared: Declared, wish: str
 ) -> tuple[int | None, bool, str | None]:
-    """-> (id of BOS or None, whether texts begin with it, a note for the user). wish: --add_bos."""
+    """-> (BOS id or None, whether texts begin with BOS, note for the user or None). wish: --add_bos."""
     added = _put_in_front(tokenizer)
     if wish == "auto" and len(added) > 1:
         raise PrepareError(
-            f"The post-processor of tokenizer '{shown(name)}' prepends the ids {added} to a text, but documents begin "
-            "with one id at most: pass --add_bos true or false."
+            f"The post-processor of tokenizer '{shown(name)}' prepends the ids {added} to a text, but documents can "
+            "begin with only one id: pass --add_bos true or false."
         )
     token = declared.bos_token
-    # What the post-processor adds is BOS under any name, such as [CLS].
+    # The id that the post-processor prepends is BOS under any name, such as [CLS].
     bos = added[0] if len(added) == 1 else declared.bos_id if token is None else vocabulary.get(token)
     if wish == "true" and bos is None:
         reason = "declares no bos_token" if token is None else f"has no token '{shown(token)}', its bos_token"
-        raise PrepareError(f"Tokenizer '{shown(name)}' {reason}: fix {CONFIG}, or leave out --add_bos true.")
+        raise PrepareError(f"Tokenizer '{shown(name)}' {reason}: fix {CONFIG}, or omit --add_bos true.")
     adds = bool(added) if wish == "auto" else wish == "true"
     note = None
     if wish == "auto" and declared.add_bos is not None and declared.add_bos != adds:
         note = (
             f"{CONFIG} has add_bos_token {str(declared.add_bos).lower()}, but the tokenizer's post-processor "
-            f"takes precedence and adds {'BOS' if adds else 'none'}; --add_bos {str(not adds).lower()} reverses "
-            "that"
+            f"takes precedence and adds {'BOS' if adds else 'no BOS'}; --add_bos {str(not adds).lower()} overrides "
+            "it"
         )
     return bos, adds, note
 
 
 def _put_in_front(tokenizer) -> list[int]:
-    """The ids that the post-processor adds before a text."""
+    """The ids that the post-processor prepends to a text."""
     for probe in _PROBES:
         plain = tokenizer.encode(probe, add_special_tokens=False).ids
         full = tokenizer.encode(probe, add_special_tokens=True).ids
@@ -88,12 +88,12 @@ def _put_in_front(tokenizer) -> list[int]:
 
 
 def special_tokens_of(definition: dict) -> dict[str, int]:
-    """definition: of a tokenizer.json"""
+    """definition: a parsed tokenizer.json"""
     return {token["content"]: token["id"] for token in definition["added_tokens"] if token["special"]}
 
 
 def counter_of(tokens: Iterable[str]):
-    """text -> how often one of these tokens occurs in it, without overlaps, the longest first."""
+    """Returns a function: text -> number of occurrences of these tokens, without overlaps, longest tokens first."""
     tokens = [token for token in tokens if token]
     if not tokens:
         return lambda text: 0
@@ -102,11 +102,11 @@ def counter_of(tokens: Iterable[str]):
 
 
 def with_special_tokens_as_text(definition: str) -> str:
-    """A tokenizer.json with the same ids, in which no text matches a special token.
+    """A tokenizer.json with the same ids, in which special tokens never match text.
 
-    `encode_special_tokens` of the library does not suffice: a model that takes full words from its vocabulary (Unigram,
-    WordPiece, WordLevel, BPE with ignore_merges) would find </s> there. So special tokens get names that occur in no
-    text, except where the model needs them for other text.
+    The library's `encode_special_tokens` is not sufficient: a model that looks up full words in its vocabulary
+    (Unigram, WordPiece, WordLevel, BPE with ignore_merges) would find </s>. Special tokens therefore get names that do
+    not occur in texts, unless the model needs them for other text.
     """
     parsed = json.loads(definition)
     _rename(parsed, set(special_tokens_of(parsed)) - needed_by_model(parsed))
@@ -114,15 +114,15 @@ def with_special_tokens_as_text(definition: str) -> str:
 
 
 def needed_note(definition: dict) -> str | None:
-    """A note for the user on the special tokens that become ids although special tokens are encoded as text."""
+    """A note for the user about special tokens that are encoded as ids despite --special_tokens text."""
     tokens = sorted(token for token in needed_by_model(definition) if not _BYTE.fullmatch(token))
     if not tokens:
         return None
     more = f" and {len(tokens) - CHOICES_SHOWN:,} more" if len(tokens) > CHOICES_SHOWN else ""
     listed = ", ".join(f"'{shown(token)}'" for token in tokens[:CHOICES_SHOWN])
     return (
-        "the model has no other token for these characters, so these special tokens become ids despite "
-        f"--special_tokens text: {listed}{more}"
+        "these special tokens are encoded as ids despite --special_tokens text, because the model has no other token "
+        f"for their characters: {listed}{more}"
     )
 
 
@@ -144,7 +144,7 @@ def needed_by_model(definition: dict) -> set[str]:
 
 
 def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> set[str]:
-    """The words for which the model has nothing but its unknown token once these tokens are renamed."""
+    """The words that the model can encode only as its unknown token after these tokens are renamed."""
     from tokenizers import Tokenizer
 
     if not words:
@@ -159,7 +159,7 @@ def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> se
     def is_unknown(word: str) -> bool:
         try:
             ids = [token.id for token in tokenize(word)]
-        except Exception:  # the library's: there is no unknown token
+        except Exception:  # from the library: the model has no unknown token
             return True
         return not ids or unknown in ids
 
@@ -167,7 +167,7 @@ def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> se
 
 
 def _rename(parsed: dict, tokens: set[str]) -> None:
-    """Gives these tokens of a tokenizer.json names that occur in no text."""
+    """Renames these tokens of a tokenizer.json to names that do not occur in texts."""
     mark = "\U0010ffff" + xxhash.xxh3_128_hexdigest(json.dumps(parsed).encode())
     renamed = {token: mark + token for token in tokens}
     model = parsed["model"]
@@ -184,7 +184,7 @@ def _rename(parsed: dict, tokens: set[str]) -> None:
 
 
 def hash_of(definition: dict) -> str:
-    """Identifies the vocabulary: XXH3 (64 bits) of "id\\ttoken\\n" of all ids, ascending; added tokens win."""
+    """Identifies the vocabulary: XXH3 (64 bits) of "id\\ttoken\\n" of all ids, ascending; added tokens override."""
     vocabulary = definition["model"]["vocab"]
     if isinstance(vocabulary, list):
         tokens = {index: token for index, (token, *_) in enumerate(vocabulary)}

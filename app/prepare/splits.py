@@ -1,4 +1,4 @@
-"""The split of a file, by its name and the names of its folders."""
+"""Determines the split of a file from its name and the names of its folders."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NUMBER = re.compile(r"^\d+|[\s\d()\[\]]+$")
 
 
 def split_of(name: str) -> str | None:
-    """train, validation, test or None for a file name, relative to its dataset, with "/".
+    """Returns train, validation, test or None. name: relative to the dataset, with "/".
 
-    The outermost folder with a split decides, else the file name. A name has a split if one of its parts, between dots,
-    dashes and underscores, is a word of SPLITS, with or without a number; "a train journey" is one part and has none. A
-    name with words of two splits has none.
+    The outermost folder with a split determines the result, otherwise the file name. A name has a split if one of its
+    parts, between dots, dashes and underscores, is a word of SPLITS, with or without a number. "a train journey" is one
+    part and has no split. A name with words of two splits has no split.
     """
     for part in PurePosixPath(name.lower()).parts:
         words = (_NUMBER.sub("", word) for word in re.split(r"[-._]", part))

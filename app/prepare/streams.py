@@ -1,4 +1,4 @@
-"""Files as streams of bytes, decompressed if necessary. Errors name the file."""
+"""Opens files as streams of bytes and decompresses them if necessary. Errors contain the file name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import xxhash
 
 from . import PrepareError, shown
 
-BLOCK = 1 << 20  # bytes read at once
+BLOCK = 1 << 20  # bytes per read
 COMPRESSIONS = {".gz": "gzip", ".zst": "Zstandard"}
 _MAGIC = {
     "gzip": (b"\x1f\x8b",),
-    # A frame, or one of the 16 kinds of skippable frames.
+    # A frame, or one of the 16 types of skippable frames.
     "Zstandard": (b"\x28\xb5\x2f\xfd", *(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))),
 }
 
@@ -25,7 +25,7 @@ def compression_of(name: str) -> str | None:
 
 
 class _Hashed(io.RawIOBase):
-    """A file, and the fingerprint of the bytes read from it."""
+    """A file with the digest of the bytes read so far."""
 
     def __init__(self, path: Path):
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
@@ -51,8 +51,8 @@ class _Hashed(io.RawIOBase):
 
 
 class Stream(io.RawIOBase):
-    """The decompressed bytes of a file, in order. `length` and `digest()` are those of the bytes read from the file
-    itself so far."""
+    """The decompressed bytes of a file. `length` and `digest()` refer to the bytes of the file read so far, before
+    decompression."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -84,7 +84,7 @@ class Stream(io.RawIOBase):
                 raise self._cut_off() from error
             reason = str(error).rstrip(".")
             raise PrepareError(
-                f"{shown(self._path)} cannot be unpacked, its {self._compression} data is damaged ({reason}): "
+                f"{shown(self._path)} cannot be decompressed: its {self._compression} data is damaged ({reason}): "
                 "copy or download it again."
             ) from error
         buffer[: len(block)] = block
@@ -106,7 +106,7 @@ class Stream(io.RawIOBase):
         head = buffered.peek(8)
         if head and not any(head.startswith(magic[: len(head)]) for magic in _MAGIC[self._compression]):
             raise PrepareError(
-                f"{shown(self._path)} is not a {self._compression} file, despite its extension: rename the file."
+                f"{shown(self._path)} is not a {self._compression} file despite its extension: rename the file."
             )
 
     def _cut_off(self) -> PrepareError:
@@ -116,7 +116,7 @@ class Stream(io.RawIOBase):
 
 
 def open_stream(path: Path) -> io.BufferedReader:
-    """`.raw` is the Stream."""
+    """The result's `.raw` is the Stream."""
     return io.BufferedReader(Stream(path), BLOCK)
 
 

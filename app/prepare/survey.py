@@ -1,4 +1,4 @@
-"""Everything in a folder: the files that can be read, and the others with the reason."""
+"""Lists the files of a folder: the readable files, and the skipped files with the reasons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LeftOut:
     name: str
     size: int  # bytes
     reason: str
-    is_data: bool  # whether a user would miss it
+    is_data: bool  # whether the file may contain text of the dataset
 
 
 @dataclass
@@ -34,17 +34,17 @@ class Survey:
 
 
 def survey(root: Path, named: Collection[str] = ()) -> Survey:
-    """root: a file or a folder. Links are followed; each file counts once. named: files to read although they look like
-    descriptions. If there are no other files to read, all text files among the descriptions are read."""
+    """root: a file or a folder. Follows links and lists each file once. named: files to read although they look like
+    descriptions. If no other files can be read, text files among the descriptions are read."""
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:
-            raise PrepareError(f"{shown(root)} is not read ({why_not_read(root.name)}): use one of {READABLE}.")
+            raise PrepareError(f"{shown(root)} is not supported ({why_not_read(root.name)}): use one of {READABLE}.")
         _refuse_pointer(root, root.stat().st_size)
         found.files.append(File(root, root.name, root.stat().st_size))
         return found
     if not root.is_dir():
-        raise PrepareError(f"{shown(root)} is neither a file nor a folder: pass one.")
+        raise PrepareError(f"{shown(root)} is neither a file nor a folder: pass a file or a folder.")
     _walk(found, root)
     _read_descriptions(found, named)
     found.files.sort(key=lambda file: Path(file.name))
@@ -64,7 +64,7 @@ def _read_descriptions(found: Survey, named: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """A folder, or a link, on the walk."""
+    """A folder or a link on the walk."""
 
     path: Path
     name: str
@@ -72,7 +72,7 @@ class _Place:
 
 
 def _walk(found: Survey, root: Path) -> None:
-    """Breadth first. Links come last, so that a file is listed by its own name."""
+    """Walks breadth first and visits links last, so that a file is listed under its own name."""
     seen: dict[tuple[int, int], str] = {}  # names of files, by device and inode
     folders, links = deque([_Place(root, "", {_key(root.stat()): root})]), deque()
 
@@ -147,7 +147,7 @@ def _add_file(found: Survey, path: Path, name: str, status: os.stat_result) -> N
 
 
 def _refuse_pointer(path: Path, size: int) -> None:
-    """Refuses the pointer that Git stores for a file that Git LFS has not fetched."""
+    """Refuses a Git LFS pointer whose file has not been fetched."""
     if size > _MOST_OF_POINTER:
         return
     try:
@@ -156,7 +156,7 @@ def _refuse_pointer(path: Path, size: int) -> None:
         raise unreadable(path, error) from error
     if head.startswith(b"version https://git-lfs.github.com/"):
         raise PrepareError(
-            f"{shown(path)} is a Git LFS pointer whose file was not fetched: run 'git lfs pull' in its folder."
+            f"{shown(path)} is a Git LFS pointer, and its file was not fetched: run 'git lfs pull' in its folder."
         )
 
 

@@ -1,7 +1,7 @@
-"""The text attributes of an HDF5 file that may be damaged.
+"""Reads text attributes of an HDF5 file that may be damaged.
 
-A text of variable length, h5py's default, is stored in a heap whose sizes HDF5 does not check: a changed byte may crash
-or hang it. Such a text is therefore read by a separate process (this file), which ends with a signal in that case.
+Variable-length strings, h5py's default, are stored in a heap whose sizes HDF5 does not check: a corrupted byte may
+crash or hang HDF5. A separate process (this file) therefore reads such strings, and ends with a signal in that case.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SECONDS = 5  # of a processor
+SECONDS = 5  # CPU time
 
 
 class DamagedText(ValueError):
@@ -19,7 +19,7 @@ class DamagedText(ValueError):
 
 
 def text_of(file, name: str) -> str:
-    """An attribute of the open h5py.File. Raises KeyError if there is none, ValueError if it is not a string."""
+    """An attribute of the open h5py.File. Raises KeyError if it is missing, ValueError if it is not a string."""
     import h5py
 
     kind = file.attrs.get_id(name).get_type()

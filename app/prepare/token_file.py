@@ -1,9 +1,9 @@
-"""The HDF5 token file that the trainer reads: /tokens, /document_offsets, /tokens_xxh3 and attributes.
+"""Writes the HDF5 token file that the trainer reads: /tokens, /document_offsets, /tokens_xxh3 and attributes.
 
-Every byte has a checksum. HDF5's own checksums cover the metadata (format version 1.10, and texts of fixed length,
-since texts of variable length are in a heap without checksums) and each chunk (fletcher32, which readers verify).
-/tokens_xxh3 has the XXH3 of each block of tokens, which the trainer verifies: it is faster, and it detects a block of
-zeros or a block from another position, which fletcher32 cannot.
+Checksums cover every byte. HDF5's own checksums cover the metadata (format version 1.10, and fixed-length strings,
+because variable-length strings are in a heap without checksums) and each chunk (fletcher32, which readers verify).
+/tokens_xxh3 contains the XXH3 of each block of tokens, which the trainer verifies. XXH3 is faster than fletcher32 and
+also detects blocks of zeros and blocks from a different position.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from . import PrepareError, shown
 from .texts import DamagedText, text_of
 
 FORMAT_VERSION = 1
-LIBRARY_VERSION = "v110"  # the oldest HDF5 that reads it; in earlier formats the chunk index had no checksums
-CHUNK = 32_768  # elements: a window of the trainer reads full chunks
-CHECKSUMS_CHUNK = 512  # a window needs one checksum or two
+LIBRARY_VERSION = "v110"  # oldest compatible HDF5; earlier formats have no checksums in the chunk index
+CHUNK = 32_768  # elements: the trainer reads full chunks for a window
+CHECKSUMS_CHUNK = 512  # elements: a window needs one or two checksums
 
 
 class _Sink(io.FileIO):
-    """A file for HDF5, which crashes if it cannot write a file to its end: the first error is kept in `error`, and
-    later writes are ignored."""
+    """A file object that hides write errors from HDF5, which would crash. `error` is the first error; later writes are
+    ignored."""
 
     def __init__(self, path: Path):
         self.error: OSError | None = None
@@ -52,10 +52,10 @@ class _Sink(io.FileIO):
 
 
 class TokenFile:
-    """Writes a token file next to its final path; `commit` moves it there, in all other cases it is removed."""
+    """Writes a temporary file next to the final path. `commit` moves it to that path; otherwise, it is removed."""
 
     def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None, masked: bool = False):
-        """mode: the file's permissions; None: the default of a new file. masked: with /loss_mask (append_mask)."""
+        """mode: the file's permissions; None: the default. masked: whether to write /loss_mask (append_mask)."""
         import h5py
 
         self.path = path
@@ -82,7 +82,7 @@ class TokenFile:
         self._content = xxhash.xxh3_64()
 
     def append(self, tokens: np.ndarray, document_ends: np.ndarray) -> None:
-        """document_ends: where documents end within `tokens`, ascending."""
+        """document_ends: end positions of documents in `tokens`, ascending."""
         ends = document_ends + self.num_tokens
         self.append_tokens(tokens)
         self.append_ends(ends)
@@ -106,13 +106,13 @@ class TokenFile:
         self._check_written()
 
     def append_mask(self, mask: np.ndarray) -> None:
-        """mask: of the tokens that were appended, 1 where the token is a trained target."""
+        """mask: for the appended tokens; 1: the token is a trained target."""
         self._extend(self._mask, mask)
         self._mask_content.update(mask)
         self._check_written()
 
     def commit(self, attributes: dict[str, int | str], arguments: dict | None) -> None:
-        """attributes: with format_version, if that is not 1. arguments: the inputs of the file; None if unknown."""
+        """attributes: including format_version if it is not 1. arguments: the inputs of the file; None: unknown."""
         facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
         self._blocks.finish()
         self._extend(self._checksums, self._blocks.take())
@@ -134,7 +134,7 @@ class TokenFile:
         _sync(self.path.parent)
 
     def discard(self) -> None:
-        """Does nothing after commit."""
+        """Removes the temporary file. No-op after commit."""
         self._file.close()
         self._sink.close()
         self._temporary.unlink(missing_ok=True)
@@ -154,14 +154,14 @@ class TokenFile:
         dataset[size:] = values
 
     def _remove_leftovers(self) -> None:
-        """Removes files of runs on this machine that were killed."""
+        """Removes temporary files of killed processes on this host."""
         for leftover in self.path.parent.glob(f".{self.path.name}.{socket.gethostname()}.*.tmp"):
             if not Path("/proc", leftover.name.split(".")[-2]).exists():
                 leftover.unlink(missing_ok=True)
 
 
 class _Blocks:
-    """The XXH3 (64 bits) of each block of `size` bytes of a stream; the last one may be shorter."""
+    """The XXH3 (64 bits) of each block of `size` bytes in a stream. The last block may be shorter."""
 
     def __init__(self, size: int):
         self.checksums: list[int] = []
@@ -189,7 +189,7 @@ class _Blocks:
 
 
 def _set_text(attributes, name: str, text: str) -> None:
-    """Writes a text of fixed length."""
+    """Writes a fixed-length string."""
     import h5py
 
     stored = text.encode()

@@ -1,4 +1,4 @@
-"""The files of a tokenizer's folder: the tokenizer itself, and the special tokens that transformers uses with it."""
+"""Reads the files of a tokenizer's folder: the tokenizer and the special tokens that transformers uses with it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ CONFIG, SPECIAL_TOKENS, GENERATION, MODEL = (
 )
 TEMPLATE = "chat_template.jinja"
 MOST_BYTES = 1 << 30
-# Files that determine the special tokens, besides tokenizer.json, or vocab.json and merges.txt.
+# Files that determine the special tokens, in addition to tokenizer.json, or vocab.json and merges.txt.
 DECLARATIONS = (CONFIG, SPECIAL_TOKENS, GENERATION, MODEL)
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """Special tokens as transformers reads them from a folder. None: not declared."""
+    """Special tokens that transformers reads from a folder. None: not declared."""
 
     eos_token: str | None = None
     bos_token: str | None = None
     add_bos: bool | None = None
-    eos_ids: tuple[int, ...] = ()  # of the model; only if no file declares eos_token
-    bos_id: int | None = None  # of the model; only if no file declares bos_token
-    named: dict[str, str] = field(default_factory=dict)  # special tokens by their keys of NAMED
+    eos_ids: tuple[int, ...] = ()  # ids in the model's files, if no file declares eos_token
+    bos_id: int | None = None  # id in the model's files, if no file declares bos_token
+    named: dict[str, str] = field(default_factory=dict)  # special tokens by key in NAMED
 
     def template_tokens(self) -> dict[str, str]:
-        """The variables of a chat template."""
+        """The variables for a chat template."""
         found = {**self.named, "bos_token": self.bos_token, "eos_token": self.eos_token}
         return {name: token for name, token in found.items() if token is not None}
 
@@ -60,7 +60,7 @@ def declared_in(folder: Path) -> Declared:
 
 
 def read_object(path: Path) -> dict:
-    """The JSON object in the file; empty if there is no such file."""
+    """The JSON object in the file; empty if the file does not exist."""
     text = read_text(path)
     try:
         value = {} if text is None else json.loads(text)
@@ -73,7 +73,7 @@ def read_object(path: Path) -> dict:
 
 
 def read_text(path: Path) -> str | None:
-    """None: there is no such file."""
+    """The text of the file; None if the file does not exist."""
     try:
         content = read_bytes(path, MOST_BYTES)
         return None if content is None else content.decode("utf-8-sig")
@@ -84,7 +84,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_tokenizer(path: Path):
-    """-> (tokenizers.Tokenizer, the JSON of the file)"""
+    """-> (tokenizers.Tokenizer, parsed file)"""
     from tokenizers import Tokenizer
 
     try:
@@ -98,13 +98,13 @@ def read_tokenizer(path: Path):
 
 
 def check_ids(path: Path, words: dict[str, int]) -> None:
-    """words: of a vocabulary, with their ids"""
+    """words: ids by word. Raises PrepareError if two words have the same id."""
     first: dict[int, str] = {}
     for word, index in words.items():
         if (other := first.setdefault(index, word)) != word:
             raise PrepareError(
-                f"{shown(path)} has the id {index} for both '{shown(other)}' and '{shown(word)}': assign each its "
-                "own, or download the file again."
+                f"{shown(path)} has the id {index} for both '{shown(other)}' and '{shown(word)}': assign distinct ids, "
+                "or download the file again."
             )
 
 
@@ -115,7 +115,7 @@ def _first_token(sources: list[tuple[Path, dict]], key: str) -> str | None:
         if value is None:
             continue
         if not isinstance(token, str) or not token:
-            raise _wrong(path, key, value, "a token, or an object whose 'content' is one")
+            raise _wrong(path, key, value, "a token or an object with a token as 'content'")
         return token
     return None
 

@@ -1,9 +1,9 @@
-"""Determines the cause of a failed start from the evidence that its ranks left in failures/START.
+"""Determines the cause of a failed start from the evidence that its ranks wrote to failures/START.
 
-    evidence.py     reads the evidence: a record for each rank
-    collectives.py  the collectives that ranks wait in, and the ranks that are behind
-    verdict.py      verdict_of(evidence): the cause, a function without I/O
-    merging.py      the newest start of a folder -> failure.json, the report for the user, the exit status
+    evidence.py     reads the evidence into one record per rank
+    collectives.py  finds collectives that ranks wait in, and the ranks that are late
+    verdict.py      verdict_of(evidence) returns the cause, without I/O
+    merging.py      writes failure.json, the report for the user and the exit status of a folder's newest start
 
-Standard library only, and Python from 3.8 on: scripts/requeue uses it on nodes that may have no other.
+Requires only Python 3.8 and its standard library: scripts/requeue runs on nodes that may have no newer version.
 """

@@ -1,5 +1,5 @@
-"""Collectives that do not complete. Their groups are all ranks of the run or, with two levels, the ranks of a node or
-the ranks at one position of all nodes."""
+"""Finds collectives that do not complete. Their groups contain all ranks of the run or, in two-level ZeRO, the ranks of
+one node or the ranks with the same local rank on all nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Held:
     channel: str
     ranks: Group
     sequence: int
-    late: tuple[int, ...] = ()  # ranks behind the others of the group
-    collective: Collective | None = None  # as recorded by the rank that has waited longest in it
+    late: tuple[int, ...] = ()  # late ranks of the group
+    collective: Collective | None = None  # record of the rank that has waited longest
     waited: float = -1.0  # seconds
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Held:
 
 
 def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, Channel]]:
-    """The channels of each group, by rank. Ranks open their channels in the same order."""
+    """Channels of each group, by rank. All ranks open their channels in the same order."""
     groups: dict[tuple[int, str, Group], dict[int, Channel]] = {}
     for record in records:
         for number, channel in enumerate(record.channels):
@@ -38,9 +38,9 @@ def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, C
 
 
 def find_lag(records: list[Record], measure: str) -> Held | None:
-    """Among the collectives that some ranks have reached by one measure ("queued", "started", "completed") and others
-    have not, the one with the longest wait. A rank that is itself in a collective of another group is late because of
-    that one, so it is not listed."""
+    """Returns the collective with the longest wait among those that only some of their ranks have reached. `measure`:
+    "queued", "started" or "completed". A late rank that waits in a collective of a different group is not listed,
+    because that group delays it."""
     by_rank = {record.rank: record for record in records}
     worst = None
     for (_, name, group), channels in groups_of(records).items():
@@ -63,8 +63,8 @@ def is_held_elsewhere(record: Record, group: Group, measure: str) -> bool:
 
 
 def find_unfinished(records: list[Record]) -> Held | None:
-    """Among the collectives of groups smaller than the run that all ranks have queued and none has completed, the
-    oldest one; `late`: the group."""
+    """Returns the oldest collective that all recorded ranks of a group have queued and not completed. Ignores the group
+    of all ranks. `late`: the group."""
     worst = None
     for (_, name, group), channels in groups_of(records).items():
         completed = {channel.completed for channel in channels.values()}
@@ -78,7 +78,7 @@ def find_unfinished(records: list[Record]) -> Held | None:
 
 
 def find_awaited(records: list[Record], gone: list[int]) -> Held | None:
-    """The collective in which others wait for these ranks: the oldest one that they take part in."""
+    """Returns the oldest collective in which other ranks wait for the ranks `gone`."""
     oldest = None
     for record in records:
         for channel in record.channels if record.rank not in gone else ():
@@ -97,7 +97,7 @@ def held(name: str, group: Group, sequence: int, channels: list[Channel]) -> Hel
 
 
 def describe_group(group: Group) -> str:
-    """ "ranks 0-7", "ranks 1, 5"; empty: all."""
+    """ "ranks 0-7" or "ranks 1, 5"; empty for the group of all ranks."""
     if group.count == 0:
         return ""
     last = group.first + (group.count - 1) * group.stride

@@ -1,6 +1,6 @@
-"""Evidence that the ranks of one start left in failures/START: start.json and rank_N.json (docs/formats.md).
+"""Reads the evidence that the ranks of one start wrote to failures/START: start.json and rank_N.json (docs/formats.md).
 
-Other users may have written the files: each value is checked, a damaged file counts as missing, and texts are
+Other users may have written the files: each value is validated, damaged files count as missing, and strings are made
 printable.
 """
 
@@ -23,7 +23,7 @@ MOST_CHANNELS = 64
 MOST_COLLECTIVES = 64
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog updates its line every 100 ms. If it is silent for this many seconds, or half of the limit, it was stopped.
+# A watchdog updates its line every 100 ms. A process whose line is older (seconds, or half its limit) was stopped.
 STOPPED_AFTER = 15.0
 # Exit statuses of ranks that end normally: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)
@@ -31,7 +31,7 @@ ENDS = (0, 75, 130)
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks of a communicator: `count`, every `stride`-th from `first` on; count 0: all."""
+    """The ranks of a communicator: `count` ranks, starting at `first`, with a stride; count 0: all ranks."""
 
     first: int = 0
     count: int = 0
@@ -48,12 +48,12 @@ class Collective:
     operation: str
     bytes: int
     state: int  # 0: queued, 1: started, 2: completed
-    seconds: float  # since it was queued
+    seconds: float  # since the collective was queued
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One communicator on one rank; the numbers are those of the last collective queued, started, completed."""
+    """One communicator on one rank, with the sequence numbers of its last queued, started and completed collectives."""
 
     name: str
     ranks: Group
@@ -76,17 +76,17 @@ class Record:
     why: str = ""  # one of WHYS; empty: the rank left no evidence
     error: str = ""
     culprits: tuple[int, ...] = ()
-    time: float = math.inf  # of its evidence
+    time: float = math.inf  # when the rank wrote its evidence; seconds since 1970
     phase: str = "setup"
     step: int = 0
     idle: float = 0.0  # seconds without progress
-    limit: float = 0.0  # of `idle`, above which the rank is stuck; 0: none
-    gap: float = 0.0  # seconds since its last progress in which its watchdog did not run
+    limit: float = 0.0  # value of `idle` above which the rank is stuck; 0: no limit
+    gap: float = 0.0  # seconds since the last progress during which the watchdog did not run
     channels: tuple[Channel, ...] = ()
-    # Last state seen by a neighbour if the rank reported no failure: "alive", "stopped", "dead", "ended"; empty:
-    # unseen.
+    # Last state seen by a neighbor, if the rank reported no failure: "alive", "stopped", "dead" or "ended"; empty:
+    # none.
     seen: str = ""
-    died_first: bool = False  # it was dead in the first view of its host that shows a death
+    died_first: bool = False  # dead in the first view of its host that contains a dead rank
 
     @property
     def wrote(self) -> bool:
@@ -94,7 +94,7 @@ class Record:
 
     @property
     def stopped(self) -> bool:
-        """Whether its process was stopped, and perhaps continued when the launcher ended it."""
+        """Whether its process was stopped. The launcher may have continued it to terminate it."""
         return self.seen == "stopped" or (self.why == "signal" and self.gap >= patience(self.limit))
 
 
@@ -109,7 +109,7 @@ class Evidence:
 
     @property
     def time(self) -> float:
-        """Time of the newest evidence; 0: none."""
+        """Time of the newest evidence; 0: no evidence."""
         return max((record.time for record in self.records if record.time < math.inf), default=0.0)
 
     @property
@@ -119,18 +119,18 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """Each rank has written evidence, or a neighbour reports its state."""
+        """Whether each rank has written evidence or a neighbor reports its state."""
         return all(record.wrote or record.seen for record in self.records)
 
     @property
     def silent_hosts(self) -> tuple[str, ...]:
-        """Hosts from which no rank has written evidence."""
+        """Hosts without evidence from any of their ranks."""
         heard = {record.host for record in self.records if record.wrote}
         return tuple(dict.fromkeys(one.host for one in self.records if one.host and one.host not in heard))
 
 
 def read_evidence(folders: list[Path]) -> Evidence:
-    """Evidence of the start in these folders: the one of the checkpoints, then the one of the log."""
+    """Reads the evidence of one start. `folders`: that of the checkpoint folder first, then that of the log folder."""
     start = next(filter(None, (load(folder / "start.json") for folder in folders)), {})
     numbers = range(min(whole(start.get("ranks")), MOST_RANKS)) or sorted(listed_ranks(folders))
     found = {number: load_rank(folders, number) for number in numbers}
@@ -154,7 +154,7 @@ def read_evidence(folders: list[Path]) -> Evidence:
 
 
 def load(path: Path) -> dict:
-    """An object; empty if the file is missing or damaged."""
+    """Reads a JSON object; empty if the file is missing or damaged."""
     try:
         value = parse_json(read_text(path, follow=False) or "")
     except (NotReadable, OSError, ValueError):
@@ -179,7 +179,7 @@ def unread_files(folders: list[Path]) -> list[str]:
 
 
 def load_rank(folders: list[Path], rank: int) -> dict:
-    """The newest evidence: the checkpoint folder may have stopped responding after an earlier one."""
+    """The newest evidence of a rank. An older version remains if the checkpoint folder stopped responding."""
     found = filter(None, (load(folder / f"rank_{rank}.json") for folder in folders))
     return max(found, key=lambda value: number_or(as_time(value.get("time")), 0.0), default={})
 
@@ -206,7 +206,7 @@ def first_of(folders: list[Path], size: int) -> int:
 
 
 def record_of(value: dict, known: Record, size: int) -> Record:
-    """A rank's record, from its own evidence or from its line in a neighbour's evidence."""
+    """A rank's record, from its own evidence or from its line in a neighbor's evidence."""
     phase = value.get("phase")
     return Record(
         rank=known.rank,
@@ -242,7 +242,7 @@ def channel_of(value: dict) -> Channel:
 
 
 def add_views(records: list[Record], objects: dict[int, dict]) -> None:
-    """Adds neighbours' views of ranks that did not fail themselves: their newest lines, and which ranks died first."""
+    """Adds the neighbors' newest views of ranks without evidence, and marks the ranks that died first."""
     died: dict[str, tuple[float, set[int]]] = {}
     views = sorted((records[rank].time, rank) for rank in objects)
     for time, observer in views:

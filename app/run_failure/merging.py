@@ -1,4 +1,4 @@
-"""The newest start of a checkpoint folder: its evidence -> failure.json, the report for the user, the exit status."""
+"""Turns the evidence of a checkpoint folder's newest start into failure.json, the user's report and the exit status."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FAILURE, USER_ERROR, STOPPED = 1, 2, 75
 MOST_STARTS = 20
 MOST_PLACES = 16
 PAUSE = 0.5
-# A start later than this clock by more seconds than this comes from a wrong clock.
+# Seconds. A start that is further in the future than this comes from a wrong clock.
 FUTURE = 3600
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The result for a failed start."""
+    """The evidence and the verdict of a failed start."""
 
     evidence: Evidence
     verdict: Verdict
@@ -44,8 +44,8 @@ class Failure:
         return tuple(dict.fromkeys(record.host for record in records if record.host))
 
     def status(self, status: int) -> int:
-        """The job's exit status, given the launcher's: a signal's status only means that the launcher ended the other
-        ranks."""
+        """The job's exit status. `status`: the launcher's, which may only report the signal that it sent to the
+        remaining ranks."""
         if self.verdict.user_error:
             return USER_ERROR
         return status if status in (0, USER_ERROR, STOPPED) else FAILURE
@@ -54,8 +54,8 @@ class Failure:
 def newest_start(
     folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
-    """The newest start in this checkpoint folder of this job; None if it began before `since` (seconds since 1970).
-    Waits for one until `until` (time.monotonic()): a file system may show its folder late."""
+    """The newest start of this job in this checkpoint folder; None if it began before `since` (seconds since 1970).
+    Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
 
     def look() -> str | None:
         for start in reversed(starts_of(folder)):
@@ -78,7 +78,7 @@ def facts_of(places: list[Path]) -> dict:
 
 
 def starts_of(folder: Path) -> list[str]:
-    """Oldest first."""
+    """The names of all starts, oldest first."""
     own, *others = places_of(folder)
     names = set(names_in(own))
     for place in others:
@@ -93,20 +93,20 @@ def names_in(place: Path) -> list[str]:
 
 
 def places_of(folder: Path, start: str = "") -> list[Path]:
-    """Folders in which ranks leave evidence: the checkpoint folder or, if it is not writable, one shared with other
-    runs, which depends on the ranks' environment (app/watchdog/watchdog.cpp)."""
+    """Folders to which ranks write evidence: the checkpoint folder or, if it is not writable, a folder from the ranks'
+    environment, which other runs share (app/watchdog/watchdog.cpp)."""
     logs = [os.environ.get(name) for name in ("MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR")] + ["/tmp"]
     folders = dict.fromkeys([folder, *(Path(log) for log in logs if log)])
     own, *others = (place / "failures" / start for place in folders)
-    # The name of a start is unique: ranks that could write to the checkpoint folder created this folder in it.
+    # The name of a start is unique, so a start of the same name in the checkpoint folder identifies the run.
     return [own, *(place for place in others if not start or belongs(place, folder, own.is_dir()))]
 
 
 def belongs(place: Path, folder: Path, is_named: bool = False) -> bool:
-    """Whether it belongs to the run with this checkpoint folder. `is_named`: the checkpoint folder has the same
-    start."""
+    """Whether `place` belongs to the run with this checkpoint folder. `is_named`: the checkpoint folder contains a
+    start of the same name."""
     with contextlib.suppress(OSError, ValueError):
-        # In /tmp any user could write evidence against this run.
+        # Any user can write false evidence to /tmp.
         if place.stat().st_uid not in (os.geteuid(), folder.stat().st_uid if folder.exists() else None):
             return False
         if is_named:
@@ -129,8 +129,8 @@ def find_failure(
     until: float = 0,
     down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
 ) -> Failure | None:
-    """Waits for missing evidence until `until` (time.monotonic()): a file system may show files of other hosts late.
-    `down`: returns which of these hosts, which left no evidence, the cluster knows to be down."""
+    """Waits for missing evidence until `until` (time.monotonic()), because a file system may show files of other hosts
+    late. `down`: given hosts without evidence, returns those that the cluster reports as down."""
     folders = places_of(folder, start)
     while not (evidence := read_evidence(folders)).complete and time.monotonic() < until:
         time.sleep(PAUSE)
@@ -141,8 +141,8 @@ def find_failure(
 
 
 def keep(folder: Path, failure: Failure) -> None:
-    """Writes failure.json, unless the existing one is of a later start or blames more, and removes the evidence of old
-    starts. Raises: OSError"""
+    """Writes failure.json, unless the existing file describes a later start or blames more ranks. Removes the evidence
+    of old starts. Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
     later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
@@ -155,7 +155,7 @@ def keep(folder: Path, failure: Failure) -> None:
 
 
 def settle(folder: Path, failure: Failure, show: bool = False) -> None:
-    """Writes failure.json and, with `show`, prints the report for the user. mpzero has already printed user errors."""
+    """Writes failure.json and, with `show`, prints the report. Skips user errors, which mpzero has already printed."""
     if failure.verdict.user_error:
         return
     text = report(folder, failure) if show else ""
@@ -186,36 +186,36 @@ def as_object(failure: Failure) -> dict:
 
 
 def blames_more(before: dict, failure: Failure) -> bool:
-    """Whether the old report blames more with the same evidence: the cluster knew more about the hosts then."""
+    """Whether the old report blames more ranks for the same evidence, because the cluster knew that hosts were down."""
     ranks = before.get("ranks")
     same = before.get("run") == failure.evidence.start and failure.evidence.count <= whole(before.get("foundation"))
     return same and isinstance(ranks, list) and len(ranks) > len(failure.verdict.ranks)
 
 
 def report(folder: Path, failure: Failure) -> str:
-    """The report for the user: the verdict, and the place of each rank. Ranks at the same place share a line."""
+    """The report for the user: the verdict and the state of each rank. Ranks in the same state share a line."""
     verdict = failure.verdict
     lines = [f"mpzero: error: {verdict.reason}{f'; {verdict.remedy}' if verdict.remedy else ''}."]
     tag = newest_tag(folder)
-    lines.append(f"  The same command resumes from {folder / tag}." if tag else "  There is no checkpoint yet.")
+    lines.append(f"  The same command resumes from {folder / tag}." if tag else "  The run has not saved a checkpoint.")
     places: dict[str, list[Record]] = {}
     for record in failure.evidence.records:
         places.setdefault(place(record), []).append(record)
-    lines.append("  Where the ranks were:")
+    lines.append("  State of the ranks:")
     for text, records in list(places.items())[:MOST_PLACES]:
         hosts = list(dict.fromkeys(one.host for one in records if one.host))
         lines.append(f"    rank {ranges([one.rank for one in records])} ({some(hosts) or 'unknown host'}): {text}")
     if len(places) > MOST_PLACES:
-        lines.append(f"    and {len(places) - MOST_PLACES} more places")
+        lines.append(f"    and {len(places) - MOST_PLACES} more states")
     return "".join(f"{line}\n" for line in lines)
 
 
 def place(record: Record) -> str:
-    """The place of a rank without times, so that ranks at the same place get the same text."""
+    """The state of a rank without times, so that ranks in the same state get the same text."""
     if not record.wrote and not record.seen:
         return "left no evidence"
     last = {"dead": "died", "ended": "ended normally", "stopped": "was stopped", "alive": "left no evidence"}
-    text = where(record) if record.wrote else f"{last[record.seen]}; it was last {where(record)}"
+    text = where(record) if record.wrote else f"{last[record.seen]}; last seen {where(record)}"
     for channel in record.channels:
         if channel.queued:
             text += f"\n      {channel.name}: {channel.queued} requested, {channel.completed} completed"

@@ -1,17 +1,17 @@
-"""The cause of a failed start: verdict_of(evidence), without I/O.
+"""Determines the cause of a failed start: verdict_of(evidence), without I/O.
 
-Missing evidence alone is not blamed: a rank without evidence is blamed only if a neighbour on its host saw it dead or
-stopped, or if the cluster reports its host as down. The first rule that holds decides:
+Missing evidence alone is no proof: a rank without evidence is blamed only if a neighbor on its host saw it dead or
+stopped, or if the cluster reports its host as down. The first rule that applies determines the cause:
 
-    1  a user error            nobody is to blame
-    2  ranks that were dead, without evidence, in the first view of their host that shows a death; if no rank failed
-       otherwise, also those that had reported a stop request
+    1  a user error; no rank is blamed
+    2  ranks without evidence that were dead in the first view of their host that contains a dead rank; if no rank
+       failed otherwise, also ranks that the evidence of a signal names
     3  ranks that an error names as its cause
-    4  the rank that a device failed on
-    5  ranks whose process was stopped, unless a rank met an error
-    6  a host without evidence: unknown, unless it is known to be down
-    7  the rank whose error came first
-    8  the rank that holds the others up in a collective, by level and peer; nobody where all are at one place
+    4  the rank with a device error
+    5  ranks whose process was stopped, unless a rank reported an error
+    6  hosts without evidence; unknown, unless the cluster reports them as down
+    7  the rank with the first error
+    8  ranks that delay a collective; unknown if all ranks are in the same state
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Verdict:
     reason: str  # one sentence without a final period
     remedy: str = ""  # one sentence without a final period
     user_error: bool = False
-    silent_hosts: tuple[str, ...] = ()  # hosts whose state decides
+    silent_hosts: tuple[str, ...] = ()  # hosts without evidence, whose state determines the cause
 
 
 def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdict | None:
-    """`down`: hosts that the cluster reports as down. None: the evidence shows no failure."""
+    """Returns None if the evidence shows no failure. `down`: hosts that the cluster reports as down."""
     records = evidence.records
     wrote = [record for record in records if record.wrote]
     by_why = {
@@ -48,8 +48,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
         return Verdict((), mistakes[0].error or "a user error", user_error=True)
     lost = [record for record in records if record.died_first]
     if not {"error", "device_error", "stuck"} & by_why.keys():
-        # These ranks were asked to stop, too. A launcher also kills ranks that wrote a signal, but after one has
-        # failed.
+        # A launcher also kills ranks that wrote evidence of a signal, but only after a rank has failed.
         lost += [records[rank] for rank in named_by(by_why.get("signal", [])) if not records[rank].died_first]
     if lost:
         return of_lost(records, lost)
@@ -60,7 +59,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     if errors and errors[0].why == "device_error":
         return of_failed(errors[0])
     failed = bool(errors or by_why.get("stuck"))
-    # In a suspended run that is asked to end, ranks were stopped without a failure.
+    # In a suspended run that receives a stop request, ranks were stopped without a failure.
     stopped = [record for record in records if record.stopped and (failed or not record.wrote)]
     if stopped and not by_why.get("error"):
         return of_stopped(records, stopped)
@@ -80,13 +79,13 @@ def named_by(records: list[Record]) -> list[int]:
 
 
 def order(evidence: Evidence) -> Callable[[Record], tuple]:
-    """Clocks of hosts differ: the rank that created `first` comes first, whatever its time."""
+    """The rank that created `first` sorts first regardless of its time, because the clocks of hosts differ."""
     return lambda record: (record.rank != evidence.first, record.time, record.rank)
 
 
 def of_lost(records: tuple[Record, ...], lost: list[Record]) -> Verdict:
     later = [record for record in records if record.seen == "dead" and not record.died_first]
-    since = f"; {names(later)} {have(later)} ended since" if later else ""
+    since = f"; {names(later)} {have(later)} since ended" if later else ""
     reason = f"{names(lost)} ended without reporting an error {where(farthest(records))}{awaited(records, lost)}{since}"
     remedy = "check that rank's last output and, on its host, dmesg (out of memory, Xid messages)"
     return Verdict(ranks_of(lost), reason, remedy)
@@ -97,7 +96,7 @@ def of_stopped(records: tuple[Record, ...], stopped: list[Record]) -> Verdict:
         f"{names(stopped)} {have(stopped)} not responded {where(farthest(records))}"
         f"{awaited(records, stopped)}; the process is stopped"
     )
-    return Verdict(ranks_of(stopped), reason, "check that host: memory, disks, and who stops processes there")
+    return Verdict(ranks_of(stopped), reason, "check that host's memory and disks, and what stopped the process")
 
 
 def of_failed(record: Record) -> Verdict:
@@ -106,23 +105,23 @@ def of_failed(record: Record) -> Verdict:
 
 
 def of_broken(records: tuple[Record, ...], errors: list[Record]) -> Verdict:
-    """Several ranks lost their peers, and none reports a failure of its own: one of them may be behind."""
+    """Several ranks lost their peers without reporting a failure of their own: one of them may be late."""
     first = errors[0]
     if lag := find_lag(list(records), "queued"):
         return of_lag(records, lag, "queued")
-    reason = f"{names(errors)} had communicator errors; the first is of rank {first.rank}: {error_of(first)}"
+    reason = f"{names(errors)} had communicator errors, first rank {first.rank}: {error_of(first)}"
     return Verdict((), f"{reason} ({where(first)})", UNKNOWN_REMEDY)
 
 
 def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str], errors: list[Record]) -> Verdict:
     hosts = [host for host in silent if host in down]
     ranks = [record for record in evidence.records if record.host in (hosts or silent)]
-    what = f"no evidence from any rank of {some(hosts or silent)}"
+    what = f"the ranks of {some(hosts or silent)} left no evidence"
     if errors:
         what += f", and rank {errors[0].rank} had an error: {error_of(errors[0])}"
     what += f" ({where(farthest(evidence.records))}{awaited(evidence.records, ranks)})"
     if hosts:
-        return Verdict(ranks_of(ranks), f"{some(hosts)} is down: {what}", "check that machine")
+        return Verdict(ranks_of(ranks), f"{some(hosts)} is down: {what}", "check that host")
     return Verdict(
         (), f"{what}: its host may be down, out of memory or unreachable", UNKNOWN_REMEDY, silent_hosts=silent
     )
@@ -138,7 +137,7 @@ def of_stuck(records: tuple[Record, ...]) -> Verdict:
             return of_lag(records, lag, measure)
     if held := find_unfinished(present):
         group = [records[rank] for rank in held.late]
-        reason = f"{names(group)} reached {held}, {where(group[0])}, and none completed it for {held.waited:.0f} s"
+        reason = f"{names(group)} reached {held}, {where(group[0])}, but have not completed it for {held.waited:.0f} s"
         remedy = "check the network between these ranks, and dmesg for Xid messages on their hosts"
         return Verdict((), reason, remedy)
     first = present[0]
@@ -146,7 +145,7 @@ def of_stuck(records: tuple[Record, ...]) -> Verdict:
         return Verdict((0,), f"{names([first])} has made no progress for {idle:.0f} s {where(first)}", HOST_REMEDY)
     held = find_awaited(present, [first.rank])
     reason = f"no rank has made progress for {idle:.0f} s {where(first)}{f', all ranks in {held}' if held else ''}"
-    return Verdict((), reason, "if this may take so long, raise --stuck_after; otherwise check network and disks")
+    return Verdict((), reason, "raise --stuck_after if this phase can take so long, else check network and disks")
 
 
 def of_lag(records: tuple[Record, ...], lag: Held, measure: str) -> Verdict:
@@ -163,12 +162,12 @@ def of_lag(records: tuple[Record, ...], lag: Held, measure: str) -> Verdict:
 
 
 def not_connected(present: list[Record], idle: float) -> Verdict:
-    """A network that blocks all traffic stops all ranks at one place; one that blocks some lets others continue."""
+    """All ranks stop at the same point if the network blocks all traffic, but some continue if it blocks only some."""
     lag = find_lag(present, "queued")
     late = [record for record in present if lag is None or record.rank in lag.late]
     complaint = next((f": {record.error}" for record in late if record.why == "stuck" and record.error), "")
     subject = f"unlike the others, {names(late)} {have(late)} not connected" if lag else "the hosts have not connected"
-    remedy = "check that all hosts of the job reach each other on every port (`mpzero doctor`)"
+    remedy = "check that all hosts of the job can reach each other on every port (`mpzero doctor`)"
     return Verdict(lag.late if lag else (), f"{subject} for {idle:.0f} s{complaint}", remedy)
 
 
@@ -178,14 +177,14 @@ def awaited(records: tuple[Record, ...], gone: list[Record]) -> str:
 
 
 def farthest(records: tuple[Record, ...]) -> Record:
-    """The place of ranks that left no evidence."""
+    """The record with the highest step, which approximates the step of ranks without evidence."""
     return max(records, key=lambda record: record.step)
 
 
 def where(record: Record) -> str:
     return {
         "network": "while connecting the hosts",
-        "setup": "during set-up",
+        "setup": "during setup",
         "first_step": f"in step {record.step}, the run's first",
         "training": f"in step {record.step}",
         "validation": f"in the validation after step {record.step}",
@@ -195,7 +194,7 @@ def where(record: Record) -> str:
 
 
 def error_of(record: Record) -> str:
-    return record.error.rstrip(". ") or "an error without a reason"
+    return record.error.rstrip(". ") or "an unspecified error"
 
 
 def names(records: list[Record], most: int = 8) -> str:

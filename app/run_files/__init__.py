@@ -1,1 +1,1 @@
-"""Code shared by programs that read a run's files: reading and replacing files, values, the parts of a step."""
+"""Code shared by programs that read a run's files: file access, JSON values and metric names."""

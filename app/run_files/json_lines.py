@@ -1,4 +1,4 @@
-"""The only reader of JSON Lines files: runs append to and replace them, crashes damage them."""
+"""Reads JSON Lines files, which runs append to or replace and crashes may damage. All programs use this reader."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOST_NAMED = 8
 
 
 class JsonLines:
-    """Complete lines of a file that another process appends to, and replaces when a run resumes."""
+    """Reads complete lines of a file that a run appends to and, when it resumes, replaces."""
 
     def __init__(self, path: Path, most_bytes: int = LOG_BYTES):
-        """`most_bytes`: of a longer file, only the end is read, and its lines are counted from there."""
+        """`most_bytes`: number of bytes to read at the end of a longer file, where line numbers then start."""
         self.path, self.most_bytes = path, most_bytes
         self.openings = 0  # number of times that the file was read from its beginning
-        self.damaged = 0  # lines since then that are not JSON objects
-        self.line = b""  # the last complete one
+        self.damaged = 0  # lines since the last opening that are not JSON objects
+        self.line = b""  # the last complete line
         self.rest = b""  # the beginning of an incomplete line
         self._file: BinaryIO | None = None
         self._lines = 0
@@ -31,13 +31,13 @@ class JsonLines:
 
     def new_objects(self) -> Iterator[tuple[int, dict]]:
         """Yields each new object with its line number. If the file was replaced or truncated, yields all of its objects
-        again. A missing file has none.
+        again. Yields none if the file is missing.
 
         Raises: NotReadable
         """
         if self._file is not None and self._was_replaced():
             if self._is_another_file():
-                # Lines added to the old file since the last call, so that a run that is moved aside loses no step.
+                # Read the lines that were appended before the file was moved, so that no step is lost.
                 yield from self._objects()
             self.close()
         if self._file is not None or self._opens():
@@ -50,7 +50,7 @@ class JsonLines:
         return f"{self.path.name} has {lines} ({named}), which are skipped."
 
     def objects(self) -> Iterator[tuple[int, dict]]:
-        """new_objects() for a file that is read once: an incomplete last line counts if it is an object."""
+        """Like new_objects(), for a file that is read once: includes an unterminated last line if it is an object."""
         yield from self.new_objects()
         if (value := object_of(self.rest)) is not None:
             yield self._lines + 1, value
@@ -84,7 +84,7 @@ class JsonLines:
     def _opens(self) -> bool:
         try:
             self._file = open_regular(self.path, LOG_BYTES)
-        except FileNotFoundError:  # not yet
+        except FileNotFoundError:  # not created yet
             return False
         self.openings += 1
         self._lines, self.damaged, self._named, self.line, self.rest = 0, 0, [], b"", b""
@@ -107,7 +107,7 @@ class JsonLines:
         return (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev)
 
     def _was_replaced(self) -> bool:
-        """Whether the file was replaced, or its last read content has changed."""
+        """Whether the file was replaced or its most recently read content has changed."""
         read = self.line + self.rest
         try:
             self.path.stat()

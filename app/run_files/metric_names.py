@@ -1,4 +1,4 @@
-"""Names of metrics: parts of a step on rank 0, and losses of validation sets."""
+"""Metric names: the parts of a step on rank 0 and the validation losses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ STEP_PARTS = {  # in stacking order, from the bottom
     "exposed_communication_seconds": "communication exposed",
     "data_seconds": "data",
 }
-UNNAMED = "validation_loss"  # of --validation_data FILE, or the mean of several sets with validation_NAME_loss each
+UNNAMED = "validation_loss"  # loss on --validation_data FILE, or the mean of several validation_NAME_loss
 
 
 def validation_losses(keys: Iterable[str]) -> dict[str, str]:
-    """Keys of validation losses in order, each with its label: "validation", or "validation NAME"."""
+    """Maps the keys of validation losses, in order, to labels: "validation" or "validation NAME"."""
     labels = {}
     for key in keys:
         if key == UNNAMED:

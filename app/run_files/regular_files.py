@@ -1,5 +1,4 @@
-"""The only reader of files that other users may have written: regular files of limited size, opened without
-blocking."""
+"""Reads files that other users may have written: only regular files of limited size, opened without blocking."""
 
 from __future__ import annotations
 
@@ -9,16 +8,16 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-SMALL_BYTES = 1 << 20  # a record, a report
-LOG_BYTES = 1 << 36  # a file with a line for each step
+SMALL_BYTES = 1 << 20  # limit for records and reports
+LOG_BYTES = 1 << 36  # limit for files with one line per step
 
 
 class NotReadable(Exception):
-    """One sentence without a final period: the refused file and the reason."""
+    """The message is one sentence without a final period: the file and the reason."""
 
 
 def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
-    """`follow`: whether to follow a symbolic link. Without it, a folder writable by other users cannot redirect the
+    """`follow`: whether to follow a symbolic link. If False, users with write access to the folder cannot redirect the
     read.
 
     Raises: NotReadable; FileNotFoundError

@@ -1,4 +1,4 @@
-"""The only writer of replaced files: readers see the old file or the new one, even after a crash."""
+"""Replaces files atomically: readers see either the old file or the new file, even after a crash."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields an empty file to write to, with the same suffix, which replaces `path` at the end or is removed on an
-    error. `path` is never written through a symbolic link. Devices are refused.
+    """Yields an empty temporary file with the same suffix, which replaces `path` at the end or is removed on an error.
+    A symbolic link at `path` is replaced, not followed. Devices are refused.
 
     Raises: OSError
     """
@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """`replacing` for text; does not follow a link that others put in the place of the new file.
+    """Replaces a file with `text`. Does not follow a link that another user substituted for the temporary file.
 
     Raises: OSError
     """
@@ -49,7 +49,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the new name survive a crash, if the file system supports that."""
+    """Makes the rename durable, if the file system supports fsync on folders."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

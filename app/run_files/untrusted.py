@@ -1,4 +1,4 @@
-"""Text that other users may have written: JSON, names, and printed text. For files, see
+"""Validates text that other users may have written: JSON, names and printed text. For files, see
 app/run_files/regular_files.py."""
 
 from __future__ import annotations

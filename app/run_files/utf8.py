@@ -1,4 +1,4 @@
-"""Names and texts are UTF-8 in any locale."""
+"""Uses UTF-8 for names and text in any locale."""
 
 from __future__ import annotations
 

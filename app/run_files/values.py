@@ -1,4 +1,4 @@
-"""JSON values that any program may have written."""
+"""Validates JSON values from untrusted files."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def whole(value: object) -> int:
 
 
 def strings(value: object) -> list[str]:
-    """The elements of a list as text; empty if the value is not a list."""
+    """The elements of a list as strings; empty if the value is not a list."""
     return [str(element) for element in value] if isinstance(value, list) else []

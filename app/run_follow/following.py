@@ -26,29 +26,29 @@ RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class FollowError(Exception):
-    """A user error; the text is one sentence."""
+    """A user error; the message is one sentence."""
 
 
 def unusable(path: Path, what: str, error: OSError) -> FollowError:
-    return FollowError(f"{path} cannot be {what}: {error.strerror}; pass another --logdir.")
+    return FollowError(f"{path} cannot be {what}: {error.strerror}; pass a different --logdir.")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A step."""
+    """The metrics of one step."""
 
     run_id: str
     step: int
     time: float  # seconds since 1970; 0: unknown
-    values: dict[str, float]  # finite ones, by metric
-    digest: bytes  # digest of the line, 8 bytes
+    values: dict[str, float]  # finite values, by metric
+    digest: bytes  # 8-byte digest of the line
 
 
 class Follower(JsonLines):
-    """The steps of a metrics file, as they are written."""
+    """Yields the steps of a metrics file as they are written."""
 
     def new_rows(self) -> Iterator[Row]:
-        """The steps since the last call; see new_objects(). Raises: FollowError"""
+        """Yields the steps since the last call; see new_objects(). Raises: FollowError"""
         try:
             for number, fields in self.new_objects():
                 if (row := row_of(fields, self.line)) is not None:
@@ -62,23 +62,23 @@ class Follower(JsonLines):
 
 
 class Sink:
-    """Destination of the steps of runs. Constructing it starts no run there. Raises: SinkMissing"""
+    """Destination of metrics. The constructor does not start a run there. Raises: SinkMissing"""
 
     most_unsaved = 1
-    """Number of steps after which they are saved as forwarded. After a crash, unsaved steps are forwarded again."""
+    """Number of steps between saves of the forwarding state. After a crash, steps since the last save are repeated."""
     target: str
-    """Location of the runs, in words."""
+    """Description of the destination."""
     metrics: Path | None = None
-    """The followed file."""
+    """The metrics file."""
 
     def begin(self, run_id: str, first_step: int) -> None:
-        """The next steps belong to this run. Its earlier steps from `first_step` on are discarded."""
+        """Begins a run, to which the next steps belong. Discards its earlier steps from `first_step` on."""
 
     def write(self, row: Row) -> None:
         raise NotImplementedError
 
     def rewind(self, step: int) -> None:
-        """The run went back: its earlier steps from `step` on are discarded."""
+        """Discards the run's earlier steps from `step` on, because the run resumed from an older checkpoint."""
 
     def flush(self) -> None: ...
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Sink:
 
 
 def start_of(metrics: Path | None, run_id: str) -> tuple[str, dict[str, object]]:
-    """-> the run's name, from its model and folder, and the settings of its last start, as far as known"""
+    """-> the run's name, formed from its model and folder, and the known settings of its last start"""
     if metrics is None:
         return run_id, {}
     start: dict = {}
@@ -109,7 +109,7 @@ def encodable(name: str) -> str:
 def row_of(fields: dict, line: bytes) -> Row | None:
     """The step, or None if the line is not a step of a run. `line`: the text of `fields`."""
     run_id = fields.get("run")
-    # The id becomes the name of a folder.
+    # The id is used as a folder name.
     if not is_whole(fields.get("step")) or not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         return None
     numbers = {name: as_number(value) for name, value in fields.items() if not isinstance(value, bool)}

@@ -15,22 +15,22 @@ MOST_BYTES = 1 << 30
 
 
 class Place:
-    """Digests of the forwarded lines in order, kept in a file: 8 bytes per line.
+    """Digests of the forwarded lines in order, stored in a file with 8 bytes per line.
 
-    A resumed run repeats steps, and its file then has other lines from there on. They are identified by content, which
-    does not depend on a clock.
+    A resumed run repeats steps and replaces their lines. Lines are identified by content, which does not depend on
+    clocks.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self._digests = bytearray()
-        self._saved = 0  # number of these bytes in the file
+        self._saved = 0  # number of digest bytes in the file
         try:
             self._digests += read_bytes(path, MOST_BYTES, follow=False) or b""
         except NotReadable as error:
-            raise FollowError(f"{error}: pass another --logdir.") from error
+            raise FollowError(f"{error}: pass a different --logdir.") from error
         self._saved = len(self._digests)
-        self._cut(len(self) * DIGEST_BYTES)  # drops a line truncated by a crash
+        self._cut(len(self) * DIGEST_BYTES)  # drops a digest truncated by a crash
 
     def __len__(self) -> int:
         """Number of forwarded lines."""
@@ -42,7 +42,7 @@ class Place:
         return self._digests[begin : begin + DIGEST_BYTES] == row.digest
 
     def passed(self, index: int, row: Row) -> None:
-        """Records that line `index` was forwarded. Earlier lines from `index` on are discarded."""
+        """Records that line `index` was forwarded. Discards earlier records from `index` on."""
         self._cut(index * DIGEST_BYTES)
         self._digests += row.digest
 
@@ -51,7 +51,7 @@ class Place:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Do not follow or wait for a link or FIFO that was put there after the read.
+            # Do not follow a link or block on a FIFO that replaced the file after the read.
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.path, flags, 0o666)
             with open(descriptor, "wb") as file:
@@ -68,20 +68,20 @@ class Place:
 
 
 class Pump:
-    """Forwards a file to a sink. `folder` contains the files of the places."""
+    """Forwards a metrics file to a sink. `folder` contains the digests."""
 
     def __init__(self, follower: Follower, sink: Sink, folder: Path):
         self.follower, self.sink, self.folder = follower, sink, folder
         self.run_id = ""  # run that the sink has begun
-        self.passed = 0  # forwarded steps, since the start
+        self.passed = 0  # steps forwarded since the start
         self.last_step = 0  # last of the forwarded steps
         self._places: dict[str, Place] = {}
         self._lines: dict[str, int] = {}  # lines read since the file was opened, by run
         self._opening = 0
-        self._unsaved = 0  # forwarded steps that are not saved as such
+        self._unsaved = 0  # steps forwarded since the last save
 
     def pass_on(self) -> None:
-        """What is new in the file. Each step that the sink has got is also kept."""
+        """Forwards the new steps of the file and saves the forwarding state."""
         for row in self.follower.new_rows():
             if self._opening != self.follower.openings:
                 self._opening, self._lines = self.follower.openings, {}
@@ -112,7 +112,7 @@ class Pump:
         self.passed, self.last_step = self.passed + 1, row.step
 
     def _place(self, run_id: str) -> Place:
-        """The place of this run and target: one folder can serve several projects."""
+        """Digests of this run for the sink's target: several projects may share a folder."""
         if run_id not in self._places:
             target = hashlib.blake2b(os.fsencode(self.sink.target), digest_size=4).hexdigest()
             self._places[run_id] = Place(self.folder / run_id / f"passed-on.{target}")

@@ -1,4 +1,4 @@
-"""Destinations of steps. Each sink needs a package that mpzero does not install."""
+"""Destinations of metrics. TensorBoard, W&B and MLflow require packages that mpzero does not install."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GROUPS = {
 
 
 class SinkMissing(Exception):
-    """The package of a sink is not installed; the text is one sentence."""
+    """The package of a sink is not installed; the message is one sentence."""
 
 
 def tag_of(metric: str) -> str:
@@ -50,7 +50,7 @@ def missing(package: str) -> SinkMissing:
 
 
 def install_command(package: str) -> str:
-    """A command for this machine: with the user's uv, or with Python alone."""
+    """An install command for this machine: uses uv if available, otherwise pip."""
     python = shlex.quote(sys.executable)
     for uv in ("uv", Path.home() / ".local/bin/uv", ROOT / ".venv-uv/bin/uv"):
         if shutil.which(uv):
@@ -89,7 +89,7 @@ class TensorBoard(Sink):
         self._add(wall_time=row.time, step=row.step, summary=self.summary(value=values))
 
     def rewind(self, step: int) -> None:
-        """Starts a new file, which TensorBoard reads last. It then ignores steps from `step` on in the other files."""
+        """Starts a new file. TensorBoard reads it last and then ignores steps from `step` on in the older files."""
         self.close()
         try:
             self.run_folder.mkdir(parents=True, exist_ok=True)
@@ -116,8 +116,8 @@ class TensorBoard(Sink):
             raise unusable(self.run_folder, "written", error) from error
 
     def _next_file(self) -> Path:
-        """TensorBoard reads files in the order of their names, which contain the time; this node's clock may be
-        slow."""
+        """TensorBoard reads files in the order of their names, which contain a time. The new name sorts last even if
+        this node's clock is behind."""
         names = (path.name.split(".") for path in self.run_folder.glob("events.out.tfevents.*"))
         times = [int(name[3]) for name in names if len(name) > 3 and name[3].isdecimal()]
         second = max(int(time.time()), max(times, default=0) + 1)
@@ -125,7 +125,7 @@ class TensorBoard(Sink):
 
 
 class WeightsAndBiases(Sink):
-    """A W&B run with the run's id. Curves are drawn over the metric "step", which may go back."""
+    """A W&B run with the run's id. The x axis is the metric "step", which may decrease."""
 
     def __init__(self, folder: Path, project: str):
         try:
@@ -186,7 +186,7 @@ class MLflow(Sink):
         self.id = run.info.run_id
         if found:
             self.client.update_run(self.id, status="RUNNING")
-        # Parameters are immutable: a start with other settings keeps the first ones.
+        # MLflow parameters are immutable: a start with different settings keeps the first values.
         known = run.data.params if found else {}
         params = [self.param(key, str(value)[:500]) for key, value in config.items() if key not in known]
         self.client.log_batch(self.id, params=params)

@@ -1,7 +1,7 @@
 """Reports a run's progress in the status of its TrainJob, if the cluster has Kubeflow Trainer's status server.
 
-The server's address, its certificate and a renewed token are in three variables that Kubeflow Trainer sets in the
-launcher's pod (feature gate TrainJobStatus, alpha in release 2.3).
+Kubeflow Trainer sets three environment variables in the launcher's pod (feature gate TrainJobStatus, alpha in release
+2.3): the server's address, its CA certificate and the file of a token, which is renewed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from run_files.values import is_whole
 from run_follow.following import FollowError, Row, Sink
 
 ADDRESS, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
-# A shorter interval would burden the cluster's API server.
+# A shorter interval would overload the cluster's API server.
 PAUSE_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
 LONGEST_SECONDS = 1e9
@@ -37,16 +37,14 @@ METRICS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "ste
 
 
 class TrainJobStatus(Sink):
-    """Sends only the newest step. If the server does not answer, warns once and continues with the next step."""
+    """Sends only the newest step. If the server does not respond, warns once and continues with the next step."""
 
-    most_unsaved = 1000  # a repeated step changes nothing
+    most_unsaved = 1000  # repeated steps are harmless
 
     def __init__(self, folder: Path, project: str):
         missing = [name for name in (ADDRESS, CERTIFICATE, TOKEN) if not os.environ.get(name)]
         if missing:
-            raise FollowError(
-                f"{missing[0]} is not set: Kubeflow Trainer sets it with its feature gate TrainJobStatus."
-            )
+            raise FollowError(f"{missing[0]} is not set: enable Kubeflow Trainer's feature gate TrainJobStatus.")
         self.address = safe_address(os.environ[ADDRESS])
         self.events = folder.parent / "events.jsonl"
         self.row: Row | None = None  # next row to send
@@ -80,14 +78,14 @@ class TrainJobStatus(Sink):
 
 
 def safe_address(address: str) -> str:
-    """The server's address, which may receive the token. Raises: FollowError"""
+    """Checks that the token can be sent to the server's address. Raises: FollowError"""
     try:
         parts = urllib.parse.urlsplit(address)
         host = parts.hostname
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https"):
-        raise FollowError(f"{ADDRESS}={address} is not an https address; Kubeflow Trainer sets it.")
+        raise FollowError(f"{ADDRESS}={address} is not an https address: use the address that Kubeflow Trainer sets.")
     if parts.scheme == "http" and not is_loopback(host):
         raise FollowError(f"{ADDRESS}={address} would send the pod's token unencrypted: use https.")
     return address
@@ -101,7 +99,7 @@ def is_loopback(host: str) -> bool:
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token is only for the pod's server. Python would forward it on redirects."""
+    """Refuses redirects, because Python would forward the token to the new address."""
 
     def redirect_request(self, *_) -> None:
         return None
@@ -109,7 +107,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def post(address: str, status: dict[str, object]) -> None:
     """Raises: OSError, ValueError, NotReadable, http.client.HTTPException"""
-    # The token in the file is renewed.
+    # Read the file for each request, because the token is renewed.
     token = (read_text(Path(os.environ[TOKEN])) or "").strip()
     if not TOKEN_FORM.fullmatch(token):
         raise ValueError(f"{os.environ[TOKEN]} contains no token")
@@ -129,7 +127,7 @@ def post(address: str, status: dict[str, object]) -> None:
 
 
 def status_of(row: Row, steps: int | None) -> dict[str, object]:
-    """Of a run of so many steps; None: not known."""
+    """The TrainJob's status. `steps`: length of the run; None: unknown."""
     metrics = [{"name": "step", "value": str(row.step)}]
     names = [name for name in METRICS if name in row.values] + list(validation_losses(row.values))
     metrics += [{"name": name, "value": f"{row.values[name]:.6g}"} for name in names]
@@ -147,7 +145,7 @@ def status_of(row: Row, steps: int | None) -> dict[str, object]:
 
 
 def max_steps(events: Path, run_id: str) -> int | None:
-    """From the run's newest start; None if there is none or it cannot be read."""
+    """max_steps of the run's newest start; None: unknown."""
     newest = None
     try:
         for _, fields in JsonLines(events).objects():

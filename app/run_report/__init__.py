@@ -1,1 +1,1 @@
-"""A run as one HTML page (charts, page) or as a picture: read (reading) and thinned (thinning)."""
+"""Renders runs as an HTML page (page, charts) or an image (picture). reading.py parses, thinning.py drops points."""

@@ -1,4 +1,4 @@
-"""Curves of the page as Plotly's data and layout. Colors are names from the page's style: run-0, run-1, ..."""
+"""Plotly data and layout of the page's charts. Colors are names of CSS variables: run-0, run-1, ..."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from run_report.thinning import smooth, thinned
 
 GIBIBYTE = 1 << 30
 DIGITS = 6
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")  # of validation sets
-SMOOTHED_SHARE = 50  # a mean covers this fraction of the steps, as 1/N
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")  # markers of validation sets
+SMOOTHED_SHARE = 50  # the moving average covers 1/N of the steps
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Chart:
 
 
 def charts_of(runs: list[Run]) -> list[Chart]:
-    """Charts that the runs have values for."""
+    """Charts with values from at least one run."""
     charts = [
         loss_chart(runs),
-        line_chart(runs, "lr", "Learning rate", "of each step", axis={"exponentformat": "power"}),
+        line_chart(runs, "lr", "Learning rate", "per step", axis={"exponentformat": "power"}),
         line_chart(runs, "grad_norm", "Gradient norm", "before clipping"),
         line_chart(runs, "tokens_per_second", "Throughput", "tokens per second, on all ranks", smoothed=True),
-        line_chart(runs, "mfu", "MFU", "share of the GPU's dense bf16 peak", smoothed=True, axis={"tickformat": ".0%"}),
+        line_chart(runs, "mfu", "MFU", "fraction of the dense bf16 peak", smoothed=True, axis={"tickformat": ".0%"}),
         split_chart(runs[0]) if len(runs) == 1 else mean_split_chart(runs),
         line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, on rank 0", scale=1 / GIBIBYTE),
         *[rank_chart(run, f" of {run.name}" if len(runs) > 1 else "") for run in runs],
@@ -87,11 +87,11 @@ def line_chart(
 
 
 def split_chart(run: Run) -> Chart:
-    """Stacked time split of each step."""
+    """Stacked time breakdown of each step."""
     if not all(name in run.columns for name in STEP_PARTS):
         return Chart("", "", [], {})
     total = np.sum([np.nan_to_num(run.columns[name]) for name in STEP_PARTS], axis=0)
-    # Use the same steps for each part, so that they stack.
+    # Stacking requires the same steps for all parts.
     places = thinned(smooth(total, smoothing(total)), 1000)
     traces = []
     for number, (name, label) in enumerate(STEP_PARTS.items()):
@@ -113,8 +113,8 @@ def mean_split_chart(runs: list[Run]) -> Chart:
 
 
 def rank_chart(run: Run, of_run: str) -> Chart:
-    """Times of each rank over the steps. The color scale excludes the fastest and slowest 1%: otherwise, one long step
-    would make all others look the same."""
+    """Time of each rank per step. The color scale excludes the fastest and slowest 1%: otherwise, one long step would
+    make all other steps look the same."""
     found = heat_map(run.rank_times, run.columns["step"])
     if found is None:
         return Chart("", "", [], {})
@@ -131,12 +131,12 @@ def rank_chart(run: Run, of_run: str) -> Chart:
     if least < most:
         trace |= {"zmin": least, "zmax": most}
     axis = {"title": {"text": "rank"}, "type": "category", "autorange": "reversed", "showgrid": False}
-    about = "seconds of a rank's own work in a step, without waits"
+    about = "seconds of each rank's own work per step, excluding waits"
     return Chart(f"Time of each rank{of_run}", about, [trace], {"yaxis": axis, "hovermode": "closest"})
 
 
 def gpu_chart(runs: list[Run], key: str) -> Chart:
-    """Each GPU of rank 0's node; for several runs, their mean."""
+    """One curve per GPU of rank 0's node; for several runs, the mean of these GPUs per run."""
     title, about, scale, axis = GPU_VALUES[key]
     traces = []
     for place, run in enumerate(runs):
@@ -176,7 +176,7 @@ def node_of(runs: list[Run]) -> str:
 
 
 def node_line(run: Run, values: np.ndarray, name: str, place: int) -> dict:
-    """Interpolates the places of readings on the axes from the times of the neighboring steps."""
+    """Interpolates the axis positions of readings from the times of the neighboring steps."""
     at, columns = run.node_times.time, run.columns
     time = columns["time"]
     known = np.flatnonzero(np.isfinite(time))

@@ -10,9 +10,9 @@ import numpy as np
 from run_files.values import as_number, as_time
 
 MOST_GPUS = 64
-# Per key of a line: chart title, unit, factor of its values, and axis options.
+# Chart title, unit, scale factor and axis options by key of a line.
 GPU_VALUES = {
-    "utilization_ratio": ("GPU utilization", "share of time with a kernel running", 1, {"tickformat": ".0%"}),
+    "utilization_ratio": ("GPU utilization", "fraction of time with a kernel running", 1, {"tickformat": ".0%"}),
     "power_watts": ("GPU power", "W", 1, {}),
     "temperature_celsius": ("GPU temperature", "degrees Celsius", 1, {}),
     "sm_clock_hertz": ("GPU clock", "MHz, SM clock", 1e-6, {}),
@@ -24,9 +24,9 @@ GPU_VALUES = {
 class NodeTimes:
     """Readings in chronological order."""
 
-    host: str = ""  # of the newest reading
+    host: str = ""  # host of the newest reading
     time: np.ndarray = field(default_factory=lambda: np.empty(0))  # seconds since 1970
-    gpus: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # by GPU and value
+    gpus: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # by GPU and key
     # Bytes per second since the previous reading of the same start; NaN: none.
     sent: np.ndarray = field(default_factory=lambda: np.empty(0))
     received: np.ndarray = field(default_factory=lambda: np.empty(0))

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the curves in the page's colours, again when the colour scheme changes, over the axis that is chosen.
+// Draws the charts over the selected axis, and redraws them when the color scheme changes.
 const charts = JSON.parse(document.getElementById("charts").textContent);
 const axis = document.getElementById("axis");
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -53,7 +53,7 @@ function draw(plot) {
   Plotly.react(plot, chart.traces.map(trace), layout(chart), { responsive: true, displayModeBar: false });
 }
 
-// Curves are drawn when they first come into view.
+// Draw each chart when it first becomes visible.
 const drawn = new Set();
 const observer = new IntersectionObserver((entries) => {
   for (const entry of entries) {

@@ -1,4 +1,4 @@
-"""Assembles a page: text, tables and curves, with Plotly's program embedded."""
+"""Assembles a page of text, tables and charts, with Plotly's JavaScript embedded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page_of(runs: list[Run]) -> str:
             f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style></head><body><main>",
             *parts,
             "</main>",
-            # A "<" would end the element if a run's text contains "</script>".
+            # Escape "<", because a run's text may contain "</script>".
             '<script type="application/json" id="charts">' + data.replace("<", "\\u003c") + "</script>",
             f"<script>{get_plotlyjs()}</script>",
             f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>",
@@ -54,7 +54,7 @@ def page_of(runs: list[Run]) -> str:
 
 
 def as_text(value: object) -> object:
-    """Escapes the texts of a chart, which Plotly renders as HTML, except for our own templates."""
+    """Escapes the strings of a chart, which Plotly renders as HTML, except for hover templates."""
     if isinstance(value, dict):
         return {key: inner if key == "hovertemplate" else as_text(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -64,7 +64,7 @@ def as_text(value: object) -> object:
 
 AXIS_CHOICE = """<p class="choice"><label>Horizontal axis <select id="axis"><option value="step">step</option>
 <option value="tokens">tokens</option><option value="hours">hours</option></select></label>
-Drag over a curve to enlarge it; double-click to reset it.</p>"""
+Drag over a chart to zoom in; double-click to reset the zoom.</p>"""
 
 
 def card(run: Run, place: int) -> str:
@@ -92,13 +92,13 @@ def card(run: Run, place: int) -> str:
 
 
 def spent(summary: dict) -> str:
-    """Time spent, over all starts."""
+    """Time spent in all starts."""
     elapsed, in_steps, gpu_hours = (
         as_number(summary.get(key)) for key in ("elapsed_seconds", "step_seconds", "gpu_hours")
     )
     if not 0 < elapsed < LONGEST:
         return ""
-    words = [f"{timedelta(seconds=round(elapsed))}", f"{in_steps / elapsed:.0%} of it in steps"]
+    words = [f"{timedelta(seconds=round(elapsed))}", f"{in_steps / elapsed:.0%} in steps"]
     return ", ".join(words + ([f"{gpu_hours:.2f} GPU hours"] if gpu_hours > 0 else []))
 
 
@@ -128,7 +128,7 @@ def heading(title: str, run: Run, runs: list[Run]) -> str:
 
 
 def settings_table(runs: list[Run]) -> str:
-    """Name, value and origin; for several runs, the values, marked if they differ."""
+    """Name, value and origin of each setting; for several runs, one column of values per run, marked if they differ."""
     settings = [{row[0]: row for row in rows_of(run.facts.get("settings"))} for run in runs]
     names = list(dict.fromkeys(name for of_run in settings for name in of_run))
     if not names:
@@ -179,13 +179,13 @@ def memory_lines(run: Run) -> str:
 def warning_list(run: Run) -> str:
     shown = run.warnings[-MOST_WARNINGS:]
     left_out = len(run.warnings) - len(shown)
-    more = f"<p>{left_out} earlier ones are in events.jsonl.</p>" if left_out else ""
+    more = f"<p>{left_out} earlier warnings are in events.jsonl.</p>" if left_out else ""
     items = "".join(f"<li>{utc(item.get('time'))} {escape(str(item.get('text', '')))}</li>" for item in shown)
     return f"{more}<ul>{items}</ul>"
 
 
 def table_of(head: list[str], rows: list[tuple[list[str], str]]) -> str:
-    """Rows with their class."""
+    """`rows`: cells and CSS class of each row."""
     first = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(
         f'<tr class="{kind}">' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells, kind in rows

@@ -1,4 +1,4 @@
-"""Curves of one run, or of several for comparison, as a picture: loss, learning rate, gradient norm and time split."""
+"""Plots the curves of one run or of several runs: loss, learning rate, gradient norm and time breakdown."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ STYLE = {
     "ytick.color": "#5a606b",
     "legend.frameon": False,
 }
-SPIKES = 0.995  # quantile of the values that sets the height of an axis
-PART_COLORS = ("#2f6fb0", "#7fb0dc", "#3f8f5f", "#d1495b", "#e0a13c")  # of STEP_PARTS
+SPIKES = 0.995  # quantile that determines the upper axis limit
+PART_COLORS = ("#2f6fb0", "#7fb0dc", "#3f8f5f", "#d1495b", "#e0a13c")  # by index in STEP_PARTS
 
 
 def draw(runs: list[Run], output: Path, title: str | None, smoothing: int | None) -> None:
-    """For several runs, only loss and learning rate. Raises: OSError; ValueError if the format is not supported."""
+    """Plots only loss and learning rate for several runs. Raises: OSError; ValueError for an unsupported format."""
     plt.rcParams.update(STYLE)
     panels = [(3.4, lambda axis: draw_loss(axis, runs, smoothing)), (1, lambda axis: draw_lr(axis, runs))]
     columns = runs[0].columns
@@ -71,7 +71,7 @@ def color_of(place: int, runs: list[Run]):
 
 
 def draw_loss(axis, runs: list[Run], smoothing: int | None) -> None:
-    """A single run shows values, their mean, and a color per validation set; several runs have one color each."""
+    """A single run has a moving average and one color per validation set. Several runs have one color per run."""
     alone = len(runs) == 1
     for place, run in enumerate(runs):
         steps, loss, color = run.columns["step"], run.columns["loss"], color_of(place, runs)
@@ -118,7 +118,7 @@ def draw_norm(axis, steps: np.ndarray, norm: np.ndarray) -> None:
 
 
 def draw_split(axis, columns) -> None:
-    """Stacked time split of each step."""
+    """Stacked time breakdown of each step."""
     steps = columns["step"]
     parts = [np.nan_to_num(columns[name]) for name in STEP_PARTS]
     unit, scale = ("s", 1) if np.median(sum(parts)) >= 1 else ("ms", 1e3)
@@ -130,7 +130,7 @@ def draw_split(axis, columns) -> None:
 
 
 def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
-    """A second x axis on top for the training tokens, which may grow unevenly."""
+    """Adds a second x axis on top for the training tokens, which may not be proportional to the steps."""
     known = np.isfinite(tokens)
     steps, tokens = steps[known], tokens[known]
     if len(steps) < 2 or (np.diff(tokens) <= 0).any() or (np.diff(steps) <= 0).any():

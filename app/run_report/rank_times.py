@@ -1,4 +1,4 @@
-"""Own time of each rank per step, for steps whose lines contain it."""
+"""Each rank's own time per step, for steps whose lines contain rank_seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_COLUMNS = 400
 @dataclass
 class RankTimes:
     places: list[int] = field(default_factory=list)  # indices of the steps among all steps of the run
-    rows: list[np.ndarray] = field(default_factory=list)  # seconds by rank, NaN if invalid
+    rows: list[np.ndarray] = field(default_factory=list)  # seconds by rank; NaN: invalid
 
     def add(self, place: int, value: object) -> None:
         """`value`: a line's rank_seconds, unchecked."""
@@ -29,13 +29,13 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class HeatMap:
-    places: np.ndarray  # indices of the columns' steps, in ascending order of steps
+    places: np.ndarray  # step index of each column, in ascending order of steps
     ranks: list[str]  # labels of the rows: "7", or "0-3" if several share a row
-    seconds: np.ndarray  # [rows, columns]; the maximum over values that share a field; NaN: none
+    seconds: np.ndarray  # [rows, columns], maximum of the values in each cell; NaN: none
 
 
 def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
-    """None with fewer than two ranks. `step`: by place; for a repeated step, the later times count."""
+    """Returns None for fewer than two ranks. `step`: step by index; the last times of a repeated step are used."""
     ranks = max((len(row) for row in times.rows), default=0)
     if ranks < 2:
         return None
@@ -54,6 +54,6 @@ def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
 
 
 def stretches(count: int, most: int) -> np.ndarray:
-    """-> the starts of at most `most` stretches of nearly equal length"""
+    """-> the starts of at most `most` intervals of nearly equal length"""
     pieces = min(count, most)
     return np.arange(pieces) * count // pieces

@@ -21,12 +21,12 @@ MOVED = re.compile(r"old-[0-9]+")
 
 
 class ReportError(Exception):
-    """A user error; the text is one sentence."""
+    """A user error; the message is one sentence."""
 
 
 class Columns(Mapping):
-    """Per metric, a value per step, NaN if the step has none. Values are stored as they arrive; an array is made on
-    request, since a file may have a thousand metrics in a few steps each."""
+    """Values of each metric by step; NaN: missing. Arrays are built on request, because a file may contain a thousand
+    metrics with few values each."""
 
     def __init__(self) -> None:
         self.steps = 0  # number of complete steps
@@ -35,7 +35,7 @@ class Columns(Mapping):
         self._made: dict[str, np.ndarray] = {}
 
     def add(self, metric: str, value: float) -> None:
-        """Adds a value of the step after `steps`."""
+        """Adds a value of the current step, which has index `steps`."""
         if metric not in self._places:
             self._places[metric], self._values[metric] = array("q"), array("d")
         self._places[metric].append(self.steps)
@@ -57,12 +57,12 @@ class Columns(Mapping):
 
 @dataclass
 class Start:
-    """One start of a run: its events."""
+    """The events of one start of a run."""
 
     began: dict
     saves: list[dict] = field(default_factory=list)
     warnings: list[dict] = field(default_factory=list)
-    end: dict | None = None  # None: it runs, or was killed
+    end: dict | None = None  # None: running, or killed
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Run:
     starts: list[Start]
     failure: dict | None  # failure.json
     summary: dict | None  # summary.json
-    file: str  # the name of the metrics file
+    file: str  # name of the metrics file
     damage: list[str]  # unusable parts of the files, one sentence each
 
     @property
@@ -110,7 +110,7 @@ class Run:
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """Adds parent folders to equal names until they differ, and the file name if one folder has several."""
+    """Adds parent folders to equal run names until they differ, and the file name if a folder contains several runs."""
     runs = [read_run(run) for path in paths for run in runs_in(path)]
     folders = [run.folder.resolve() for run in runs]
     for depth in range(2, max(len(folder.parts) for folder in folders) + 1):
@@ -125,7 +125,7 @@ def read_runs(paths: list[Path]) -> list[Run]:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The runs' folders, if `path` is the parent folder of a sweep. Excludes runs that --overwrite moved aside."""
+    """The folders of all runs in `path`, or `path` itself if it is a run. Excludes runs moved by --overwrite."""
     if not path.is_dir() or (path / "metrics.jsonl").exists():
         return [path]
     found = sorted(file.parent for file in path.rglob("metrics.jsonl"))
@@ -143,7 +143,7 @@ def read_run(path: Path) -> Run:
     try:
         columns, rank_times, run_id = read_metrics(metrics, damage)
         summary = read_object(metrics.parent / "summary.json", damage)
-        # Without times of the steps, readings cannot be placed.
+        # The times of the steps determine the positions of readings.
         node = damage.objects(metrics.parent / "node.jsonl") if has_times(columns) else []
         return Run(
             name=metrics.resolve().parent.name,
@@ -162,7 +162,7 @@ def read_run(path: Path) -> Run:
 
 
 class Damage:
-    """Parts of a run's files that could not be used."""
+    """Unusable parts of a run's files."""
 
     def __init__(self) -> None:
         self._lines: dict[Path, JsonLines] = {}
@@ -170,7 +170,7 @@ class Damage:
         self._files: list[str] = []  # ignored files, one sentence each
 
     def objects(self, path: Path) -> Iterator[dict]:
-        """Objects of a JSON Lines file, which may be missing."""
+        """Yields the objects of a JSON Lines file, which may be missing."""
         try:
             for _, value in self.numbered_objects(path):
                 yield value
@@ -201,7 +201,7 @@ def has_times(columns: Columns) -> bool:
 def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | None]:
     """-> the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
     columns, rank_times, run_id = Columns(), RankTimes(), None
-    other = 0  # the first object that is not a step; runs also write such lines between steps
+    other = 0  # line of the first object that is not a step; runs also write such lines between steps
     for number, row in damage.numbered_objects(path):
         if not is_whole(row.get("step")) or "loss" not in row:
             other = other or number
@@ -215,7 +215,7 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
                 columns.add(name, as_time(value) if name == "time" else as_number(value))
         columns.steps += 1
     if columns.steps == 0 and (other or damage.sentences()):
-        raise ReportError(f"{path} contains no step of a run (see line {other or 1}): pass a --metrics_file.")
+        raise ReportError(f"{path} contains no steps of a run (see line {other or 1}): pass a --metrics_file.")
     if columns.steps == 0:
         raise ReportError(f"{path} has no steps yet.")
     return columns, rank_times, run_id
@@ -242,7 +242,7 @@ def starts_of(events: Iterable[dict], run_id: str | None) -> list[Start]:
 
 
 def read_object(path: Path, damage: Damage) -> dict | None:
-    """None if the file is missing or contains no object."""
+    """None if the file is missing or not a JSON object."""
     try:
         content = read_bytes(path)
     except NotReadable as reason:

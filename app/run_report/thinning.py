@@ -1,4 +1,4 @@
-"""Fewer points for a curve that looks the same: keeps the minimum and the maximum of each stretch."""
+"""Reduces the points of a curve without a visible change: keeps the minimum and maximum of each interval."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ MOST_POINTS = 4000
 
 
 def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
-    """-> the indices of points to keep, in order: all if there are at most `most`, else the first, the last, and the
-    minimum and maximum of each stretch. NaN values are dropped."""
+    """-> the indices of the points to keep, in order: all points if there are at most `most`, else the first, the last,
+    and the minimum and maximum of each interval. Drops NaN values."""
     known = np.flatnonzero(np.isfinite(values))
     if len(known) <= most:
         return known
     stretches = most // 2 - 1
     edges = np.linspace(0, len(known), stretches + 1).astype(int)[:-1]
     of_known = values[known]
-    # Index of each stretch's extreme: sort by stretch, then by value.
+    # Sort by interval, then by value, to find the extremes of each interval.
     stretch = np.searchsorted(edges, np.arange(len(known)), side="right") - 1
     order = np.lexsort((of_known, stretch))
     ends = np.append(edges[1:], len(known))
@@ -34,9 +34,9 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def window_sums(values: np.ndarray, width: int) -> np.ndarray:
-    """Sums of the `width` (odd) values around each value. A window is the end of one block of `width` values plus the
-    beginning of the next, so that no value outside of it adds rounding errors, unlike in a difference of two long
-    sums."""
+    """Sums of the `width` (odd) values around each value. Each window is the end of one block of `width` values plus
+    the beginning of the next block. Unlike a difference of cumulative sums, this avoids rounding errors from values
+    outside the window."""
     size = len(values) + width - 1
     blocks = np.zeros(-(-size // width) * width)
     blocks[width // 2 : width // 2 + len(values)] = values

@@ -1,4 +1,4 @@
-"""A run as lines for a terminal."""
+"""Formats a run as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from run_top.reading import RunView
 
 BARS, EIGHTHS = "▁▂▃▄▅▆▇█", ("", *"▏▎▍▌▋▊▉")
 GIBIBYTE = 1 << 30
-# A run is called silent if its newest step is older than this many steps and seconds.
+# A run is reported as silent if its newest step is older than both limits.
 SILENT_STEPS, SILENT_SECONDS = 10, 30
 LONGEST_SECONDS = 1e12
 
 
 def frame_of(run: RunView, nodes: list[NodeView], now: float, width: int, rows: int) -> list[str]:
-    """At most `rows` lines of at most `width` columns. Omitted ranks and nodes are counted. `now`: seconds since
-    1970."""
+    """Returns at most `rows` lines of at most `width` columns, with the number of omitted ranks and nodes. `now`:
+    seconds since 1970."""
     lines = [title(run), state_of(run, now)]
     if run.metrics_file != "":
         if number(run.step, "step") == 0:
@@ -40,7 +40,7 @@ def frame_of(run: RunView, nodes: list[NodeView], now: float, width: int, rows: 
     lines += ranks_of(run, width, for_ranks)
     room = max(0, rows - len(lines))
     if len(of_nodes) > room > 0:
-        of_nodes[room - 1 :] = [f"{len(of_nodes) - room + 1} more lines of nodes are not shown"]
+        of_nodes[room - 1 :] = [f"{len(of_nodes) - room + 1} more node lines are not shown"]
     return [cut(line, width) for line in (lines + of_nodes[:room])[:rows]]
 
 
@@ -56,7 +56,7 @@ def state_of(run: RunView, now: float) -> str:
     if run.end:
         return ": ".join(str(run.end[key]) for key in ("status", "reason") if run.end.get(key))
     if run.metrics_file == "":
-        return f"began {duration(now - began)} ago; its steps are not known with --metrics_file none"
+        return f"began {duration(now - began)} ago; steps are unknown with --metrics_file none"
     if number(run.step, "step") == 0 or last < began:
         return f"starting for {duration(now - began)}"
     if now - last > max(SILENT_SECONDS, SILENT_STEPS * number(run.step, "step_seconds")):
@@ -92,7 +92,7 @@ def steps_of(run: RunView, width: int) -> list[str]:
 
 
 def ranks_of(run: RunView, width: int, most: int) -> list[str]:
-    """A bar for each rank; if there are more than `most`, for the slowest."""
+    """Bars for all ranks or, if there are more than `most`, for the slowest ranks."""
     seconds = [value if math.isfinite(value) else 0 for value in run.rank_seconds]
     if not seconds or most == 0:
         return []
@@ -139,7 +139,7 @@ def joined(values: list[tuple[float | None, float, str]]) -> str:
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """ "▁▃█": values as bars; neighbours are averaged if there are more than `width` values."""
+    """ "▁▃█": values as bars. Averages neighboring values if there are more than `width`."""
     finite = [value for value in values if math.isfinite(value)]
     count = min(len(finite), max(0, width))
     means = []
@@ -152,7 +152,7 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of `share` (0 to 1) of `width` columns."""
+    """A bar that fills `share` (0 to 1) of `width` columns."""
     eighths = round(min(max(share, 0), 1) * width * 8)
     return BARS[-1] * (eighths // 8) + EIGHTHS[eighths % 8]
 
@@ -178,7 +178,7 @@ def duration(seconds: float) -> str:
 
 
 def columns_of(text: str) -> int:
-    """Number of columns: 2 for wide characters, 0 for combining ones."""
+    """Number of terminal columns: 2 per wide character, 0 per combining character."""
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(unicodedata.category(c) in ("Mn", "Me") for c in text)
 
@@ -188,7 +188,7 @@ def padded(text: str, width: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The beginning of the text in `width` columns. Unprintable characters become "?"."""
+    """Truncates the text to `width` columns and replaces unprintable characters with "?"."""
     shown = "".join(c if c.isprintable() else "?" for c in text[: 4 * width])
     while columns_of(shown) > width:
         shown = shown[:-1]

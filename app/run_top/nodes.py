@@ -30,19 +30,19 @@ Samples = list[tuple[str, Labels, float]]  # name of the metric, labels, value
 
 @dataclass
 class NodeView:
-    """A node between two scrapes. None: not reported."""
+    """Values of a node between two scrapes. None: not reported."""
 
     host: str
     problem: str = ""  # why the node has no values
     cpu: float | None = None  # share of all cores
     memory_available: float | None = None
-    sent: float | None = None  # bytes per second, over all EFA devices, else all network interfaces
+    sent: float | None = None  # bytes per second over all RDMA devices, else over all network interfaces
     received: float | None = None
-    gpus: dict[int, dict[str, float]] = field(default_factory=dict)  # by number: metric without mpzero_gpu_ -> value
+    gpus: dict[int, dict[str, float]] = field(default_factory=dict)  # GPU index -> metric without mpzero_gpu_ -> value
 
 
 def samples_of(page: str) -> Samples:
-    """Samples in Prometheus' text format. Invalid lines are skipped."""
+    """Parses samples in Prometheus' text format. Skips invalid lines."""
     samples = []
     for found in map(SAMPLE.fullmatch, page.split("\n")):
         try:
@@ -88,7 +88,7 @@ class Nodes:
     """Scrapes the endpoints of a run concurrently."""
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[float, Samples]] = {}  # by host, with the time
+        self._before: dict[str, tuple[float, Samples]] = {}  # last scrape by host: (time, samples)
         self._asked: dict[str, threading.Thread] = {}
 
     def look(self, run: RunView) -> list[NodeView]:
@@ -99,7 +99,7 @@ class Nodes:
         answers: dict[str, Samples | str] = {}
         deadline = time.monotonic() + PATIENCE_SECONDS
         for host in hosts[:MOST_NODES]:
-            # A request that hangs, e.g. in a name lookup, is not repeated; its daemon thread ends with this process.
+            # Do not repeat a request that hangs, e.g. in a name lookup. Its daemon thread ends with this process.
             if host not in self._asked or not self._asked[host].is_alive():
                 words = (answers, host, address_of(host, run), port, run.start.get("run"))
                 self._asked[host] = threading.Thread(target=ask, args=words, daemon=True)
@@ -122,7 +122,7 @@ class Nodes:
 
 
 def address_of(host: str, run: RunView) -> str:
-    """Address of a host's endpoint; on this host, that of --metrics_address."""
+    """Address of a host's endpoint; for this host, the address in --metrics_address."""
     address = str(run.start.get("metrics_address") or "0.0.0.0")
     if host != socket.gethostname():
         return host
@@ -130,7 +130,7 @@ def address_of(host: str, run: RunView) -> str:
 
 
 def ask(answers: dict[str, Samples | str], host: str, address: str, port: int, run: object) -> None:
-    """Stores the samples, or the reason for none, in `answers`: another run may use the port."""
+    """Stores the samples or an error in `answers`. A different run may use the port."""
     try:
         connection = http.client.HTTPConnection(address, port, timeout=PATIENCE_SECONDS)
         try:
@@ -145,8 +145,8 @@ def ask(answers: dict[str, Samples | str], host: str, address: str, port: int, r
     samples = samples_of(page)
     run_of_page = next((labels.get("run_id") for name, labels, _ in samples if name == "mpzero_up"), None)
     if answer.status != http.client.OK:
-        answers[host] = f"it answers with status {answer.status}"
+        answers[host] = f"HTTP status {answer.status}"
     elif run_of_page != run:
-        answers[host] = f"run {run_of_page} answers there" if run_of_page else "no run answers there"
+        answers[host] = f"it belongs to run {run_of_page}" if run_of_page else "it does not belong to a run"
     else:
         answers[host] = samples

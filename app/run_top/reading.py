@@ -9,28 +9,28 @@ from run_files.json_lines import JsonLines
 from run_files.metric_names import validation_losses
 from run_files.values import as_number, strings
 
-MOST_BYTES = 4 << 20  # read from the end of a metrics file
+MOST_BYTES = 4 << 20  # number of bytes to read at the end of a metrics file
 MOST_LOSSES = 20_000
 
 
 class TopError(Exception):
-    """A user error; the text is one sentence."""
+    """A user error; the message is one sentence."""
 
 
 @dataclass
 class RunView:
-    """Events are lines of events.jsonl, {} if missing."""
+    """The current state of a run. Events are objects from events.jsonl; {}: missing."""
 
     start: dict = field(default_factory=dict)  # the newest start
     starts: int = 0
-    end: dict = field(default_factory=dict)  # of that start
+    end: dict = field(default_factory=dict)  # end of the newest start
     checkpoint: dict = field(default_factory=dict)
     warning: str = ""
     step: dict[str, float] = field(default_factory=dict)  # the newest value of each metric
-    rank_seconds: list[float] = field(default_factory=list)  # by rank, of the newest step that has them
-    validation: dict[str, float] = field(default_factory=dict)  # of the newest step that has losses of sets, by label
+    rank_seconds: list[float] = field(default_factory=list)  # by rank, from the newest step with rank_seconds
+    validation: dict[str, float] = field(default_factory=dict)  # newest validation losses, by label
     validation_step: float = 0
-    losses: list[float] = field(default_factory=list)  # of the steps that were read
+    losses: list[float] = field(default_factory=list)  # training losses of the steps that were read
 
     @property
     def hosts(self) -> list[str]:
@@ -39,13 +39,13 @@ class RunView:
 
     @property
     def metrics_file(self) -> str | None:
-        """The metrics file of the newest start. "": it writes none; None: unknown."""
+        """The metrics file of the newest start. "": none is written; None: unknown."""
         name = self.start.get("metrics_file")
         return name if isinstance(name, str) else None
 
 
 class RunReader:
-    """Follows the files of a run: those of its folder, or a metrics file and the events next to it."""
+    """Follows the files in a run's folder, or a metrics file and the events file next to it."""
 
     def __init__(self, run: Path):
         """Raises: TopError"""
@@ -67,7 +67,7 @@ class RunReader:
             self._add_event(event)
         name = self.view.metrics_file
         if name is not None and not self.is_file_given:
-            # The metrics file is next to the events, whatever path leads to the folder here.
+            # The metrics file is next to the events file, even if the folder has a different path on this host.
             path = self.folder / Path(name).name
             if name and path != self.metrics.path:
                 self.metrics.close()

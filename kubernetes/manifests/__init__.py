@@ -1,1 +1,1 @@
-"""Manifests of a training job on Kubernetes, from its instance type and number of nodes."""
+"""Generates the manifests of a training job on Kubernetes from its instance type and number of nodes."""

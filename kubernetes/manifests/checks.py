@@ -1,4 +1,4 @@
-"""Checks of kubernetes/render for requests that the cluster would refuse later or misinterpret."""
+"""Refuses requests to kubernetes/render that the cluster would refuse later or misinterpret."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 # The host name of a pod, NAME-launcher-0-0, has at most 63 characters.
 LONGEST_NAME = 40
 NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-# A region and a letter. Local zones have another name in between.
+# A region and a letter. Names of local zones have an additional part in between.
 ZONE = re.compile(r"[a-z]{2,}(-[a-z]+)+-[0-9]+[a-z]")
 FLAG = re.compile(r"[a-z][a-z0-9_]*(=.*)?", re.DOTALL)
-# Set by kubernetes/render itself, from the request.
+# Variables that kubernetes/render sets from the request.
 OWN = ("MPZERO_NODES", "MPZERO_GPUS", "MPZERO_EFA", "GRACE_PERIOD", "NPROC")
-# Kubeflow Trainer refuses a TrainJob that sets one of these.
+# Kubeflow Trainer refuses a TrainJob that sets any of these variables.
 RESERVED = ("OMPI_MCA_orte_", "OMPI_MCA_plm_rsh_args")
 RESERVED_CAPACITIES = ("reserved", "block")
 CAPACITIES = ("on-demand", "spot", *RESERVED_CAPACITIES)
-# Minimum GiB of a pod besides huge pages: mpzero itself, and /dev/shm.
+# Minimum memory of a pod in GiB, excluding huge pages, for mpzero itself and /dev/shm.
 LEAST_MEMORY = 4
 
 
 class Mistake(ValueError):
-    """A user error: one sentence."""
+    """A user error; the message is one sentence."""
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Checks each argument, and contradictions between arguments."""
+    """Checks each argument and conflicts between arguments."""
     if not NAME.fullmatch(options.name) or len(options.name) > LONGEST_NAME:
         raise Mistake(
             f"--name {options.name} must consist of at most {LONGEST_NAME} lower-case letters, digits and dashes."
@@ -45,10 +45,10 @@ def check_options(options: argparse.Namespace) -> None:
     check_zones(options.zone.split(",") if options.zone else [])
     for flag in options.flag:
         if not FLAG.fullmatch(flag):
-            raise Mistake(f"--flag {flag} is not a flag of mpzero train without --, such as logging_freq=1.")
+            raise Mistake(f"--flag {flag} must be a flag of mpzero train without --, such as logging_freq=1.")
     check_capacity(options)
     if options.topology and not options.queue:
-        raise Mistake("--topology needs Kueue; pass --queue, too.")
+        raise Mistake("--topology requires Kueue: also pass --queue.")
 
 
 def check_zones(zones: list[str]) -> None:
@@ -68,25 +68,25 @@ def check_capacity(options: argparse.Namespace) -> None:
     if reserved and len(kinds) > 1:
         raise Mistake(f"--capacity {options.capacity}: {reserved[0]} cannot be combined; pass it alone.")
     if bool(reserved) != bool(options.reservation):
-        raise Mistake("--capacity reserved or block and --reservation ID belong together; pass both or neither.")
+        raise Mistake("--capacity reserved or block and --reservation ID require each other: pass both or omit both.")
     if kinds == ["block"] and options.placement_group:
         raise Mistake(
-            f"--placement_group {options.placement_group}: a capacity block has a fixed location, so EC2 finds no"
+            f"--placement_group {options.placement_group}: a capacity block has a fixed location, so EC2 cannot find"
             " capacity for a placement group; remove the group."
         )
     for flag in ("placement_group", "reservation"):
         if "," in options.zone and getattr(options, flag):
-            raise Mistake(f"--{flag} {getattr(options, flag)} lies in one zone; pass one --zone.")
+            raise Mistake(f"--{flag} {getattr(options, flag)} is in one zone; pass one --zone.")
 
 
 def check_hyperpod(options: argparse.Namespace, node: Node) -> None:
     if node.hyperpod and len(node.types) > 1:
-        raise Mistake(f"--instance {options.instance}: HyperPod's nodes already exist; pass the one type to train on.")
+        raise Mistake(f"--instance {options.instance}: HyperPod's nodes already exist; pass a single instance type.")
     for flag, default in (("capacity", "on-demand"), ("placement_group", ""), ("reservation", ""), ("cluster", "")):
         value = getattr(options, flag)
         if node.hyperpod and value != default:
             raise Mistake(
-                f"--{flag} {value} is for nodes created by Karpenter, but those of {node.name} are HyperPod's;"
+                f"--{flag} {value} applies to nodes that Karpenter creates, but {node.name} is managed by HyperPod;"
                 " set it in HyperPod's instance group."
             )
 
@@ -105,9 +105,9 @@ def check_network(request: Request, no_efa: bool) -> None:
     if request.variables.get("NETWORK") != "efa":
         return
     if no_efa:
-        raise Mistake("--set NETWORK=efa conflicts with --no_efa (no EFA device in the pods); remove one of them.")
+        raise Mistake("--set NETWORK=efa conflicts with --no_efa, which requests no EFA devices; remove one of them.")
     if request.nodes > 1 and request.efa_devices == 0:
-        raise Mistake(f"--set NETWORK=efa: no pod on {request.node.name} gets an EFA device; remove it.")
+        raise Mistake(f"--set NETWORK=efa: pods on {request.node.name} have no EFA devices; remove it.")
 
 
 def read_variables(words: list[str]) -> dict[str, str]:
@@ -126,11 +126,11 @@ def read_secrets(words: list[str], variables: dict[str, str]) -> dict[str, tuple
     for word in words:
         found = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=([a-z0-9.-]+):([A-Za-z0-9._-]+)", word)
         if not found:
-            raise Mistake(f"--secret {word} is not VARIABLE=SECRET:KEY with the name of a Secret in the namespace.")
+            raise Mistake(f"--secret {word} must be VARIABLE=SECRET:KEY, with the name of a Secret in the namespace.")
         name = found[1]
         check_variable("--secret", name, secrets)
         if name in variables:
-            raise Mistake(f"--set {name} and --secret {name} set one variable twice; pass one of them.")
+            raise Mistake(f"--set {name} and --secret {name} set the same variable; pass only one of them.")
         secrets[name] = (found[2], found[3])
     return secrets
 
@@ -142,7 +142,7 @@ def check_variable(flag: str, name: str, given: dict) -> None:
         )
     if name.startswith(RESERVED):
         raise Mistake(
-            f"{flag} {name}: container/launch sets it, and Kubeflow Trainer refuses a TrainJob that does; remove it."
+            f"{flag} {name}: container/launch sets it, and Kubeflow Trainer refuses it in a TrainJob; remove it."
         )
     if name in given:
         raise Mistake(f"{flag} {name} is set twice; pass it once.")

@@ -1,4 +1,4 @@
-"""Cluster resources of the job: nodes (Karpenter), storage (FSx for Lustre), a queue (Kueue)."""
+"""Generates the job's cluster resources: nodes (Karpenter), storage (FSx for Lustre) and a queue (Kueue)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from manifests.request import Request
 
 Manifest = dict[str, Any]
 
-# Containers inherit containerd's limit of locked memory, 8 MiB by systemd's default, and EFA locks the memory that it
-# sends. The capability IPC_LOCK has no effect for users other than root. A NodeConfig cannot raise the limit: nodeadm
+# Containers inherit containerd's limit of locked memory (systemd's default: 8 MiB), but EFA locks the memory that it
+# sends. The capability IPC_LOCK has no effect for non-root users. A NodeConfig cannot raise the limit, because nodeadm
 # converts containerd.baseRuntimeSpec through floating point, which rounds "unlimited" (2^64 - 1) to a number that
-# containerd refuses. cloud-init runs this before nodeadm starts containerd.
+# containerd refuses. cloud-init runs this script before nodeadm starts containerd.
 UNLIMITED_LOCKED_MEMORY = """\
 MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="BOUNDARY"
@@ -39,7 +39,7 @@ def node_pool(request: Request) -> Manifest:
         requirement("topology.kubernetes.io/zone", *request.zones),
         requirement("kubernetes.io/arch", "amd64"),
     ]
-    # A capacity block in a placement group often finds no capacity.
+    # EC2 often cannot find capacity for a capacity block in a placement group.
     if request.capacity == ("block",):
         requirements.append(requirement("karpenter.k8s.aws/capacity-reservation-type", "capacity-block"))
     elif request.reservation and request.placement_group:
@@ -51,7 +51,7 @@ def node_pool(request: Request) -> Manifest:
             "requirements": requirements,
             # Replacing an old node would end the run on it.
             "expireAfter": "Never",
-            # The time that a pod has to save; then the node is removed, whatever a pod's disruption budget.
+            # Time for pods to save. The node is then removed regardless of disruption budgets.
             "terminationGracePeriod": f"{request.grace_seconds + 60}s",
         },
     }
@@ -67,8 +67,8 @@ def node_pool(request: Request) -> Manifest:
             "disruption": {
                 "consolidationPolicy": "WhenEmpty",
                 "consolidateAfter": "10m",
-                # A new image would replace nodes during a run: with terminationGracePeriod, drift ignores
-                # karpenter.sh/do-not-disrupt and PodDisruptionBudgets. Other reasons have no limit.
+                # A new image would replace nodes during a run, because with terminationGracePeriod, drift ignores
+                # karpenter.sh/do-not-disrupt and PodDisruptionBudgets.
                 "budgets": [{"nodes": "0", "reasons": ["Drifted"]}],
             },
             "limits": {"nvidia.com/gpu": str(node.gpus * request.nodes)}
@@ -81,13 +81,13 @@ def node_pool(request: Request) -> Manifest:
 def node_class(request: Request) -> Manifest:
     discovery = [{"tags": {"karpenter.sh/discovery": request.cluster}}]
     spec: Manifest = {
-        # The GPU image includes NVIDIA's driver; Karpenter selects it for types with GPUs.
+        # Karpenter selects the GPU image, which includes NVIDIA's driver, for instance types with GPUs.
         "amiSelectorTerms": [{"alias": "al2023@latest"}],
         "role": f"KarpenterNodeRole-{request.cluster}",
         "subnetSelectorTerms": discovery,
-        # All traffic within the group is allowed, in and out (docs/ec2.md).
+        # The group must allow all traffic within itself, inbound and outbound (docs/ec2.md).
         "securityGroupSelectorTerms": discovery,
-        # A container is one hop further; mpzero polls for spot notices.
+        # mpzero polls for spot notices, and containers are one hop further away.
         "metadataOptions": {"httpEndpoint": "enabled", "httpPutResponseHopLimit": 2, "httpTokens": "required"},
         "blockDeviceMappings": [
             {
@@ -115,8 +115,8 @@ def node_class(request: Request) -> Manifest:
 
 
 def network_interfaces(efa_cards: tuple[int, ...]) -> list[Manifest]:
-    """IP only on card 0, and EFA without an IP address on each card that supports it. For a pod that requests EFA,
-    Karpenter itself would use EFA with an IP address on the cards from 0 on.
+    """An IP interface on card 0, and EFA-only interfaces on all cards that support EFA. By default, Karpenter would use
+    EFA interfaces with IP addresses for a pod that requests EFA.
     """
     made = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}]
     for card in efa_cards:
@@ -126,7 +126,7 @@ def network_interfaces(efa_cards: tuple[int, ...]) -> list[Manifest]:
 
 
 def capacity_types(request: Request) -> list[str]:
-    """Karpenter's names for capacity types; it tries reserved first, then spot, then on-demand."""
+    """Karpenter's names of the capacity types. Karpenter prefers reserved, then spot, then on-demand."""
     return ["reserved" if kind == "block" else kind for kind in request.capacity]
 
 
@@ -135,7 +135,7 @@ def requirement(key: str, *values: str) -> Manifest:
 
 
 def storage(request: Request) -> list[Manifest]:
-    """An existing file system. uid 1000 must be able to write to it."""
+    """Volume and claim for an existing file system, which must be writable for uid 1000."""
     amount = {"storage": f"{request.storage_gib}Gi"}
     name = f"mpzero-fsx-{request.namespace}"
     return [
@@ -177,7 +177,7 @@ def storage(request: Request) -> list[Manifest]:
 
 
 def queue(request: Request) -> list[Manifest]:
-    """Kueue admits all pods of a job or none, within the quota."""
+    """Kueue resources. Kueue admits either all pods of a job or none, within the quota."""
     quotas = [
         {"name": name, "nominalQuota": total(amount, request.nodes)}
         for name, amount in resources(request)["requests"].items()
@@ -212,7 +212,7 @@ def queue(request: Request) -> list[Manifest]:
 
 
 def topology_levels() -> list[str]:
-    """EKS labels nodes by zone and by three layers of EC2's network."""
+    """Node labels on EKS: the zone, three layers of EC2's network, and the host."""
     layers = [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)]
     return ["topology.kubernetes.io/zone", *layers, "kubernetes.io/hostname"]
 

@@ -41,10 +41,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("folder", help="output folder of the manifests")
     add("--name", required=True, help="name of the TrainJob")
-    add("--instance", required=True, help="EC2 instance type or types of the nodes; ml.… on HyperPod")
+    add("--instance", required=True, help="EC2 instance type, or comma-separated types, of the nodes; ml.… on HyperPod")
     add("--nodes", type=int, required=True)
     add("--namespace", default="default")
-    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="variable of docs/slurm.md; repeatable")
+    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="variable from docs/slurm.md; repeatable")
     add(
         "--secret",
         action="append",
@@ -63,16 +63,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--grace_seconds", type=int, default=600, help="time for pods to save and exit")
     add("--hugepages_mib", type=int, default=0, help="2 MiB huge pages per node, for EFA; 0: none")
     add("--capacity", default="on-demand", help="on-demand, spot, spot,on-demand, reserved or block")
-    add("--no_efa", action="store_true", help="TCP between nodes")
-    add("--zone", default="", help="availability zones of the nodes, the file system's first")
+    add("--no_efa", action="store_true", help="use TCP between nodes")
+    add("--zone", default="", help="availability zones of the nodes, starting with the file system's zone")
     add("--cluster", default="", help="name of the EKS cluster")
-    add("--placement_group", default="", help="name of a placement group with the strategy cluster")
+    add("--placement_group", default="", help="name of a placement group with strategy cluster")
     add("--reservation", default="", help="id of a capacity reservation or block")
     add("--file_system", default="", help="id of an FSx for Lustre file system")
     add("--mount_name", default="", help="mount name of the file system")
     add("--storage_gib", type=int, default=1200)
     add("--queue", action="store_true", help="let Kueue admit the job")
-    add("--topology", action="store_true", help="let Kueue place all pods in one zone; needs existing nodes")
+    add("--topology", action="store_true", help="let Kueue place all pods in one zone; requires existing nodes")
     add("--base", default="", help="path of kubernetes/base in the kustomization")
     return parser.parse_args(arguments)
 
@@ -85,7 +85,7 @@ def request_of(options: argparse.Namespace) -> Request:
     variables = read_variables(options.set)
     secrets = read_secrets(options.secret, variables)
     zones = tuple((options.zone or "us-west-2a").split(","))
-    # Set NETWORK=efa strictly: a run without EFA would be slower without a message.
+    # Set NETWORK=efa explicitly, because a run would silently be slower without EFA.
     if options.no_efa and options.nodes > 1:
         variables.setdefault("NETWORK", "socket")
     elif options.nodes > 1 and node.efa and node.gpus:
@@ -112,7 +112,7 @@ def request_of(options: argparse.Namespace) -> Request:
         storage_gib=options.storage_gib,
         queue=options.queue,
         topology=options.topology,
-        # Ranks on CPUs communicate by MPI over TCP.
+        # CPU ranks communicate with MPI over TCP.
         efa=not options.no_efa and node.gpus > 0,
     )
     check_network(request, options.no_efa)
@@ -123,16 +123,16 @@ def notices(options: argparse.Namespace) -> Iterable[str]:
     hyperpod = instances.find(options.instance).hyperpod
     for flag in ("cluster", "zone", "file_system", "mount_name"):
         if not getattr(options, flag) and not (flag == "cluster" and hyperpod):
-            yield f"--{flag} is not set: the manifests contain an example value, and must not be applied."
+            yield f"--{flag} is not set: the manifests contain an example value; do not apply them."
     if options.capacity == "reserved" and options.placement_group:
         yield (
-            f"--placement_group {options.placement_group}: {options.reservation} must be an on-demand reservation made"
-            " in that group; Karpenter starts no node of a capacity block, which --capacity block is for."
+            f"--placement_group {options.placement_group}: {options.reservation} must be an on-demand reservation"
+            " in that group; for a capacity block, pass --capacity block."
         )
 
 
 def files(request: Request) -> dict[str, list[dict[str, Any]]]:
-    """The manifests per file of the folder."""
+    """The manifests by file name."""
     made = {
         "job.yaml": [job.train_job(request), job.disruption_budget(request)],
         "storage.yaml": cluster.storage(request),
@@ -158,7 +158,7 @@ def write(folder: Path, request: Request, base: str = "") -> None:
         for name in {"queue.yaml", "nodes.yaml"} - made.keys():
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        raise Mistake(f"{error.filename} cannot be written ({error.strerror}); choose another folder.") from error
+        raise Mistake(f"{error.filename} cannot be written ({error.strerror}); choose a different folder.") from error
 
 
 class Plain(yaml.SafeDumper):

@@ -1,4 +1,4 @@
-"""Resources of a node of an EC2 instance type: devices from mpzero's table, the rest from instances.csv."""
+"""Resources of a node by EC2 instance type: devices from mpzero's table, other resources from instances.csv."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DEVICES = FOLDER.parent / "app/machine/ec2_instances.inc"
 OFFERED = FOLDER / "instances.csv"
 # Columns of ec2_instances.inc: type, GPUs, their name, their memory, EFA devices, ...
 ROW = re.compile(r'^\{"([^"]+)", (\d+), "[^"]+", \d+, (\d+), ', re.MULTILINE)
-# Prefix of SageMaker HyperPod's names of instance types, and of the label of its nodes.
+# Prefix of instance types in SageMaker HyperPod and in the labels of its nodes.
 HYPERPOD = "ml."
 
-# Resources of each node's system pods: CNI, kube-proxy, device plugins, storage drivers, exporters.
+# Resources for each node's system pods: CNI, kube-proxy, device plugins, storage drivers and exporters.
 RESERVED_CPUS = 1
-RESERVED_MEMORY = 0.05  # share of memory for pods and for errors of Karpenter's estimate
+RESERVED_MEMORY = 0.05  # fraction of memory for system pods and errors in Karpenter's estimate
 
 
 class UnknownInstance(ValueError):
@@ -27,13 +27,13 @@ class UnknownInstance(ValueError):
 
 @dataclass(frozen=True)
 class Node:
-    """Resources of a node; with several types, those that every type has."""
+    """Resources of a node; for several types, the minimum over all types."""
 
     types: tuple[str, ...]  # EC2's names
     gpus: int
     efa: int
     efa_cards: tuple[int, ...]  # network cards that support EFA
-    cpus: int  # requested by a pod that has the node to itself
+    cpus: int  # CPUs that a pod requests if it uses the full node
     memory_gib: int
     hyperpod: bool = False
 
@@ -53,7 +53,7 @@ def offered() -> list[dict[str, str]]:
 
 
 def devices() -> dict[str, tuple[int, int]]:
-    """GPUs and EFA devices of each type that has GPUs."""
+    """Number of GPUs and EFA devices by instance type, for types with GPUs."""
     return {kind: (int(gpus), int(efa)) for kind, gpus, efa in ROW.findall(DEVICES.read_text(encoding="utf-8"))}
 
 
@@ -64,7 +64,7 @@ def find(names: str) -> Node:
         if (other.gpus, other.efa_cards, other.hyperpod) != (first.gpus, first.efa_cards, first.hyperpod):
             raise UnknownInstance(
                 f"--instance {names}: {first.name} and {other.name} differ in GPUs, EFA devices or HyperPod;"
-                " give types that have the same."
+                " pass equal types."
             )
         cpus, memory = min(first.cpus, other.cpus), min(first.memory_gib, other.memory_gib)
         first = replace(first, types=first.types + other.types, cpus=cpus, memory_gib=memory)

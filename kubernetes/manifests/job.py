@@ -1,4 +1,4 @@
-"""The TrainJob, and its protection against eviction."""
+"""Generates the TrainJob and its protection against eviction."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from manifests.request import Request
 
 Manifest = dict[str, Any]
 
-# Seconds of terminationGracePeriodSeconds that let the launcher exit on its own.
+# Part of terminationGracePeriodSeconds that is reserved for the launcher's exit.
 SECONDS_TO_END = 30
 
 
 def resources(request: Request) -> Manifest:
-    """Resources of each pod that runs ranks: all that its node offers."""
+    """Resources of each pod that runs ranks: all resources of its node."""
     node = request.node
     amounts: Manifest = {"cpu": str(node.cpus), "memory": f"{node.memory_gib - memory_of_hugepages(request)}Gi"}
     if node.gpus:
@@ -22,12 +22,12 @@ def resources(request: Request) -> Manifest:
         amounts["vpc.amazonaws.com/efa"] = str(request.efa_devices)
     if request.hugepages_mib:
         amounts["hugepages-2Mi"] = f"{request.hugepages_mib}Mi"
-    # Requests and limits of devices and huge pages must be equal; so the pod is Guaranteed, too.
+    # Requests and limits of devices and huge pages must be equal. Equal CPU and memory limits make the pod Guaranteed.
     return {"requests": amounts, "limits": dict(amounts)}
 
 
 def memory_of_hugepages(request: Request) -> int:
-    """GiB, rounded up."""
+    """Memory for huge pages in GiB, rounded up."""
     return -(-request.hugepages_mib // 1024)
 
 
@@ -42,10 +42,10 @@ def environment(request: Request) -> list[Manifest]:
         "HF_HOME": "/fsx/huggingface",
     }
     if request.efa_devices and not request.hugepages_mib:
-        # On a node with huge pages, a pod that requests none is killed with a bus error if it uses one.
+        # On a node with huge pages, a pod that uses huge pages without requesting them is killed with a bus error.
         values["FI_EFA_USE_HUGE_PAGE"] = "0"
     if request.efa_devices and len(request.node.types) == 1:
-        # A container may hide the file from which NCCL's plugin and mpzero doctor read the instance type.
+        # The NCCL plugin and mpzero doctor read the instance type from a file that may be hidden in a container.
         values["OFI_NCCL_FORCE_PRODUCT_NAME"] = request.node.types[0]
     values.update(request.variables)
     made: list[Manifest] = [
@@ -109,13 +109,13 @@ def train_job(request: Request) -> Manifest:
 
 
 def disruption_budget(request: Request) -> Manifest:
-    """`kubectl drain` waits until the job is stopped or suspended: losing a pod restarts the run."""
+    """Makes `kubectl drain` wait until the job is stopped or suspended, because losing a pod restarts the run."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": request.name, "namespace": request.namespace},
         "spec": {
-            # For pods without a Deployment or similar, a budget only supports minAvailable as a number.
+            # Kubernetes supports only an integer minAvailable for pods without a Deployment or a similar controller.
             "minAvailable": request.nodes,
             "selector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": request.name}},
         },

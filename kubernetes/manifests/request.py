@@ -15,9 +15,9 @@ class Request:
     nodes: int
     namespace: str = "default"
     variables: dict[str, str] = field(default_factory=dict)  # see docs/slurm.md
-    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)  # Secret and key, by variable
+    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)  # (Secret, key) by variable
     flags: tuple[str, ...] = ()  # flags of mpzero train
-    ranks: int = 0  # per node without GPUs
+    ranks: int = 0  # ranks per node without GPUs
     grace_seconds: int = 600
     hugepages_mib: int = 0
     capacity: tuple[str, ...] = ("on-demand",)
@@ -35,24 +35,24 @@ class Request:
 
     @property
     def efa_devices(self) -> int:
-        """EFA devices per node: a single node needs none."""
+        """Number of EFA devices per node; 0 for a single node."""
         return self.node.efa if self.efa and self.nodes > 1 else 0
 
     @property
     def kept_together(self) -> tuple[str, ...]:
-        """Node labels whose value must be the same for all pods of the job."""
+        """Node labels that must have the same value for all pods of the job."""
         if self.nodes == 1:
             return ()
-        # EFA does not cross zones, and the slowest type would set the pace.
+        # EFA does not work across zones, and the slowest instance type would limit the speed.
         zone = ("topology.kubernetes.io/zone",) if len(self.zones) > 1 else ()
         return zone + (("node.kubernetes.io/instance-type",) if len(self.node.types) > 1 else ())
 
     @property
     def node_labels(self) -> dict[str, str]:
-        """Labels of the job's nodes, by which its pods and Kueue's flavor select them."""
+        """Labels with which the job's pods and Kueue's flavor select nodes."""
         kind = {"node.kubernetes.io/instance-type": self.node.name} if len(self.node.types) == 1 else {}
         if self.node.hyperpod:
-            # HyperPod's agents change this value on a node that they test or replace.
+            # HyperPod's agents change this value on nodes that they test or replace.
             return kind | {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
         return kind | {"mpzero.io/pool": self.pool}
 
@@ -66,6 +66,6 @@ class Request:
 
     @property
     def pool(self) -> str:
-        """Name of the job's NodePool, node class, flavor and queues, which are cluster-wide: a DNS label."""
+        """Name of the job's cluster-wide NodePool, node class, flavor and queues; a DNS label."""
         other = "" if self.namespace == "default" else "-" + sha256(self.namespace.encode()).hexdigest()[:8]
         return f"mpzero-{self.name}{other}"

@@ -1,19 +1,19 @@
-"""Decides what happens to a Slurm job when it starts and when its run ends, and asks Slurm for it.
+"""Determines the next action for a Slurm job at each start and at the end of its run, and requests it from Slurm.
 
-    command.py     the program: reads what happened, decides, acts; scripts/requeue.sh starts it
+    command.py     the program, started by scripts/requeue.sh: collects facts, decides and acts
     table.py       the decisions: standing of the job × event -> action
-    decision.py    decide(state, event) -> action, by that table, without I/O
+    decision.py    decide(state, event) -> action, from the table, without I/O
     state.py       state of a job across its starts, in CHECKPOINT_DIR/restarts.JOB.txt
     checkpoint.py  the newest checkpoint of a folder
     reports.py     stop.json and doctor.json, which mpzero writes
-    nodes.py       Slurm's nodes of host names, and which of them can be excluded from a job
-    return_to_queue.py   puts the job back into the queue, without the nodes that are to blame
-    slurm.py       scontrol, squeue and sinfo
-    starts.py      the same for a job of Kubernetes: CHECKPOINT_DIR/starts.JOB.txt
+    nodes.py       maps host names to Slurm nodes, and finds nodes that can be excluded from a job
+    return_to_queue.py   requeues the job without the blamed nodes
+    slurm.py       runs scontrol, squeue and sinfo
+    starts.py      counts the starts of a Kubernetes job: CHECKPOINT_DIR/starts.JOB.txt
     log.py         the job's log
 
-app/run_failure finds the cause of a failed run; app/run_files reads and replaces files. Standard library only, Python
-3.8 or later: nodes of the cluster may have no other.
+app/run_failure finds the cause of a failed run, and app/run_files reads and replaces files. The package requires only
+Python 3.8 and its standard library, because nodes of a cluster may have no newer version.
 """
 
 import sys

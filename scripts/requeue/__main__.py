@@ -1,10 +1,10 @@
-"""Runs the program if Python is given this folder: python3 scripts/requeue EVENT ...; EVENT pod is for Kubernetes."""
+"""Entry point of `python3 scripts/requeue EVENT ...`. EVENT pod is for Kubernetes."""
 
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Python has put this folder on its path; the package is found from the parent folder.
+    # Python added this folder to its path, but the package is in the parent folder.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     from requeue import command, starts
 

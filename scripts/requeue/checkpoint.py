@@ -1,4 +1,4 @@
-"""The newest checkpoint of a folder, as named by the file `latest`."""
+"""Reads the newest checkpoint of a folder from the file `latest`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from requeue.log import warn
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Step 0: none. The time (of the file `latest`, seconds since 1970) distinguishes two checkpoints of the same
-    step."""
+    """A checkpoint; step 0: none. `time`: modification time of the file `latest` (seconds since 1970), which
+    distinguishes two checkpoints of the same step."""
 
     step: int = 0
     time: str = "0"
@@ -38,13 +38,13 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def step_of(name: str) -> int:
-    """The step in a checkpoint's name or its folder's path; 0: none."""
+    """The step in a checkpoint's name or folder; 0: none."""
     match = re.fullmatch(r".*-([0-9]{1,15})steps/*", name.strip())
     return int(match.group(1)) if match else 0
 
 
 def requested_step(folder: str | None) -> int:
-    """The step of the checkpoint in --resume_from_checkpoint, as far as its name shows it; 0: none."""
+    """The step in the name of the checkpoint in --resume_from_checkpoint; 0: none."""
     if folder is None or folder.lower() in ("none", "true", "false"):
         return 0
     with contextlib.suppress(NotReadable, OSError):

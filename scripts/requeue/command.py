@@ -3,15 +3,15 @@
     requeue start  --checkpoint_dir DIR --max_restarts N [--resume_from_checkpoint DIR] [--overwrite]
     requeue end    --checkpoint_dir DIR --max_restarts N --status N [--signalled] [--grace_period SECONDS]
                    [--ask_until TIME] [--no_tasks_on NODES]
-    requeue doctor as end, for `mpzero doctor`, with --minutes: its time limit
+    requeue doctor like end, for `mpzero doctor`; --minutes: its time limit
 
-Messages go to stdout and stderr, and the answer, one line, to file descriptor 3:
+Messages are written to stdout and stderr, and the answer to file descriptor 3, as one line:
 
-    start asked    the run starts with the flags of the job
+    start asked    the run starts with the job's flags
     start own      the run resumes from the job's last checkpoint, without the flags of its first start
     exit STATUS    the job's shell exits with this status; Slurm was asked for the next action
 
-Without an answer this program has failed, and scripts/requeue.sh uses its fallback. Slurm's variables (SLURM_JOB_ID,
+If this program fails, it does not answer, and scripts/requeue.sh uses its fallback. Slurm's variables (SLURM_JOB_ID,
 SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST, SLURM_JOB_PARTITION) identify the job.
 """
 
@@ -51,11 +51,11 @@ from requeue.table import NO_STEP, NO_TASKS, STOPPED, USER_ERROR, Kind, Verb
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch.sh
-# How long to ask Slurm about a job without a time limit.
+# Maximum seconds of retries for a job without a time limit.
 DAY = 86_400
-# Missing evidence is awaited as long as this many attempts to reach Slurm: a minute.
+# Wait for missing evidence as long as for this many attempts to reach Slurm: one minute.
 EVIDENCE_TRIES = 20
-# Seconds within which a launcher ends after evidence of a failure.
+# Maximum seconds between evidence of a failure and the exit of the launcher.
 OLD_EVIDENCE = 900
 
 
@@ -65,11 +65,11 @@ class Job:
     slurm: Slurm
     number: str  # SLURM_JOB_ID, as in failure.json; slurm.job differs for a job array
     restart: int
-    failure: Failure | None = None  # of this start of the run, if its evidence shows one
+    failure: Failure | None = None  # failure of this start, if the evidence shows a failure
 
     @property
     def status(self) -> int:
-        """The run's status: the launcher's may be that of a signal with which it ended the other ranks."""
+        """The run's status. The launcher's status may only report the signal that it sent to the remaining ranks."""
         status = self.arguments.status
         return status if self.failure is None else self.failure.status(status)
 
@@ -91,7 +91,7 @@ class Job:
 
     @cached_property
     def leaving(self) -> Report | None:
-        """Hosts that this start of the run left because EC2 was about to reclaim them."""
+        """Report of the hosts that this start stopped using before EC2 reclaimed them."""
         return stop_of(self.folder / "stop.json", self.number, self.restart)
 
     def nodes(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Job:
 def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
-    # The file system may have shown files of the previous start late, and its end may have been missed.
+    # The file system may have shown files of the previous start late, or its end may not have been recorded.
     earlier = newest_start(job.folder, job=job.number)
     if earlier and (failure := find_failure(job.folder, earlier, down=lambda hosts: down(job, hosts))):
         settle(job.folder, failure)
@@ -114,7 +114,7 @@ def end(job: Job) -> None:
     start = newest_start(job.folder, job=job.number, restart=job.restart) if ran else None
     job = judged(job, start)
     kind = kind_of(job)
-    # Do not wait in a job that Slurm is ending.
+    # Do not wait if Slurm is ending the job.
     if ran and kind is Kind.FAILED and not (job.failure and job.failure.evidence.complete):
         until = time.monotonic() + EVIDENCE_TRIES * retry_seconds()
         start = start or newest_start(job.folder, job=job.number, restart=job.restart, until=until)
@@ -127,7 +127,7 @@ def end(job: Job) -> None:
 
 
 def judged(job: Job, start: str | None, until: float = 0) -> Job:
-    """The job with the failure in the evidence of this start. `until`: as for find_failure()."""
+    """The job with the failure that the evidence of this start shows. `until`: as in find_failure()."""
     if start is None:
         return job
     failure = find_failure(job.folder, start, until, down=lambda hosts: down(job, hosts))
@@ -137,7 +137,7 @@ def judged(job: Job, start: str | None, until: float = 0) -> Job:
 
 
 def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:
-    """Hosts whose nodes Slurm knows to be down."""
+    """Hosts whose nodes are down according to Slurm."""
     try:
         states = job.slurm.partition_nodes()
     except Silent:
@@ -150,7 +150,7 @@ def doctor(job: Job) -> None:
     kind = kind_of(job)
     found = doctor_of(job.folder / "doctor.json", job.number, job.restart, job_log())
     nodes = job.slurm.nodes() if found.refusals else []
-    # Reports may name hosts that are not part of this job.
+    # Reports may contain hosts that are not part of this job.
     found = replace(
         found,
         refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)),
@@ -161,14 +161,14 @@ def doctor(job: Job) -> None:
     elif found.refusals:
         refuse(job, found, nodes)
     elif job.arguments.status == DOCTOR_HUNG:
-        reason = "mpzero doctor hung on a shared resource, and no host reported which"
+        reason = "mpzero doctor hung on a shared resource, which no host identified"
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
     else:
-        # The start of the ranks failed; no host is at fault.
+        # The ranks failed to start; do not blame a host.
         timed_out = job.arguments.status == TIMED_OUT
         took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
         nodelist = job.slurm.nodelist
-        reason = f"mpzero doctor {took}, and no report from any of {nodelist} names a host to exclude"
+        reason = f"mpzero doctor {took}, and the reports of {nodelist} do not identify a host to exclude"
         carry_out_end(job, kind, reason)
 
 
@@ -196,14 +196,14 @@ def kind_of(job: Job) -> Kind:
     if may_be_stop(job.status):
         wanted = wants_the_nodes(job.slurm, arguments.grace_period)
     else:
-        # A run that was killed while saving or ending has any status.
+        # A run that was killed while saving or ending may have any status.
         wanted = job.status not in (USER_ERROR, STOPPED) and preempts(job.slurm)
     stopped = arguments.signalled or wanted or job.leaving is not None
     return kind_of_end(job.status, stopped, arguments.no_tasks_on)
 
 
 def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
-    """`reason`: for a failure without a report."""
+    """`reason`: the reason if there is no failure report."""
     nodes: tuple[str, ...] = ()
     if kind is Kind.NO_TASKS:
         kind, nodes, reason = judge_tasks(job)
@@ -215,15 +215,15 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
 
 
 def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
-    """Interprets that srun could not start tasks on some nodes: the event, the nodes to blame, and the reason."""
+    """Handles nodes on which srun could not start tasks. -> (event, nodes to blame, reason)"""
     named = job.arguments.no_tasks_on
     own = os.environ.get("SLURMD_NODENAME", "")
     reason = f"srun could not start tasks on {' '.join(named)} (see above)"
     unreached = nodes_without_tasks(named, tuple(node.name for node in job.slurm.nodes()), own)
     if unreached is Unreached.BY_OWN:
-        return Kind.NO_TASKS, (own,), f"{reason}: {own}, where srun runs, reaches no other node of the job"
+        return Kind.NO_TASKS, (own,), f"{reason}: {own}, where srun runs, cannot reach any other node of the job"
     if unreached is Unreached.BY_ALL:
-        return Kind.SURROUNDINGS, (), f"{reason}: that is half of the job's nodes or more"
+        return Kind.SURROUNDINGS, (), f"{reason}, at least half of the job's nodes"
     return Kind.NO_TASKS, job.nodes(named), reason
 
 
@@ -251,7 +251,7 @@ def decide_and_keep(job: Job, event: Event) -> Action:
     except OSError as error:
         warn(f"{path} cannot be written ({error.strerror}): only Slurm counts the restarts of this job.")
         if action.verb is Verb.START:
-            # The old record would later report that this start saved nothing.
+            # Remove the old record, which would count this start as one that saved no checkpoint.
             with contextlib.suppress(OSError):
                 os.unlink(path)
         return decide(state, replace(event, kept=False))
@@ -274,7 +274,7 @@ def number(text: str) -> int:
 
 
 def seconds(text: str) -> int:
-    """Whole seconds of GRACE_PERIOD, which may be fractional; 0 for any other text."""
+    """GRACE_PERIOD, which may be fractional, in whole seconds; 0 if the text is not a number."""
     whole = text.partition(".")[0]
     return int(whole) if NUMBER.fullmatch(whole) else 0
 
@@ -296,7 +296,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names of a comma-separated list that are valid names of nodes."""
+    """The valid node names in a comma-separated list."""
     return tuple(dict.fromkeys(name for name in text.split(",") if NAME.fullmatch(name)))
 
 

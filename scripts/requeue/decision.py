@@ -1,6 +1,6 @@
-"""Actions of a Slurm job when it starts and when its run ends: decide(state, event), by the table in table.py.
+"""Determines the action at each start of a Slurm job and at the end of its run, from the table in table.py.
 
-No I/O: command.py gathers the state and the event, and performs the action.
+decide(state, event) performs no I/O: command.py collects the state and the event, and carries out the action.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from requeue.table import (
     cell_of,
 )
 
-# Wait of a job whose surroundings fail; doubles each time.
+# Wait of a job after a failure of a shared resource; doubles each time.
 FIRST_WAIT_MINUTES = 10
 LONGEST_WAIT_MINUTES = 60
-# A day: 10, 20, 40 minutes, then an hour each time.
+# One day in total: 10, 20 and 40 minutes, then one hour each time.
 MOST_WAITS = 26
 
 
@@ -37,26 +37,26 @@ class Event:
     restart: int  # earlier starts of the job by Slurm
     max_restarts: int
     newest: Checkpoint
-    folder: str  # of the checkpoints
-    status: int = 0  # exit status of mpzero or, without it, of the failed step
-    reason: str = ""  # of a failure
+    folder: str  # checkpoint folder
+    status: int = 0  # exit status of mpzero or, if mpzero did not run, of the failed step
+    reason: str = ""  # reason of a failure
     nodes: tuple[str, ...] = ()  # nodes that are blamed or refused
     resume_from: str | None = None  # the value of --resume_from_checkpoint
-    resume_step: int = 0  # step in its name
+    resume_step: int = 0  # step in the name of that checkpoint
     overwrite: bool = False  # --overwrite: moves another run's checkpoints aside
     kept: bool = True  # whether the state can be written
 
 
 def may_be_stop(status: int) -> bool:
-    """Whether this end may be a stop without a signal to the job's shell: the shell gets none from a preemption that
-    leaves the ranks time, nor from --signal without B:, and Slurm creates no step for a job that it is ending. Slurm's
-    record of the job decides: wants_the_nodes()."""
+    """Whether the run may have been stopped without a signal to the job's shell. The shell does not receive a signal
+    from a preemption with a grace period or from --signal without B:, and Slurm does not create a step for a job that
+    it is ending. Slurm's record of the job determines the result: wants_the_nodes()."""
     return status in (*ENDED_BY_STOP, NO_STEP, NO_TASKS)
 
 
 def kind_of_end(status: int, stopped: bool, nodes: tuple[str, ...] = ()) -> Kind:
-    """`stopped`: the job's shell got a signal, or a signal ended the ranks while Slurm wanted the nodes back. `nodes`:
-    nodes on which srun could not start tasks."""
+    """`stopped`: whether the job's shell received a signal, or a signal ended the ranks while Slurm reclaimed the
+    nodes. `nodes`: nodes on which srun could not start tasks."""
     if status == USER_ERROR:
         return Kind.USER_ERROR
     if status == STOPPED or stopped:
@@ -69,10 +69,10 @@ def kind_of_end(status: int, stopped: bool, nodes: tuple[str, ...] = ()) -> Kind
 @dataclass(frozen=True)
 class Action:
     verb: Verb
-    state: State | None  # to write; None: keep the record
+    state: State | None  # state to write; None: keep the record
     status: int = 0  # exit status of the job's shell
     why: str = ""  # one sentence
-    nodes: tuple[str, ...] = ()  # to exclude
+    nodes: tuple[str, ...] = ()  # nodes to exclude
     minutes: int = 0  # REQUEUE: minimum wait of the job
     reason: str = ""  # REQUEUE: reason of the event, for the job's comment
     own: bool = False  # START: resumes from the job's own last checkpoint, ignoring the flags of its first start
@@ -80,7 +80,7 @@ class Action:
 
 
 def decide(state: State, event: Event) -> Action:
-    """`state` is that of the job's newest start. Defined for every state and event."""
+    """`state`: the state of the job's newest start. Defined for every state and event."""
     before = state if state.job == event.job else State(job=event.job)
     after = count(before, event)
     standings = standings_of(before, after, event)
@@ -90,7 +90,7 @@ def decide(state: State, event: Event) -> Action:
     surrounded = requeued and event.kind is Kind.SURROUNDINGS
     return Action(
         verb=cell.verb,
-        # The next start trusts a written state.
+        # Do not write an unknown state, because the next start would rely on it.
         state=None if Standing.UNKNOWN in standings else replace(after, running=cell.verb is Verb.START),
         status=event.status if cell.status is None else cell.status,
         why=fill_in(cell, after, event),
@@ -103,42 +103,42 @@ def decide(state: State, event: Event) -> Action:
 
 
 def standings_of(before: State, after: State, event: Event) -> set[Standing]:
-    """All standings that hold, with the state before and after counting the event."""
+    """All standings that apply, given the state before and after counting the event."""
     limit = event.max_restarts
-    # Without a record (its folder may be what fails), waits are not counted either.
+    # If the record cannot be written, e.g. because its folder fails, waits are not counted.
     starts = limit + MOST_WAITS if event.kind is Kind.SURROUNDINGS else limit
     stopped_and_saved = event.kind is Kind.STOPPED and (event.status == STOPPED or has_saved(before, event))
     requeued = event.kind is Kind.STARTED and event.restart > 0
     known = knows_checkpoints(before)
     another_host = not set(event.nodes) <= set(before.blamed_nodes)
     holds = {
-        # Repeating the flags of the job's first start could undo what it has saved since.
+        # Repeating the flags of the job's first start could discard its progress.
         Standing.UNKNOWN: requeued and not known and first_flags(event) != "" and event.newest.step > 0,
         Standing.FAILURES: after.failures > limit,
         Standing.REPEATED: before.last_run_failed and not has_saved(before, event) and not another_host,
         Standing.UNSAVED: after.unsaved_starts > limit,
         Standing.REFUSALS: after.refusals > limit,
         Standing.WAITED: after.waits > MOST_WAITS,
-        # If the state cannot be written, only Slurm's count of the starts is known.
+        # If the state cannot be written, only Slurm's number of starts is known.
         Standing.UNCOUNTED: not event.kept and event.restart >= starts and not stopped_and_saved,
     }
     return {standing for standing, held in holds.items() if held}
 
 
 def has_saved(state: State, event: Event) -> bool:
-    """Whether a checkpoint was saved since the start that the state describes. If that start was not counted, no
-    checkpoint is known to be the job's own."""
+    """Whether a checkpoint was saved since the start that the state describes. False if that start was not counted,
+    because the checkpoint may then belong to a different run."""
     return state.running and event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
 
 
 def knows_checkpoints(state: State) -> bool:
-    """Whether a start of the job was counted, so that the checkpoints it found are known. Also False if it found none,
-    saved none, and has ended: an existing checkpoint was then saved later, by an unknown run."""
+    """Whether a counted start of the job found or may have saved checkpoints. False if it found no checkpoints, saved
+    none, and has ended: an existing checkpoint was then saved later by an unknown run."""
     return state.running or state.has_saved or state.checkpoint_time != "0"
 
 
 def resumes_from_own(state: State, event: Event) -> bool:
-    """Whether to drop the flags of the first start: a requeued job has them, and they would undo its progress."""
+    """Whether to drop the flags of the first start, which a requeued job repeats, to keep the job's progress."""
     return event.restart > 0 and state.has_saved
 
 
@@ -149,7 +149,7 @@ def count(state: State, event: Event) -> State:
         return replace(state, refusals=state.refusals + 1, waits=0)
     if event.kind is Kind.SURROUNDINGS:
         return replace(state, waits=state.waits + 1)
-    # The next start counts a start that Slurm ended itself (a dead node, a preemption without grace).
+    # If Slurm ended a start itself (a dead node, a preemption without a grace period), the next start counts it.
     if event.kind is not Kind.STARTED or state.running:
         state = count_saving(state, event)
     if event.kind is Kind.STARTED:
@@ -172,7 +172,7 @@ def count_saving(state: State, event: Event) -> State:
     state = replace(state, unsaved_starts=0, has_saved=True)
     if event.kind is Kind.STARTED:
         state = replace(state, last_run_failed=False)
-    # A run that fell back to an older checkpoint because of a damaged one saves steps that are no progress.
+    # A run that fell back to an older checkpoint repeats steps, which are not progress.
     if event.newest.step <= state.furthest_step:
         return state
     return replace(state, failures=0, refusals=0, blamed_nodes=(), furthest_step=event.newest.step)
@@ -198,27 +198,27 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
 
 
 def what_stays(event: Event, verb: Verb) -> str:
-    """Which job resumes from the newest checkpoint: a job that has ended for good never does."""
+    """The resume point, and the job that will use it: a new job if this job has ended for good."""
     who = "'sbatch train.sbatch'" if verb is Verb.FINISH else "the same job"
     if event.newest.step > 0:
         return f"{who} resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
-    return f"there is no checkpoint yet, so {who} starts over"
+    return f"no checkpoint exists yet, so {who} starts from scratch"
 
 
 def first_flags(event: Event) -> str:
-    """The flags with which a job begins only once; empty: none."""
+    """Flags that only the first start of a job may use; empty: none."""
     flags = [] if event.resume_from is None else [f"--resume_from_checkpoint {event.resume_from}"]
     return " ".join(flags + ["--overwrite"] * event.overwrite)
 
 
 def notes(event: Event, own: bool) -> tuple[str, ...]:
     if event.kind is Kind.FAILED:
-        # mpzero has logged its reason; otherwise only its exit status is known.
+        # Without a reason, only the exit status is known.
         reason = f": {event.reason}" if event.reason else ""
         return (f"The run failed with status {event.status}{reason}",)
     if event.kind in (Kind.SURROUNDINGS, Kind.NO_TASKS, Kind.STOPPED) and event.reason:
         return (event.reason,)
     if own and first_flags(event):
         resumed = what_stays(event, Verb.START)
-        return (f"This job has saved since it began with {first_flags(event)}, which is dropped: {resumed}.",)
+        return (f"This job has saved since its first start, so {first_flags(event)} is ignored: {resumed}.",)
     return ()

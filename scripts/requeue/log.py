@@ -1,4 +1,4 @@
-"""Lines in the job's log. If one cannot be written (a full disk), the job is not affected."""
+"""Writes lines to the job's log. Write errors (a full disk) do not affect the job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from run_files.untrusted import printable
 
-# Longest sentence: a reason and a path.
+# Maximum length of a line, which may contain a reason and a path.
 MOST_CHARACTERS = 8000
 
 

@@ -1,4 +1,4 @@
-"""Maps host names to Slurm's nodes, and decides which nodes can be excluded from a job. No I/O."""
+"""Maps host names to Slurm nodes, and determines the nodes that can be excluded from a job. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIMPLE_CONSTRAINT = re.compile(r"[A-Za-z0-9_.-]+([&,][A-Za-z0-9_.-]+)*")
 
 @dataclass(frozen=True)
 class Node:
-    """Slurm's name of a node, and the host name that Slurm has for it."""
+    """Slurm's name and host name of a node."""
 
     name: str
     host: str = ""
@@ -51,7 +51,7 @@ class Wanted:
 
 
 def suitable(nodes: Mapping[str, NodeState], wanted: Wanted, own: Iterable[str]) -> dict[str, NodeState]:
-    """Nodes that satisfy the job's requirements. `own`: the nodes that the job had, which show what is sufficient."""
+    """Nodes that satisfy the job's requirements. `own`: the nodes that the job had, which are known to satisfy them."""
     had = [nodes[name] for name in own if name in nodes]
     gres = {without_sockets(node.gres) for node in had}
     names = set(re.split("[&,]", wanted.features)) if SIMPLE_CONSTRAINT.fullmatch(wanted.features) else None
@@ -59,7 +59,7 @@ def suitable(nodes: Mapping[str, NodeState], wanted: Wanted, own: Iterable[str])
     def has_features(node: NodeState) -> bool:
         if not wanted.features:
             return True
-        # For a constraint with counts or alternatives, only nodes like the job's earlier ones are known to satisfy it.
+        # For a constraint with counts or alternatives, accept only nodes with the same features as the job's nodes.
         return node.features in {other.features for other in had} if names is None else names <= set(features_of(node))
 
     return {
@@ -74,7 +74,7 @@ def features_of(node: NodeState) -> list[str]:
 
 
 def without_sockets(gres: str) -> str:
-    """ "gpu:h100:8" of "gpu:h100:8(S:0-1)"."""
+    """ "gpu:h100:8" for "gpu:h100:8(S:0-1)"."""
     return gres if gres == NONE else re.sub(r"\([^)]*\)", "", gres)
 
 
@@ -87,15 +87,15 @@ class Unreached(Enum):
 
 
 def nodes_without_tasks(named: tuple[str, ...], nodes: tuple[str, ...], own: str) -> Unreached:
-    """`named`: nodes of the job named by srun; `own`: the node that runs srun. A single node of two is sick."""
+    """`named`: nodes in srun's messages. `own`: the node that runs srun. A single node of two is sick."""
     found = {node for node in nodes if short(node) in {short(name) for name in named}}
     if len(found) < 2 or 2 * len(found) < len(nodes):
         return Unreached.SICK
     return Unreached.BY_OWN if found == set(nodes) - {own} else Unreached.BY_ALL
 
 
-# States in which Slurm assigns a node to jobs, now or when others are done with it, as named by `sinfo --format=%T`. A
-# node in any other state, even one of a later Slurm, needs somebody to act.
+# States of `sinfo --format=%T` in which Slurm allocates a node, immediately or after its current jobs. A node in any
+# other state, including states of later Slurm versions, requires manual intervention.
 USABLE = frozenset(
     [
         "allocated", "completing", "idle", "mixed", "planned", "powered_down", "powering_down", "powering_up", "reboot",
@@ -104,24 +104,24 @@ USABLE = frozenset(
 )  # fmt: skip
 # Additional states for a job with a reservation.
 OF_RESERVATION = frozenset(["maint", "reserved"])
-# States from which an administrator returns a node with State=RESUME.
+# States from which an administrator can return a node with State=RESUME.
 RESUMABLE = frozenset(["down", "drained", "draining", "fail", "failing"])
 NOT_RESPONDING, MAINTENANCE = "*", "$"
 MOST_NAMED = 8
 
 
 def is_down(state: str) -> bool:
-    """Whether a node in this state is broken, as opposed to working but getting no jobs."""
+    """Whether a node in this state is broken, as opposed to working but not accepting jobs."""
     return NOT_RESPONDING in state or kind_of(state) in ("down", "error", "fail", "failing")
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job may start: lists of node names."""
+    """The nodes on which a job may start."""
 
     required: frozenset[str]  # --nodelist
-    excluded: frozenset[str]  # --exclude, and earlier exclusions
-    states: Mapping[str, str]  # of the nodes of the partition or of the job's reservation
+    excluded: frozenset[str]  # --exclude and earlier exclusions
+    states: Mapping[str, str]  # by node of the partition or of the job's reservation
     least: int  # number of nodes that the job needs
     partition: str
     reservation: str = ""  # empty: none
@@ -131,7 +131,7 @@ class Placement:
         return f"reservation {self.reservation}" if self.reservation else f"partition {self.partition}"
 
     def can_run(self, node: str) -> bool:
-        """Whether Slurm assigns the node to the job when it is free."""
+        """Whether Slurm can allocate the node to the job once the node is free."""
         state = self.states[node]
         letters = kind_of(state)
         if NOT_RESPONDING in state:
@@ -141,11 +141,11 @@ class Placement:
         return letters in USABLE and MAINTENANCE not in state
 
     def left(self, nodes: Iterable[str] = ()) -> list[str]:
-        """Nodes on which the job can start without these."""
+        """Nodes on which the job can start if `nodes` are excluded, too."""
         return [name for name in self.states if name not in self.excluded | set(nodes) and self.can_run(name)]
 
     def unusable(self) -> list[str]:
-        """Nodes that only their state makes unavailable to the job."""
+        """Nodes that the job cannot use only because of their states."""
         return [name for name in self.states if name not in self.excluded and not self.can_run(name)]
 
 
@@ -155,23 +155,23 @@ def kind_of(state: str) -> str:
 
 
 def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) -> str:
-    """Why these nodes cannot be excluded; empty: they can. (Slurm accepts an exclusion that can never be met, and the
-    job then waits forever.) `required`: the text of --nodelist."""
+    """The reason why these nodes cannot be excluded; empty: they can. (Slurm accepts exclusions that can never be
+    satisfied, and the job then waits forever.) `required`: the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
-        return f"{names} should be excluded, but the job requires {required} (--nodelist): it starts there again."
+        return f"cannot exclude {names}, because the job requires {required} (--nodelist): it starts there again."
     left = len(place.left(nodes))
     if left < place.least:
         return (
-            f"{names} should be excluded, but only {counted(left, 'other node')} of {place.pool} can run a job of "
-            f"{counted(place.least, 'node')}{with_states(place)}: it may start there again. More nodes, or "
-            f"'sbatch --nodes=1-{place.least}', would let it.{how_to_resume(place)}"
+            f"cannot exclude {names}, because only {counted(left, 'other node')} of {place.pool} can run a job of "
+            f"{counted(place.least, 'node')}{with_states(place)}: it may start there again. To exclude them, add nodes "
+            f"or submit with 'sbatch --nodes=1-{place.least}'.{how_to_resume(place)}"
         )
     return ""
 
 
 def why_waiting(place: Placement) -> str:
-    """Why the job waits until somebody acts, whatever is excluded; empty: it does not."""
+    """The reason why the job waits for manual intervention, regardless of exclusions; empty: it does not."""
     missing = place.least - len(place.left())
     if missing <= 0:
         return ""
@@ -182,7 +182,7 @@ def why_waiting(place: Placement) -> str:
 
 
 def with_states(place: Placement) -> str:
-    """The nodes that cannot run the job, as a parenthesis with a leading space; empty: none."""
+    """The nodes that cannot run the job, in parentheses with a leading space; empty: none."""
     names = place.unusable()
     words = [f"{name} is {place.states[name]}" for name in names[:MOST_NAMED]]
     if len(names) > MOST_NAMED:

@@ -1,8 +1,8 @@
-"""mpzero's reports about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and the log lines of a doctor that
-hangs.
+"""Reads mpzero's reports about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and the log lines of a doctor
+that hangs.
 
-A report that is missing, damaged (with a warning) or of another run of the job blames nobody. Other users may have
-written reports: the results are only host names, and text without control characters.
+A report that is missing, damaged (with a warning) or from a different start of the job is ignored. Other users may have
+written reports: the results contain only host names and text without control characters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_HOSTS = 10_000
 
 @dataclass(frozen=True)
 class Report:
-    """Why a run ended. `hosts`: to blame, or to leave; may be empty."""
+    """The reason for the end of a run. `hosts`: blamed or reclaimed hosts; may be empty."""
 
     hosts: tuple[str, ...]
     reason: str
@@ -38,15 +38,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Results of `mpzero doctor`. A doctor that hangs leaves no report, but a line in the job's log and, for each host
-    on which it hung, a file doctor.json.HOST.hung in the format of the report."""
+    """Results of `mpzero doctor`. If the doctor hangs, it writes a line to the job's log instead of a report and, for
+    each host on which it hung, a file doctor.json.HOST.hung in the format of the report."""
 
     refusals: tuple[Refusal, ...]
-    hung: bool  # the doctor hung on these hosts
-    answering: tuple[str, ...] = ()  # hosts that could write to the folder of the report while the others hung
+    hung: bool  # whether the doctor hung on these hosts
+    answering: tuple[str, ...] = ()  # hosts that could write to the report's folder while other hosts hung
 
 
-# Exit status of a doctor that its watch has ended, and the line that it prints (app/doctor/hang_watch.hpp).
+# Exit status and log line of a doctor that its watchdog has ended (app/doctor/hang_watch.hpp).
 DOCTOR_HUNG = 122
 WATCH = re.compile(
     rf"^(?: *[0-9]+: )?mpzero: doctor: ({NAME.pattern}) (hangs|answers) in ([a-z_]{{1,60}}) "
@@ -54,12 +54,12 @@ WATCH = re.compile(
     re.MULTILINE,
 )
 
-# Checks of a folder that all hosts share, like Fault::kFolder of the doctor.
+# Checks of a folder that all hosts share, as in the doctor's Fault::kFolder.
 CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
 def stop_of(path: Path, job: str, restart: int) -> Report | None:
-    """The report in stop.json, if this start of the job wrote it: it stops because EC2 is about to reclaim hosts."""
+    """The report in stop.json, if this start of the job wrote it because EC2 is about to reclaim hosts."""
     report = load(path)
     if not is_of_start(report, job, restart):
         return None
@@ -69,8 +69,8 @@ def stop_of(path: Path, job: str, restart: int) -> Report | None:
 
 
 def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
-    """Results that this start of the job left: lines in its log, doctor.json, or the reports of hosts on which the
-    doctor hung. The log comes first: the folder of the reports may be what hangs."""
+    """Results of this start of the job: from lines in its log, from doctor.json, or from the reports of hosts on which
+    the doctor hung. The log takes precedence, because the folder of the reports may hang."""
     watches = [match.groups() for match in WATCH.finditer(log)]
     watches = [watch for watch in watches if watch[3:5] == (job, str(restart))][:MOST_HOSTS]
     refusals = [Refusal(host, check, printable(text)) for host, verb, check, _, _, text in watches if verb == "hangs"]
@@ -95,7 +95,7 @@ def reports_of_hosts(path: Path, suffix: str, job: str, restart: int) -> list[di
 
 
 def job_log() -> str:
-    """The end of the job's error log; empty if this program's stderr, which is the same file, is not a regular file."""
+    """The end of the job's error log, which is this program's stderr; empty if it is not a regular file."""
     try:
         if not stat.S_ISREG(os.fstat(2).st_mode):
             return ""
@@ -115,7 +115,7 @@ def refusals_of(report: dict) -> list[Refusal]:
     refusals = []
     for host in objects(report.get("hosts")):
         failures = [f for f in objects(host.get("findings")) if f.get("status") == "failure"]
-        # Resources of the whole job, such as a full checkpoint folder, are the same on another host.
+        # Resources of the whole job, such as a full checkpoint folder, would also fail on a different host.
         found = [f for f in failures if f.get("blame") != "job"]
         if found and is_host(host.get("host")):
             messages = "; ".join(str(f.get("message", "no reason given")) for f in found)
@@ -124,9 +124,9 @@ def refusals_of(report: dict) -> list[Refusal]:
 
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
-    """Refusals in a check in which at least half of the job's hosts hang: a shared resource, such as a file system, is
-    to blame, not the hosts. A single host is to blame if it hangs in a resource of its own (its GPUs, ports,
-    libraries), or in a folder to which the other of two hosts can write."""
+    """Refusals in a check in which at least half of the job's hosts hang, because of a shared resource such as a file
+    system. A single host of two is to blame itself if it hangs in a local resource (GPUs, ports, libraries) or in a
+    folder to which the other host can write."""
     if not doctor.hung:
         return ()
     for check in dict.fromkeys(refusal.check for refusal in doctor.refusals):

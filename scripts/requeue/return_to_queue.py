@@ -1,4 +1,4 @@
-"""Puts a job back into Slurm's queue, and excludes nodes."""
+"""Requeues a job and excludes nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from requeue.log import say, warn, write
 from requeue.nodes import Placement, Wanted, suitable, why_not_excluded, why_waiting
 from requeue.slurm import JobRecord, Silent, Slurm
 
-# Slurm's warning signal comes up to a minute earlier than --signal specifies.
+# Slurm may send the warning signal up to a minute earlier than --signal specifies.
 EARLY_SECONDS = 60
 # Prefix of mpzero's text in a job's comment.
 MARK = "mpzero "
@@ -42,18 +42,18 @@ def preempts(slurm: Slurm) -> bool:
 
 
 def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[], None]) -> None:
-    """`restart`: number of earlier starts of the job. Calls `done` as soon as the job's fate is certain."""
-    # Slurm is ending a job that was cancelled, fully preempted or out of time, and its decision holds. If Slurm does
-    # not answer, request the requeue anyway.
+    """`restart`: number of earlier starts of the job. Calls `done` as soon as the outcome is certain."""
+    # If the job was cancelled, preempted or out of time, Slurm is already ending it. If Slurm does not answer, request
+    # the requeue anyway.
     record = slurm.job_record()
     if record is not None and not record.running:
         say(f"{action.why} {what_slurm_does(slurm, record, restart)}")
         done()
         return
     preempted = record is not None and record.preempted and record.requeue
-    # With an explicit requeue, Slurm would do it twice: now, and when the job has ended.
+    # With an explicit request, Slurm would requeue the job twice: immediately, and when the job has ended.
     if preempted and slurm.requeues_preempted_jobs():
-        say(f"{action.why} Slurm puts it back into the queue when it has ended.")
+        say(f"{action.why} Slurm requeues it when it has ended.")
         done()
         return
     say(action.why)
@@ -64,10 +64,10 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
         done()
         return
     done()
-    # Slurm does not change a running job. This one is now pending, and its processes have until KillWait.
+    # Slurm updates only pending jobs. The job is now pending, and its processes may run until KillWait.
     record = slurm.job_record(patiently=False)
     if record is not None and record.restarts is not None and record.restarts <= restart:
-        say("Slurm has ended this job meanwhile (scancel, or its time limit): it is not requeued.")
+        say("Slurm has ended this job meanwhile (scancel or its time limit): it is not requeued.")
         return
     if action.minutes:
         delay(slurm, record, action)
@@ -76,14 +76,14 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
 
 
 def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
-    """What Slurm does with a job that it is ending. Slurm counts a restart as soon as the job is back in the queue."""
+    """Describes the outcome of a job that Slurm is ending. Slurm counts a restart as soon as the job is requeued."""
     if record.restarts is None:
         return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether it is still in the queue."
     if record.restarts > restart:
-        return "Slurm has put this job back into the queue: it starts again."
+        return "Slurm has requeued this job: it starts again."
     return (
-        "Slurm has ended this job (scancel, or its time limit): it does not start again, and 'sbatch train.sbatch' "
-        "resumes from the last checkpoint, or starts over without one."
+        "Slurm has ended this job (scancel or its time limit): it does not start again. 'sbatch train.sbatch' "
+        "resumes from the last checkpoint, if one exists."
     )
 
 
@@ -93,7 +93,7 @@ def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
         slurm.delay(minutes)
     except Silent as error:
         tell(error)
-        warn(f"Slurm did not let the job wait for {minutes} minutes; it may start earlier.")
+        warn(f"Slurm did not delay the job by {minutes} minutes; it may start earlier.")
         return
     say(f"It starts again in {minutes} minutes at the earliest.")
     earlier = f"'scontrol update JobId={slurm.job} StartTime=now' starts it earlier"
@@ -101,7 +101,7 @@ def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
 
 
 def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
-    """Excludes the nodes to blame from the pending job, if enough others remain."""
+    """Excludes the blamed nodes from the pending job, if enough other nodes remain."""
     names = " ".join(action.nodes)
     try:
         if record is None:
@@ -109,7 +109,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
         place = placement(slurm, record)
     except Silent as error:
         tell(error)
-        warn(f"{names} should be excluded, but Slurm does not answer; the job may start there again.")
+        warn(f"cannot exclude {names}, because Slurm does not answer; the job may start there again.")
         return
     why_not = why_waiting(place) or why_not_excluded(place, action.nodes, record.required)
     if why_not:
@@ -123,10 +123,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
         tell(error)
         warn(f"Slurm did not exclude {nodelist}; the job may start there again.")
         return
-    back = (
-        f"If no other node becomes free, 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}' lets it "
-        "start there again."
-    )
+    back = f"To allow these nodes again, run 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}'."
     say(f"Excluded from now on: {nodelist}. {back}")
     explain(slurm, record, f"requeued without {names}{since(action)}. {back}")
 
@@ -153,8 +150,8 @@ def since(action: Action) -> str:
 
 
 def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:
-    """Explains in the job's comment, after the user's own text, why it may be pending. The log has the same facts, in
-    case Slurm does not accept a comment."""
+    """Adds the reason for a pending job to the job's comment, after the user's text. The log contains the same facts,
+    because Slurm may refuse the comment."""
     own = "" if record is None else record.comment.partition(MARK)[0].rstrip("; ")
     comment = f"{MARK}{datetime.now():%Y-%m-%d %H:%M}: {text}"
     with contextlib.suppress(Silent):
@@ -162,6 +159,6 @@ def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:
 
 
 def tell(error: Silent) -> None:
-    """Slurm's own message."""
+    """Prints Slurm's own message."""
     if str(error):
         write(sys.stderr, str(error))

@@ -1,4 +1,4 @@
-"""Requests of a job to Slurm, by scontrol, squeue and sinfo."""
+"""Sends a job's requests to Slurm with scontrol, squeue and sinfo."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NO_ANSWER = re.compile(
 # Number of attempts to reach the controller; Slurm.ask_until extends them.
 ATTEMPTS = 10
 LONGEST_PAUSE = 30
-# The kernel ends this program if it does not call Slurm for this many seconds: a system call may hang if the checkpoint
-# folder's file system does not respond. scripts/requeue.sh then continues without an answer.
+# SIGALRM ends this program if it does not call Slurm for this many seconds, because a system call may hang if the
+# checkpoint folder's file system does not respond. scripts/requeue.sh then continues without an answer.
 FOLDER_SECONDS = 300
 COMMENT = re.compile(r"^ *Comment=(.*)$", re.MULTILINE)
 COUNT = re.compile(r"[0-9]{1,9}")
@@ -38,8 +38,8 @@ class Silent(Exception):
 
 
 def ask(*command: str, until: float = 0) -> str:
-    """The output of a command; retried while the controller does not answer, ATTEMPTS times and until `until` (seconds
-    since 1970). Raises Silent with the command's stderr if it fails."""
+    """The output of a command. If the controller does not answer, retries at least ATTEMPTS times and until `until`
+    (seconds since 1970). Raises Silent with the command's output if it fails."""
     pause, attempt = retry_seconds(), 0
     while True:
         signal.alarm(FOLDER_SECONDS)
@@ -51,8 +51,8 @@ def ask(*command: str, until: float = 0) -> str:
             raise Silent(printable(f"{result.stdout} {result.stderr}"))
         if attempt == ATTEMPTS:
             warn(
-                f"Slurm does not answer '{' '.join(command)}'. The job keeps its nodes meanwhile, so Slurm is asked "
-                f"again until {datetime.fromtimestamp(until):%Y-%m-%d %H:%M:%S}."
+                f"Slurm does not answer '{' '.join(command)}'. The job keeps its nodes; "
+                f"retrying until {datetime.fromtimestamp(until):%Y-%m-%d %H:%M:%S}."
             )
         time.sleep(pause)
         if attempt >= ATTEMPTS:
@@ -60,7 +60,7 @@ def ask(*command: str, until: float = 0) -> str:
 
 
 def unanswered(result: subprocess.CompletedProcess) -> bool:
-    """Whether the command got no answer, as opposed to a refusal. A busy Munge ends the command by SIGPIPE."""
+    """Whether the command received no answer, as opposed to a refusal. A busy MUNGE ends the command with SIGPIPE."""
     return result.returncode == -signal.SIGPIPE or NO_ANSWER.search(result.stderr) is not None
 
 
@@ -104,17 +104,17 @@ class JobRecord:
     required: str  # --nodelist; empty: none
     excluded: str  # --exclude; empty: none
     restarts: int | None = None  # None: unknown
-    tasks: int | None = None  # requested; one per node by default. None: unknown
+    tasks: int | None = None  # requested tasks, by default one per node; None: unknown
     tasks_per_node: int = 0  # --ntasks-per-node; 0: not given
     reservation: str = ""  # empty: none
-    comment: str = ""  # the user's text, and mpzero's addition
+    comment: str = ""  # the user's text and mpzero's addition
     features: str = ""  # --constraint; empty: none
     gres_per_node: bool = False  # requests GPUs or other generic resources per node
-    gres_per_job: bool = False  # requests them per job, on any number of nodes (--gpus)
+    gres_per_job: bool = False  # requests these resources per job, on any number of nodes (--gpus)
 
     @staticmethod
     def parse(text: str) -> JobRecord:
-        # A comment may look like a field.
+        # Remove the comment, which may look like a field.
         text, comment = COMMENT.sub("", text), comment_of(text)
         return JobRecord(
             running=RUNNING.search(text) is not None,
@@ -133,8 +133,8 @@ class JobRecord:
         )
 
     def least_nodes(self, nodes: int) -> int:
-        """Number of nodes that the job needs; `nodes`: those of this start. NumNodes is unreliable: for a job that was
-        just requeued, it counts the nodes that are still ending their part."""
+        """Number of nodes that the job needs. `nodes`: number of nodes of this start. NumNodes is unreliable: after a
+        requeue, it is the number of nodes that are still completing."""
         if self.tasks is None or self.tasks_per_node or self.gres_per_job:
             return nodes
         return min(nodes, self.tasks)
@@ -142,9 +142,9 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Slurm:
-    """Requests about one job. Each method but expand() raises Silent unless its comment states otherwise."""
+    """Requests for one job. All methods except expand() raise Silent unless documented otherwise."""
 
-    job: str  # in the form of Slurm's commands: "7", or "7_3" for a task of a job array
+    job: str  # as in Slurm's commands: "7", or "7_3" for a task of a job array
     nodelist: str
     partition: str
     ask_until: float = 0  # seconds since 1970: retry decisive requests until then
@@ -158,7 +158,7 @@ class Slurm:
         return JobRecord.parse(text) if text.strip() else None
 
     def seconds_left(self) -> float:
-        """Seconds until the job's time limit; also raises Silent if it has none."""
+        """Seconds until the job's time limit. Also raises Silent if the job has no time limit."""
         text = ask("squeue", "--noheader", f"--jobs={self.job}", "--format=%e").strip()
         try:
             return (datetime.strptime(text, "%Y-%m-%dT%H:%M:%S") - datetime.now()).total_seconds()
@@ -166,7 +166,7 @@ class Slurm:
             raise Silent(f"squeue printed no time: {printable(text, 60)}") from error
 
     def nodes(self) -> list[Node]:
-        """The nodes of the job. If Slurm does not answer, nodes are assumed to have the names of their hosts."""
+        """The nodes of the job. If Slurm does not answer, host names are assumed to equal node names."""
         try:
             record = ask("scontrol", "show", "node", self.nodelist, "--oneliner")
         except Silent:
@@ -176,8 +176,8 @@ class Slurm:
         return nodes or [Node(name) for name in self.expand(self.nodelist)]
 
     def expand(self, nodelist: str) -> list[str]:
-        """The names in a list such as p5-[1-4]; none if scontrol cannot expand it. (This does not need the
-        controller.)"""
+        """The names in a list such as p5-[1-4]; empty if scontrol cannot expand the list. Does not need the
+        controller."""
         if not nodelist:
             return []
         try:
@@ -197,9 +197,9 @@ class Slurm:
         return self.expand(field_of(record, "Nodes"))
 
     def requeues_preempted_jobs(self) -> bool:
-        """Whether Slurm itself requeues a preempted job of this partition after its end: 24.05 and later do so for a
-        job that got time to end. False if Slurm does not answer, or if a QOS, whose mode is only in Slurm's accounting,
-        decides about preemption: such a job may start once more after its end."""
+        """Whether Slurm itself requeues a preempted job of this partition after its end, as 24.05 and later do for jobs
+        with a grace period. False if Slurm does not answer, or if preemption depends on a QOS, whose mode is only in
+        Slurm's accounting: such a job may then be started once more after its end."""
         try:
             configuration = ask("scontrol", "show", "config")
             version = re.search(r"SLURM_VERSION *= *([0-9]{1,9})\.([0-9]{1,9})", configuration)
@@ -213,12 +213,12 @@ class Slurm:
         return re.search("PreemptMode=[A-Z,]*REQUEUE", partition) is not None
 
     def requeue(self) -> None:
-        """Puts the job back into the queue as pending. A job that is no longer running because it was cancelled stays
-        unchanged: without "Incomplete", Slurm would start it again. Slurm reports neither."""
+        """Requeues the job. "Incomplete" leaves a cancelled job unchanged, which Slurm would otherwise start again.
+        Slurm reports success in both cases."""
         try:
             ask("scontrol", "requeue", "Incomplete", self.job, until=self.ask_until)
         except Silent as error:
-            # An earlier attempt, whose answer was lost, has already requeued it.
+            # An earlier attempt, whose answer was lost, has already requeued the job.
             if "pending execution" not in str(error):
                 raise
 
@@ -227,9 +227,9 @@ class Slurm:
         ask("scontrol", "update", f"JobId={self.job}", f"ExcNodeList={nodelist}")
 
     def comment(self, text: str) -> None:
-        """Sets the comment of the pending job; `scontrol show job` and `squeue --format=%k` show it."""
+        """Sets the comment of the pending job, which `scontrol show job` and `squeue --format=%k` show."""
         ask("scontrol", "update", f"JobId={self.job}", f"Comment={text}")
 
     def delay(self, minutes: int) -> None:
-        """Starts the pending job in `minutes` minutes at the earliest."""
+        """Delays the pending job by at least `minutes` minutes."""
         ask("scontrol", "update", f"JobId={self.job}", f"StartTime=now+{minutes}minutes")

@@ -1,10 +1,10 @@
-"""Counts consecutive starts of a Kubernetes job that saved nothing, and whether it has saved since it began.
+"""Counts consecutive starts of a Kubernetes job without a checkpoint, and records whether the job has saved any.
 
     requeue pod --record FILE --newest TEXT --max_restarts N [--begins_anew]
 
-A JobSet counts its starts, but knows neither. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the number of
-consecutive starts that saved nothing, "saved" or "unsaved", and the newest checkpoint at the newest start (TEXT of that
-start, "none" without a checkpoint). The answer is that of command.py, on file descriptor 3.
+A JobSet counts only its starts. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the number of consecutive starts that
+saved no checkpoint, "saved" or "unsaved", and the newest checkpoint at the newest start (TEXT of that start, "none"
+without a checkpoint). The answer has the format of command.py, on file descriptor 3.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from requeue.log import counted, error, say, warn
 from requeue.state import Damaged
 from requeue.table import USER_ERROR
 
-GIVES_UP = 77  # exit status: another start would not save anything either
+GIVES_UP = 77  # exit status: a further start would not save a checkpoint either
 NONE = "none"
 LINE = re.compile(r"([0-9]{1,6}) (saved|unsaved) ([^\s]{1,400})\n?")
 
 
 @dataclass(frozen=True)
 class Starts:
-    unsaved: int = 0  # consecutive starts
+    unsaved: int = 0  # consecutive starts without a checkpoint
     has_saved: bool = False
     newest: str = ""  # newest checkpoint at the newest start; empty: no start yet
 
@@ -49,15 +49,15 @@ def load_starts(path: Path) -> Starts:
 
 
 def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
-    """Counts a start; returns the answer."""
+    """Counts a start. -> the answer"""
     try:
         starts = load_starts(path)
     except Damaged as reason:
         if begins_anew and newest != NONE:
             error(
-                f"{reason}: whether this job has saved since it began with --resume_from_checkpoint or --overwrite is "
-                "not known, and beginning so again could undo it; remove that file and start the job without these "
-                "flags, and it resumes from the last checkpoint."
+                f"{reason}: a new start with --resume_from_checkpoint or --overwrite could discard checkpoints of this "
+                "job; remove that file and start the job without these flags to resume from the last "
+                "checkpoint."
             )
             return f"exit {USER_ERROR}"
         warn(f"{reason}: the count of this job's starts is reset. Check which other programs write to this folder.")
@@ -66,8 +66,8 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
         starts = Starts(has_saved=True)
     if starts.unsaved > max_restarts:
         warn(
-            f"This job has started {counted(starts.unsaved, 'time')} in a row and saved nothing, and MAX_RESTARTS is "
-            f"{max_restarts}: it fails. Save more often (CHECKPOINT_FREQ), or find the cause with 'kubectl "
+            f"This job has started {counted(starts.unsaved, 'time')} in a row without saving (MAX_RESTARTS is "
+            f"{max_restarts}): it fails. Save more often (CHECKPOINT_FREQ), or find the cause with 'kubectl "
             f"describe'; the count is in {path}."
         )
         return f"exit {GIVES_UP}"
@@ -82,7 +82,7 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
         return f"exit {USER_ERROR}"
     if starts.has_saved and begins_anew:
         say(
-            "This job has saved since it began: --resume_from_checkpoint and --overwrite are ignored, and it resumes "
+            "This job has saved a checkpoint: --resume_from_checkpoint and --overwrite are ignored, and it resumes "
             "from its own checkpoint."
         )
         return "start own"

@@ -1,8 +1,8 @@
-"""State of a Slurm job across its starts: CHECKPOINT_DIR/restarts.JOB.txt, one JSON object.
+"""Stores the state of a Slurm job across its starts in CHECKPOINT_DIR/restarts.JOB.txt, as one JSON object.
 
-Each job has its own file: a second job with the same folder, which mpzero refuses only later, does not change it. Other
-users may write to the folder: the type, format and size of each value are checked, and a file with anything else counts
-as damaged.
+Each job has its own file, so a second job in the same folder, which mpzero refuses only later, does not change it.
+Other users may write to the folder: the type, format and size of each value are checked, and a file with other content
+is considered damaged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from run_files.untrusted import NAME, parse_json, printable
 
 from requeue.log import warn
 
-# Version of the JSON object; incremented by changes that an older reader would misunderstand.
+# Version of the JSON object; incremented by incompatible changes.
 VERSION = 3
-# Number of jobs whose records are kept in a folder.
+# Maximum number of records in a folder.
 MOST_RECORDS = 100
 LARGEST = 10**15
 MOST_NODES = 10_000
@@ -32,24 +32,24 @@ TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 @dataclass(frozen=True)
 class State:
-    """State at the job's newest start."""
+    """The state at the job's newest start."""
 
-    job: str  # Slurm's number; empty: unknown
-    failures: int = 0  # runs of this job that failed since its last progress
-    refusals: int = 0  # starts since then that ended because a host was refused
-    unsaved_starts: int = 0  # starts in a row that saved no checkpoint
+    job: str  # Slurm's job id; empty: unknown
+    failures: int = 0  # failed runs since the last progress
+    refusals: int = 0  # starts since the last progress that ended because a host was refused
+    unsaved_starts: int = 0  # consecutive starts that saved no checkpoint
     last_run_failed: bool = False  # whether the last run that ended failed
-    blamed_nodes: tuple[str, ...] = ()  # nodes to which failures since then were attributed
-    running: bool = False  # the last start recorded no end: it runs, or Slurm killed it
+    blamed_nodes: tuple[str, ...] = ()  # nodes blamed for failures since the last progress
+    running: bool = False  # the last start recorded no end: it is running, or Slurm killed it
     start_step: int = 0  # the step from which the last start resumed
     checkpoint_time: str = "0"  # Checkpoint.time of the newest checkpoint at that start
-    has_saved: bool = False  # saved a checkpoint since the job was submitted
-    furthest_step: int = 0  # of all checkpoints of this job: progress is a checkpoint of a later step
-    waits: int = 0  # consecutive waits because a resource shared by its hosts failed
+    has_saved: bool = False  # whether the job saved a checkpoint since its submission
+    furthest_step: int = 0  # latest step of this job's checkpoints; a checkpoint of a later step is progress
+    waits: int = 0  # consecutive waits because of a failed shared resource
 
 
 class Damaged(Exception):
-    """The problem of a record, without a final period."""
+    """The message describes the problem of a record, without a final period."""
 
 
 def parse_state(text: str) -> State:
@@ -109,7 +109,7 @@ def parse_object(text: str) -> dict[str, object]:
         raise Damaged("it is not a JSON object")
     version = values.pop("version", None)
     if type(version) is not int or version != VERSION:
-        raise Damaged(f"its version is '{printable(version, 60)}', but this mpzero reads version {VERSION}")
+        raise Damaged(f"its version is '{printable(version, 60)}', expected {VERSION}")
     for key in values:
         if key not in CHECKS:
             raise Damaged(f"'{printable(key, 60)}' is an unknown key")
@@ -121,7 +121,7 @@ def record_of(folder: Path, job: str) -> Path:
 
 
 def load_state(folder: Path, job: str) -> State:
-    """State at the job's newest start; an empty State if the record is missing or damaged."""
+    """The state at the job's newest start; an empty State if the record is missing or damaged."""
     path = record_of(folder, job)
     try:
         text = read_text(path, follow=False)
@@ -137,7 +137,7 @@ def load_state(folder: Path, job: str) -> State:
 
 
 def remove_oldest(folder: Path) -> None:
-    """Keeps the newest MOST_RECORDS: a job removes its record only when its run has finished."""
+    """Keeps only the newest MOST_RECORDS records, because a job removes its record only when its run has finished."""
     with contextlib.suppress(OSError):
         names = [path for path in folder.iterdir() if re.fullmatch(rf"restarts\.({JOB.pattern})\.txt", path.name)]
         names.sort(key=lambda path: path.lstat().st_mtime_ns)

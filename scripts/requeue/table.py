@@ -13,8 +13,8 @@ USER_ERROR = 2
 STOPPED = 75
 NO_TASKS = 123
 NO_STEP = 125
-# Statuses of ranks ended by SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM, which ranks do not catch before their first
-# step.
+# Exit statuses of ranks ended by SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM, which ranks do not catch before their
+# first step.
 ENDED_BY_STOP = (129, 130, 138, 140, 143)
 
 
@@ -32,8 +32,8 @@ class Kind(Enum):
 
 
 class Standing(Enum):
-    """State of the job's record after counting the event. Several may hold: the first with a cell for the event
-    decides."""
+    """State of the job's record after counting the event. If several apply, the first one with a cell for the event is
+    used."""
 
     UNKNOWN = "the flags of its first start may undo what it has saved, and nobody knows whether it has saved"
     FAILURES = "more failures than MAX_RESTARTS since the last progress"
@@ -48,25 +48,25 @@ class Standing(Enum):
 class Verb(Enum):
     START = "starts"  # the run starts
     FINISH = "ends"  # the job ends for good
-    REQUEUE = "is requeued"  # back into the queue, without the nodes that are to blame
+    REQUEUE = "is requeued"  # the job is requeued without the blamed nodes
 
 
 @dataclass(frozen=True)
 class Cell:
     verb: Verb
-    status: int | None = None  # exit status of the job's shell; None: the event's
+    status: int | None = None  # exit status of the job's shell; None: status of the event
     why: str = ""  # one sentence; decision.py fills in the placeholders
 
 
 UNCOUNTED = (
-    "Slurm has started this job {start_times}, which is all that is known without its record, and MAX_RESTARTS is "
+    "Slurm has started this job {start_times}, its record cannot be written, and MAX_RESTARTS is "
     "{limit}: it is not requeued; {stays}."
 )
 
 NOT_KNOWN = (
-    "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
-    "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
-    "checkpoint; with them it begins again."
+    "A new start with --resume_from_checkpoint or --overwrite could discard checkpoints of this job, because its "
+    "record is missing or damaged: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
+    "checkpoint; with these flags, it starts over."
 )
 
 # A standing without a cell does not affect the event.
@@ -75,8 +75,8 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "Slurm has ended this job {unsaved_times} in a row before it could save anything: it is not started again. "
-            "Shorten CHECKPOINT_FREQ, or look at the nodes (sacct -j {job})."),
+            "Slurm has ended this job {unsaved_times} in a row before it saved a checkpoint: it is not started again. "
+            "Reduce CHECKPOINT_FREQ, or check the nodes (sacct -j {job})."),
         Standing.WITHIN: Cell(Verb.START, 0),
     },
     Kind.USER_ERROR: {
@@ -85,16 +85,16 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STOPPED: {
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "The job was stopped {unsaved_times} in a row before it could save anything: it is not requeued. Give it "
-            "more time (--time), or save more often (CHECKPOINT_FREQ)."),
+            "The job was stopped {unsaved_times} in a row before it saved a checkpoint: it is not requeued. "
+            "Increase --time, or save more often (CHECKPOINT_FREQ)."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run was stopped; {stays}."),
     },
     Kind.NO_STEP: {
         Standing.WITHIN: Cell(
             Verb.FINISH, USER_ERROR,
-            "Slurm did not create the step of the ranks, and srun says why above: no rank has run, so that no host is "
-            "to blame, and the job is not requeued; fix what srun names, then 'sbatch train.sbatch' again."),
+            "Slurm did not create the step of the ranks (see srun's messages above). The ranks have not run, so the "
+            "job is not requeued; fix the problem and run 'sbatch train.sbatch' again."),
     },
     Kind.NO_TASKS: {
         Standing.REFUSALS: Cell(
@@ -111,11 +111,11 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             "requeued; {stays}."),
         Standing.REPEATED: Cell(
             Verb.FINISH, None,
-            "It failed twice with no checkpoint in between, and no other host is to blame this time: it is not "
+            "It failed twice without a checkpoint in between, and the second failure blames no new host: it is not "
             "requeued; {stays}."),
         Standing.UNSAVED: Cell(
             Verb.FINISH, None,
-            "{unsaved_starts} in a row saved nothing, and MAX_RESTARTS is {limit}: the job is not requeued; {stays}."),
+            "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, None, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "Requeue {failures} of at most {limit} after failures; {stays}."),
     },
@@ -129,16 +129,16 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     },
     Kind.SURROUNDINGS: {
         Standing.WAITED: Cell(
-            Verb.FINISH, 1, "The job has waited {waits}, for a day in all: it is not requeued; {stays}."),
+            Verb.FINISH, 1, "The job has waited {waits}, one day in total: it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
-            Verb.REQUEUE, 1, "No host is to blame, so none is excluded, and this counts as no refusal."),
+            Verb.REQUEUE, 1, "A shared resource failed: hosts are not excluded, and this does not count as a refusal."),
     },
 }  # fmt: skip
 
 
 def cell_of(kind: Kind, standings: set[Standing]) -> Cell:
-    """`standings`: those that hold, without WITHIN, which always does."""
+    """`standings`: the standings that apply, except WITHIN, which always applies."""
     holding = {*standings, Standing.WITHIN}
     first = next(standing for standing in Standing if standing in holding and standing in TABLE[kind])
     return TABLE[kind][first]

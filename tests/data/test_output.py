@@ -88,7 +88,7 @@ def test_a_second_data_set_is_no_output(prepare, tmp_path):
         said = prepare("a.txt", output, fails=True).stderr
         assert "OUTPUT is missing" in said and output in said and "--overwrite" not in said
     said = prepare("a.txt", "rows.h5", fails=True).stderr
-    assert "rows.h5" in said and "another output" in said and "--overwrite" not in said and "remove" not in said
+    assert "rows.h5" in said and "a different output" in said and "--overwrite" not in said and "remove" not in said
     assert (tmp_path / "b.txt").read_text() == (tmp_path / "rows.h5").read_text() == "mine"
 
 

@@ -55,5 +55,5 @@ def test_a_data_set_that_is_refused_names_licence_and_token(monkeypatch, kind, s
 
 def test_other_answers_are_not_refusals(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse(GatedRepoError, 500))
-    with pytest.raises(PrepareError, match="could not be fetched from Hugging Face"):
+    with pytest.raises(PrepareError, match="cannot be downloaded from Hugging Face"):
         load_encoder("some/model", None, None)

@@ -333,7 +333,7 @@ def test_a_summary_of_another_run_is_not_the_runs(tmp_path):
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert "2:00:00" not in page(tmp_path).text()
     (tmp_path / "summary.json").write_text(json.dumps(summary | {"run": RUN}))
-    assert page(tmp_path).row("time")[0] == "2:00:00, 50% of it in steps, 16.00 GPU hours"
+    assert page(tmp_path).row("time")[0] == "2:00:00, 50% in steps, 16.00 GPU hours"
 
 
 def test_a_warning_with_any_characters_is_shown(tmp_path):

@@ -30,9 +30,9 @@ def test_a_separator_that_is_not_ascii(prepare, tmp_path):
     [
         ("\\", r"an unfinished \ at character 1: write \\ for a backslash"),
         (r"end\\\\" + "\\", "at character 8"),
-        (r"\x4", r"\x takes two hexadecimal digits"),
-        (r"\u12", r"\u takes four hexadecimal digits"),
-        (r"\ud800", "half of a surrogate pair"),
+        (r"\x4", r"\x needs two hexadecimal digits"),
+        (r"\u12", r"\u needs four hexadecimal digits"),
+        (r"\ud800", "unpaired surrogate"),
         ("", "--document_separator is empty"),
     ],
 )

@@ -202,13 +202,13 @@ def test_max_documents(prepare, tmp_path):
     [
         ("missing.txt", None, "missing.txt does not exist"),
         ("a.docx", b"text", ".docx files are not read"),
-        ("a.txt", b"", "has no text"),
+        ("a.txt", b"", "contains no text"),
         ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8"),
         ("a.txt", "caf\u00e9".encode()[:-1], "a.txt is not UTF-8"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl line 2 is not JSON"),
         ("a.jsonl", b'{"text": "a"}\n["b"]\n', "a.jsonl line 2 is not a JSON object"),
         ("a.jsonl", b'{"body": "a"}\n', "a.jsonl line 1 has no column 'text', only body"),
-        ("a.jsonl", b'{"text": 3}\n', "is not a string but int"),
+        ("a.jsonl", b'{"text": 3}\n', "is int, not a string"),
         ("a.parquet", b"no parquet", "a.parquet cannot be read as Parquet"),
     ],
 )
@@ -222,7 +222,7 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(prepare, tmp_path, name,
 
 def test_empty_folder(prepare, tmp_path):
     (tmp_path / "corpus").mkdir()
-    assert "has no readable file" in prepare("corpus", "out.h5", fails=True).stderr
+    assert "contains no readable files" in prepare("corpus", "out.h5", fails=True).stderr
 
 
 def test_no_network_names_the_local_alternatives(prepare, monkeypatch):

@@ -151,5 +151,5 @@ def test_unreachable_tokenizer_names_the_alternatives(prepare, tmp_path, monkeyp
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "a.txt").write_text("text")
     error = prepare("a.txt", "a.h5", "--tokenizer", "Qwen/Qwen3-0.6B", fails=True).stderr
-    assert "could not be fetched from Hugging Face" in error
+    assert "cannot be downloaded from Hugging Face" in error
     assert "vocab.json and merges.txt" in error

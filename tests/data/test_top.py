@@ -86,7 +86,7 @@ def test_a_run_without_a_metrics_file_shows_what_it_saves(tmp_path):
     events(tmp_path, {"event": "warning", "run": "r1", "text": "rank 1 is slow"})
     run = RunReader(tmp_path).update()
     text = shown(run, 1120, nodes=[NodeView("n1")])
-    assert "its steps are not known" in text and text.endswith(
+    assert "steps are unknown" in text and text.endswith(
         "no checkpoint since the last start\nwarns  rank 1 is slow\nn1\n"
     )
     events(tmp_path, {"event": "checkpoint", "run": "r1", "step": 30, "time": 1060, "seconds": 1.5})
@@ -279,9 +279,9 @@ OWN = 'mpzero_up{run_id="r1"} 1\nmpzero_gpu_utilization_ratio{gpu="0"} 0.5\n'
     ("status", "page", "said"),
     [
         (200, OWN, "127.0.0.1\n  GPU 0   50%\n"),
-        (200, OWN.replace("r1", "r2"), "cannot be read: run r2 answers there\n"),
-        (200, "<html>", "cannot be read: no run answers there\n"),
-        (404, OWN, "cannot be read: it answers with status 404\n"),
+        (200, OWN.replace("r1", "r2"), "cannot be read: it belongs to run r2\n"),
+        (200, "<html>", "cannot be read: it does not belong to a run\n"),
+        (404, OWN, "cannot be read: HTTP status 404\n"),
     ],
 )
 def test_an_endpoint_is_shown_if_it_is_the_runs_own(tmp_path, status, page, said):

@@ -60,7 +60,7 @@ def test_a_text_of_white_space_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     result = prepare(tmp_path, "empty.txt", "train.h5", "--tokenizer=bytes")
     assert result.returncode == 2
-    assert "empty.txt has only white space" in result.stderr
+    assert "empty.txt contains only whitespace" in result.stderr
     assert not (tmp_path / "train.h5").exists()
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -68,7 +68,7 @@ def test_a_text_of_white_space_is_no_text(tmp_path: Path) -> None:
     (folder / "b.txt").write_text("\n")
     result = prepare(tmp_path, "texts", "train.h5", "--tokenizer=bytes")
     assert result.returncode == 0, result.stderr
-    assert "1 file with only white space, kept as empty documents: b.txt" in result.stdout
+    assert "1 file with only whitespace, kept as empty documents: b.txt" in result.stdout
 
 
 def test_without_a_network_a_name_is_looked_for_in_the_cache_at_once(tmp_path: Path) -> None:

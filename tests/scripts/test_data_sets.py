@@ -102,7 +102,7 @@ def test_a_data_set_that_has_changed_is_made_again_as_the_advice_says(checkout):
     (corpus / "b.txt").write_text("a second text\n" * 200)
     refused = checkout.run(**variables)
     assert refused.returncode == 2
-    advice = re.search(r"use PREPARE_ARGS=(.*) to create it again", refused.stderr)
+    advice = re.search(r"use PREPARE_ARGS=(.*) to recreate it", refused.stderr)
     assert advice, refused.stderr
     result = checkout.run(**{**variables, "PREPARE_ARGS": shlex.split(advice.group(1))[0]})
     assert result.returncode == 0, result.stderr

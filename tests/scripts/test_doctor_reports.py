@@ -50,7 +50,7 @@ def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(
 def test_a_report_of_another_job_or_start_or_of_its_hosts_refuses_nobody(job, name, other):
     (job.checkpoints / name).write_text(hung(**{"host": "node1", **other}))
     result = job("begin_run; refuse_hosts 1")
-    assert "no report from any of node[0-1]" in result.stdout, result.stderr
+    assert "the reports of node[0-1] do not identify" in result.stdout, result.stderr
     assert "is refused" not in result.stderr and "ExcNodeList=" not in job.checkout.calls()
     assert (job.state()["refusals"], job.state()["failures"]) == (0, 1)
 
@@ -67,7 +67,7 @@ def test_a_report_of_this_start_of_a_requeued_job_is_read(job):
 )
 def test_a_doctor_that_left_no_report_is_a_failure_that_says_so(job, status, words):
     result = job(f"begin_run; refuse_hosts {status}")
-    assert f"{words} no report from any of node[0-1]" in result.stdout, result.stderr
+    assert f"{words} the reports of node[0-1] do not identify" in result.stdout, result.stderr
     assert job.requeued() and job.state()["failures"] == 1
 
 
@@ -110,7 +110,7 @@ def test_what_at_least_half_of_the_hosts_hang_in_is_no_fault_of_theirs(job, hang
     result = job("begin_run; refuse_hosts 1")
     assert result.returncode == 1 and job.requeued(), result.stdout + result.stderr
     calls = job.checkout.calls()
-    assert ("hosts hang in the check" in result.stdout and "none is excluded" in result.stdout) == shared
+    assert ("hosts hang in the check" in result.stdout and "hosts are not excluded" in result.stdout) == shared
     assert ("ExcNodeList=" in calls, "StartTime=now+10minutes" in calls) == (not shared, shared), calls
     assert (job.state()["refusals"], job.state()["waits"]) == ((0, 1) if shared else (1, 0))
     assert job.state()["unsaved_starts"] == 0
@@ -180,7 +180,7 @@ def test_a_doctor_whose_folder_hangs_reports_in_the_log(job):
 
 def test_a_doctor_that_its_watch_ends_without_a_report_is_no_failure(job):
     result = job("begin_run; refuse_hosts 122")
-    assert "no host reported which" in result.stdout, result.stderr
+    assert "no host identified" in result.stdout, result.stderr
     assert job.requeued() and "StartTime=now+10minutes" in job.checkout.calls()
     assert (result.returncode, job.state()["failures"], job.state()["refusals"]) == (1, 0, 0)
 

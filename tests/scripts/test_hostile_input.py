@@ -165,7 +165,7 @@ def test_a_report_that_is_none_blames_nobody(job, text):
     failed = job("begin_run; end_run 1")
     refused = job("forget_restarts; begin_run; refuse_hosts 1")
     assert_harmless(job.checkout, failed, refused)
-    assert "failed with status 1\n" in failed.stdout and "no report from any" in refused.stdout
+    assert "failed with status 1\n" in failed.stdout and "do not identify a host" in refused.stdout
     assert job.checkout.calls().count("scontrol requeue") == 2 and "ExcNodeList=" not in job.checkout.calls()
 
 

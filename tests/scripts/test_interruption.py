@@ -68,7 +68,10 @@ def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group)
     (os.killpg if to_group else os.kill)(process.pid, number)
     output = finish(checkout, process)
     assert process.returncode == 130
-    assert "Interrupted, and nothing was saved; there is no checkpoint yet, so the same command starts over." in output
+    assert (
+        "Interrupted before a checkpoint was saved; no checkpoint exists yet, so the same command starts over."
+        in output
+    )
 
 
 def ready(checkout) -> bool:
@@ -90,12 +93,12 @@ def test_a_second_interruption_ends_a_run_that_is_still_saving(checkout):
     process = start(checkout, FAKE_SAVES="slowly")
     wait_until(lambda: ready(checkout))
     os.killpg(process.pid, signal.SIGINT)
-    assert "press again to stop at once" in next(line for line in process.stdout if "Saving" in line)
+    assert "press again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
     assert len(running(checkout)) == 2
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
     assert process.returncode == 130
-    assert "Interrupted, and nothing was saved; there is no checkpoint yet" in output
+    assert "Interrupted before a checkpoint was saved; no checkpoint exists yet" in output
 
 
 def test_the_two_hangups_of_a_closed_terminal_are_one(checkout):
@@ -103,7 +106,7 @@ def test_the_two_hangups_of_a_closed_terminal_are_one(checkout):
     process = start(checkout, FAKE_SAVES="then_waits")
     wait_until(lambda: ready(checkout))
     os.kill(process.pid, signal.SIGHUP)
-    assert "press again to stop at once" in next(line for line in process.stdout if "Saving" in line)
+    assert "press again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
     os.kill(process.pid, signal.SIGHUP)
     wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
     assert len(running(checkout)) == 2
@@ -116,7 +119,7 @@ def test_a_second_interruption_of_a_run_that_has_saved_is_a_stop(checkout):
     process = start(checkout, FAKE_SAVES="then_waits")
     wait_until(lambda: ready(checkout))
     os.killpg(process.pid, signal.SIGINT)
-    assert "press again to stop at once" in next(line for line in process.stdout if "Saving" in line)
+    assert "press again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
     wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
@@ -134,9 +137,7 @@ def test_a_rank_that_is_killed_is_a_failure_and_no_interruption(checkout, saved)
     os.kill(running(checkout)[1], signal.SIGKILL)
     output = finish(checkout, process)
     assert process.returncode == 1, output
-    remains = (
-        "the same command resumes from" if saved else "there is no checkpoint yet, so the same command starts over"
-    )
+    remains = "the same command resumes from" if saved else "no checkpoint exists yet, so the same command starts over"
     assert f"SIGKILL killed a rank; check dmesg for out of memory; {remains}" in output
     assert "Interrupted" not in output
 

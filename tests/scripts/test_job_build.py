@@ -142,5 +142,5 @@ def test_a_stop_while_another_builds_keeps_how_the_job_begins(job, start):
     assert kept["has_saved"] is False
     second = start("--overwrite", SLURM_RESTART_COUNT="1")
     assert second.wait() == 0, second.said()
-    assert "which is dropped" not in second.said()
+    assert "--overwrite is ignored" not in second.said()
     assert "--overwrite" in (checkout.record / "mpzero.flags").read_text().splitlines()

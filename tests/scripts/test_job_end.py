@@ -47,7 +47,7 @@ def test_a_signal_is_a_stop_only_where_someone_asked_for_one(job, status, record
 def test_slurm_is_not_asked_for_the_requeue_that_it_makes_itself(job, slurm, asked):
     result = job(f"preempted=2026-11-21T12:43:58; {slurm}; begin_run; end_run 75")
     assert (result.returncode, job.requeued()) == (75, asked), result.stderr
-    assert ("Slurm puts it back into the queue" in result.stdout) != asked
+    assert ("Slurm requeues it when it has ended" in result.stdout) != asked
 
 
 @pytest.mark.parametrize("state", ["SIGNALING", "RESIZING", "SUSPENDED", "CONFIGURING"])
@@ -63,8 +63,8 @@ def test_a_job_that_has_its_nodes_is_requeued_in_whatever_state_slurm_shows_it(j
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        ("", "Slurm has ended this job (scancel, or its time limit): it does not start again"),
-        ('echo >>"$RECORD/requeues"', "Slurm has put this job back into the queue: it starts again."),
+        ("", "Slurm has ended this job (scancel or its time limit): it does not start again"),
+        ('echo >>"$RECORD/requeues"', "Slurm has requeued this job: it starts again."),
     ],
 )
 def test_a_job_that_slurm_is_ending_says_what_becomes_of_it(job, what, sentence):
@@ -139,12 +139,12 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
     ("slurm", "command", "excluded", "sentence"),
     [
         ("out=node3", "", "node3,node1", "Excluded from now on: node3,node1."),
-        ("nodelist=node1", "", None, "node1 should be excluded, but the job requires node1 (--nodelist)"),
+        ("nodelist=node1", "", None, "cannot exclude node1, because the job requires node1 (--nodelist)"),
         ("nodelist=node2", "", "node1", "Excluded from now on: node1."),
         (
             "out=node2,node3", "", None,
-            "node1 should be excluded, but only 1 other node of partition all can run a job of 2 nodes: it may start "
-            "there again. More nodes, or 'sbatch --nodes=1-2', would let it.",
+            "cannot exclude node1, because only 1 other node of partition all can run a job of 2 nodes: it may start "
+            "there again. To exclude them, add nodes or submit with 'sbatch --nodes=1-2'.",
         ),
         ("out=node2,node3 tasks=1", "", "node2,node3,node1", "Excluded from now on: node2,node3,node1."),
         ("out=node2,node3 tasks=16", "", None, "only 1 other node of"),
@@ -160,7 +160,7 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
         ("wanted='Features=a&x' features_of='a,x x,a,y a,x,z b'", "", "node1", "Excluded"),
         ("wanted='Features=[a*1|b*1]' features_of='a b c b'", "", "node1", "Excluded"),
         ("wanted='Features=[a*1|b*1]' features_of='a b c c'", "", None, "only 1 other node of"),
-        ("", "sinfo", None, "node1 should be excluded, but Slurm does not answer"),
+        ("", "sinfo", None, "cannot exclude node1, because Slurm does not answer"),
         ("", "scontrol update", "node1", "Slurm did not exclude node1; the job may start there again."),
     ],
 )  # fmt: skip
@@ -208,7 +208,7 @@ def test_only_nodes_that_can_run_a_job_take_the_place_of_one_that_is_left_out(jo
     assert job.requeued()
     if not left_out:
         third, fourth = states.split()[2:]
-        said = next(line for line in result.stderr.splitlines() if "should be excluded" in line)
+        said = next(line for line in result.stderr.splitlines() if "cannot exclude" in line)
         assert f"(node2 is {third}, node3 is {fourth})" in said and "it may start there again" in said
         resumed = [state.rstrip("*") in {"down", "drained", "fail", "failing"} for state in (third, fourth)]
         assert ("scontrol update NodeName=node2,node3 State=RESUME" in said) == all(resumed)
@@ -228,7 +228,7 @@ def test_a_pending_job_says_in_its_comment_why_and_what_to_do(job):
     blame(job.checkpoints)
     result = job("out=node3; begin_run; end_run 1")
     assert "requeued without node1, since rank 1: it broke (in step 5, on node1). " in comment(job), result.stderr
-    assert "'scontrol update JobId=7 ExcNodeList=node3' lets it start there again" in comment(job)
+    assert "run 'scontrol update JobId=7 ExcNodeList=node3'" in comment(job)
     # The log says the same.
     assert comment(job).partition(". ")[2] in result.stdout
 
@@ -431,7 +431,7 @@ def test_a_job_that_is_cancelled_while_it_asks_for_its_requeue_stays_cancelled(j
 [[ ! -e "$RECORD/calls" || $(<"$RECORD/calls") != *requeue* ]] || export state=COMPLETING""",
     )
     result = job("begin_run; end_run 1")
-    assert "Slurm has ended this job meanwhile (scancel, or its time limit): it is not requeued." in result.stdout
+    assert "Slurm has ended this job meanwhile (scancel or its time limit): it is not requeued." in result.stdout
     assert job.requeued() and "update" not in job.checkout.calls()
 
 

@@ -207,10 +207,10 @@ def test_ranks_that_all_start_on_the_launcher_are_no_run(pods):
         ({"MPZERO_NODES": ""}, HOSTS, ["MPZERO_NODES is not set"]),
         ({"NPROC": "4"}, HOSTS, ["2 slots", "4 ranks", "numProcPerNode"]),
         ({}, [*HOSTS, HOSTS[0]], ["lists job-node-0-0.job twice"]),
-        ({}, [], ["lists no host"]),
+        ({}, [], ["does not list any hosts"]),
         ({"MPZERO_HOSTFILE": "/no/such/file"}, HOSTS, ["no hostfile /no/such/file"]),
         ({"MPZERO_GPUS": "4"}, HOSTS, ["4 GPUs", "2 ranks", "numProcPerNode"]),
-        ({"MPZERO_NODES": "a[$(touch hacked)]"}, HOSTS, ["must be a whole number"]),
+        ({"MPZERO_NODES": "a[$(touch hacked)]"}, HOSTS, ["must be an integer"]),
         ({"CHECK_NODES": "perhaps"}, HOSTS, ["CHECK_NODES=perhaps"]),
     ],
 )
@@ -407,7 +407,7 @@ def test_a_job_whose_starts_save_nothing_fails_for_good(pods):
         assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 1
     result = pods.run(FAKE_EXIT="1", MAX_RESTARTS="2")
     assert result.returncode == 77, result.stdout + result.stderr
-    assert "started 3 times in a row and saved nothing" in result.stderr
+    assert "started 3 times in a row without saving" in result.stderr
     # Another JobSet of that name starts anew.
     assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2", MPZERO_JOB="uid-2").returncode == 1
 
@@ -515,5 +515,5 @@ def test_one_node_needs_no_ssh(pods):
 def test_a_job_that_cannot_be_counted_says_so(pods):
     result = pods.run(MPZERO_JOB="")
     assert result.returncode == 0
-    assert "MPZERO_JOB is not set: starts that save nothing are not counted" in result.stderr
+    assert "MPZERO_JOB is not set: starts that save no checkpoint are not counted" in result.stderr
     assert list(pods.checkpoints.glob("starts.*")) == []

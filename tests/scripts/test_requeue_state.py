@@ -81,7 +81,7 @@ def test_a_damaged_file_is_named_and_no_jobs_state(tmp_path, capsys, text):
 def test_a_newer_version_is_named(tmp_path, capsys):
     (tmp_path / "restarts.7.txt").write_text(an_object(version=4))
     load_state(tmp_path, "7")
-    assert "its version is '4', but this mpzero reads version 3" in capsys.readouterr().err
+    assert "its version is '4', expected 3" in capsys.readouterr().err
 
 
 def test_the_newest_records_are_kept(tmp_path):

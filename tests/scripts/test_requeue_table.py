@@ -122,7 +122,7 @@ CASES = {
     "a failure of the last start that may save nothing": (
         replace(OPEN, unsaved_starts=3), event(Kind.FAILED, status=1, nodes=("n1",)), Verb.FINISH, 1,
         {"running": False, "failures": 1, "unsaved_starts": 4, "last_run_failed": True, "blamed_nodes": ("n1",)},
-        "4 starts in a row saved nothing",
+        "4 starts in a row saved no checkpoint",
     ),
     "hosts on which no task starts": (
         OPEN, event(Kind.NO_TASKS, status=123, nodes=("n2",)), Verb.REQUEUE, 1, {"running": False, "refusals": 1},
@@ -162,7 +162,7 @@ def test_a_job_waits_for_a_day_whatever_max_restarts_is():
     surrounded = replace(event(Kind.SURROUNDINGS, status=1), max_restarts=0)
     while (action := decide(state, surrounded)).verb is Verb.REQUEUE:
         state, minutes = action.state, minutes + action.minutes
-    assert 24 * 60 <= minutes < 25 * 60 and "for a day in all" in action.why
+    assert 24 * 60 <= minutes < 25 * 60 and "one day in total" in action.why
     assert state.unsaved_starts == state.failures == state.refusals == 0
     # Whatever else happens ends the series.
     for kind in (Kind.FAILED, Kind.STOPPED, Kind.REFUSED, Kind.NO_TASKS):
@@ -214,7 +214,7 @@ def test_a_requeued_job_that_has_saved_resumes_from_its_own(restart, saved, own)
     started = replace(event(Kind.STARTED, resume_from="/fsx/other-90steps", resume_step=90), restart=restart)
     action = decide(State(job="7", has_saved=saved, checkpoint_time="13.0"), started)
     assert (action.own, action.state.start_step) == (own, 4 if own else 90)
-    assert ("--resume_from_checkpoint /fsx/other-90steps, which is dropped" in "".join(action.notes)) == own
+    assert ("--resume_from_checkpoint /fsx/other-90steps is ignored" in "".join(action.notes)) == own
 
 
 def test_every_state_and_event_has_an_action_and_a_job_that_saves_nothing_ends():

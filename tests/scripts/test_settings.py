@@ -108,7 +108,10 @@ def test_variables_that_a_flag_of_another_name_replaces_are_answered(checkout, v
 ERRORS = [
     ({"CUDA_VERSION": "99.9"}, ["CUDA_VERSION=99.9", "cuda-99.9", "does not exist"]),
     ({"MAX_STEPS": "many"}, ["MAX_STEPS=many"]),
-    ({"CHECKPOINT_DIR": "/proc/mine"}, ["CHECKPOINT_DIR=/proc/mine", "No such file or directory", "choose another"]),
+    (
+        {"CHECKPOINT_DIR": "/proc/mine"},
+        ["CHECKPOINT_DIR=/proc/mine", "No such file or directory", "choose a different"],
+    ),
     ({"CHECKPOINT_FREQ": "-1"}, ["CHECKPOINT_FREQ=-1"]),
     ({"NPROC": "0"}, ["NPROC=0"]),
     ({"LOCAL_DATASET": "yes"}, ["LOCAL_DATASET=yes", "true", "false"]),
