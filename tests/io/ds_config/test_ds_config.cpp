@@ -226,7 +226,7 @@ TEST_CASE("syntax errors name file, line and column") {
   CHECK_THAT(error_of("{\n  \"bf16\": {\n    \"enabled\": true,\n  }\n}"), Contains("ds.json, line 4, column 3: "));
   CHECK_THAT(error_of("{\"a\" 1}"), Contains("ds.json, line 1, column 6: "));
   CHECK_THAT(error_of("{\n\"a\": tru\n}"), Contains("ds.json, line 2, column "));
-  CHECK_THAT(error_of(" \n"), Contains("ds.json: it is empty"));
+  CHECK_THAT(error_of(" \n"), Contains("ds.json: no JSON"));
   CHECK_THAT(error_of("[1]"), Contains("must be a JSON object {...}, not array"));
   CHECK_THAT(error_of("{\"a\": 1"), Contains("ds.json, line 1, column "));
 }
