@@ -23,7 +23,7 @@ std::vector<RdmaDevice> rdma_devices(const std::filesystem::path& root = "/");
 // Returns the number of EFA devices in `devices`.
 int count_efa(const std::vector<RdmaDevice>& devices);
 
-// Remedy if data does not arrive, without a period.
+// Remedy if data does not arrive, without the final period.
 inline constexpr const char* kUnconnectedRemedy =
     "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
     "doctor` checks each part";

@@ -68,7 +68,7 @@ class LrSchedule {
   LrSchedule(TrainerLr schedule) : schedule_(schedule) {}
 
   // Returns the learning rate of optimizer update `update`, counted from 1. DeepSpeed steps its scheduler after the
-  // optimizer, so update k uses iteration k - 2 of the schedule. Update 1 uses iteration -1, which is 0 for
+  // optimizer, so update k uses iteration k - 2 of the schedule. Update 1 uses iteration -1, whose rate is 0 for
   // WarmupCosineLR and min_lr for the other DeepSpeed schedules. The Trainer's LambdaLR steps once at construction, so
   // update k uses step k - 1.
   double lr(int64_t update) const;
