@@ -25,8 +25,8 @@ int count_efa(const std::vector<RdmaDevice>& devices);
 
 // Remedy if data does not arrive, without the final period.
 inline constexpr const char* kUnconnectedRemedy =
-    "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
-    "doctor` checks each part";
+    "the security group must allow all traffic to and from itself, and all nodes must be able to connect to each "
+    "other; run `mpzero doctor`";
 
 // Network between nodes. kAuto: EFA if available, otherwise NCCL's default. kSocket: TCP.
 enum class NetworkChoice { kAuto, kEfa, kSocket };
