@@ -109,7 +109,7 @@ def predicted_bytes(parameters: int, *, levels: int, accumulation: int, nodes: i
 
 
 def collectives(model: dict, *, levels: int, accumulation: int) -> int:
-    """Returns collectives between nodes per step: a sum and a gather per unit (embedding, layers, head), and the norm."""
+    """Returns collectives between nodes per step: a sum and a gather per unit (embedding, layers, head), and a norm."""
     units = model["num_hidden_layers"] + 2
     return units * ((1 if levels == 2 else accumulation) + 1) + 1
 

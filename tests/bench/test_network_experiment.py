@@ -65,10 +65,10 @@ def test_a_row_says_which_layout_auto_took(tmp_path: Path) -> None:
     auto, number = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert (auto["nodes"], auto["error"]) == (1, "")
     assert auto["step"] > 0
-    assert (number["step"], number["error"]) == (None, "with 4 the run had one level")
+    assert (number["step"], number["error"]) == (None, "the run had one level with 4 ranks per node")
     rows = (tmp_path / "out" / "table.md").read_text().splitlines()[2:]
     assert rows[0].startswith("| auto | 3 | auto: one level | ")
-    assert rows[1].startswith("| auto | 3 | 4 | not run: with 4 the run had one level | ")
+    assert rows[1].startswith("| auto | 3 | 4 | not run: the run had one level with 4 ranks per node | ")
 
 
 def test_the_layout_of_a_row() -> None:
