@@ -5,9 +5,9 @@ bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE]
 
 Prints a table for each visit to a machine. Plans that were recorded before the runs are evaluated separately. --runs:
 output files of bench/plan_runs.py, used instead of bench/plan_measured.json. Entries that are added by hand: "title" of
-a visit; "calibrated" of a visit, figures of a host that is slower than the host of the shipped calibration; "left_out"
-of a run, the reason for its exclusion; "has_chosen" of a run, the part of the model that was later chosen from this run.
-Only the recorded plan of such a run is evaluated. CPU runs use the calibration of their visit, or else the recorded plan.
+a visit; "calibrated" of a visit, figures of a host that is slower than that of the shipped calibration; "left_out" of
+a run, the reason for its exclusion; "has_chosen" of a run, the part of the model that was later chosen from this run
+(only the recorded plan is evaluated). CPU runs use the calibration of their visit, or else the recorded plan.
 
 Needs no GPU. Exits with status 1 if fewer than 90% of a table's steps are within 10%, or any step is beyond 20%.
 """

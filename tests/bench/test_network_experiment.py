@@ -94,11 +94,11 @@ def test_a_row_that_takes_too_long_is_ended_with_its_ranks(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("own", "flags", "words"),
     [
-        (["--warm_up=4"], [], "leaves no step"),
-        (["--ranks_per_node", "two"], [], "pass numbers, auto or 'one level'"),
-        ([], ["--overwrite"], "--overwrite is not for the flags after --"),
-        ([], ["--max_steps", "3"], "--max_steps is not for the flags after --"),
-        (["--deepspeed"], [], "needs --model_type or --model_config"),
+        (["--warm_up=4"], [], "--warm_up must be less"),
+        (["--ranks_per_node", "two"], [], "numbers, auto or 'one level'"),
+        ([], ["--overwrite"], "--overwrite is not allowed after --"),
+        ([], ["--max_steps", "3"], "--max_steps is not allowed after --"),
+        (["--deepspeed"], [], "requires --model_type or --model_config"),
     ],
 )
 def test_mistakes(tmp_path: Path, own: list[str], flags: list[str], words: str, capsys: pytest.CaptureFixture) -> None:
