@@ -30,9 +30,9 @@ struct JsonLimits {
   int depth = 64;  // levels of nested objects and arrays
 };
 
-// For configuration files from users or transformers: config.json, ds_config.json.
+// Limits for configuration files from users or transformers: config.json, ds_config.json.
 inline constexpr JsonLimits kConfigurationLimits{.bytes = size_t{16} << 20};
-// For a line that mpzero wrote to a file or connection.
+// Limits for a line that mpzero wrote to a file or connection.
 inline constexpr JsonLimits kLineLimits{.bytes = size_t{4} << 20};
 
 // Parses all of `text` as one JSON value (RFC 8259, without comments). Throws JsonError if the text exceeds `limits`,

@@ -118,7 +118,7 @@ def collectives(model: dict, *, levels: int, accumulation: int) -> int:
 class Result:
     link: Link
     levels: int
-    round_trip_us: float  # of the idle link
+    round_trip_us: float  # round-trip time of the idle link
     stream_gbs: float  # GB/s each way
     nccl_gbs: float | None = None  # the slower collective at 512 MiB, measured by the doctor
     formula_mb: float = 0

@@ -45,7 +45,7 @@ class Row:
     parts: dict[str, float] | None = None  # mpzero only
     internode_megabytes: float | None = None
     over: str = ""  # network in use, as reported by mpzero
-    nodes: int = 1  # in the layout in use
+    nodes: int = 1  # number of nodes in the layout in use
     program: str = "mpzero"
     error: str = ""
 

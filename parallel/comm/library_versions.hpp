@@ -17,7 +17,7 @@ int cuda_runtime_version();  // 1000 * major + 10 * minor
 struct LoadedLibrary {
   std::string name;
   int64_t version = 0;     // reported by the library
-  int64_t built_with = 0;  // from the header at build time
+  int64_t built_with = 0;  // version in the header at build time
   std::string file;
 };
 // Returns the CUDA runtime and, in a build with GPU kernels, NCCL and cuBLASLt.

@@ -38,9 +38,9 @@ class HostTask {
 //
 //   in        | event                                           | then
 //   ----------+-------------------------------------------------+------------------------------------------------------
-//   -         | submit(), no job of the lane has failed         | kQueued
-//   -         | submit(), a job of the lane has failed          | kFailed, with that error
-//   -         | submit(), the lane was aborted                  | kAborted
+//   -         | submit() to a lane without failed jobs          | kQueued
+//   -         | submit() to a lane with a failed job            | kFailed, with that error
+//   -         | submit() to an aborted lane                     | kAborted
 //   kQueued   | first of its lane, all its dependencies have    | kRunning
 //             |   completed                                     |
 //   kQueued   | first of its lane, a dependency has failed or   | kFailed with that error, or kAborted: its input is
@@ -146,7 +146,7 @@ class CommunicationThread::Lane {
 
   // Waits for the lane's jobs. During stack unwinding, aborts the jobs because other ranks may no longer participate.
   void finish();
-  // With kInCaller, rethrows the task's exception, like Job::wait().
+  // Rethrows the task's exception with kInCaller, like Job::wait().
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
   // Returns true if a job has failed or was aborted, so that some of its operations may be unfinished. Thread-safe.
   bool was_cut_short() const;

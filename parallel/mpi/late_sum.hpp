@@ -19,7 +19,7 @@ class LateSum {
 
  private:
   struct Round;
-  std::unique_ptr<Round> round_;  // at a stable address, because MPI writes to it
+  std::unique_ptr<Round> round_;  // pointer, because MPI writes to the address of the round
 };
 
 }  // namespace mpzero::parallel

@@ -97,7 +97,7 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
   const __m512 inverse_sqrt_bias2 = _mm512_set1_ps(u.inverse_sqrt_bias2);
   const bool past_caches =
       !spans.parameter_stays_cached && reinterpret_cast<uintptr_t>(parameter + begin) % sizeof(__m256i) == 0;
-  // For bf16 moments, whose range must lie between two multiples of 2^32 in the model; see adamw_host_range().
+  // bf16 moments require that the range lies between two multiples of 2^32 in the model; see adamw_host_range().
   const __m512i salt = _mm512_set1_epi32(static_cast<int>(random_salt(spans.first + begin, u.rounding_seed)));
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   int64_t i = begin;

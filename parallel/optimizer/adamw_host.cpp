@@ -12,8 +12,8 @@
 #include "parallel/optimizer/random_bits.hpp"
 #include "parallel/streams/streams.hpp"
 
-// The compiler generates a version for each instruction set, and the dynamic loader selects one. All versions give the
-// same bits, because only the conversion to bf16 rounds, and squares of fp32 numbers are exact in fp64.
+// The compiler generates a version for each instruction set, and the dynamic loader selects one. All versions produce
+// the same bits, because only the conversion to bf16 rounds, and squares of fp32 numbers are exact in fp64.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 
 namespace mpzero::parallel {

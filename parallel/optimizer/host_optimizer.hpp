@@ -35,21 +35,21 @@ class HostOptimizer final : public HostUpdater {
   //
   //   in          | event                                   | then
   //   ------------+-----------------------------------------+------------------------------------------------------------
-  //   kNone       | a gradient arrives, scalars expected,   | takes spare states: kRunning
+  //   kNone       | a gradient arrives, scalars expected,   | reserves spare states: kRunning
   //               |   spare states exist                    |
   //   kNone       | a queued update begins, not held        | updates in place: kNone
-  //   kNone       | a queued update begins, held            | takes spare states: kConfirmed; if there are none, waits
-  //               |                                         |   for some, or for the hold's end
+  //   kNone       | a queued update begins, held            | reserves spare states: kConfirmed; if all are in use,
+  //               |                                         |   waits for spare states or for the end of the hold
   //   kRunning    | finish(), as expected                   | kConfirmed
   //   kRunning    | finish() otherwise, discard()           | queues an update, or a publish(): kDropped
   //   kRunning    | last piece done                         | kComputed
-  //   kComputed   | finish(), as expected                   | spare and own states change places: kNone
+  //   kComputed   | finish(), as expected                   | swaps spare and own states: kNone
   //   kComputed   | finish() otherwise, discard()           | returns the spare states, queues as above: kNone
-  //   kConfirmed  | last piece done                         | spare and own states change places: kNone
+  //   kConfirmed  | last piece done                         | swaps spare and own states: kNone
   //   kConfirmed  | finish(): the next update, whose        | queues an update, which waits: kConfirmed
   //               |   gradient was not taken                |
-  //   kConfirmed  | discard()                               | kConfirmed: it belongs to the last step, not to this one
-  //   kDropped    | last piece of those begun done          | returns the spare states: kNone
+  //   kConfirmed  | discard()                               | kConfirmed: the update belongs to the previous step
+  //   kDropped    | last started piece done                 | returns the spare states: kNone
   enum class Ahead : uint8_t { kNone, kRunning, kComputed, kConfirmed, kDropped };
 
   // `shards`: one per unit; null for units that are updated elsewhere. The shards and the team must outlive the
@@ -73,7 +73,7 @@ class HostOptimizer final : public HostUpdater {
   void wait_for_holds(size_t unit) override;
   void release(size_t unit) override;
   MemoryUse memory_use() const override;
-  // For tests. Can be called from any thread.
+  // Used by tests. Can be called from any thread.
   Ahead ahead(size_t unit) const;
 
  private:

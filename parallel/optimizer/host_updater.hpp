@@ -26,7 +26,7 @@ class HostUpdater {
     bool pinned = false;
     at::ScalarType gradient_dtype = at::kFloat;
     at::ScalarType parameter_dtype = at::kFloat;
-    HostMemoryPlan memory;  // of these units
+    HostMemoryPlan memory;  // memory of the updated units
   };
 
   HostUpdater() = default;

@@ -74,7 +74,7 @@ class LrSchedule {
   double lr(int64_t update) const;
 
   int64_t warmup_num_steps() const;                // 0 without a warmup
-  std::optional<int64_t> total_num_steps() const;  // in schedule time; std::nullopt if the schedule has no end
+  std::optional<int64_t> total_num_steps() const;  // schedule time; std::nullopt if the schedule has no end
   double peak_lr() const;
 
   // Return a copy with a different total_num_steps or warmup_num_steps. No-op for schedules without this value.

@@ -64,7 +64,7 @@ __attribute__((always_inline)) inline uint32_t load_block(float* x, int64_t coun
   return top;
 }
 
-// Fuses products only explicitly (-ffp-contract=off), so that every CPU and GPU gives the same bits.
+// Fuses products only explicitly (-ffp-contract=off), so that every CPU and GPU produces the same bits.
 template <typename Value, typename Residual>
 __attribute__((always_inline)) inline void with_residual(const QuantizedSpans& s, int64_t block, RoundingKey key,
                                                          uint32_t first) {

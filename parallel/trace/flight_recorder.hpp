@@ -31,7 +31,7 @@ struct CollectiveRecord {
   std::string operation;
   int64_t bytes = 0;  // size of this rank's input or output, whichever is larger
   CollectiveState state = CollectiveState::kQueued;
-  double seconds = 0;  // since the collective was queued
+  double seconds = 0;  // time since the collective was queued
 };
 
 // Ranks of a communicator: `count` ranks, every `stride`-th rank starting at `first`.

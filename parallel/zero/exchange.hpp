@@ -82,7 +82,7 @@ class ParameterExchange {
 struct Compression {
   int gradient_bits = 0;  // 8 or 4; 0: uncompressed
   bool weights = false;   // send parameters as int8 differences
-  uint64_t seed = 0;      // for the stochastic rounding of gradients
+  uint64_t seed = 0;      // seed of the stochastic rounding of gradients
 
   // Returns the format of compressed gradients.
   const BlockFormat& gradient_format() const { return gradient_bits == 4 ? kInt4 : kInt8; }

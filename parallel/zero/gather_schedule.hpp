@@ -59,7 +59,7 @@ class GatherSchedule {
  private:
   struct State {
     bool gathered = false;
-    bool outdated = false;  // since invalidate()
+    bool outdated = false;  // marked by invalidate()
     int users = 0;
   };
 
@@ -80,7 +80,7 @@ class GatherSchedule {
   std::vector<size_t> uses_;
   size_t position_ = 0;  // index of the next use
   int64_t live_ = 0;     // elements gathered
-  // By length: the number of gathered units, and its maximum after the first plan.
+  // Number of gathered units by length, and number of buffers by length after the first plan.
   std::map<int64_t, int64_t> held_;
   std::map<int64_t, int64_t> buffers_;
 };

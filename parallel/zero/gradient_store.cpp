@@ -36,7 +36,7 @@ bool partitions(const ParallelLayout& ranks, const GradientStore::Options& optio
   return options.partitioned && ranks.ranks_per_node > 1;
 }
 
-// With one micro-batch there is no accumulation, and a wider dtype would not make the gradient more precise.
+// A single micro-batch needs no accumulation, and a wider dtype would not make the gradient more precise.
 at::ScalarType kept_dtype_of(const GradientStore::Options& options) {
   return options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype;
 }

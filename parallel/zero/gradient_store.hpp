@@ -24,7 +24,7 @@ namespace mpzero::parallel {
 
 // Destination of a unit's gradients in a micro-batch.
 struct GradientViews {
-  std::span<const at::Tensor> views;  // in the order and shapes of the unit's parameters
+  std::span<const at::Tensor> views;  // ordered and shaped like the unit's parameters
   bool accumulate = false;            // add to the existing content (earlier micro-batches) instead of overwriting it
 };
 
@@ -110,7 +110,7 @@ class GradientStore {
   struct Reduction {
     size_t unit = 0;
     bool last_of_step = true;
-    at::Tensor addends;             // in the communication dtype
+    at::Tensor addends;             // communication dtype
     bool pooled = true;             // `addends` is a buffer of the pool, not the unit's own tensor
     at::Tensor inter_node_addends;  // a buffer of inter_node_pool_, or undefined
     std::unique_ptr<PendingCollective> pending;
@@ -140,7 +140,7 @@ class GradientStore {
   int64_t reduce_bucket_size_;
   bool last_micro_batch_ = true;
   OnSummed on_summed_;
-  BufferPool pool_;  // in the communication dtype
+  BufferPool pool_;  // communication dtype
   BufferPool inter_node_pool_;
   std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node instead of the compute stream
   std::unique_ptr<GradientExchange> exchange_;

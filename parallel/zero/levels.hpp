@@ -33,8 +33,8 @@ class Levels {
  public:
   // Creates a single level, with all ranks in one node. Not explicit, because most callers have one level.
   Levels(Communicator& all) : intra_node_(&all) {}
-  // `intra_node`: ranks of this rank's node, by index. `inter_node`: ranks with this index in all nodes, by node. Both
-  // must outlive the users of the levels.
+  // `intra_node`: ranks of this rank's node, by index. `inter_node`: ranks with the same index in all nodes, ordered by
+  // node. Both communicators must outlive the users of the levels.
   Levels(Communicator& intra_node, Communicator& inter_node) : intra_node_(&intra_node), inter_node_(&inter_node) {}
 
   Communicator& intra_node() const { return *intra_node_; }

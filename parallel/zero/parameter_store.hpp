@@ -74,9 +74,9 @@ struct ParameterStoreOptions {
 //   -           | publish(kLater)                    | kHeldBack
 //   kHeldBack   | its unit becomes due in the node   | kDue, before its unit and after everything already due
 //   kHeldBack   | start_all()                        | kDue, in the order of the units
-//   kDue        | all due before it have started,    | kStarted
-//               |   and its shard has been written,  |
-//               |   or a caller must wait for it     |
+//   kDue        | all earlier gathers have started,  | kStarted
+//               |   and the shard has been written,  |
+//               |   or a caller waits for it         |
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
@@ -147,11 +147,11 @@ class ParameterStore {
     at::Tensor node_shard;  // [node_shard_numel], including the shard
     at::Tensor full;        // [padded_numel]; defined while gathered, or always
     std::vector<at::Tensor> views;
-    std::unique_ptr<PendingCollective> pending_node_shard;  // gather between nodes, until another stream waits
+    std::unique_ptr<PendingCollective> pending_node_shard;  // gather between nodes; null after a stream waits for it
     std::unique_ptr<PendingCollective> pending;
     Written written = Written::kNow;
     uint64_t published = 0;           // number of publish() calls
-    bool due = false;                 // in due_, to be gathered
+    bool due = false;                 // queued in due_
     bool node_shard_is_held = false;  // kHeldBack
   };
   // A gather to start.
@@ -198,7 +198,7 @@ class ParameterStore {
   const at::TensorOptions tensor_options_;
   std::vector<UnitState> states_;
   std::unique_ptr<ParameterExchange> exchange_;  // null without compression
-  std::optional<c10::Stream> copy_stream_;       // for shards that wait for the host while the device computes
+  std::optional<c10::Stream> copy_stream_;       // stream of shards that wait for the host during compute
 
  private:
   void decode(size_t unit);

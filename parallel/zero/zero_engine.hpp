@@ -33,8 +33,8 @@ struct HostUpdateOptions {
   // the CPU; on a GPU, the number is that of the process's threads.
   int threads = 0;
   std::vector<int> cores;              // hardware threads for the ThreadTeam; empty: no binding
-  std::optional<int64_t> extra_bytes;  // for updates before the gradient norm is known; default: default_extra_bytes()
-  MakeHostUpdater make = {};           // for a simulated device, without threads
+  std::optional<int64_t> extra_bytes;  // memory for updates before the norm is known; see default_extra_bytes()
+  MakeHostUpdater make = {};           // factory of the updater of a simulated device, which has no threads
 };
 
 struct ZeroOptions {
@@ -156,9 +156,9 @@ class ZeroEngine {
   }
   // Returns true if the unit's states can be held. bf16 moments are copied instead, because a checkpoint stores fp32.
   bool can_hold(size_t unit) const { return on_host(unit) && options_.moment_dtype == at::kFloat; }
-  // Holds all three states of such a unit, as returned by state() but including padding. The states do not change until
-  // the hold ends, because updates write to spare states. Can be called from any thread that the next update() waits
-  // for.
+  // Holds all three states of a unit with can_hold(), as returned by state() but including padding. The states do not
+  // change until the hold ends, because updates write to spare states. Can be called from any thread that the next
+  // update() waits for.
   StateHold hold(size_t unit) { return host_->hold(unit); }
   // Allocates memory so that updates do not wait for holds if each unit is held at most once. Uses as much memory as
   // the states of all units that can be held. Must be called at most once, from any thread.
