@@ -15,10 +15,9 @@ inline constexpr const char* kLoraKey = "mpzero_lora";
 struct LoraConfig {
   int64_t r = 0;
   double alpha = 0;
-  std::vector<std::string>
-      targets;          // projection names, e.g. q_proj; empty if adapter_config.json has a pattern or per-layer names
-  bool rslora = false;  // rank-stabilized (arXiv 2312.03732)
-  double dropout = 0;   // applied only in training
+  std::vector<std::string> targets;  // projections, e.g. q_proj; empty for a pattern or per-layer names
+  bool rslora = false;               // rank-stabilized (arXiv:2312.03732)
+  double dropout = 0;                // applied only in training
 
   // Returns alpha / r, or alpha / sqrt(r) with rslora.
   double scale() const;

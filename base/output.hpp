@@ -53,8 +53,8 @@ void check_stdout();
 // Progress of a long task on stderr: a bar on a terminal, otherwise a line per 10% (at most one line every ten
 // seconds). Other output appears above the visible bar. Silent if `enabled` is false (ranks other than 0).
 //
-// If MPZERO_TERMINAL is set, stderr is treated as a terminal with this number of columns. The launcher then forwards
-// stdout and stderr to a terminal in one stream.
+// If the launcher forwards stdout and stderr to a terminal in one stream, MPZERO_TERMINAL contains the number of
+// columns, and stderr is treated as a terminal.
 class ProgressBar {
  public:
   ProgressBar(std::string title, int64_t total, bool enabled = true);

@@ -17,7 +17,8 @@ class SequenceExchange {
   // Converts x [B, T/P, heads, D] to [B, T, local heads, D]. If P does not divide the number of heads, repeats heads up
   // to the least common multiple.
   virtual at::Tensor to_heads(const at::Tensor& x) const = 0;
-  // Applies the transpose: y [B, T, local heads, D] -> [B, T/P, heads, D]. Sums the copies of repeated heads.
+  // Applies the transposed operation: y [B, T, local heads, D] -> [B, T/P, heads, D]. Sums the copies of repeated
+  // heads.
   virtual at::Tensor to_tokens(const at::Tensor& y, int64_t heads) const = 0;
 };
 

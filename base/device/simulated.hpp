@@ -3,7 +3,7 @@
 #include <c10/core/Device.h>
 
 // Simulated device, implemented by app/simulation. Its tensors have shapes and addresses but no memory, and its streams
-// are clocks. The model and the engine run on this device unchanged, which predicts their memory and time.
+// are clocks. The model and the engine run unchanged on this device to predict their memory and time.
 namespace mpzero {
 
 inline constexpr c10::DeviceType kSimulatedDevice = c10::DeviceType::PrivateUse1;

@@ -51,8 +51,7 @@ void check_versions(const std::vector<LoadedLibrary>& libraries) {
     if (library.version == library.built_with) continue;
     throw_user_error(
         "{} is {} version {}, but mpzero was built with {}; remove this library from LD_LIBRARY_PATH and LD_PRELOAD, "
-        "or "
-        "rebuild mpzero",
+        "or rebuild mpzero",
         library.file, library.name, library.version, library.built_with);
   }
 }

@@ -25,7 +25,7 @@ class CommunicatorFailure final : public Error {
   int exit_code() const override { return kFailureExitCode; }
 };
 
-// Data mover of a collective, if there is a choice.
+// Transfer engine of a collective, if there is a choice.
 enum class NcclEngine {
   kKernels,  // NCCL kernels, which occupy some multiprocessors
   // The GPU's copy engines, if all GPUs can access each other's memory. Gathers do not use multiprocessors. A
@@ -69,7 +69,7 @@ class NcclCommunicator final : public Communicator {
     ncclWindow_vidmem* window = nullptr;  // null if windows are not supported or must not be used
   };
 
-  // Makes the collectives' stream wait for the work queued on the current stream, and returns it.
+  // Makes the collectives' stream wait for the work queued on the current stream, and returns this stream.
   c10::cuda::CUDAStream& start();
   // Completes the launch of the collective that start() began.
   std::unique_ptr<PendingCollective> finish();
