@@ -15,7 +15,7 @@ void Message::check_size(size_t size) const {
   if (bytes.size() != size) refuse(fmt::format("{} bytes, expected {}", bytes.size(), size));
 }
 
-// A field: its size (8 bytes), then its data.
+// A field consists of its size (8 bytes) and its data.
 Message Message::take_field() {
   uint64_t size = 0;
   if (bytes.size() < sizeof size) refuse(fmt::format("{} bytes, too few for a field", bytes.size()));

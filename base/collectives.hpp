@@ -14,21 +14,21 @@
 
 #include "base/process_group.hpp"
 
-// Typed collectives over the control plane. All ranks must call them in the same order, with the same type.
+// Typed collectives over the control plane. All ranks must call them in the same order, with values of the same type.
 //
-//   all_gather(group, value)   every rank's value, by rank
-//   broadcast(group, value)    rank 0's value; the other ranks' values are not sent
-//   min, max, sum(group, x)    over the ranks, in rank order: all ranks get the same bits
-//   any, all(group, bool)
+//   all_gather(group, value)   the values of all ranks, in rank order
+//   broadcast(group, value)    the value of rank 0
+//   min, max, sum(group, x)    reductions in rank order, bitwise equal on all ranks
+//   any, all(group, bool)      logical OR and AND over all ranks
 //
-// A value is a trivially copyable type (its bytes are sent), a std::string, a std::vector, std::optional, std::pair or
-// std::tuple of values, or a struct whose static fields(value) ties its members. Each call is one
-// ProcessGroup::all_gather(). A message that does not match the type throws Failure with the call, its source line and
-// the sending rank.
+// Supported types are trivially copyable types (sent as bytes), std::string, std::vector, std::optional, std::pair and
+// std::tuple of supported types, and structs with a static fields(value) that ties the members. Each call is one
+// ProcessGroup::all_gather(). Throws Failure with the call, the source line and the sending rank if a message does not
+// match the type.
 namespace mpzero {
 
-// The caller's source line, as a default argument: `CallSite site = CallSite::here()`. clang 14 with gcc 12's standard
-// library (Debian 12) lacks std::source_location.
+// The caller's source location, as a default argument: `CallSite site = CallSite::here()`. Replaces
+// std::source_location, which clang 14 with gcc 12's standard library (Debian 12) lacks.
 struct CallSite {
   static constexpr CallSite here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {.file = file, .line = line};
@@ -57,13 +57,14 @@ struct IsTuple<std::tuple<Ts...>> : std::true_type {};
 template <class A, class B>
 struct IsTuple<std::pair<A, B>> : std::true_type {};
 
-// Pointers and views (std::string_view, std::span) are invalid on other ranks. Members of a struct are not checked.
+// Excludes pointers and views (std::string_view, std::span), which are invalid on other ranks. Does not check the
+// members of a struct.
 template <class T>
 concept SentAsBytes =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&
     !IsOptional<T>::value && !IsTuple<T>::value && !std::ranges::enable_borrowed_range<T>;
 
-// One rank's message, or one of its fields, with its origin.
+// A message from one rank, or a field of such a message.
 struct Message {
   std::string_view bytes;
   const char* call;
@@ -73,7 +74,7 @@ struct Message {
   // Throws Failure: "CALL (FILE:LINE): rank R sent WHAT".
   [[noreturn]] void refuse(const std::string& what) const;
   void check_size(size_t size) const;
-  // Removes the next field from the front of `bytes`.
+  // Removes the first field from `bytes` and returns it.
   Message take_field();
 };
 

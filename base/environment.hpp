@@ -7,7 +7,8 @@
 
 namespace mpzero::parallel {
 
-// Reads an environment variable; std::nullopt if it is not set. Tests pass their own function.
+// Returns the value of an environment variable, or std::nullopt if the variable is not set. Tests substitute their own
+// function.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 inline std::optional<std::string> process_environment(const std::string& name) {

@@ -8,17 +8,17 @@
 
 namespace mpzero {
 
-// Exit code of a run that ends because of a user error: a wrong file, flag or key.
+// Exit code after a user error: an invalid file, flag or key.
 inline constexpr int kUserErrorExitCode = 2;
-// Exit code of a run that ends because of a failure: a device, a peer or a disk.
+// Exit code after a failure of a device, a peer or a disk.
 inline constexpr int kFailureExitCode = 1;
-// Exit code of a run that stopped on request with its state saved. The same command resumes it (EX_TEMPFAIL of
+// Exit code after a requested stop that saved the training state. The same command resumes the run (EX_TEMPFAIL in
 // sysexits.h).
 inline constexpr int kStoppedExitCode = 75;
-// Exit code of a run that the user interrupted twice: it saved nothing.
+// Exit code after a second interrupt by the user, without saving the training state.
 inline constexpr int kInterruptedExitCode = 130;
 
-// Whether only this rank throws the error, or every rank throws the same one (run_on_all_ranks).
+// Ranks that throw the error: only this rank, or all ranks with the same message (see run_on_all_ranks).
 enum class ErrorScope { kThisRank, kAllRanks };
 
 class Error : public std::runtime_error {
@@ -35,22 +35,22 @@ class Error : public std::runtime_error {
   int system_error_;
 };
 
-// A user error. The message states the problem, its place (file, key, rank) and the remedy. Ends the run on every rank
-// with kUserErrorExitCode and no stack trace.
+// A user error. The message states the problem, the location (file, key, rank) and the remedy. Ends the run on every
+// rank with kUserErrorExitCode and without a stack trace.
 class UserError : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return kUserErrorExitCode; }
 };
 
-// Damaged data: its checksum, size or structure is wrong, it was not written completely, or a file is missing. Not for
-// failed system calls or formats of a newer mpzero: the data on disk may be intact.
+// Damaged data: a wrong checksum, size or structure, an incomplete write, or a missing file. Not used for failed system
+// calls or for formats of a newer mpzero, because the data on disk may be intact.
 class Damaged final : public UserError {
  public:
   using UserError::UserError;
 };
 
-// A failed library or system call. The message contains the call, its file or peer, and the reason. Ends the run on
+// A failed library or system call. The message contains the call, the file or peer, and the reason. Ends the run on
 // every rank with kFailureExitCode.
 class Failure final : public Error {
  public:

@@ -1,5 +1,5 @@
-// fmt's non-template functions, compiled once. The torch wheel has fmt's headers but not its library; with
-// FMT_HEADER_ONLY every file would recompile them, which takes longer than most files' own code.
+// Compiles fmt's non-template functions once. The torch wheel contains fmt's headers but not its library. With
+// FMT_HEADER_ONLY, every file would recompile these functions, which takes longer than most files' own code.
 
 #include <fmt/format-inl.h>
 
@@ -7,13 +7,14 @@
 
 FMT_BEGIN_NAMESPACE
 
-// For fmt/chrono.h.
+// Required by fmt/chrono.h.
 template FMT_API locale_ref::locale_ref(const std::locale& loc);
 template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 
 namespace detail {
 
-// The `extern template` declarations of fmt/format.h, for char only: mpzero formats no wide characters.
+// Definitions for the `extern template` declarations in fmt/format.h. Only char, because mpzero does not format wide
+// characters.
 template FMT_API auto thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 // Declared in fmt's public headers, but defined only in fmt/format-inl.h.

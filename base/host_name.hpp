@@ -7,12 +7,12 @@
 
 namespace mpzero {
 
-// The name of this machine, as the kernel reports it.
+// Returns the kernel's host name.
 std::string host_name();
 
-// This host's name in the job, by which other hosts reach it: Slurm's (SLURMD_NODENAME), or a pod's DNS name
-// (MPZERO_HOST, set by container/node and container/launch because the kernel's host name of a pod is not in DNS).
-// std::nullopt if neither is set.
+// Returns the name by which other hosts in the job reach this host: Slurm's (SLURMD_NODENAME), or a pod's DNS name
+// (MPZERO_HOST, set by container/node and container/launch because DNS does not resolve a pod's kernel host name).
+// Returns std::nullopt if neither variable is set.
 std::optional<std::string> name_in_job(const parallel::Environment& environment);
 
 }  // namespace mpzero

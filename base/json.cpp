@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestName = 80;
 
-// A key for messages: quoted and escaped unless it is printable ASCII; shortened if long.
+// Formats a key for messages. Quotes and escapes keys that are not printable ASCII, and truncates long keys.
 std::string shown(const std::string& key) {
   const bool plain =
       !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isgraph(c); });
@@ -31,8 +31,8 @@ std::string shown(const std::string& key) {
   return text.size() > kLongestName ? text.substr(0, kLongestName) + "..." : text;
 }
 
-// Tracks the parser's open containers. Rejects excessive nesting and duplicate keys in an object. The parser does not
-// recurse, but code that traverses its result does, such as the destructor.
+// Tracks the parser's open containers. Rejects excessive nesting and duplicate keys in an object. The depth is limited
+// because functions that traverse the result are recursive.
 class Watch {
  public:
   explicit Watch(int max_depth) : max_depth_(static_cast<size_t>(max_depth)) {}
@@ -43,7 +43,7 @@ class Watch {
       case json::parse_event_t::array_start:
         containers_.push_back({.is_object = event == json::parse_event_t::object_start, .keys = {}, .current_key = {}});
         if (containers_.size() > max_depth_) {
-          throw JsonError(fmt::format("it is nested deeper than {} levels; fix the file", max_depth_));
+          throw JsonError(fmt::format("JSON is nested deeper than {} levels; reduce the nesting", max_depth_));
         }
         break;
       case json::parse_event_t::object_end:
@@ -81,14 +81,14 @@ class Watch {
   std::vector<Container> containers_;
 };
 
-// The library's text without its position, e.g. "syntax error while parsing value - unexpected '}'".
+// Returns the library's message without the position, e.g. "syntax error while parsing value - unexpected '}'".
 std::string syntax_error_detail(const std::string& what) {
   const std::string marker = "syntax error while parsing ";
   const size_t begin = what.find(marker);
   return begin == std::string::npos ? "not readable as JSON" : what.substr(begin + marker.size());
 }
 
-// "[json.exception.out_of_range.406] number overflow parsing '1e400'" without the library's name for the error.
+// Removes the library's tag from "[json.exception.out_of_range.406] number overflow parsing '1e400'".
 std::string without_library_tag(const std::string& what) {
   const size_t end = what.find("] ");
   return end == std::string::npos ? what : what.substr(end + 2);
@@ -101,7 +101,7 @@ JsonError syntax_error(std::string_view text, const json::parse_error& error) {
   const size_t column = line_break == std::string_view::npos ? end + 1 : end - line_break;
   const std::string place = fmt::format("line {}, column {}", line, column);
   if (end < text.size() && (text[end] == '/' || text[end] == '#')) {
-    return JsonError("not valid JSON, which has no comments; remove the comment", place);
+    return JsonError("not valid JSON: comments are not allowed; remove the comment", place);
   }
   return JsonError(fmt::format("not valid JSON, {}; check for a missing or trailing comma or quote there",
                                syntax_error_detail(error.what())),
@@ -119,13 +119,13 @@ std::string JsonError::about(std::string_view source) const {
 
 json parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes) {
-    throw JsonError(fmt::format("it exceeds the limit of {} bytes for such a file; use another file", limits.bytes));
+    throw JsonError(fmt::format("JSON exceeds the limit of {} bytes; use a smaller file", limits.bytes));
   }
   if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c); })) {
-    throw JsonError("it is empty; it must contain a JSON object {...}");
+    throw JsonError("no JSON found; expected an object {...}");
   }
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
-    throw JsonError("it is UTF-16 text; save it as UTF-8");
+    throw JsonError("UTF-16 is not supported; save the file as UTF-8");
   }
   Watch watch(limits.depth);
   try {
@@ -146,7 +146,7 @@ json parse_user_json(std::string_view text, const std::string& source, const Jso
 }
 
 std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits) {
-  // Opening a FIFO would otherwise wait for a writer, and several ranks cannot all read it.
+  // A blocking open() of a FIFO would wait for a writer, and only one rank could read the data.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   const bool is_socket = descriptor < 0 && errno == ENXIO;
   struct stat status {};

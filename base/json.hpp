@@ -10,8 +10,8 @@
 
 namespace mpzero {
 
-// An error in a JSON text. what() is a clause without the source's name, such as "key a.b appears twice; remove one of
-// the two" or "line 2, column 3: not valid JSON, …".
+// A JSON error. what() is a clause that omits the source, e.g. "key a.b appears twice; remove one of the two" or "line
+// 2, column 3: not valid JSON, ...".
 class JsonError final : public std::runtime_error {
  public:
   explicit JsonError(const std::string& problem, const std::string& place = "");
@@ -21,30 +21,30 @@ class JsonError final : public std::runtime_error {
 
  private:
   std::string problem_;
-  std::string place_;  // in the text; empty: the error has no position
+  std::string place_;  // line and column; may be empty
 };
 
-// Longer or more deeply nested JSON texts are rejected.
+// Limits on the size and the nesting of a JSON text.
 struct JsonLimits {
   size_t bytes;
-  int depth = 64;  // nesting of objects and arrays
+  int depth = 64;  // levels of nested objects and arrays
 };
 
-// For files written by users or transformers: config.json, ds_config.json.
+// Limits for configuration files from users or transformers: config.json, ds_config.json.
 inline constexpr JsonLimits kConfigurationLimits{.bytes = size_t{16} << 20};
-// For one line that mpzero wrote to a file or connection.
+// Limits for a line that mpzero wrote to a file or connection.
 inline constexpr JsonLimits kLineLimits{.bytes = size_t{4} << 20};
 
-// Parses all of `text` as one JSON value (RFC 8259, no comments). Throws JsonError for text beyond `limits`, bad syntax
-// (with line and column), a number that does not fit into a double, and a duplicate key in an object, because parsers
-// disagree on its value.
+// Parses all of `text` as one JSON value (RFC 8259, without comments). Throws JsonError if the text exceeds `limits`,
+// has a syntax error (reported with line and column), contains a number that overflows a double, or repeats a key in an
+// object, because parsers disagree on its value.
 nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
 
-// The same for a user's file. Throws UserError with JsonError::about(source).
+// Like parse_json(), for a user's file. Throws UserError with JsonError::about(source).
 nlohmann::json parse_user_json(std::string_view text, const std::string& source, const JsonLimits& limits);
 
-// Reads a file for parse_user_json, at most one byte past the limit; std::nullopt if it cannot be read. Throws
-// UserError if it is a FIFO, a socket or a device.
+// Reads a file for parse_user_json(), at most one byte past the limit. Returns std::nullopt if the file cannot be read.
+// Throws UserError if the path is a FIFO, a socket or a device.
 std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits);
 
 }  // namespace mpzero

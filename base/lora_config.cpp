@@ -10,7 +10,7 @@ namespace mpzero {
 using nlohmann::json;
 namespace {
 
-// PEFT may also save a pattern or per-layer names.
+// Returns an empty list for a pattern or per-layer names, which PEFT may also save.
 std::vector<std::string> plain_targets(const json& targets) {
   const auto is_plain = [](const json& name) { return name.get<std::string>().find('.') == std::string::npos; };
   if (targets.is_string() || !std::ranges::all_of(targets, is_plain)) return {};

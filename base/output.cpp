@@ -22,7 +22,7 @@ namespace {
 constexpr int kDefaultColumns = 80;
 constexpr const char* kColumns = "MPZERO_TERMINAL";
 constexpr std::string_view kErase = "\r\033[K";
-// Timeout of a terminal that another process made nonblocking; then the text is dropped.
+// Timeout for writes to a terminal that a different process made nonblocking. The text is dropped on timeout.
 constexpr int kPatienceMilliseconds = 1000;
 
 std::mutex writing;
@@ -63,7 +63,7 @@ int terminal_columns() {
   return given > 0 ? std::min(given, kMostColumns) : kDefaultColumns;
 }
 
-// Disables wrapping, so the line stays one line if the terminal becomes narrower.
+// Disables line wrapping, so that the status line stays a single line if the terminal becomes narrower.
 void show_status_line(std::string_view line) {
   constexpr std::string_view kNoWrap = "\r\033[?7l";
   constexpr std::string_view kWrap = "\033[K\033[?7h";
@@ -82,7 +82,7 @@ void keep_status_line() {
   if (std::exchange(status_line_visible, false)) write_all(STDERR_FILENO, "\n");
 }
 
-// The first `columns` characters of UTF-8 text.
+// Returns the first `columns` characters of UTF-8 text.
 std::string cut_columns(const std::string& text, size_t columns) {
   size_t end = 0;
   for (size_t shown = 0; end < text.size(); ++end) {
@@ -105,7 +105,8 @@ void write_output(Output output, std::string_view text) {
   const int descriptor = output == Output::kStdout ? STDOUT_FILENO : STDERR_FILENO;
   int error = 0;
   if (is_forwarded_to_terminal()) {
-    // The status line may belong to another rank. Write in one call, because the launcher merges the ranks' output.
+    // The status line may belong to a different rank. Use a single write, because the launcher merges the ranks'
+    // output.
     status_line_visible = false;
     error = write_all(descriptor, std::string(kErase).append(text));
   } else {
@@ -181,7 +182,7 @@ void ProgressBar::draw(int64_t done, const std::string& note) {
   const int filled = static_cast<int>(fraction * width);
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
-  // Truncate a long line, leaving space for characters that the terminal echoes (^C).
+  // Truncate a long line, and reserve columns for characters that the terminal echoes (^C).
   const auto room = static_cast<size_t>(std::max(0, columns - 3 - width - static_cast<int>(head.size())));
   show_status_line(head + bar + cut_columns(tail, room));
   visible_ = true;

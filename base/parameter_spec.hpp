@@ -10,11 +10,11 @@
 
 namespace mpzero {
 
-// One weight of the model, with its Hugging Face name.
+// A weight of the model, with its Hugging Face name.
 struct ParameterSpec {
   std::string name;            // e.g. "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;  // e.g. {out_features, in_features}
-  bool trainable = true;       // otherwise frozen: gathered and saved, but without gradient and optimizer states
+  bool trainable = true;       // frozen otherwise: no gradients and no optimizer states
 
   int64_t numel() const {
     int64_t product = 1;
@@ -24,12 +24,12 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The embedding, one decoder layer or the head: the unit of gathering, running, reducing, updating and saving. Its
-// parameters are contiguous in one flat buffer, in this order.
+// A group of parameters that is gathered, run, reduced, updated and saved together: the embedding, a decoder layer or
+// the head. The parameters are contiguous in one flat buffer, in this order.
 struct UnitSpec {
   std::string name;  // e.g. "layers.0"
   std::vector<ParameterSpec> parameters;
-  // Frozen and equal to the initial weights: checkpoints refer to those instead of storing a copy.
+  // Frozen and equal to the initial weights. Checkpoints store a reference to the initial weights instead of a copy.
   bool in_base = false;
   bool coded = false;  // frozen and quantized to 8 or 4 bits
 
@@ -38,14 +38,14 @@ struct UnitSpec {
     for (const ParameterSpec& parameter : parameters) sum += parameter.numel();
     return sum;
   }
-  // Whether any parameter is trainable.
+  // Returns true if any parameter is trainable.
   bool trainable() const {
     return std::ranges::any_of(parameters, [](const ParameterSpec& parameter) { return parameter.trainable; });
   }
   bool operator==(const UnitSpec&) const = default;
 };
 
-// The offset of parameter `index` in its unit's flat buffer, in elements.
+// Returns the offset of parameter `index` in the unit's flat buffer, in elements.
 inline int64_t parameter_offset(const UnitSpec& unit, size_t index) {
   int64_t offset = 0;
   for (size_t i = 0; i < index; ++i) offset += unit.parameters[i].numel();
@@ -54,13 +54,13 @@ inline int64_t parameter_offset(const UnitSpec& unit, size_t index) {
 
 // Hugging Face names of weights that need special handling.
 inline constexpr const char* kEmbeddingWeight = "model.embed_tokens.weight";
-// T5's, shared by encoder and decoder.
+// The embedding that T5's encoder and decoder share.
 inline constexpr const char* kSharedEmbedding = "shared.weight";
 inline bool is_embedding(std::string_view name) { return name == kEmbeddingWeight || name == kSharedEmbedding; }
-// The output projection. A model with tied embeddings has no parameter of this name.
+// The output projection. Models with tied embeddings do not have this parameter.
 inline constexpr const char* kOutputWeight = "lm_head.weight";
 
-// PEFT's suffixes of adapter names.
+// PEFT's name suffixes of adapter weights.
 inline constexpr const char* kLoraA = ".lora_A.weight";
 inline constexpr const char* kLoraB = ".lora_B.weight";
 inline bool is_adapter(std::string_view name) { return name.ends_with(kLoraA) || name.ends_with(kLoraB); }
@@ -69,18 +69,18 @@ inline bool has_parameter(std::span<const ParameterSpec> parameters, std::string
   return std::ranges::any_of(parameters, [&](const ParameterSpec& parameter) { return parameter.name == name; });
 }
 
-// Whether the embedding is also the output weight.
+// Returns true if the embedding is also the output weight.
 inline bool is_output_tied(std::span<const ParameterSpec> parameters) {
   return std::ranges::any_of(parameters, is_embedding, &ParameterSpec::name) &&
          !has_parameter(parameters, kOutputWeight);
 }
 
-// The part of a parameter within a range of its unit's flat buffer, in elements.
+// Intersection of a parameter with a range of the unit's flat buffer, in elements.
 struct ParameterRange {
   const ParameterSpec& parameter;
-  int64_t begin;   // in the parameter
+  int64_t begin;   // relative to the parameter
   int64_t count;   // at least 1
-  int64_t offset;  // of `begin` in the range
+  int64_t offset;  // position of `begin`, relative to the range
 };
 
 // Calls `visit` with a ParameterRange for each parameter that overlaps [begin, end) of the unit's flat buffer, in the
@@ -104,8 +104,8 @@ enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
 
 inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
-// The states stored for a unit whose parameters are all trainable or all frozen. Frozen: only the master weights, which
-// equal the parameters, or nothing with `in_base`.
+// Returns the states to store for a unit whose parameters are either all trainable or all frozen. A frozen unit has
+// only master weights, which equal the parameters. A unit with `in_base` has no states.
 inline std::span<const StateKind> states_of(const UnitSpec& unit) {
   if (unit.in_base) return {};
   return std::span(kStateKinds).first(unit.trainable() ? kStateKinds.size() : 1);

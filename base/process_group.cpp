@@ -13,7 +13,7 @@ namespace {
 
 enum class Kind : uint8_t { kSuccess, kUserError, kDamage, kFailure };
 
-// One rank's result, as sent to the others: kind, errno and message.
+// Result of one rank: kind, errno and message.
 using Outcome = std::tuple<Kind, int, std::string>;
 
 Kind kind_of(const Outcome& outcome) { return std::get<Kind>(outcome); }
@@ -40,7 +40,7 @@ void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work) {
   const auto failed = [](const Outcome& outcome) { return kind_of(outcome) != Kind::kSuccess; };
   const auto lowest = std::find_if(outcomes.begin(), outcomes.end(), failed);
   if (lowest == outcomes.end()) return;
-  // Damage on one rank must not hide a failed read on another.
+  // Damaged data on one rank must not hide a failed read on a different rank.
   const auto undamaged = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
     return failed(outcome) && kind_of(outcome) != Kind::kDamage;
   });

@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// The control plane over all ranks: small, blocking, host memory only. Parameters and gradients use
+// Control plane over all ranks: blocking exchange of small messages in host memory. Parameters and gradients use
 // parallel::Communicator instead.
 class ProcessGroup {
  public:
@@ -15,11 +15,11 @@ class ProcessGroup {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
   virtual void barrier() = 0;
-  // Every rank's text, by rank.
+  // Returns the text of each rank, in rank order.
   virtual std::vector<std::string> all_gather(const std::string& text) = 0;
 };
 
-// The group of a single process.
+// Group of a single process.
 class SingleProcess final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
@@ -28,22 +28,22 @@ class SingleProcess final : public ProcessGroup {
   std::vector<std::string> all_gather(const std::string& text) override { return {text}; }
 };
 
-// This rank's position among ranks that read different sequences of a global batch. Ranks that share sequences have the
-// same `rank` here.
+// Position of this rank among the ranks that read different sequences of a global batch. Ranks that share sequences
+// have the same `rank`.
 struct DataParallel {
   int rank = 0;
   int size = 1;
 };
-// This rank's position among ranks that share sequences: each reads a part of equal length, in rank order.
+// Position of this rank among the ranks that share sequences. Each rank reads a part of equal length, in rank order.
 struct SequenceParallel {
   int rank = 0;
   int size = 1;
 };
 
-// Runs `work` on every rank and returns only if it succeeded on all of them. Otherwise every rank throws the same
-// error: that of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed with the same message.
-// Damaged and UserError keep their class, and every Error its errno; all other exceptions become Failure. Throws
-// Damaged only if no rank failed for another reason. Collective: `work` itself must not wait for other ranks.
+// Runs `work` on every rank and returns if all ranks succeed. Otherwise throws the error of the lowest failed rank on
+// every rank. The message has the prefix "rank R: " unless all ranks failed with the same message. Damaged and
+// UserError keep their class, and every Error keeps its errno. All other exceptions become Failure. Throws Damaged only
+// if all errors are Damaged. Collective. `work` must not wait for other ranks.
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
 
 }  // namespace mpzero

@@ -4,8 +4,8 @@
 
 namespace mpzero::parallel {
 
-// Tells a destructor whether an exception that propagates to the caller destroys the object. now() is false for objects
-// created and destroyed within such a destructor.
+// Detects in a destructor whether stack unwinding destroys the object. now() is false for objects that are created and
+// destroyed during the unwinding of an enclosing scope.
 class Unwinding {
  public:
   bool now() const { return std::uncaught_exceptions() > before_; }

@@ -7,8 +7,7 @@
 namespace mpzero {
 namespace {
 
-// Optimal string alignment distance (Damerau-Levenshtein without overlapping swaps), by dynamic programming over the
-// prefixes.
+// Returns the optimal string alignment distance (Damerau-Levenshtein without overlapping swaps).
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> distance(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) distance[i][0] = i;

@@ -1,10 +1,10 @@
-// Writes and reads a checkpoint like one rank and, for comparison, makes plain direct sequential transfers of the same
-// bytes on the same disk in the same run: the fraction of the disk's throughput that a checkpoint achieves.
+// Writes and reads a checkpoint like one rank, and compares the throughput with plain direct sequential transfers of
+// the same bytes on the same disk.
 //
 //   bench_checkpoint_io FOLDER [GIBIBYTES=4] [REPEATS=3]
 //
-// FOLDER must be on the disk to measure. Each figure is the median over the repeats, which alternate between the two,
-// fsync included. Before each read, the system's cache of the file is dropped.
+// FOLDER must be on the disk to measure. Each result is the median over the repeats, which alternate between checkpoint
+// and plain transfers. Times include fsync. The page cache of the file is dropped before each read.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ constexpr double kGigabyte = 1e9;
 constexpr int64_t kGibibyte = 1 << 30;
 constexpr int64_t kPlainBlock = 16 << 20;
 constexpr const char* kTag = "bench-1steps";
-// A decoder layer of Qwen3-0.6B: the sizes of consecutive writes.
+// Elements of a Qwen3-0.6B decoder layer, the size of consecutive writes.
 constexpr int64_t kUnitElements = 15'730'176;
 
 struct FreeAligned {
@@ -49,7 +49,7 @@ struct FreeAligned {
 };
 using Values = std::unique_ptr<float[], FreeAligned>;
 
-// Bits that no disk can compress.
+// Returns incompressible bits.
 Values random_values(int64_t count) {
   void* memory = ::operator new[](static_cast<size_t>(count) * sizeof(float),
                                   std::align_val_t{static_cast<size_t>(OutputFile::kAlignment)});
@@ -134,7 +134,7 @@ void run(const fs::path& parent, int64_t gibibytes, int repeats) {
   job.model_type = "bench";
   job.progress.dtype = "bf16";
   for (const UnitSpec& unit : units) job.shards.push_back({&unit, 0, kUnitElements});
-  // Each dataset starts at a page, as in a snapshot.
+  // Each dataset starts at a page boundary, as in a snapshot.
   constexpr int64_t kStride = (kUnitElements + 1023) / 1024 * 1024;
   const Values values = random_values(3 * num_units * kStride);
   const auto slice = [&](size_t unit, StateKind kind) {
@@ -178,7 +178,7 @@ void run(const fs::path& parent, int64_t gibibytes, int repeats) {
 
 int main(int argc, char** argv) {
   if (argc < 2 || argc > 4) {
-    std::fputs("bench_checkpoint_io FOLDER [GIBIBYTES=4] [REPEATS=3]\n", stderr);
+    std::fputs("usage: bench_checkpoint_io FOLDER [GIBIBYTES=4] [REPEATS=3]\n", stderr);
     return mpzero::kUserErrorExitCode;
   }
   try {

@@ -3,12 +3,12 @@
 
     bench/compare_hugging_face.py FOLDER --build build --train_data T.h5 [--steps 100] [--device cuda]
 
-Both start from the same random fp32 weights, read the same windows of the token file in the file's order, and follow
-the same AdamW, clipping and WarmupCosineLR. The Hugging Face side keeps fp32 master weights: forward and backward run
-on a bf16 copy, whose gradients the update turns to fp32, as mpzero's do. --fp32 makes both compute in fp32.
+Both programs start from the same random fp32 weights, read the same windows of the token file in file order, and use
+the same AdamW, clipping and WarmupCosineLR. The Hugging Face side keeps fp32 master weights and runs the forward and
+backward passes on a bf16 copy. Its update converts the gradients to fp32, like mpzero. --fp32: both compute in fp32.
 
-Writes FOLDER/mpzero.jsonl and FOLDER/hugging_face.jsonl, prints one JSON line, and exits with status 1 if the losses of
-any step differ by more than the tolerance, in nats per token.
+Writes FOLDER/mpzero.jsonl and FOLDER/hugging_face.jsonl and prints one JSON line. Exits with status 1 if the losses of
+any step differ by more than the tolerance (nats per token).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WARM_UP_STEPS, FLOOR, CLIP = 10, 0.1, 1.0
 
 
 def learning_rate(step: int, peak: float, total_steps: int) -> float:
-    """DeepSpeed's WarmupCosineLR with a logarithmic warm-up from 0: the rate of update `step`, counted from 1."""
+    """DeepSpeed's WarmupCosineLR with a logarithmic warmup from 0: the rate of update `step`, counted from 1."""
     iteration = step - 2
     if iteration < 0:
         return 0.0
@@ -42,11 +42,11 @@ def learning_rate(step: int, peak: float, total_steps: int) -> float:
 
 
 def windows(path: Path, seq_length: int, micro_batch: int, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Inputs and targets [micro_batch, seq_length] of each step: window i is tokens[i·S : i·S+S+1]."""
+    """Yields inputs and targets [micro_batch, seq_length] of each step. Window i is tokens[i·S : i·S+S+1]."""
     with h5py.File(path) as file:
         tokens = torch.from_numpy(file["tokens"][: steps * micro_batch * seq_length + 1].astype("int64"))
     if len(tokens) < steps * micro_batch * seq_length + 1:
-        sys.exit(f"{path} holds fewer tokens than {steps} steps of {micro_batch} x {seq_length} read; lower --steps")
+        sys.exit(f"{path} has too few tokens for {steps} steps of {micro_batch} x {seq_length}; lower --steps")
     for step in range(steps):
         first = step * micro_batch * seq_length
         chunk = tokens[first : first + micro_batch * seq_length + 1]
@@ -54,13 +54,13 @@ def windows(path: Path, seq_length: int, micro_batch: int, steps: int) -> Iterat
 
 
 def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Path, attention: str) -> list[dict]:
-    """Trains on the same windows; the metrics of each step, under mpzero's names."""
+    """Trains on the same windows. Returns the metrics of each step, with mpzero's names."""
     device = torch.device(arguments.device)
     dtype = torch.float32 if arguments.fp32 else torch.bfloat16
     with device:
         model = make_model(config, torch.float32, attention)
     model.load_state_dict(type(model).from_pretrained(weights, dtype=torch.float32).state_dict())
-    # Parameters are copies of the masters in the compute dtype; a tied head is one parameter in both.
+    # Parameters are copies of the masters in the compute dtype. A tied head is a single parameter in both.
     masters = [parameter.detach().clone() for parameter in model.parameters()]
     model.to(dtype)
     settings = {"betas": tuple(OPTIMIZER["betas"]), "eps": OPTIMIZER["eps"], "weight_decay": OPTIMIZER["weight_decay"]}
@@ -119,7 +119,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
         "checkpoint_freq": 0,
         "checkpoint_dir": folder / "checkpoints",
         "resume_from_checkpoint": "none",
-        "save_final": "false",  # so that it can run again in its folder
+        "save_final": "false",  # allows further runs in the same folder
         "metrics_file": metrics,
         "device": arguments.device,
     }
@@ -133,12 +133,12 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
 
 
 def compare(name: str, ours: list[dict], theirs: list[dict], tolerance: float) -> dict:
-    """The verdict over all steps. Runs of different lengths or learning rates cannot be compared."""
+    """Compares all steps. Exits if the runs have different lengths or learning rates."""
     if [line["step"] for line in ours] != [line["step"] for line in theirs] or not ours:
-        sys.exit(f"{name}: {len(ours)} steps, but {len(theirs)}; the runs cannot be compared")
+        sys.exit(f"{name}: cannot compare runs of {len(ours)} and {len(theirs)} steps")
     for one, other in zip(ours, theirs, strict=True):
         if not math.isclose(one["lr"], other["lr"], rel_tol=1e-9, abs_tol=1e-15):
-            sys.exit(f"{name}: at step {one['step']} the learning rates are {one['lr']} and {other['lr']}")
+            sys.exit(f"{name}: the learning rates at step {one['step']} differ: {one['lr']} and {other['lr']}")
     apart = [abs(one["loss"] - other["loss"]) for one, other in zip(ours, theirs, strict=True)]
     norms = [abs(one["grad_norm"] / other["grad_norm"] - 1) for one, other in zip(ours, theirs, strict=True)]
     worst = max(range(len(apart)), key=lambda index: apart[index] if math.isfinite(apart[index]) else math.inf)
@@ -171,11 +171,11 @@ def main() -> int:
     parser.add_argument("--seq_length", type=int, default=1024)
     parser.add_argument("--micro_batch", type=int, default=4)
     parser.add_argument("--stage", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=1e-4, help="the schedule's peak (default: 1e-4)")
+    parser.add_argument("--lr", type=float, default=1e-4, help="peak learning rate (default: 1e-4)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--fp32", action="store_true", help="both sides compute in fp32")
-    parser.add_argument("--control", action="store_true", help="also run Hugging Face with another attention kernel")
+    parser.add_argument("--fp32", action="store_true", help="compute in fp32 in both programs")
+    parser.add_argument("--control", action="store_true", help="also run Hugging Face with eager attention")
     parser.add_argument("--tolerance", type=float, default=1e-2, help="nats per token (default: 0.01)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Training on the CPU compared with Hugging Face transformers, in one visit: tokens per second and the parts of a step.
+"""Compares training on the CPU with Hugging Face transformers: tokens per second and the parts of a step.
 
     bench/cpu_training.py FOLDER [WORK ...] [--steps 8] [--build build]
 
-Each work runs with mpzero and with transformers (eager, torch's fused AdamW) on the same number of cores, with random
-tokens; medians over the steps after the warm-up. Prints a JSON line for each run and one for each comparison, and
-writes them to FOLDER/cpu_training.json.
+Runs each work with mpzero and with transformers (eager mode, torch's fused AdamW) on the same number of cores, with
+random tokens. Reports medians over the steps after the warmup. Prints a JSON line for each run and each comparison,
+and writes the lines to FOLDER/cpu_training.json.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def run_hugging_face(name: str, work: Work, arguments: argparse.Namespace) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("works", nargs="*", default=list(WORKS), metavar="WORK", help=f"of {', '.join(WORKS)}")
+    parser.add_argument("works", nargs="*", default=list(WORKS), metavar="WORK", help=f"choices: {', '.join(WORKS)}")
     parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
     parser.add_argument("--warm_up", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
@@ -123,7 +123,7 @@ def main() -> None:
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:
-        parser.error(f"unknown work {unknown[0]}; pass some of {', '.join(WORKS)}")
+        parser.error(f"unknown work {unknown[0]}; choose from {', '.join(WORKS)}")
     lines = []
 
     def report(line: dict) -> None:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Stock DeepSpeed on the users' two files and on the runs without offload, with random weights and tokens.
+"""Runs stock DeepSpeed on the two files in configs and on the runs without offload, with random weights and tokens.
 
     bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
     srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
 
-Starts one process per GPU with the variables that torch.distributed reads; needs no launcher. With --meet
-it is one rank of those that srun or mpirun starts; they meet at that address, which is rank 0's. --two_hosts: NCCL
-takes the GPUs of this machine for hosts of one GPU each.
+Starts one process per GPU and sets torch.distributed's environment variables, without a launcher. With --meet, the
+process is one of the ranks that srun or mpirun starts, and HOST:PORT is the address of rank 0. With --two_hosts, NCCL
+treats each GPU of this machine as a separate host.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ TOTAL_STEPS = 1000
 class Work:
     model: str
     seq_length: int
-    config: str | dict  # a file of the repository, or the content of a ds_config.json
+    config: str | dict  # path in the repository, or content of a ds_config.json
     recompute: bool = False
 
 
 def on_gpu(stage: int, micro_batch: int, gas: int = 1) -> dict:
-    """All states on the GPU, in the style of the users' files."""
+    """Returns a configuration with all states on the GPU, similar to the users' files."""
     zero: dict = {"stage": stage}
     if stage == 3:
         names = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
@@ -61,13 +61,13 @@ LLAMA_FILE = "configs/ds_config_llama3_8b_zero3_offload.json"
 
 
 def without_compiler(config: dict) -> dict:
-    """The same with torch's AdamW instead of DeepSpeed's, whose kernel is compiled at first use."""
+    """Returns the configuration with torch's AdamW. DeepSpeed compiles its own AdamW kernel at first use."""
     optimizer = config["optimizer"]
     return config | {"optimizer": {**optimizer, "params": {**optimizer["params"], "torch_adam": True}}}
 
 
 def users_llama_at_8192() -> dict:
-    """The user's placement of Llama-3-8B, for one long sequence instead of four times four short ones."""
+    """Returns the users' file for Llama-3-8B, with one long sequence instead of 4 x 4 short sequences."""
     config = json.loads((REPOSITORY / LLAMA_FILE).read_text(encoding="utf-8"))
     return config | {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
 
@@ -89,9 +89,9 @@ WORKS = {
 
 
 def as_deepspeed_reads_it(config: dict, hidden_size: int) -> dict:
-    """A user's ds_config.json, with values that DeepSpeed refuses filled in as the Hugging Face Trainer would.
+    """Returns a user's ds_config.json with values that DeepSpeed accepts, as set by the Hugging Face Trainer.
 
-    That is each "auto", the length of the schedule, and the name of the cosine's floor.
+    Replaces each "auto", the length of the schedule, and the key for the minimum ratio of the cosine schedule.
     """
     config = json.loads(json.dumps(config))
     filled_in = {
@@ -126,7 +126,7 @@ def model_of(work: Work) -> dict:
 
 
 def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> None:
-    """One rank of the run; rank 0 prints the result."""
+    """Trains as one rank of the run. Rank 0 prints the result."""
     import deepspeed
     import torch
     import torch.distributed as dist
@@ -202,7 +202,7 @@ def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> N
 
 
 def initialize_shards(model, deviation: float) -> None:
-    """Initializes weights as the model would: modules created inside zero.Init keep their own defaults."""
+    """Initializes weights as the model does, because modules created in zero.Init have their default weights."""
     import deepspeed
     import torch
 
@@ -213,14 +213,14 @@ def initialize_shards(model, deviation: float) -> None:
 
 
 def host_memory_used() -> int:
-    """Used memory of the machine in bytes, over all processes."""
+    """Returns the used memory of the machine in bytes, over all processes."""
     import psutil
 
     return psutil.virtual_memory().used
 
 
 def join(meet: str) -> None:
-    """Sets torch.distributed's variables from those that srun or mpirun has set for this rank."""
+    """Sets torch.distributed's environment variables from this rank's variables of srun or mpirun."""
     names = {
         "RANK": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
         "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"),
@@ -230,16 +230,14 @@ def join(meet: str) -> None:
     for name, sources in names.items():
         value = next((os.environ[source] for source in sources if source in os.environ), None)
         if value is None:
-            raise SystemExit(
-                f"deepspeed_peer.py: --meet is for ranks that mpirun or srun starts: {sources} are not set"
-            )
+            raise SystemExit(f"deepspeed_peer.py: --meet requires mpirun or srun: {sources} are not set")
         os.environ[name] = value
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = meet.rsplit(":", 1)
     os.environ["LAUNCHED_AT"] = str(time.time())
 
 
 def launch(gpus: int, *, two_hosts: bool) -> int:
-    """Starts this program once per GPU; the first failure ends all. Returns the exit status."""
+    """Starts this program once per GPU. The first failure ends all processes. Returns the exit status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -275,22 +273,22 @@ def launch(gpus: int, *, two_hosts: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=WORKS, nargs="?")
-    parser.add_argument("--deepspeed_config", type=Path, help="instead of a work, with one of the next two")
+    parser.add_argument("--deepspeed_config", type=Path, help="ds_config.json; requires --model_type or --model_config")
     model = parser.add_mutually_exclusive_group()
-    model.add_argument("--model_type", help="a preset of configs/models")
-    model.add_argument("--model_config", type=Path, help="a config.json")
+    model.add_argument("--model_type", help="name of a preset in configs/models")
+    model.add_argument("--model_config", type=Path, help="path of a config.json")
     parser.add_argument("--seq_length", type=int, default=2048)
     parser.add_argument("--meet", metavar="HOST:PORT")
     parser.add_argument("--two_hosts", action="store_true")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--warm_up", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--cpu", action="store_true", help="on the CPU, over Gloo")
+    parser.add_argument("--cpu", action="store_true", help="run on the CPU with Gloo")
     arguments = parser.parse_args()
     if arguments.deepspeed_config is None and arguments.work is None:
         parser.error("pass a work, or --deepspeed_config with --model_type or --model_config")
     if arguments.deepspeed_config is not None and not (arguments.model_type or arguments.model_config):
-        parser.error("--deepspeed_config needs --model_type or --model_config")
+        parser.error("--deepspeed_config requires --model_type or --model_config")
     if arguments.meet:
         join(arguments.meet)
     elif "LAUNCHED_AT" not in os.environ:

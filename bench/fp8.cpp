@@ -1,9 +1,9 @@
-// FP8 on one GPU: a layer's products in bf16 and in FP8, with one scale per tensor or per row, and the preceding casts
-// in GB/s.
+// Measures FP8 on one GPU: a layer's matrix products in bf16 and in FP8, with one scale per tensor or per row, and the
+// preceding casts in GB/s.
 //
 //   build/bin/bench_fp8 CONFIG_DIR OUTPUT.json [WORD ...]
 //
-// CONFIG_DIR: configs/models. Only workloads whose name contains one of the words run.
+// CONFIG_DIR: configs/models. Runs only workloads whose name contains one of the words.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ at::Tensor random(int64_t rows, int64_t columns) {
   return at::randn({rows, columns}, at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA));
 }
 
-// How the operands of a product are made.
+// Creation of a product's operands.
 struct Precision {
   std::string name;
   std::optional<fp8::Recipe> recipe;
@@ -74,7 +74,7 @@ const std::vector<Precision> kPrecisions{
      fp8::Recipe{.gradients = fp8::Format::kE4m3, .fast_accumulation = fp8::FastAccumulation::kAll}},
     {"rowwise", fp8::Recipe{.scaling = fp8::Scaling::kRowwise, .fast_accumulation = fp8::FastAccumulation::kAll}}};
 
-// Milliseconds of forward, data gradient and weight gradient (fp32, accumulating).
+// Returns the milliseconds of forward, data gradient and weight gradient (fp32, accumulating).
 json measure_product(const Product& product, int64_t tokens, const Precision& precision, double& total) {
   model::Matmuls matmuls(precision.recipe ? precision.recipe->fast_accumulation : fp8::FastAccumulation::kNone);
   std::vector<Operand> x, weight, dy;
@@ -109,7 +109,7 @@ json measure_product(const Product& product, int64_t tokens, const Precision& pr
     return std::vector<at::Tensor>{};
   });
   for (const model::TunedMatmul& tuned : matmuls.tuned()) {
-    if (tuned.shape.fp8 && tuned.algorithm == "ATen") fmt::print("    a product has no FP8 kernel of cuBLASLt\n");
+    if (tuned.shape.fp8 && tuned.algorithm == "ATen") fmt::print("    cuBLASLt has no FP8 kernel for a product\n");
   }
   return row;
 }

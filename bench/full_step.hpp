@@ -9,22 +9,22 @@
 
 namespace mpzero::bench {
 
-// A model with random weights and its training step on one GPU: the work of mpzero train without data and
+// A model with random weights and its training step on one GPU: the work of `mpzero train`, excluding data and
 // communication.
 class FullStep {
  public:
-  // B: micro-batch, T: sequence length. `with_optimizer`: also allocates AdamW's states, 12 bytes per parameter.
+  // B: micro-batch, T: sequence length. `with_optimizer`: also allocates AdamW states (12 bytes per parameter).
   FullStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer);
 
   const model::Decoder& decoder() const { return decoder_; }
   const at::Tensor& tokens() const { return tokens_; }
   const std::vector<at::Tensor>& weights(size_t unit) const { return units_[unit].weights; }
 
-  // Empty gradients of a unit, in its buffer.
+  // Returns uninitialized gradients of a unit, in the unit's buffer.
   std::vector<model::Gradient> gradients(size_t unit) const;
   // Returns the loss.
   at::Tensor forward_backward();
-  // The squared norm of the gradients, without synchronization, and AdamW.
+  // Returns the squared norm of the gradients, without synchronization. update() runs AdamW.
   at::Tensor sum_of_squares() const;
   void update();
 

@@ -3,9 +3,9 @@
 
     bench/gpu_run.py OUTPUT_DIR --build build --train_data T.h5 --validation_data V.h5 [--steps 50] [--only WORD ...]
 
-Every program runs under a time limit; one that fails is recorded, and the others continue. The peers' runs (peer_…) and
-two_hosts (bench/two_hosts.py with the budget of --two_hosts_budget) are made only where --only names them: they need
-transformers or DeepSpeed, or take minutes. OUTPUT_DIR gets results.json, logs.tar.gz and ratios.md.
+Every program has a time limit. A failure is recorded, and the remaining programs still run. Peer runs (peer_…) and
+two_hosts (bench/two_hosts.py, with the budget of --two_hosts_budget) run only if --only selects them, because they
+require transformers or DeepSpeed, or take minutes. Writes results.json, logs.tar.gz and ratios.md to OUTPUT_DIR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deepspeed_peer import LLAMA_FILE, users_llama_at_8192
 from measures import read_peers
 from visit import REPOSITORY, Settings, Visit, ds_config
 
-# The text is tokenized with the Llama-3 vocabulary; Qwen3's vocabulary is larger.
+# The text is tokenized with the Llama-3 vocabulary. Qwen3's vocabulary is larger.
 LLAMA3_VOCAB = 128256
 BENCH = Path(__file__).resolve().parent
 
@@ -51,7 +51,7 @@ def tests(visit: Visit) -> None:
 
 def sanitized_tests(visit: Visit) -> None:
     visit.sanitize("memcheck", "test_model_gpu", cases=[], limit=170)
-    # After racecheck, cuBLAS's kernels fail in the tool itself: skip the cases with them.
+    # Skip cases with cuBLAS kernels, which make racecheck itself fail.
     visit.sanitize("racecheck", "test_model_gpu", cases=["[kernels]"], limit=170)
     for tool in ("memcheck", "racecheck"):
         visit.sanitize(tool, "test_gpu_parallel", cases=[], limit=120)
@@ -81,8 +81,9 @@ def stages_on_text(visit: Visit, steps: int) -> None:
 
 
 def repetitions(visit: Visit) -> None:
-    """A run that is stopped at half its steps and resumed repeats the uninterrupted one: bitwise with deterministic
-    kernels, else up to rounding. So does a repetition of the uninterrupted run."""
+    """Compares an uninterrupted run with a repetition, and with a run that was stopped at half its steps and resumed.
+    Results are bitwise equal with deterministic kernels, otherwise equal up to rounding.
+    """
     for ranks in (1, 2):
         for deterministic in (True, False):
             kind = "deterministic" if deterministic else "default"
@@ -105,7 +106,7 @@ def repetitions(visit: Visit) -> None:
 
 
 def users_files(visit: Visit) -> None:
-    """AdamW on the host with the users' own files. A run has the name of its work in bench/deepspeed_peer.py."""
+    """AdamW on the host with the users' own files. Runs are named like the works in bench/deepspeed_peer.py."""
     gpus = visit.gpus
     qwen = json.loads((REPOSITORY / "configs" / "ds_config.json").read_text(encoding="utf-8"))
     zero = qwen["zero_optimization"]
@@ -115,7 +116,7 @@ def users_files(visit: Visit) -> None:
     visit.train("users_qwen3_zero2_clipped", ranks=1, users_config={**qwen, "gradient_clipping": 0.001}, **small)
     visit.train("users_qwen3_zero2_ratio_auto", ranks=1, users_config={**qwen, "zero_optimization": on_gpu}, **small)
     saving = {"seq_length": 2048, "users_config": qwen, "flags": {"checkpoint_freq": 10}}
-    # The default configuration: first step, saves, resume, and the saved files.
+    # Default configuration: first step, saves, resume, and the saved files.
     visit.train("users_default", ranks=1, steps=30, keep_checkpoints=True, **saving)
     visit.train("users_default", ranks=1, steps=35, resume=True, keep_checkpoints=True, **saving)
     if visit.wanted("users_default_verify"):
@@ -133,7 +134,7 @@ def users_files(visit: Visit) -> None:
 
 
 def speeds(visit: Visit) -> None:
-    """Throughput at the peers' shapes, with all training state on the GPU and random tokens."""
+    """Measures throughput at the peers' shapes, with all training state on the GPU and random tokens."""
     shared = {"ranks": 1, "stage": 2, "steps": 50, "seq_length": 2048, "random": True, "endless": True}
     for micro_batch in (8, 1):
         for model, work in (("qwen3_0_6b", "qwen3_0_6b"), ("qwen2_5_0_5b", "qwen2_5_0_5b")):
@@ -173,7 +174,7 @@ def speeds(visit: Visit) -> None:
 
 
 def long_sequences(visit: Visit) -> None:
-    """Ranks that share sequences, compared with one that does not; four layers, so that a step takes seconds."""
+    """Compares ranks that share sequences with a single rank. Uses four layers, so that a step takes seconds."""
     four_layers = {"num_hidden_layers": 4, "max_position_embeddings": 262_144}
     for length, ranks, recompute in (
         (131_072, 1, "full"),
@@ -199,12 +200,12 @@ def long_sequences(visit: Visit) -> None:
 
 
 def named(visit: Visit, name: str) -> bool:
-    """Whether --only selects this run by its prefix: "speed" does not select "peer_deepspeed_…"."""
+    """Returns True if --only selects this run by a prefix: "speed" does not select "peer_deepspeed_…"."""
     return any(name.startswith(word) for word in visit.settings.only)
 
 
 def peers(visit: Visit) -> None:
-    """The peers' own runs; read_peers reads their output."""
+    """Runs the peers. read_peers() parses their output."""
 
     def peer(name: str, gpus: int, limit: float, *command: str) -> None:
         if not named(visit, name) or gpus > visit.gpus:
@@ -229,7 +230,7 @@ def peers(visit: Visit) -> None:
         ("users_llama3_8b_zero3_4gpu_t8192", 4),
     ):
         peer(f"peer_deepspeed_{work}", gpus, 240, deepspeed, work, f"--gpus={gpus}")
-    # Rounded to bf16, gradients diverge a little at each step; the control and fp32 show by how much.
+    # With bf16 rounding, gradients diverge slightly at each step. The control and fp32 runs show the amount.
     for name, flags in (("compare_hugging_face_bf16", ["--control"]), ("compare_hugging_face_fp32", ["--fp32"])):
         if not named(visit, name) or visit.gpus == 0:
             continue
@@ -243,7 +244,7 @@ def peers(visit: Visit) -> None:
 
 
 def two_hosts(visit: Visit, arguments: argparse.Namespace) -> None:
-    """Two GPUs as two hosts over TCP; the output is part of the results."""
+    """Runs two GPUs as two hosts over TCP, and includes the output in the results."""
     if not named(visit, "two_hosts") or visit.gpus < 2:
         return
     folder = visit.settings.scratch / "two_hosts"
@@ -266,12 +267,12 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
     parser.add_argument("--train_data", type=Path, required=True)
     parser.add_argument("--validation_data", type=Path, required=True)
-    parser.add_argument("--scratch", type=Path, default=Path("/tmp/mpzero-bench"), help="for checkpoints; tens of GB")
+    parser.add_argument("--scratch", type=Path, default=Path("/tmp/mpzero-bench"), help="checkpoint folder, tens of GB")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--only", nargs="*", default=[], help="only runs whose name contains one of these words")
+    parser.add_argument("--only", nargs="*", default=[], help="run only if the name contains one of these words")
     parser.add_argument("--two_hosts_budget", type=float, default=420, help="seconds for bench/two_hosts.py")
-    parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES", help="for two_hosts; see its --help")
-    parser.add_argument("--peers", type=Path, nargs="*", default=[], help="output of other peers in this session")
+    parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES", help="see bench/two_hosts.py --help")
+    parser.add_argument("--peers", type=Path, nargs="*", default=[], help="output files of other peers in this session")
     arguments = parser.parse_args()
     settings = Settings(
         output=arguments.output,

@@ -1,6 +1,6 @@
-// The speed of AdamW in host memory, compared with a bare AVX-512 loop over the same arrays in the same run: bf16
-// gradient in, fp32 master and moments in and out, bf16 parameter out, 28 bytes per parameter; with moments in
-// bf16, 20.
+// Measures AdamW in host memory, compared with a bare AVX-512 loop over the same arrays in the same run. Reads bf16
+// gradients, updates fp32 master weights and moments, and writes bf16 parameters: 28 bytes per parameter, or 20 with
+// bf16 moments.
 //
 //   build/bin/bench_host_adamw [PARAMETERS] [THREADS]     prints the best and the median of alternating rounds
 #include <ATen/Parallel.h>
@@ -26,7 +26,7 @@ constexpr int64_t kLanes = 16;
 struct Candidate {
   std::string name;
   double bytes;                  // per parameter
-  std::function<bool()> update;  // false: this CPU cannot
+  std::function<bool()> update;  // returns false if this CPU lacks AVX-512
   std::vector<double> seconds = {};
 };
 
@@ -83,7 +83,7 @@ void measure(int64_t parameters, int threads) {
     });
     return true;
   };
-  // One contiguous range per thread, as a static OpenMP loop divides it.
+  // Uses one contiguous range per thread, like a static OpenMP loop.
   const auto bare = [&] {
     const int64_t part = (parameters / threads + kLanes - 1) / kLanes * kLanes;
     std::atomic<bool> done{true};

@@ -1,4 +1,4 @@
-"""Hugging Face transformers models from mpzero's presets, for the peers' side of a comparison."""
+"""Creates Hugging Face transformers models from mpzero's presets, for comparisons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 
 def make_model(config: dict, dtype: torch.dtype, attention: str = "sdpa") -> PreTrainedModel:
-    """A model with random weights on the current default device, ready to train. `config`: a config.json."""
+    """Returns a model with random weights on the default device, ready to train. `config`: content of config.json."""
     parsed = CONFIG_MAPPING[config["model_type"]].from_dict(config)
     parsed.use_cache = False
     model = AutoModelForCausalLM.from_config(parsed, attn_implementation=attention, dtype=dtype)

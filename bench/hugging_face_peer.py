@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tokens per second of Hugging Face's models on one GPU, with random tokens, AdamW and clipping; with PEFT for LoRA.
+"""Measures tokens per second of Hugging Face models on one GPU with random tokens, AdamW and clipping; LoRA uses PEFT.
 
     bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
-    bench/hugging_face_peer.py --trl llama3_8b_lora_t4096     the same with TRL's SFTTrainer
+    bench/hugging_face_peer.py --trl llama3_8b_lora_t4096     uses TRL's SFTTrainer
 
-The optimizer keeps its states in the weights' dtype, as a plain torch.optim.AdamW on such a model does.
+Optimizer states have the dtype of the weights, as with a plain torch.optim.AdamW on such a model.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Work:
     micro_batch: int
     seq_length: int
     dtype: str = "bf16"  # or fp32: dtype of weights, gradients and optimizer states
-    lora_r: int = 0  # rank of PEFT's adapters on all projections, in fp32 as created by PEFT; 0: none
-    checkpointing: bool = False  # of whole layers, the default of TRL's SFTTrainer
+    lora_r: int = 0  # rank of PEFT's fp32 adapters on all projections; 0: no adapters
+    checkpointing: bool = False  # checkpoint whole layers, the default of TRL's SFTTrainer
 
 
 WORKS = {
@@ -80,7 +80,7 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
 
 
 def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, steps: int) -> dict:
-    """SFTTrainer with PEFT's adapters on tokenized data."""
+    """Measures SFTTrainer with PEFT's adapters on tokenized data."""
     from datasets import Dataset
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast, TrainerCallback
@@ -133,7 +133,7 @@ def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, st
 
 
 def adapters_of(work: Work):
-    """PEFT's LoraConfig."""
+    """Returns PEFT's LoraConfig for a work."""
     from peft import LoraConfig
 
     return LoraConfig(r=work.lora_r, lora_alpha=32, target_modules="all-linear")
@@ -164,17 +164,17 @@ def wait(device: torch.device) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("works", nargs="*", default=DEFAULT, metavar="WORK", help=f"of {', '.join(WORKS)}")
+    parser.add_argument("works", nargs="*", default=DEFAULT, metavar="WORK", help=f"choices: {', '.join(WORKS)}")
     parser.add_argument("--warm_up", type=int, default=6)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--device", default="cuda")
     loops = parser.add_mutually_exclusive_group()
-    loops.add_argument("--eager", action="store_true", help="without torch.compile")
-    loops.add_argument("--trl", action="store_true", help="TRL's SFTTrainer, for works with adapters")
+    loops.add_argument("--eager", action="store_true", help="do not use torch.compile")
+    loops.add_argument("--trl", action="store_true", help="use TRL's SFTTrainer, for works with adapters")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:
-        parser.error(f"unknown work {unknown[0]}; pass some of {', '.join(WORKS)}")
+        parser.error(f"unknown work {unknown[0]}; choose from {', '.join(WORKS)}")
     device = torch.device(arguments.device)
     for name in arguments.works:
         kwargs = {"warm_up": arguments.warm_up, "steps": arguments.steps}

@@ -1,11 +1,11 @@
-// The roofline: for every kernel, matrix product and attention of a training step on one GPU, the bytes or operations
-// per second and their ratio to a ceiling measured in the same run; then layers, head and the full step compared with
-// the sums of their operations, so that gaps show.
+// Roofline of a training step on one GPU. Measures the bytes or operations per second of every kernel, matrix product
+// and attention, and the ratio to a ceiling measured in the same run. Then compares layers, the head and the full step
+// with the sums of their operations, which shows gaps.
 //
 //   build/bin/bench_kernels CONFIG_DIR OUTPUT.json [WORD ...]
 //
-// CONFIG_DIR: configs/models. Only workloads whose name contains one of the words run. The tables in Markdown are
-// written next to OUTPUT.json, as OUTPUT.md; bench/plot_roofline.py draws them.
+// CONFIG_DIR: configs/models. Runs only workloads whose name contains one of the words. Writes Markdown tables to
+// OUTPUT.md next to OUTPUT.json; bench/plot_roofline.py plots them.
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ constexpr int kRepeats = 20;
 struct Workload {
   std::string name, preset;
   int64_t micro_batch, length;
-  bool with_optimizer;  // whether AdamW's states fit
+  bool with_optimizer;  // AdamW states fit into memory
 };
 
 const std::vector<Workload> kWorkloads{{"Qwen3-0.6B 8x2048", "qwen3_0_6b.json", 8, 2048, true},
@@ -40,7 +40,7 @@ const std::vector<Workload> kWorkloads{{"Qwen3-0.6B 8x2048", "qwen3_0_6b.json", 
                                        {"Llama-3-8B 1x8192", "llama_3_8b.json", 1, 8192, false},
                                        {"Llama-3-8B 4x512", "llama_3_8b.json", 4, 512, false}};
 
-// A layer, the head and the full step, compared with the sums of their operations.
+// Measures a layer, the head and the full step, compared with the sums of their operations.
 void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roofline) {
   const model::Decoder& decoder = step.decoder();
   const model::ModelConfig& config = decoder.config();
@@ -81,11 +81,11 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
   const double loss = step.forward_backward().item<double>();
   fmt::print("{}: {:.0f} tokens/s, loss {:.3f}\n", workload.name,
              static_cast<double>(workload.micro_batch * workload.length) / all.seconds, loss);
-  // Products of NaN use less power and are therefore faster: such a measurement is meaningless.
+  // Products of NaN use less power and are therefore faster, so such a measurement is meaningless.
   if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
 
-// The products of a run that accumulates micro-batches, whose gradients are fp32.
+// Returns the products of a run that accumulates micro-batches in fp32 gradients.
 std::vector<model::Operation> weight_gradients(plan::UnitRecorder recorder) {
   std::vector<model::Operation> all = recorder.layer(model::Recompute::kNone).backward.operations;
   const std::vector<model::Operation> head = recorder.head().operations;

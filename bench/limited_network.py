@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""Trains between two emulated hosts on this machine over a link of limited speed, compared with a prediction.
+"""Trains between two emulated hosts on this machine over a link of limited speed, and compares with a prediction.
 
     bench/limited_network.py FOLDER [--gigabits 1 10 25 100] [--milliseconds 0 0.1 1] [--build build] [--device cuda]
 
-The hosts are network namespaces (bench/two_namespaces.py) with a rank each. Needs root and Linux. Parameters and
-gradients have the same size, so that with two levels a node sends 2 x bytes x parameters x (nodes - 1) / nodes in
-a step, and with one level the gradients at each micro-batch.
+The hosts are network namespaces (bench/two_namespaces.py) with one rank each. Requires root and Linux. Parameters and
+gradients have the same size. With two levels, a node sends 2 x bytes x parameters x (nodes - 1) / nodes per step. With
+one level, it sends the gradients in each micro-batch.
 
-  --device cpu    a small model of fp32; MPI's TCP connects the hosts, with one connection
-  --device cuda   Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU, bf16; a GPU for each host, NCCL's sockets.
-                  `mpzero doctor --bandwidth` measures NCCL between them, besides plain streams
+  --device cpu    a small fp32 model; MPI connects the hosts with one TCP connection
+  --device cuda   Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU, bf16; one GPU per host, connected by NCCL's
+                  sockets. `mpzero doctor --bandwidth` also measures NCCL between the hosts
 
-Prediction: the bytes that the formula counts, at the rate that plain TCP streams reached on the same link with both
-hosts sending (bench/tcp_streams.py), plus a trip for each collective. Measured: the time that the ranks waited for
-collectives in the median step and in the quickest one, the bytes that mpzero counted, and those of the interface,
-headers included. Ranks also wait for each other's computing, so that other programs on the machine lengthen the median.
+The prediction is the number of bytes from the formula, at the rate of plain TCP streams on the same link with both
+hosts sending (bench/tcp_streams.py), plus one trip per collective. The measurements are the time that ranks wait for
+collectives (median and minimum over the steps), the bytes counted by mpzero, and the bytes of the interface including
+headers. Ranks also wait for each other's compute, so other programs on the machine increase the median.
 
-FOLDER has the results of each run when it has ended: limited.json, limited.md, which is printed, and a folder for each
-run. A run that takes longer than --limit, and a
-link whose streams cannot be measured, are reported in their rows.
+After each run, FOLDER contains limited.json, limited.md (which is printed) and a folder for the run. A run that exceeds
+--limit, and a link whose streams cannot be measured, are reported in their rows.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from two_namespaces import ADDRESSES, Hosts, Link, reason_to_skip, two_hosts
 from visit import end
 
 VOCABULARY = 4096
-# For the GPU work.
+# Preset for --device cuda.
 PRESET = "qwen3_0_6b"
 MODEL = {
     "model_type": "qwen3",
@@ -68,7 +67,7 @@ ACCUMULATION = 4
 
 @dataclass(frozen=True)
 class Work:
-    """The work, and the number of plain streams and bytes to compare it with."""
+    """Configuration of the training, and the plain streams and bytes for the comparison."""
 
     device: str
     model: dict
@@ -104,13 +103,13 @@ def parameters_of(model: dict) -> int:
 
 
 def predicted_bytes(parameters: int, *, levels: int, accumulation: int, nodes: int = 2, bytes_each: int = 4) -> float:
-    """Bytes that a node of one rank sends in a step of ZeRO-2."""
+    """Returns the bytes that a node of one rank sends in a step of ZeRO-2."""
     sums = 1 if levels == 2 else accumulation
     return (sums + 1) * bytes_each * parameters * (nodes - 1) / nodes
 
 
 def collectives(model: dict, *, levels: int, accumulation: int) -> int:
-    """Collectives between the nodes per step: a sum and a gather per unit (embedding, layers, head), and the norm's."""
+    """Returns collectives between nodes per step: a sum and a gather per unit (embedding, layers, head), and a norm."""
     units = model["num_hidden_layers"] + 2
     return units * ((1 if levels == 2 else accumulation) + 1) + 1
 
@@ -119,7 +118,7 @@ def collectives(model: dict, *, levels: int, accumulation: int) -> int:
 class Result:
     link: Link
     levels: int
-    round_trip_us: float  # of the idle link
+    round_trip_us: float  # round-trip time of the idle link
     stream_gbs: float  # GB/s each way
     nccl_gbs: float | None = None  # the slower collective at 512 MiB, measured by the doctor
     formula_mb: float = 0
@@ -129,12 +128,12 @@ class Result:
     communication_ms: float = 0
     least_communication_ms: float = 0
     step_ms: float = 0
-    waits_ms: list[float] = field(default_factory=list)  # of each step
+    waits_ms: list[float] = field(default_factory=list)  # per step
     error: str = ""
 
 
 def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) -> dict:
-    """Plain streams between the otherwise idle hosts."""
+    """Measures plain streams between the otherwise idle hosts."""
     program = str(Path(tcp_streams.__file__).resolve())
     port = "5201"
     serving = subprocess.Popen(hosts.inside(1, [sys.executable, program, "serve", "--port", port]))
@@ -151,8 +150,8 @@ def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) ->
             )
             if done.returncode == 0:
                 return json.loads(done.stdout)
-            if time.monotonic() > end:  # until the server listens
-                raise OSError(f"no stream: {done.stderr.strip()}")
+            if time.monotonic() > end:  # the server did not start listening
+                raise OSError(f"cannot open a TCP stream: {done.stderr.strip()}")
             time.sleep(0.2)
     finally:
         serving.terminate()
@@ -160,12 +159,12 @@ def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) ->
 
 
 def doctor_rate(hosts: Hosts, work: Work, folder: Path, args) -> float | None:
-    """GB/s each way of NCCL's slower collective at the largest size; None if the doctor measures nothing."""
+    """Returns the GB/s each way of NCCL's slower collective at the largest size, or None without a measurement."""
     if work.device != "cuda":
         return None
     program = str(args.build.resolve() / "bin" / "mpzero")
     launch = hosts.mpirun(args.folder / "agent", gpus=True)
-    # Without GPUs, the doctor would otherwise measure MPI.
+    # Selects NCCL. Without GPUs, the doctor would measure MPI.
     own = ["--bandwidth", "--device=cuda", "--network=socket", f"--checkpoint_dir={args.folder}"]
     words = [*launch, program, "doctor", *own]
     log = Path(f"{folder}_doctor.log")
@@ -211,7 +210,7 @@ def train(hosts: Hosts, work: Work, result: Result, args: argparse.Namespace) ->
     result.formula_mb = formula / 1e6
     trips = collectives(work.model, levels=levels, accumulation=ACCUMULATION) * result.round_trip_us / 2
     result.predicted_ms = result.formula_mb / result.stream_gbs + trips / 1e3
-    # The start of the run sends little besides the initial weights; it counts as a step.
+    # The start of the run sends little besides the initial weights, which count as one step.
     result.interface_mb = sent / args.steps / 1e6
     result.error = row.error
     if row.step is not None and row.parts is not None:
@@ -248,7 +247,7 @@ def write(results: list[Result], folder: Path) -> None:
 
 
 def measure(link: Link, work: Work, args: argparse.Namespace, results: list[Result]) -> None:
-    """All runs over a link; each is written when it has ended."""
+    """Performs all runs over a link, and writes each result when the run ends."""
     with two_hosts(link) as hosts:
         streams = streams_of(hosts, args.seconds, work.streams)
         each_way = max(streams["both_ways"].values()) / 2
@@ -266,19 +265,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--gigabits", nargs="+", type=float, default=[1, 10, 25, 100], help="Gb/s; 0: no limit")
+    parser.add_argument("--gigabits", nargs="+", type=float, default=[1, 10, 25, 100], help="Gb/s; 0: unlimited")
     parser.add_argument("--milliseconds", nargs="+", type=float, default=[0, 0.1, 1], help="additional one-way latency")
     parser.add_argument("--levels", nargs="+", type=int, choices=[1, 2], default=[2, 1])
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm_up", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=300, help="seconds for one run")
-    parser.add_argument("--seconds", type=float, default=2, help="for each measurement of plain streams")
+    parser.add_argument("--limit", type=float, default=300, help="time limit of one run, in seconds")
+    parser.add_argument("--seconds", type=float, default=2, help="duration of each measurement of plain streams")
     args = parser.parse_args(arguments)
     if reason := reason_to_skip():
         print(f"limited_network.py: {reason}", file=sys.stderr)
         return 2
     os.environ |= MPI_AS_ROOT
-    # Ends a run with this program.
+    # End a running training when this program ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)

@@ -5,18 +5,18 @@
     bench/loss_curves.py compression FOLDER [--rows exact int8 ...] [--launch ...] -- FLAGS OF mpzero train
     bench/loss_curves.py moments FOLDER [--rows fp32 bf16] [--launch ...] -- FLAGS OF mpzero train
 
-fp8           bf16; bf16_noise, with the attention kernel of --deterministic, whose distance from bf16 is what any other
-              rounding does to the losses; tensorwise and rowwise, the recipes of FP8. By default one process
-compression   other keys of zero_optimization: exact; fp32, which compresses nothing and sends gradients in fp32, any
-              other rounding likewise; int8_gradients, int8 (and weights), int4_gradients, int4 (4-bit gradients, int8
-              weights). By default two ranks of this machine that NCCL takes for two hosts, with a node each
-moments       AdamW's moments: fp32; bf16; fp32_noise, with gradients in fp32, any other rounding likewise. By default
-              one process
+fp8           bf16; bf16_noise, with the attention kernel of --deterministic, which shows the effect of different
+              rounding; tensorwise and rowwise, the FP8 recipes. Default: one process
+compression   keys of zero_optimization: exact; fp32, without compression and with fp32 gradients, which shows the
+              effect of different rounding; int8_gradients, int8 (and weights), int4_gradients, int4 (4-bit gradients,
+              int8 weights). Default: two ranks of this machine, which NCCL treats as two hosts with a node each
+moments       AdamW moments: fp32; bf16; fp32_noise, with fp32 gradients, which shows the effect of different rounding.
+              Default: one process
 
-FLAGS must have --deepspeed_config. A row that FOLDER has from an earlier call is not run again without --again. FOLDER
-gets a folder for each row with its log and metrics, table.md, results.json and curves.svg: the losses, means over
---window steps, their differences to the first row, and gradient norms. Exits with status 1 if a row failed; a loss that
-is not finite ends a run, so such a row has failed.
+FLAGS must include --deepspeed_config. Rows with results in FOLDER run again only with --again. Writes to FOLDER: a
+folder for each row with its log and metrics, table.md, results.json and curves.svg (losses as means over --window
+steps, differences from the first row, and gradient norms). Exits with status 1 if a row failed, e.g. because of a
+non-finite loss.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from network_experiment import command_of, sentence_of, split_flags, take_flag
 @dataclass(frozen=True)
 class Row:
     label: str
-    change: Callable[[dict], dict] = lambda config: config  # from a ds_config.json to the row's
+    change: Callable[[dict], dict] = lambda config: config  # changes a ds_config.json for the row
     flags: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ def without_fp8(config: dict) -> dict:
 
 
 def with_keys(**keys: bool) -> Callable[[dict], dict]:
-    """Sets these keys of zero_optimization in a ds_config.json, and removes other keys of compression."""
+    """Sets these keys of zero_optimization in a ds_config.json, and removes all other compression keys."""
 
     def change(config: dict) -> dict:
         zero = {key: value for key, value in config["zero_optimization"].items() if "quantized" not in key}
@@ -75,7 +75,7 @@ FOUR_BITS = ("--quantized_gradient_bits=4",)
 COMPARISONS = {
     "fp8": {
         "bf16": Row("bf16", without_fp8),
-        "bf16_noise": Row("bf16, another attention kernel", without_fp8, ("--deterministic",)),
+        "bf16_noise": Row("bf16, different attention kernel", without_fp8, ("--deterministic",)),
         "tensorwise": Row("FP8, tensorwise", with_recipe("tensorwise")),
         "rowwise": Row("FP8, rowwise", with_recipe("rowwise")),
     },
@@ -101,12 +101,12 @@ COMPARISONS = {
 
 
 def means(values: list[float], window: int) -> list[float]:
-    """Means over full, non-overlapping windows."""
+    """Returns means over full, non-overlapping windows."""
     return [statistics.fmean(values[i : i + window]) for i in range(0, len(values) - window + 1, window)]
 
 
 def result(steps: list[dict], first: list[dict], window: int) -> dict:
-    """Table entries of a row: its final loss, its distance to the first row, its time."""
+    """Returns a row's table entries: final loss, difference from the first row, and step time."""
     losses = [step["loss"] for step in steps]
     common = min(len(losses), len(first))
     ours, theirs = means(losses[:common], window), means([step["loss"] for step in first][:common], window)
@@ -137,7 +137,7 @@ def train(
     config: dict,
     flags: list[str],
 ) -> str:
-    """Trains one row. Returns the reason of a failure, else an empty string."""
+    """Trains one row. Returns the reason for a failure, or an empty string."""
     own = args.folder.resolve() / name
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
@@ -158,8 +158,9 @@ def train(
 
 
 def run(args: argparse.Namespace, config: dict, flags: list[str]) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """Trains rows in args.rows that FOLDER lacks. Returns the metrics of all rows in FOLDER, and the reasons of
-    failures."""
+    """Trains the rows in args.rows without results in FOLDER. Returns the metrics of all rows in FOLDER, and the
+    reasons for failures.
+    """
     folder, rows = args.folder.resolve(), COMPARISONS[args.comparison]
     folder.mkdir(parents=True, exist_ok=True)
     errors = {}
@@ -208,11 +209,11 @@ def draw(
     file: Path,
     title: str,
 ) -> None:
-    """Losses, their differences to the first row's, and gradient norms."""
+    """Plots losses, their differences from the first row, and gradient norms."""
     try:
         import matplotlib as mpl
     except ImportError:
-        print(f"{Path(sys.argv[0]).name}: matplotlib is not installed, so there is no plot", file=sys.stderr)
+        print(f"{Path(sys.argv[0]).name}: matplotlib is not installed; skipping the plot", file=sys.stderr)
         return
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "mpzero"
@@ -235,7 +236,7 @@ def draw(
     for axis in axes:
         axis.set_xlabel("step")
     losses.set_ylabel(f"loss, mean of {window} steps")
-    differences.set_ylabel(f"difference to: {labels[first]}")
+    differences.set_ylabel(f"difference from: {labels[first]}")
     gradients.set_ylabel(f"gradient norm, mean of {window} steps")
     gradients.set_yscale("log")
     losses.legend(fontsize="small")
@@ -250,14 +251,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("comparison", choices=list(COMPARISONS))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--launch", default="", help="the command that starts the ranks, without mpzero")
-    parser.add_argument("--rows", nargs="+", metavar="ROW", help="all by default")
+    parser.add_argument("--launch", default="", help="command that starts the ranks, without mpzero")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="rows to train; default: all")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--window", type=int, default=25, help="steps averaged per point of a curve")
-    parser.add_argument("--limit", type=int, default=1800, help="seconds for one row")
-    parser.add_argument("--again", action="store_true", help="also run rows that are already in FOLDER")
+    parser.add_argument("--limit", type=int, default=1800, help="time limit of one row, in seconds")
+    parser.add_argument("--again", action="store_true", help="also run rows with results in FOLDER")
     parser.add_argument("--title", default="")
-    parser.add_argument("--ranks_per_node", type=int, default=1, help="unless set in the file")
+    parser.add_argument("--ranks_per_node", type=int, default=1, help="default if not set in the file")
     args = parser.parse_args(own)
     rows = COMPARISONS[args.comparison]
     args.rows = args.rows or list(rows)
@@ -268,7 +269,7 @@ def main(arguments: list[str]) -> int:
         parser.error("pass --deepspeed_config after --")
     config = json.loads(Path(file).read_text(encoding="utf-8"))
     if args.comparison in ("fp8", "moments") and not config.get("bf16", {}).get("enabled"):
-        parser.error(f"{file}: {args.comparison} needs bf16; enable it there")
+        parser.error(f"{file}: {args.comparison} requires bf16; enable bf16 in this file")
     zero = config.setdefault("zero_optimization", {})
     if args.comparison == "compression" and not {"mics_shard_size", "zero_hpz_partition_size"} & zero.keys():
         zero["mics_shard_size"] = args.ranks_per_node

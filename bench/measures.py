@@ -1,4 +1,4 @@
-"""Computations of the benchmarks from model configs, metrics files and logs. Standard library only."""
+"""Benchmark computations on model configs, metrics files and logs. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TARGETS = {
     "llama3_8b_zero3_4gpu_t8192": 11_000,
     "llama3_8b_zero3_4gpu_t512": 11_800,
 }
-# Target ratio to a peer's tokens per second in the same session; a peer may be a run of mpzero.
+# Target ratio to a peer's tokens per second in the same session. A peer may be an mpzero run.
 SHARES = {
     ("qwen2_5_0_5b_mb8", "llmq"): 1.05,
     ("qwen2_5_0_5b_mb1", "llmq"): 1.05,
@@ -30,15 +30,16 @@ SHARES = {
 
 
 def read_model(name: str, vocab_size: int | None = None) -> dict:
-    """The config.json of a preset, with another vocabulary if one is given."""
+    """Returns the config.json of a preset, optionally with a different vocabulary size."""
     config = json.loads((REPOSITORY / "configs" / "models" / f"{name}.json").read_text(encoding="utf-8"))
     return config if vocab_size is None else {**config, "vocab_size": vocab_size}
 
 
 def flops_per_token(config: dict, seq_length: int, frozen: bool = False) -> float:
-    """Forward and backward, as flops_per_token in model/architecture/config.hpp counts: 6 for each weight of a matrix
-    product (a tied head counts, the input embedding does not), 4 for a frozen one, and causal attention once. Adapters
-    beside frozen weights are left out."""
+    """Returns the FLOPs of forward and backward, as counted by flops_per_token in model/architecture/config.hpp: 6 per
+    weight of a matrix product (including a tied head, excluding the input embedding), 4 per frozen weight, and causal
+    attention once. Excludes adapters of frozen weights.
+    """
     hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads") or heads
@@ -48,7 +49,7 @@ def flops_per_token(config: dict, seq_length: int, frozen: bool = False) -> floa
 
 
 def read_metrics(path: Path) -> list[dict]:
-    """Lines of a metrics file; drops an incomplete last line."""
+    """Returns the lines of a metrics file. Drops an incomplete last line."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -59,7 +60,7 @@ def read_metrics(path: Path) -> list[dict]:
 
 
 def medians(lines: list[dict], *, warm_up: int) -> dict:
-    """Medians over the steps after the first `warm_up`: the step and its parts in ms, bytes between nodes in MB."""
+    """Returns medians after the first `warm_up` steps: the step and its parts in ms, bytes between nodes in MB."""
     timed = lines[warm_up:]
     if not timed:
         return {}
@@ -79,7 +80,7 @@ def medians(lines: list[dict], *, warm_up: int) -> dict:
 
 
 def summarize(lines: list[dict], *, ranks: int, warm_up: int, flops: float) -> dict:
-    """Medians after the first `warm_up` steps, with `flops` per token; memory is the maximum."""
+    """Returns medians after the first `warm_up` steps, and maxima of memory. `flops`: per token."""
     result = medians(lines, warm_up=warm_up)
     if result:
         seconds = statistics.median(line["step_seconds"] for line in lines[warm_up:])
@@ -96,7 +97,7 @@ def summarize(lines: list[dict], *, ranks: int, warm_up: int, flops: float) -> d
 
 
 def planned_memory(log: str) -> dict:
-    """`Peak memory: planned X GiB, measured Y GiB …` in a log, and the error of the plan."""
+    """Parses `Peak memory: planned X GiB, measured Y GiB …` in a log, and computes the error of the plan."""
     found = re.search(r"Peak memory: planned ([\d.]+) GiB, measured ([\d.]+) GiB(.*)", log)
     if found is None:
         return {}
@@ -108,7 +109,7 @@ def planned_memory(log: str) -> dict:
 
 
 def compare_losses(one: list[float], other: list[float], tolerance: float) -> dict:
-    """Distance of two runs' losses, relative to the first's."""
+    """Returns the distance of two runs' losses, relative to the first run."""
     pairs = list(zip(one, other, strict=False))
     apart = max((abs(a - b) / abs(a) for a, b in pairs), default=float("nan"))
     return {
@@ -120,7 +121,7 @@ def compare_losses(one: list[float], other: list[float], tolerance: float) -> di
 
 
 def read_peers(paths: Iterable[Path]) -> list[dict]:
-    """JSON lines with "peer", "work" and "tokens_per_second_per_gpu" in the peers' output."""
+    """Returns the JSON lines with "peer", "work" and "tokens_per_second_per_gpu" in the peers' output."""
     peers = []
     for path in paths:
         for line in path.read_text(errors="replace", encoding="utf-8").splitlines():
@@ -136,9 +137,9 @@ def read_peers(paths: Iterable[Path]) -> list[dict]:
 
 
 def ratio_table(results: dict[str, dict], peers: list[dict]) -> list[str]:
-    """A Markdown table of the speed runs, their targets and the peers of the same session.
+    """Returns a Markdown table of the speed runs, their targets and the peers of the same session.
 
-    `results`: by name of the run, speed_WORK or users_…; a peer belongs to the run of the same work.
+    `results`: by run name (speed_WORK or users_…). Peers are matched to runs by the name of the work.
     """
     table = [
         "| work | tok/s/GPU | MFU | exposed | first step | target | beside | their tok/s/GPU | ratio | wanted |",

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compares networks and layouts of ZeRO: the same training over each --network and with each number of ranks per node.
+"""Compares networks and ZeRO layouts: the same training with each --network and each number of ranks per node.
 
     bench/network_experiment.py FOLDER [--launch "mpirun -n 16 ..."] [--networks efa socket] -- FLAGS OF mpzero train
 
-`--launch` starts the ranks; the default is two ranks of this machine that NCCL takes for two hosts. FLAGS must have
---deepspeed_config: each row changes its zero_optimization.stage and zero_hpz_partition_size or mics_shard_size, and
-nothing else. A row that cannot run (no EFA, ranks that do not fill the nodes) contains mpzero's message.
---deepspeed adds a row of stock DeepSpeed for each network and stage, on the same file, with random tokens; its ranks
+--launch starts the ranks. The default is two ranks of this machine, which NCCL treats as two hosts. FLAGS must include
+--deepspeed_config. Each row changes only zero_optimization.stage and zero_hpz_partition_size or mics_shard_size in this
+file. A row that cannot run (e.g. without EFA, or with ranks that do not fill the nodes) contains mpzero's message.
+--deepspeed adds a row of stock DeepSpeed for each network and stage, with the same file and random tokens; its ranks
 meet at --meet, an address of rank 0. --streams adds the output of bench/tcp_streams.py to the results.
 
-FOLDER gets a folder for each run with its log and metrics, table.md, results.json and, if matplotlib is installed,
-steps.png and steps.svg: the median step with its exposed communication, what a node sends in a step, and each row's
-ratio to the first row that ran. Exits with status 1 if no row ran.
+Writes to FOLDER: a folder for each run with its log and metrics, table.md, results.json and, if matplotlib is
+installed, steps.png and steps.svg. The table contains the median step with its exposed communication, the bytes that a
+node sends per step, and each row's ratio to the first successful row. Exits with status 1 if all rows failed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ DEEPSPEED = "DeepSpeed"
 
 @dataclass
 class Row:
-    """One run and its results; times in milliseconds."""
+    """A run and its results. Times are in milliseconds."""
 
     network: str
     stage: int
     ranks_per_node: str  # "one level", "auto", a number, or "DeepSpeed"
     step: float | None = None
-    parts: dict[str, float] | None = None  # of mpzero
+    parts: dict[str, float] | None = None  # mpzero only
     internode_megabytes: float | None = None
-    over: str = ""  # the network in use, as reported by mpzero
-    nodes: int = 1  # of the layout in use
+    over: str = ""  # network in use, as reported by mpzero
+    nodes: int = 1  # number of nodes in the layout in use
     program: str = "mpzero"
     error: str = ""
 
@@ -54,11 +54,11 @@ class Row:
         return f"{self.network}-zero{self.stage}-{self.ranks_per_node.replace(' ', '_')}"
 
     def needs_nodes(self) -> bool:
-        """With auto mpzero may choose one level."""
+        """Returns False for auto, for which mpzero may choose one level."""
         return self.ranks_per_node not in ("one level", "auto", DEEPSPEED)
 
     def layout(self) -> str:
-        """Label of the row in the table."""
+        """Returns the row's label in the table."""
         if self.program != "mpzero":
             return self.program
         if self.ranks_per_node != "auto" or self.step is None:
@@ -89,7 +89,7 @@ class Settings:
 
 
 def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The arguments before `--`, and mpzero's flags after it."""
+    """Returns the arguments before `--`, and mpzero's flags after it."""
     if "--" not in arguments:
         return arguments, []
     place = arguments.index("--")
@@ -97,7 +97,7 @@ def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def take_flag(flags: list[str], name: str) -> str | None:
-    """Removes --name VALUE or --name=VALUE from the flags; returns the value."""
+    """Removes --name VALUE or --name=VALUE from the flags, and returns the value."""
     for index, word in enumerate(flags):
         if word == f"--{name}":
             if index + 1 == len(flags):
@@ -122,14 +122,14 @@ def command_of(launch: str, words: list[str]) -> list[str]:
 
 
 def sentence_of(log: str) -> str:
-    """mpzero's reason for ending."""
+    """Returns the error with which mpzero ended."""
     errors = re.findall(r"^mpzero: error: (.*)$", log, re.MULTILINE) or re.findall(
         r"^(?:\w+\.)*\w*Error: .*$", log, re.MULTILINE
     )
     if errors:
         return errors[0]
     lines = [line for line in log.splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"
+    return lines[-1] if lines else "the log is empty"
 
 
 def words_of_mpzero(row: Row, own: Path, config: Path, settings: Settings) -> list[str]:
@@ -140,7 +140,7 @@ def words_of_mpzero(row: Row, own: Path, config: Path, settings: Settings) -> li
 
 
 def words_of_deepspeed(row: Row, config: Path, settings: Settings) -> list[str]:
-    # NCCL chooses the network unless told to use sockets; its log reports the choice.
+    # NCCL chooses the network unless the row requires sockets. The log reports the choice.
     environment = ["env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT"]
     if row.network == "socket":
         environment.append("NCCL_NET=Socket")
@@ -188,7 +188,7 @@ def run(row: Row, settings: Settings) -> None:
     found = re.search(r" over (\d+) shard groups of \d+ rank", text)
     row.nodes = int(found[1]) if found else 1
     if status == 0 and row.needs_nodes() and row.nodes == 1:
-        row.error = f"with {row.ranks_per_node} the run had one level"
+        row.error = f"the run had one level with {row.ranks_per_node} ranks per node"
     elif status == 0:
         read_deepspeed(row, log) if is_deepspeed else read_mpzero(row, metrics, settings.warm_up)
     if row.step is None:
@@ -241,7 +241,7 @@ def plot(rows: list[Row], folder: Path) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
-        print("network_experiment.py: matplotlib is not installed, so there is no plot", file=sys.stderr)
+        print("network_experiment.py: matplotlib is not installed; skipping the plot", file=sys.stderr)
         return
     mpl.use("Agg")
     from matplotlib import pyplot as plt
@@ -265,7 +265,7 @@ def plot(rows: list[Row], folder: Path) -> None:
 
 
 def write(rows: list[Row], folder: Path, streams: dict | None) -> str:
-    """Returns the table."""
+    """Writes results.json and table.md, and returns the table."""
     text = table(rows) + (streams_line(streams) if streams else "")
     results = {"rows": [asdict(each) for each in rows], **({"streams": streams} if streams else {})}
     (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -278,37 +278,37 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--launch", default="", help="the command that starts the ranks, without mpzero")
+    parser.add_argument("--launch", default="", help="command that starts the ranks, without mpzero")
     parser.add_argument("--networks", nargs="+", default=["socket"], choices=["auto", "efa", "socket"])
     parser.add_argument("--stages", nargs="+", type=int, default=[2, 3], choices=[1, 2, 3])
     parser.add_argument(
         "--ranks_per_node",
         nargs="+",
         metavar="N|auto|'one level'",
-        help="default: 'one level' and auto; without --launch 'one level' and 1, since mpzero sees one host",
+        help="default: 'one level' and auto; without --launch: 'one level' and 1",
     )
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warm_up", type=int, default=5, help="steps that are not measured")
-    parser.add_argument("--limit", type=int, default=600, help="seconds for one run")
+    parser.add_argument("--warm_up", type=int, default=5, help="steps to exclude from measurements")
+    parser.add_argument("--limit", type=int, default=600, help="time limit of one run, in seconds")
     parser.add_argument("--deepspeed", action="store_true")
     parser.add_argument("--meet", default=Settings.meet, metavar="HOST:PORT")
     parser.add_argument("--streams", type=Path, metavar="FILE")
     args = parser.parse_args(own)
     if args.warm_up >= args.steps:
-        parser.error("--warm_up leaves no step to measure")
-    # Two ranks of one machine are one host for mpzero, whatever NCCL assumes.
+        parser.error("--warm_up must be less than --steps")
+    # mpzero treats two ranks of one machine as one host, even if NCCL treats them as two hosts.
     sizes = args.ranks_per_node or ["one level", "auto" if args.launch else "1"]
     for size in sizes:
         if size not in ("one level", "auto") and not re.fullmatch("[1-9][0-9]*", size):
-            parser.error(f"--ranks_per_node {size}: pass numbers, auto or 'one level'")
+            parser.error(f"--ranks_per_node {size}: expected numbers, auto or 'one level'")
     file = take_flag(flags, "deepspeed_config")
     if file is None:
         parser.error("pass --deepspeed_config after --")
     for name in OWN_FLAGS:
         if any(word == f"--{name}" or word.startswith(f"--{name}=") for word in flags):
-            parser.error(f"--{name} is not for the flags after --: each run gets its own")
+            parser.error(f"--{name} is not allowed after --, because each run sets this flag")
     if args.deepspeed and not any(re.match(r"--model_(type|config)\b", word) for word in flags):
-        parser.error("--deepspeed needs --model_type or --model_config after --")
+        parser.error("--deepspeed requires --model_type or --model_config after --")
     args.folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         folder=args.folder.resolve(),

@@ -13,10 +13,10 @@ namespace mpzero::bench {
 
 using Tensors = std::vector<at::Tensor>;
 
-// A random bf16 tensor on the GPU.
+// Returns a random bf16 tensor on the GPU.
 at::Tensor random(at::IntArrayRef shape);
 
-// Rotating inputs: one tensor of a shape per set.
+// Rotating inputs: one tensor of the same shape per set.
 class Rotating {
  public:
   Rotating(int sets, at::IntArrayRef shape) {
@@ -28,8 +28,8 @@ class Rotating {
   Tensors tensors_;
 };
 
-// Measures the operations of a part one by one, as they run in a step that contains the part `times` times; 0: an
-// alternative.
+// Measures the operations of a part one by one. A step contains the part `times` times; 0 for an alternative
+// implementation.
 void measure_operations(const std::string& part, const std::vector<model::Operation>& operations, double times,
                         model::Matmuls& matmuls, Roofline& roofline);
 

@@ -3,13 +3,13 @@
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
-Prints a table for each visit to a machine; what the plan said before the runs were made is counted apart. --runs: in
-place of that file, what bench/plan_runs.py has written. What was added to a visit by hand: "title"; "calibrated", the
-host's figures of a visit whose host was slower than the shipped calibration's; of a run "left_out", a reason, or
-"has_chosen", what of the model it has chosen since: what the plan said before it is counted, what it says now is not.
-A run on a CPU is planned by the calibration of its visit. Without that file, what the plan said before is repeated.
+Prints a table for each visit to a machine. Plans that were recorded before the runs are evaluated separately. --runs:
+output files of bench/plan_runs.py, used instead of bench/plan_measured.json. Entries that are added by hand: "title" of
+a visit; "calibrated" of a visit, figures of a host that is slower than that of the shipped calibration; "left_out" of
+a run, the reason for its exclusion; "has_chosen" of a run, the part of the model that was later chosen from this run
+(only the recorded plan is evaluated). CPU runs use the calibration of their visit, or else the recorded plan.
 
-Needs no GPU. The exit status is 1 where fewer than 90% of a table's steps are within 10%, or one is beyond 20%.
+Needs no GPU. Exits with status 1 if fewer than 90% of a table's steps are within 10%, or any step is beyond 20%.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CALIBRATIONS = ROOT / "configs" / "calibrations"
 MEASURED = ROOT / "bench" / "plan_measured.json"
-DEFAULTS = json.loads(MEASURED.read_text(encoding="utf-8"))["defaults"]  # of runs, for missing fields
+DEFAULTS = json.loads(MEASURED.read_text(encoding="utf-8"))["defaults"]  # default values of run fields
 CLOSE, FAR, MOST_CLOSE = 0.10, 0.20, 0.90
 MEMORY_CLOSE = 0.01
 GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
 
 
 def users_config(run: dict) -> dict:
-    """The users' own file with the changes of the run."""
+    """Returns the users' own file with the changes of the run."""
     name = "ds_config_llama3_8b_zero3_offload" if run["model"] == "llama_3_8b" else "ds_config"
     config = json.loads((ROOT / "configs" / f"{name}.json").read_text(encoding="utf-8"))
     config["train_micro_batch_size_per_gpu"] = run["micro_batch"]
@@ -71,7 +71,7 @@ def ds_config(run: dict) -> dict:
 
 
 def memory_of_rank(plan: dict) -> dict:
-    """Planned bytes of a GPU, or of a rank on a CPU."""
+    """Returns the planned bytes of a GPU, or of a rank on a CPU."""
     memory = plan["memory"]
     return memory["gpu_bytes"] if "gpu_bytes" in memory else memory["rank_bytes"]
 
@@ -81,7 +81,7 @@ def is_on_cpu(run: dict) -> bool:
 
 
 def shipped_file(device: str) -> str:
-    """The file of a device in configs/calibrations; a new name if there is none."""
+    """Returns the name of a device's file in configs/calibrations, or a new name."""
     for file in sorted(CALIBRATIONS.glob("*.json")):
         if json.loads(file.read_text(encoding="utf-8"))["device"] == device:
             return file.name
@@ -90,8 +90,9 @@ def shipped_file(device: str) -> str:
 
 @contextlib.contextmanager
 def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
-    """A file with a GPU's shipped calibration, in which values of a visit's own calibration replace the shipped
-    ones."""
+    """Yields a file with a GPU's shipped calibration, in which values of a visit's own calibration replace the shipped
+    values.
+    """
     shipped = json.loads((CALIBRATIONS / shipped_file(device)).read_text(encoding="utf-8"))
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump({**shipped, **calibrated}, file)
@@ -100,7 +101,7 @@ def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
 
 
 def plan(run: dict, program: Path, calibration: str | None) -> dict:
-    """Output of the program; `calibration`: None is the shipped one, with values of the run's own host."""
+    """Returns the program's output. `calibration`: None for the shipped file, with values of the run's own host."""
     if calibration is None and run.get("calibrated"):
         with shipped_with(run["calibrated"], run["device"]) as file:
             return plan(run, program, file)
@@ -137,12 +138,12 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
 
 
 def gibibytes(value: float) -> str:
-    """With enough digits to see 1% of a small run."""
+    """Formats a size with enough digits to show 1% of a small run."""
     return f"{value:.1f}" if value >= 1 else f"{value:.4f}"
 
 
 class Difference:
-    """Relative errors of plans."""
+    """Relative errors of plans for step time and memory."""
 
     def __init__(self) -> None:
         self.of_steps: list[float] = []
@@ -177,7 +178,7 @@ class Difference:
 
 
 def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], Difference, list[str]]:
-    """Rows of the table, their errors, and the excluded runs."""
+    """Returns the rows of the table, their errors, and the excluded runs."""
     lines, difference, left_out = [], Difference(), []
     for run in runs:
         reason = run.get("left_out") or run.get("has_chosen")
@@ -204,7 +205,7 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
 
 
 def runs_of(file: Path) -> list[dict]:
-    """Runs with their visit's title, and host values from the visit's own calibration."""
+    """Returns the runs, each with its visit's title and host values from the visit's calibration."""
     found = json.loads(file.read_text(encoding="utf-8"))
     return [
         {
@@ -227,9 +228,9 @@ def said_before(runs: list[dict]) -> str | None:
                 shipped.add(run["shipped_plan_ms"], run["plan_gib"], run)
     if not before.of_steps:
         return None
-    text = f"What the plan said before they were made: {before.sentence()}"
+    text = f"Plans recorded before the runs: {before.sentence()}"
     if shipped.of_steps:
-        text += f" By the calibration that was shipped then: {shipped.sentence(memory=False)}"
+        text += f" With the calibration shipped at that time: {shipped.sentence(memory=False)}"
     return text
 
 
@@ -260,7 +261,7 @@ def main() -> int:
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "bin" / "mpzero")
     parser.add_argument("--calibration")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--runs", type=Path, nargs="*", default=[MEASURED], help="of bench/plan_runs.py")
+    parser.add_argument("--runs", type=Path, nargs="*", default=[MEASURED], help="output of bench/plan_runs.py")
     arguments = parser.parse_args()
     runs = [run for file in arguments.runs for run in runs_of(file)]
     lines, good = table(runs, arguments.program, arguments.calibration)

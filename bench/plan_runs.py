@@ -1,28 +1,26 @@
 #!/usr/bin/env python3
-"""Short runs of many kinds on this machine's GPUs, for comparison with their `mpzero plan`.
+"""Performs many kinds of short runs on this machine's GPUs or CPU, and compares each run with its `mpzero plan`.
 
     bench/plan_runs.py FOLDER [--calibrate 110] [--results RESULTS] [--train_data T.h5] [--budget 240] [--only WORD ...]
-    bench/plan_runs.py FOLDER --device cpu --calibrate 20    # or on its CPU
+    bench/plan_runs.py FOLDER --device cpu --calibrate 20    # on the CPU
     bench/plan_runs.py FOLDER --dry H100 [--gpus 2]          # only the plans, without a GPU
 
---calibrate measures the device first, for so many seconds (`mpzero plan --calibrate`), into a copy of
-configs/calibrations; a file of the same device that is there keeps its names. Then every row is planned, before the
-first run, and what the plan says is written down with what is measured afterwards: so the rows test a model that was
-frozen. plan_ms is by the new calibration, shipped_plan_ms by the one in configs/calibrations. Of the network the plan
-is told what the doctor measured.
+--calibrate SECONDS first measures the device (`mpzero plan --calibrate`) into a copy of configs/calibrations. An
+existing file of the same device keeps its name. All rows are planned before the first run, and the plans are stored
+with the measurements, so the rows test a model that was fixed in advance. plan_ms uses the new calibration, and
+shipped_plan_ms uses configs/calibrations. The plan's network rate is measured by `mpzero doctor`.
 
-FOLDER gets plan_runs.json, a visit in the shape of bench/plan_measured.json, of which `bench/plan_against_measured.py
---runs FOLDER/plan_runs.json` makes the table for bench/PLAN.md; calibrations/; logs.tar.gz. RESULTS gets copies of
-these files and no others. All are written anew after each run, so that a visit that is cut off leaves what it had.
+Writes to FOLDER: plan_runs.json, a visit in the format of bench/plan_measured.json; calibrations/; logs.tar.gz. Use
+`bench/plan_against_measured.py --runs FOLDER/plan_runs.json` to create the table of bench/PLAN.md. RESULTS receives
+only copies of these files. All files are rewritten after each run, so an interrupted visit keeps its results.
 
-Random tokens, if no file is given, for which the Python needs h5py. A row that needs more GPUs than there are is not
-made; one for which the budget of seconds has no time left is named in `left_out`. For the
-rows of two hosts, two daemons of mpirun with names of their own and NCCL_HOSTID make two hosts of two GPUs, for MPI,
-mpzero and NCCL alike; plain streams and `mpzero doctor --bandwidth` between them come first, and without the doctor's
-rate these rows are left out.
+Without --train_data, the runs use random tokens, which requires h5py. Rows that need more GPUs than available are
+skipped. Rows that do not fit into the time budget are listed in `left_out`. For rows of two hosts, two mpirun daemons
+with different host names and NCCL_HOSTID emulate two hosts for MPI, mpzero and NCCL. Plain streams and `mpzero doctor
+--bandwidth` are measured first; without the doctor's rate, these rows are skipped.
 
---dry says for each row what the plan does, and estimates how long the visit would be: steps, and the start of a run. It
-exits with 1 where a row has no plan, does not fit, or the budget ends before the last row.
+--dry prints the plan of each row and estimates the duration of the visit from the steps and the start of each run.
+Exits with status 1 if a row has no plan, a row does not fit, or the budget ends before the last row.
 """
 
 from __future__ import annotations
@@ -54,21 +52,21 @@ from plan_rows import cpu_rows, rows
 
 BENCH = Path(__file__).resolve().parent
 HOSTS = ("host0", "host1")
-# Plain streams and the doctor before rows of two hosts.
+# Time for plain streams and the doctor before the rows of two hosts.
 NETWORK_SECONDS = 60.0
-# Of a run before its first step, and for each billion parameters; with states on the host, which are allocated there:
-# for --dry. On an H200 runs of 0.6 and 3.6 billion took 4.7 and 9.3 s; the last is a guess.
+# Start time of a run for --dry: constant, per billion parameters, and per billion parameters with states allocated on
+# the host. On an H200, runs of 0.6 and 3.6 billion parameters took 4.7 and 9.3 s. The last number is a guess.
 START_SECONDS, START_OF_BILLION, START_OF_BILLION_ON_HOST = 4.0, 1.5, 6.0
 
 
 class Visit(two_hosts.Visit):
-    """Only plan_runs.json is kept."""
+    """A visit that writes plan_runs.json."""
 
     def __init__(self, args: argparse.Namespace, gpus: list[str]):
         super().__init__(args)
         self.gpus = gpus
         self.runs: list[dict] = []
-        self.calibration: Path | None = None  # of a GPU, made in this visit
+        self.calibration: Path | None = None  # GPU calibration made in this visit
 
     def save(self) -> None:
         machine = {"gpus": self.gpus, "cores": os.cpu_count()}
@@ -100,7 +98,7 @@ class Visit(two_hosts.Visit):
         return {name: part["error"] for name, part in parts.items() if "error" in part}
 
     def network_rate(self) -> float | None:
-        """GB/s of the slower collective at the largest size; None if the doctor measured nothing."""
+        """Returns the GB/s of the slower collective at the largest size, or None without a measurement."""
         kinds = self.results.get("doctor", {}).get("rates", {})
         return min(rates[max(rates, key=float)] for rates in kinds.values()) if kinds else None
 
@@ -111,14 +109,14 @@ class Visit(two_hosts.Visit):
 
 
 def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, dict]:
-    """A calibration of this machine, and its summary."""
+    """Calibrates this machine. Returns the file and a summary."""
     folder = visit.folder / "calibrations"
     if not folder.exists():
         shutil.copytree(CALIBRATIONS, folder)
     seconds = visit.args.calibrate
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "plan", f"--calibrate={folder / name}"]
     words += [f"--device={visit.args.device}", f"--calibrate_seconds={seconds:g}"]
-    # Layers measured together take a fifth more, the end of the last operation and the start a little.
+    # Measuring layers together takes 20% longer, plus a short time for the start and the last operation.
     status, log = visit.run(f"calibrate_{Path(name).stem}", [*launch, *words], 1.2 * seconds + 60)
     found = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).exists() else {}
     if status != 0 or "scales" in found:
@@ -136,16 +134,16 @@ def calibrate_gpu(visit: Visit) -> dict:
 
 
 def calibrate_cpu(visit: Visit, ranks: int) -> dict:
-    """A calibration for one rank with all cores, or for several that share them."""
+    """Calibrates the CPU for one rank with all cores, or for several ranks that share the cores."""
     launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
     path, figures = measured_times(visit, f"cpu_{ranks}.json", launch)
     return figures | {"path": str(path), "device": json.loads(path.read_text(encoding="utf-8"))["device"]}
 
 
 def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
-    """The same command on two hosts, which are mpirun daemons on this machine with their own names."""
+    """Returns the command for two hosts, which are mpirun daemons with separate host names on this machine."""
     agent = folder / "agent.sh"
-    # Daemons write the machine's topology to a file of the same name, and one of them fails if both do so at once.
+    # Daemons write the machine's topology to a file of the same name, and concurrent writes make a daemon fail.
     base = shlex.quote(str(folder / "mpi"))
     agent.write_text(
         "#!/bin/sh\n# In place of ssh HOST COMMAND, with a folder of its own for Open MPI.\n"
@@ -164,7 +162,7 @@ def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
 
 
 def doctor(visit: Visit) -> dict:
-    """GB/s that a host sends in collectives, by size, on an otherwise idle network."""
+    """Measures the GB/s that a host sends in collectives, by size, on an otherwise idle network."""
     file = visit.folder / "doctor.json"
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
     command = on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
@@ -205,7 +203,7 @@ def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
 
 
 def tokens(visit: Visit, vocabulary: int) -> Path:
-    """The given file, or random ids, created once."""
+    """Returns --train_data, or a file of random token IDs that is created once."""
     if visit.args.train_data is not None:
         return visit.args.train_data.resolve()
     path = visit.folder / f"tokens_{vocabulary}.h5"
@@ -216,7 +214,7 @@ def tokens(visit: Visit, vocabulary: int) -> Path:
 
 
 def measure(visit: Visit, run: dict) -> dict:
-    """Performs the run and adds its results to it; returns its summary."""
+    """Performs the run, adds the results to `run`, and returns a summary."""
     folder = visit.folder / run["name"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -239,7 +237,7 @@ def most_gib(lines: list[dict], name: str) -> float | None:
 
 
 def planned(visit: Visit, run: dict) -> bool:
-    """Records the plan of a row; False if the run has none, or does not fit."""
+    """Records the plan of a row. Returns False if the run has no plan or does not fit."""
     program = visit.args.build.resolve() / "bin" / "mpzero"
     run |= {"plan_ms": None, "plan_gib": None, "shipped_plan_ms": None}
     try:
@@ -261,24 +259,24 @@ def milliseconds(found: dict | None) -> float | None:
 
 
 def expected_seconds(run: dict) -> float:
-    """Of a run, by its plan."""
+    """Returns the expected duration of a run, from its plan."""
     start = START_OF_BILLION_ON_HOST if run["offload_optimizer"] else START_OF_BILLION
     return START_SECONDS + start * run["billions"] + run["steps"] * run["plan_ms"] / 1e3
 
 
 def dry_run(visit: Visit, wanted: list[dict]) -> int:
-    """Plans of all rows, and the duration of a visit; 1 if a row has no plan or the budget is too short."""
+    """Prints all plans and the duration of the visit. Returns 1 if a plan is missing or the budget is too short."""
     without = 0
     seconds = 1.2 * visit.args.calibrate + 20 if visit.args.calibrate else 0.0
     seconds += NETWORK_SECONDS if any(run["nodes"] > 1 for run in wanted) else 0
     for run in wanted:
-        # Assumed rate of such a network, without a measurement.
+        # Assumed rate of such a network.
         run["network_rate"] = 5.0 if run["nodes"] > 1 else None
         if not planned(visit, run):
             without += 1
             continue
         seconds += expected_seconds(run)
-        late = "" if run["limit"] >= expected_seconds(run) else f"; more than its limit of {run['limit']} s"
+        late = "" if run["limit"] >= expected_seconds(run) else f"; exceeds the limit of {run['limit']} s"
         without += bool(late)
         print(
             f"{run['name']}: {run['plan_ms']:,.1f} ms, {run['plan_gib']:.1f} GiB, about "
@@ -299,7 +297,7 @@ def gpus_here() -> list[str]:
 
 
 def name_after(run: dict, gpus: list[str]) -> None:
-    """Rows of other GPUs than those of the first visit have names of their own."""
+    """Renames rows of GPUs that differ from the GPUs of the first visit."""
     if not gpus:
         return
     run["device"] = gpus[0]
@@ -309,7 +307,7 @@ def name_after(run: dict, gpus: list[str]) -> None:
 
 
 def calibrate(visit: Visit) -> None:
-    """Of a GPU for all rows, of a CPU by one rank and by two."""
+    """Calibrates a GPU for all rows, or a CPU with one rank and with two ranks."""
     if visit.args.device == "cuda":
         visit.part("calibrate", lambda: calibrate_gpu(visit))
         return
@@ -318,23 +316,23 @@ def calibrate(visit: Visit) -> None:
     found = [visit.results[f"calibrate_{ranks}"] for ranks in (1, 2)]
     visit.args.calibrations = [one["path"] for one in found if "path" in one]
     if len(visit.args.calibrations) < len(found):
-        raise SystemExit("the CPU was not calibrated, without which there are no plans")
+        raise SystemExit("CPU calibration failed; plans require a calibration")
 
 
 def main(arguments: list[str], known: list[dict] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
-    parser.add_argument("--train_data", type=Path, help="random tokens if not given")
-    parser.add_argument("--budget", type=float, default=240, help="seconds for the whole visit")
+    parser.add_argument("--train_data", type=Path, help="token file; default: random tokens")
+    parser.add_argument("--budget", type=float, default=240, help="time budget of the visit, in seconds")
     parser.add_argument("--stream_seconds", type=float, default=0.6)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--calibrations", nargs=2, help="for the CPU: one rank with all cores, and two ranks")
-    parser.add_argument("--calibrate", type=float, default=0, metavar="SECONDS", help="measure the device first")
-    parser.add_argument("--results", type=Path, help="folder for copies of the results, without other files")
-    parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="only plan, for these GPUs")
-    parser.add_argument("--gpus", type=int, default=1, help="with --dry")
-    parser.add_argument("--only", nargs="*", default=[], help="rows whose name contains one of these words")
+    parser.add_argument("--calibrations", nargs=2, help="CPU calibrations for one rank and for two ranks")
+    parser.add_argument("--calibrate", type=float, default=0, metavar="SECONDS", help="calibrate the device first")
+    parser.add_argument("--results", type=Path, help="folder for copies of the results")
+    parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="only plan, for this GPU model")
+    parser.add_argument("--gpus", type=int, default=1, help="number of GPUs for --dry")
+    parser.add_argument("--only", nargs="*", default=[], help="run only if the name contains one of these words")
     args = parser.parse_args(arguments)
     os.environ |= MPI_AS_ROOT
     words, args.only = args.only, []
@@ -357,7 +355,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
         visit.part("streams", lambda: two_hosts.streams(visit))
         visit.part("doctor", lambda: doctor(visit))
     if visit.network_rate() is None:
-        # Rates chosen by other runs must not replace it.
+        # Rates from other runs must not replace the measured rate.
         visit.results["left_out"] += [run["name"] for run in wanted if run["nodes"] > 1]
         wanted = [run for run in wanted if run["nodes"] == 1]
     for run in wanted:

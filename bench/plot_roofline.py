@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Plots measurements of bench_kernels: for each operation its time in a step, and the part above the ceiling.
+"""Plots measurements of bench_kernels: the time of each operation in a step, and the part above the ceiling.
 
 bench/plot_roofline.py KERNELS.json PICTURE.svg [WORD ...]
 
-One panel for each workload whose name contains one of the words. The dark part of a bar is the time the operation would
-take at its ceiling: the measured copy bandwidth, the best cuBLASLt time of the shape, or the large matrix product.
+Draws one panel for each workload whose name contains one of the words. The dark part of a bar is the operation's time
+at its ceiling: the measured copy bandwidth, the best cuBLASLt time of the shape, or the large matrix product.
 """
 
 import argparse
@@ -20,7 +20,7 @@ AT_CEILING, ABOVE = "#2f5d8a", "#f0a35e"
 
 
 def operations(workload):
-    """The operations that a step runs, the most expensive first: (label, ms a step, ms at the ceiling, rate)."""
+    """Returns the operations of a step, most expensive first: (label, ms per step, ms at the ceiling, rate)."""
     rows = []
     for row in workload["operations"]:
         milliseconds = 1e3 * row["calls"] * row["seconds"]
@@ -54,7 +54,7 @@ def draw(workloads, picture):
         axis.invert_yaxis()
         axis.set_xlim(0, 1.2 * times[0])
         axis.tick_params(labelsize=7)
-        axis.set_xlabel("ms a step", fontsize=8)
+        axis.set_xlabel("ms per step", fontsize=8)
         total, least = sum(times), sum(row[2] for row in rows)
         axis.set_title(f"{workload['workload']}: {total:.1f} ms in its operations, {least:.1f} ms at their ceilings")
         axis.legend(fontsize=8, loc="lower right")
@@ -70,7 +70,7 @@ def main():
     measured = json.loads(arguments.kernels.read_text(encoding="utf-8"))["workloads"]
     wanted = [w for w in measured if not arguments.words or any(word in w["workload"] for word in arguments.words)]
     if not wanted:
-        parser.error(f"{arguments.kernels} has no such workload: it has {[w['workload'] for w in measured]}")
+        parser.error(f"no workload in {arguments.kernels} matches; it contains {[w['workload'] for w in measured]}")
     draw(wanted, arguments.picture)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a token file of random ids, in the format of app/prepare_data.py.
+"""Writes a token file of random IDs, in the format of app/prepare_data.py.
 
-bench/random_tokens.py OUT.h5 --vocab_size N [--packed SEQ_LENGTH]     packed: into sequences, documents of mean 600
-bench/random_tokens.py OUT.h5 --vocab_size N --pairs SOURCE TARGET     pairs of this many tokens, without padding
+bench/random_tokens.py OUT.h5 --vocab_size N [--packed SEQ_LENGTH]     packed sequences, documents of mean length 600
+bench/random_tokens.py OUT.h5 --vocab_size N --pairs SOURCE TARGET     pairs with these lengths, without padding
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     rows = parser.add_mutually_exclusive_group()
     rows.add_argument("--packed", type=int, metavar="SEQ_LENGTH")
     rows.add_argument("--pairs", type=int, nargs=2, metavar=("SOURCE", "TARGET"))
-    parser.add_argument("--mean", type=int, default=600, help="tokens of a packed document")
+    parser.add_argument("--mean", type=int, default=600, help="mean number of tokens in a packed document")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     generator = np.random.default_rng(arguments.seed)

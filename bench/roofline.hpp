@@ -16,39 +16,40 @@ using measure::Timing;
 // Measures `body` on the GPU.
 Timing time_of(int sets, int repeats, const Body& body);
 
-// The measured peak rates of this GPU.
+// Measured peak rates of this GPU.
 struct Ceilings {
-  double bytes_per_second = 0;  // device copy, read and written bytes counted
+  double bytes_per_second = 0;  // device copy; counts bytes read and written
   double flops = 0;             // bf16 matrix product of 8192^3
 };
 Ceilings measure_ceilings();
 
-// Seconds of the fastest algorithm that cuBLASLt proposes for a matrix product; `accumulates`: the product is added to
-// the existing result.
+// Returns the seconds of the fastest algorithm that cuBLASLt proposes for a matrix product. `accumulates`: the product
+// is added to the existing result.
 double best_matmul_seconds(const model::MatmulShape& shape, bool accumulates, int sets);
 
-// The operations of one part of a step, and how close each comes to its ceiling.
+// Operations of the parts of a step, compared with their ceilings.
 class Roofline {
  public:
   Roofline(std::string workload, const Ceilings& ceilings) : workload_(std::move(workload)), ceilings_(ceilings) {}
 
-  // `part`: the part that the operation belongs to, e.g. "layer forward". `calls`: the number of calls per step; 0: an
-  // alternative implementation. `bytes`: the minimum number of bytes to move per call.
+  // `part`: part of the step, e.g. "layer forward". `calls`: number of calls per step, or 0 for an alternative
+  // implementation. `bytes`: minimum number of bytes to move per call.
   void memory(const std::string& part, const std::string& name, double calls, double bytes, int sets, const Body& body);
-  // `flops` per call. The ceiling is the rate of the large matrix product.
+  // `flops`: per call. The ceiling is the rate of the large matrix product.
   void compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
                const Body& body);
-  // The ceiling is the best cuBLASLt time of the same product; `adds`: with the addition of a matrix.
+  // The ceiling is the best cuBLASLt time of the same product. `adds`: the product includes the addition of a matrix.
   void matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
               bool adds, int sets, const Body& body);
-  // A measured whole, compared with the sum of the operations whose part begins with `parts`; empty: all operations.
+  // Records a measured pass, compared with the sum of the operations whose part begins with `parts` (empty: all
+  // operations).
   void full_pass(const std::string& name, double calls, const std::string& parts, const Timing& timing,
                  double flops_per_call = 0);
 
-  // The results of tuning for the products, next to ATen's product and cuBLASLt's own first choice.
+  // Records the tuning results of matrix products, with the times of ATen's product and of cuBLASLt's first choice.
   void tuned(const std::vector<model::TunedMatmul>& matmuls);
 
-  // A table of the operations, with their fractions of the whole called "step".
+  // Returns a table of the operations, with their fractions of the pass "step".
   std::string to_markdown() const;
   nlohmann::json to_json() const {
     return {{"workload", workload_}, {"operations", rows_}, {"wholes", full_passes_}, {"tuned", tuned_}};

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Many nodes on paper: draws speeds by the number of GPUs and prints them, from `mpzero plan`, and the best interval
+"""Prints and plots the throughput that `mpzero plan` computes for different numbers of GPUs, and the optimal interval
 between checkpoints.
 
 bench/scale.py [--program build/bin/mpzero] [--instance p5.48xlarge] [--figure scale.png]
 
-Llama-3-8B, 8,192 tokens, micro-batch 1, no accumulation: the work of a GPU stays the same while there are more of them.
+Model: Llama-3-8B, 8,192 tokens, micro-batch 1, no gradient accumulation, so the work per GPU is constant.
 Needs no GPU.
 """
 
@@ -26,7 +26,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parents[1]
 NODES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 GPUS_PER_NODE = 8
-# Name, ZeRO stage, two levels, network.
+# Columns: name, ZeRO stage, two levels, network.
 LAYOUTS = [
     ("ZeRO-2, one level, EFA", 2, False, "efa"),
     ("ZeRO-2, two levels, EFA", 2, True, "efa"),
@@ -37,24 +37,24 @@ LAYOUTS = [
     ("ZeRO-3, one level, TCP", 3, False, "socket"),
     ("ZeRO-3, two levels, TCP", 3, True, "socket"),
 ]
-# Mean hours between failures of a node. 419 unexpected interruptions in 54 days of 16,384 GPUs: "The Llama 3 Herd of
-# Models" (2024), section 3.3.4. The other is a cluster six times as bad.
+# Mean hours between failures of a node. First: 419 unexpected interruptions in 54 days on 16,384 GPUs ("The Llama 3
+# Herd of Models", 2024, section 3.3.4). Second: a cluster with six times as many failures.
 NODE_HOURS_BETWEEN_FAILURES = (54 * 24 * 16384 / GPUS_PER_NODE / 419, 1000.0)
 CHECKPOINT_BYTES = 12 * 8_030_261_248
-# Assumption: the rates at which a shared file system is written and read by all nodes together.
+# Assumption: rate at which all nodes together write to and read from a shared file system.
 FILE_SYSTEM_RATE = 50e9
-# Measured (bench/RESULTS.md): the rates at which one node writes and reads; training pauses while states are copied.
+# Measured (bench/RESULTS.md): write and read rates of one node. Training pauses while states are copied.
 NODE_WRITES, NODE_READS = 2.5e9, 4.06e9
 STANDSTILL_SECONDS = 0.11
-# Measured: until an unresponsive rank is reported, and from mpirun to the first step of 8B on four GPUs.
+# Measured: time to report an unresponsive rank, and time from mpirun to the first step of 8B on four GPUs.
 DETECTION_SECONDS, START_SECONDS = 12.5, 11.2
-# Assumption: Slurm assigns nodes to the job again.
+# Assumption: time until Slurm assigns nodes to the job again.
 REQUEUE_SECONDS = 120.0
-PAYS = 0.9  # of the best layout's speed on the same network
+PAYS = 0.9  # fraction of the best layout's speed on the same network
 
 
 def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool, network: str) -> dict | None:
-    """None if the run does not fit."""
+    """Returns the plan, or None if the run does not fit."""
     zero = {"stage": stage}
     if nodes > 1:
         zero["mics_shard_size"] = GPUS_PER_NODE if two_levels else nodes * GPUS_PER_NODE
@@ -80,14 +80,14 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
             f"--network={network}",
         ]
         result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
-    # A plan that does not fit is valid, too: only its absence is an error.
+    # A plan that does not fit is valid. Only a missing plan is an error.
     if not result.stdout.startswith("{"):
         raise SystemExit(f"{' '.join(command)}: {result.stderr.strip()}")
     found = json.loads(result.stdout)
     if found["memory"]["fits"] and not found["step"]:
         raise SystemExit(f"{instance}: only memory is planned: {result.stderr.strip()}")
     if found["machine"]["gpus_per_node"] != GPUS_PER_NODE:
-        raise SystemExit(f"--instance {instance}: the tables are of types with {GPUS_PER_NODE} GPUs; name one of these")
+        raise SystemExit(f"--instance {instance}: pass an instance type with {GPUS_PER_NODE} GPUs")
     return found if found["step"] else None
 
 
@@ -109,7 +109,7 @@ def speed_table(curves: dict[str, list[float | None]]) -> list[str]:
 
 
 def where_it_stops(curves: dict[str, list[float | None]]) -> list[str]:
-    """For each layout, the largest number of GPUs up to which it has PAYS of the best layout's speed on its network."""
+    """Finds for each layout the largest number of GPUs with at least PAYS of the best speed on the same network."""
     lines = ["| layout | pays up to | speed there, of one node's |", "|---|---|---|"]
     for name, values in curves.items():
         network = name.split(", ")[-1]
@@ -129,13 +129,13 @@ def save_seconds(nodes: int) -> float:
 
 
 def restart_seconds(nodes: int) -> float:
-    """From a failure to the next step, without repeated steps."""
+    """Returns the time from a failure to the next step, without repeated steps."""
     reading = CHECKPOINT_BYTES / min(FILE_SYSTEM_RATE, NODE_READS * nodes)
     return DETECTION_SECONDS + REQUEUE_SECONDS + START_SECONDS + reading
 
 
 def young(cost: float, between_failures: float) -> float:
-    """Young 1974: the time of training between two saves that cost `cost`."""
+    """Returns the optimal training time between two saves that cost `cost` (Young 1974)."""
     return math.sqrt(2 * cost * between_failures)
 
 
@@ -148,7 +148,7 @@ def daly(cost: float, between_failures: float) -> float:
 
 
 def lost(cost: float, interval: float, save: float, restart: float, between_failures: float) -> float:
-    """Fraction of time lost: saves and, per failure, half an interval, the save in progress, and the restart."""
+    """Returns the fraction of lost time: saves and, per failure, half an interval, a save in progress and a restart."""
     return cost / (interval + cost) + (interval / 2 + save + restart) / between_failures
 
 
@@ -162,7 +162,7 @@ def failure_table(hours: float) -> list[str]:
         between = hours * 3600 / nodes
         save, restart = save_seconds(nodes), restart_seconds(nodes)
         still = daly(save, between)
-        # The next save begins after the previous one has been written.
+        # The next save begins after the previous save has been written.
         background = max(daly(STANDSTILL_SECONDS, between), save)
         cells = [
             f"{nodes * GPUS_PER_NODE:,}",

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Throughput of plain TCP streams between two hosts, for comparison with NCCL's sockets.
+"""Measures the throughput of plain TCP streams between two hosts, for comparison with NCCL's sockets.
 
     bench/tcp_streams.py serve [--port 5201]                                      on one host
-    bench/tcp_streams.py measure HOST [--port 5201] [--streams 1 2 4 8] [--seconds 2]     on the other
+    bench/tcp_streams.py measure HOST [--port 5201] [--streams 1 2 4 8] [--seconds 2]     on the other host
     bench/tcp_streams.py local [--interface eth0]                      both on this machine
     srun --nodes=2 --ntasks=2 bench/tcp_streams.py slurm FILE          the first two nodes of a Slurm job
 
-One process per stream on either side. Prints a JSON object: gigabytes per second (1e9 bytes) of all streams together,
-by their number, for each direction and both at once, and the round-trip time of a byte. Standard library only.
+Uses one process per stream on each side. Prints a JSON object: total gigabytes per second (1e9 bytes) by number of
+streams, for each direction and for both directions at once, and the round-trip time of a byte. Standard library only.
 
-With --lockstep 1 4 32 also what so many connections each way carry in messages, as those of a collective: each is split
-over all of them, both ways at once, and neither side begins the next one before it has sent and received this one. A
-connection that waits for a retransmission holds up all others then. GB/s each way, and the slowest message. One thread
-on either side moves the messages, so that it is no measure of links beyond some 10 Gb/s.
+--lockstep 1 4 32 also measures messages over the given numbers of connections each way, as in collectives. A message
+is split over all connections, in both directions at once. The next message begins after both sides have sent and
+received the current message, so a retransmission on one connection delays all others. Reports GB/s each way and the
+slowest message. One thread per side moves the messages, so results above about 10 Gb/s do not reflect the link.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUFFER = 1 << 20
-# Purposes of a connection; the server ends the process of a connection with the connection.
+# Purposes of a connection. The server's process for a connection ends with the connection.
 SEND, RECEIVE, ECHO, LOCKSTEP = b"S", b"R", b"E", b"L"
 PATIENCE = 60
 
@@ -49,7 +49,7 @@ def receive_all(connection: socket.socket) -> int:
 
 
 def send_until(connection: socket.socket, end: float) -> int:
-    """Sends until time.monotonic() is `end`, or until the other side ends. Returns the bytes."""
+    """Sends until time.monotonic() reaches `end` or the peer disconnects. Returns the number of bytes."""
     buffer = bytes(BUFFER)
     count = 0
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -59,7 +59,7 @@ def send_until(connection: socket.socket, end: float) -> int:
 
 
 def message(outgoing: list[socket.socket], incoming: list[socket.socket], count: int) -> bool:
-    """Sends `count` bytes over each connection and receives as many; False if the other side has ended."""
+    """Sends and receives `count` bytes over each connection. Returns False if the peer has disconnected."""
     selector = selectors.DefaultSelector()
     left = dict.fromkeys([*outgoing, *incoming], count)
     for each in left:
@@ -69,7 +69,7 @@ def message(outgoing: list[socket.socket], incoming: list[socket.socket], count:
         while left:
             ready = selector.select(PATIENCE)
             if not ready:
-                raise TimeoutError("a message has not arrived")
+                raise TimeoutError("timeout while waiting for a message")
             for key, event in ready:
                 each = key.fileobj
                 try:
@@ -89,14 +89,14 @@ def message(outgoing: list[socket.socket], incoming: list[socket.socket], count:
 
 
 def lockstep(address: tuple[str, int], number: int, size: int, seconds: float) -> dict:
-    """Messages of `size` bytes over so many connections each way, for so long after the first ones."""
+    """Measures messages of `size` bytes over `number` connections each way, for `seconds` after the first messages."""
     count, times = size // number, []
     with contextlib.ExitStack() as stack:
         meeting = stack.enter_context(connect(address, LOCKSTEP))
         meeting.sendall(struct.pack("!II", number, count))
         port = struct.unpack("!I", meeting.recv(4, socket.MSG_WAITALL))[0]
         all_of_them = []
-        for _ in range(2 * number):  # in an order that both sides know
+        for _ in range(2 * number):  # in the same order on both sides
             all_of_them.append(stack.enter_context(socket.create_connection((address[0], port), PATIENCE)))
         meeting.recv(1)
         for each in all_of_them:
@@ -105,7 +105,7 @@ def lockstep(address: tuple[str, int], number: int, size: int, seconds: float) -
         while not times or time.monotonic() < settled + seconds:
             start = time.monotonic()
             if not message(all_of_them[:number], all_of_them[number:], count):
-                raise ConnectionError("the other side has ended")
+                raise ConnectionError("the peer has disconnected")
             if start >= settled:
                 times.append(time.monotonic() - start)
     return {
@@ -135,7 +135,7 @@ def answer_lockstep(meeting: socket.socket) -> None:
 
 
 def answer(connection: socket.socket) -> None:
-    """The server's side of one connection."""
+    """Serves one connection."""
     with connection:
         connection.settimeout(PATIENCE)
         what = connection.recv(1)
@@ -152,7 +152,7 @@ def answer(connection: socket.socket) -> None:
 
 
 def serve(listening: socket.socket) -> None:
-    """Serves each connection in its own process until this one is ended, which also ends them."""
+    """Serves each connection in a child process. The child processes end with this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     workers: list[multiprocessing.Process] = []
     while True:
@@ -178,7 +178,7 @@ def connect(address: tuple[str, int], what: bytes) -> socket.socket:
 
 
 def stream(address: tuple[str, int], what: bytes, seconds: float, barrier, rates) -> None:
-    """One stream; reports its bytes per second, excluding the first half second."""
+    """Runs one stream, and reports its bytes per second, excluding the first half second."""
     with connect(address, what) as connection:
         barrier.wait(PATIENCE)
         count, begun = 0, time.monotonic()
@@ -199,7 +199,7 @@ def stream(address: tuple[str, int], what: bytes, seconds: float, barrier, rates
 
 
 def rate_of(address: tuple[str, int], kinds: list[bytes], seconds: float) -> float:
-    """Bytes per second of concurrent streams, one of each kind in the list."""
+    """Returns the bytes per second of concurrent streams, one for each entry in `kinds`."""
     barrier = multiprocessing.Barrier(len(kinds))
     rates: multiprocessing.Queue = multiprocessing.Queue()
     arguments = [(address, kind, seconds, barrier, rates) for kind in kinds]
@@ -213,7 +213,7 @@ def rate_of(address: tuple[str, int], kinds: list[bytes], seconds: float) -> flo
 
 
 def round_trip(address: tuple[str, int], count: int = 200) -> float:
-    """Seconds, the median."""
+    """Returns the median round-trip time in seconds."""
     times = []
     with connect(address, ECHO) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -227,8 +227,8 @@ def round_trip(address: tuple[str, int], count: int = 200) -> float:
 
 @dataclass(frozen=True)
 class Lockstep:
-    numbers: tuple[int, ...] = ()  # of connections each way
-    mebibytes: int = 16  # a message: a layer's parameters of Qwen3-0.6B, half of which a node of two sends, in bf16
+    numbers: tuple[int, ...] = ()  # numbers of connections each way
+    mebibytes: int = 16  # message size; two nodes exchange half of a Qwen3-0.6B layer in bf16
 
 
 def measure(address: tuple[str, int], streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> dict:
@@ -244,7 +244,7 @@ def measure(address: tuple[str, int], streams: list[int], seconds: float, messag
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of an interface of this machine."""
+    """Returns the IPv4 address of an interface of this machine."""
     siocgifaddr = 0x8915
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("256s", interface.encode()[:15])
@@ -253,9 +253,9 @@ def address_of(interface: str) -> str:
 
 @contextlib.contextmanager
 def server(address: str) -> Iterator[int]:
-    """The port of a server in its own process."""
+    """Yields the port of a server that runs in a child process."""
     with listen(address, 0) as listening:
-        # It starts child processes, so it cannot be a daemon.
+        # The server starts child processes, so it cannot be a daemon.
         process = multiprocessing.Process(target=serve, args=(listening,))
         process.start()
         try:
@@ -272,7 +272,7 @@ def local(interface: str | None, streams: list[int], seconds: float, messages: L
 
 
 def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> None:
-    """Task 0 of a Slurm step serves, task 1 measures and writes the file, which both can see."""
+    """Task 0 of a Slurm step serves. Task 1 measures and writes the file, which both tasks can access."""
     meeting = file.with_suffix(".address")
     if os.environ["SLURM_PROCID"] == "0":
         meeting.unlink(missing_ok=True)
@@ -288,7 +288,7 @@ def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: 
         return
     host, port, step = json.loads(wait_for(meeting))
     while step != os.environ["SLURM_STEP_ID"]:
-        # Left by an earlier step.
+        # The file belongs to an earlier step.
         time.sleep(0.2)
         host, port, step = json.loads(wait_for(meeting))
     text = json.dumps(measure((host, port), streams, seconds, messages), indent=1)
@@ -302,7 +302,7 @@ def wait_for(file: Path) -> str:
         with contextlib.suppress(FileNotFoundError):
             return file.read_text(encoding="utf-8")
         time.sleep(0.2)
-    raise SystemExit(f"tcp_streams.py: {file} does not appear: the other node has not started, or does not share it")
+    raise SystemExit(f"tcp_streams.py: {file} is missing: the other node has not started, or does not share this path")
 
 
 def main(arguments: list[str]) -> int:
@@ -315,13 +315,13 @@ def main(arguments: list[str]) -> int:
         if name == "serve":
             continue
         command.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8])
-        command.add_argument("--seconds", type=float, default=2.0, help="per number of streams and direction")
+        command.add_argument("--seconds", type=float, default=2.0, help="duration per number of streams and direction")
         command.add_argument("--lockstep", type=int, nargs="+", default=[], metavar="N", help="connections each way")
         command.add_argument("--message", type=int, default=16, metavar="MIB", help="message size for --lockstep")
         if name == "measure":
             command.add_argument("host")
         if name == "local":
-            command.add_argument("--interface", help="the loopback interface if not given")
+            command.add_argument("--interface", help="default: loopback")
         if name == "slurm":
             command.add_argument("file", type=Path)
     args = parser.parse_args(arguments)

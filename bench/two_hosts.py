@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Two GPUs of this machine as two hosts over TCP: plain streams, NCCL's sockets, mpzero and DeepSpeed, in one visit.
+"""Runs two GPUs of this machine as two hosts over TCP: plain streams, NCCL's sockets, mpzero and DeepSpeed.
 
     bench/two_hosts.py FOLDER [--build build] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
 
-Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU. NCCL_HOSTID makes two hosts of the GPUs; their traffic goes
-through NCCL's sockets. FOLDER gets two_hosts.json, written anew after each part, and a folder for each run:
+Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU. NCCL_HOSTID makes NCCL treat the GPUs as two hosts, so their
+traffic uses NCCL's sockets. Writes to FOLDER: two_hosts.json, rewritten after each part, and a folder for each run:
 
-  streams     plain TCP streams on the interface that NCCL takes (bench/tcp_streams.py)
-  doctor      what `mpzero doctor --bandwidth` measures of NCCL between the hosts, with the channels that a step has,
-              and its share of the streams
-  mpzero_…    ZeRO-2 and ZeRO-3 on two levels over sockets, exact and in 8 bits; configs/ds_config.json as it is there
+  streams     plain TCP streams on the interface that NCCL uses (bench/tcp_streams.py)
+  doctor      the rates of `mpzero doctor --bandwidth` between the hosts, with the same channels as a training step,
+              and their share of the streams
+  mpzero_…    ZeRO-2 and ZeRO-3 on two levels over sockets, exact and in 8 bits; configs/ds_config.json without changes
               (AdamW on the host); on one level over NVLink
   deepspeed   stock DeepSpeed, ZeRO-2 and ZeRO-3, over the same sockets
 
-A part for which the budget of seconds has no time left is named in `left_out`. PACKAGES, 15 MB in all: DeepSpeed as it
-is installed somewhere, and wheels of what it needs, which are installed without a network; without PACKAGES it must be
-there already. torch and transformers must be there in any case. VERSION is that machine's Python, such as 3.12:
+Parts that do not fit into the time budget are listed in `left_out`. PACKAGES (15 MB in total) contains an installed
+DeepSpeed and wheels of its dependencies, which are installed without network access. Without PACKAGES, DeepSpeed must
+be installed. torch and transformers must always be installed. VERSION is that machine's Python version, e.g. 3.12:
 
   cp -r .venv/lib/python3*/site-packages/deepspeed PACKAGES/
-  pip download --only-binary=:all: --python-version VERSION -d PACKAGES hjson msgpack py-cpuinfo einops ninja psutil \\
+  pip download --only-binary=:all: --python-version VERSION -d PACKAGES hjson msgpack py-cpuinfo einops ninja psutil \
     pydantic
 """
 
@@ -44,7 +44,7 @@ BENCH = Path(__file__).resolve().parent
 MODEL = "qwen3_0_6b"
 SEQUENCE = 512
 STREAMS = [1, 4, 16, 32]
-# Minimum time left to begin a part; each ends with the budget.
+# Minimum remaining time to start a part. Each part ends with the budget.
 LEAST_SECONDS = 12
 # Fraction of the plain streams' rate that NCCL's sockets should reach.
 LEAST_SHARE = 0.9
@@ -62,7 +62,7 @@ class Visit:
         return self.end - time.monotonic()
 
     def part(self, name: str, work) -> None:
-        """Adds the result of a part; if it fails, its error."""
+        """Runs a part and adds the result or the error."""
         if self.args.only and name not in self.args.only:
             return
         if self.left() < LEAST_SECONDS:
@@ -81,7 +81,7 @@ class Visit:
         (self.folder / "two_hosts.json").write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
 
     def run(self, name: str, command: list[str], limit: float) -> tuple[int, Path]:
-        """Exit status and log of a command, ended after `limit` seconds or with the budget."""
+        """Runs a command for at most `limit` seconds, within the budget. Returns the exit status and the log."""
         log = self.folder / f"{name}.log"
         with log.open("w", encoding="utf-8") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
@@ -95,11 +95,11 @@ class Visit:
 
 
 def interface_to_others() -> str:
-    """The interface to other machines, which NCCL uses unless NCCL_SOCKET_IFNAME selects another."""
+    """Returns the interface to other machines: NCCL_SOCKET_IFNAME if set, otherwise the default route's interface."""
     names = sorted(path.name for path in Path("/sys/class/net").iterdir())
     named = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if re.fullmatch(r"=?[a-z][\w.-]*", named):
-        # NCCL takes it as a prefix unless it begins with "=".
+        # NCCL treats the value as a prefix unless it begins with "=".
         found = [name for name in names if (name == named[1:] if named[0] == "=" else name.startswith(named))]
         if not found:
             raise ValueError(f"NCCL_SOCKET_IFNAME={named} is not one of {', '.join(names)}")
@@ -119,7 +119,7 @@ def streams(visit: Visit) -> dict:
 
 
 def doctor(visit: Visit) -> dict:
-    """NCCL's gather and reduce-scatter between the hosts, with the engine and the channels that a step has there."""
+    """Measures NCCL's gather and reduce-scatter between the hosts, with the same engine and channels as a step."""
     file = visit.folder / "doctor.json"
     file.unlink(missing_ok=True)
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
@@ -127,7 +127,7 @@ def doctor(visit: Visit) -> dict:
     hosts = json.loads(file.read_text(encoding="utf-8"))["hosts"] if file.exists() else []
     messages = {each["check"]: each["message"] for host in hosts for each in host["findings"]}
     rates = collective_rates(messages.get("bandwidth_between", ""))
-    # Bytes that each host sends while it receives as much.
+    # Bytes that each host sends while receiving the same number of bytes.
     largest = {name: sizes["512"] for name, sizes in rates.items() if "512" in sizes}
     found: dict = {"status": status, "rates_512_mib": largest}
     plain = visit.results.get("streams", {}).get("both_ways")
@@ -145,7 +145,7 @@ def doctor(visit: Visit) -> dict:
 
 
 def collective_rates(text: str) -> dict[str, dict[str, float]]:
-    """Of "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s; reduce-scatter …": by kind and size in MiB."""
+    """Parses "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s; reduce-scatter …" into rates by kind and size in MiB."""
     found: dict[str, dict[str, float]] = {}
     for kind, list_of_rates in re.findall(r"(all-gather|reduce-scatter)((?: [\d.]+ MiB [\d.]+ GB/s,?)+)", text):
         rates = re.findall(r"([\d.]+) MiB ([\d.]+) GB/s", list_of_rates)
@@ -158,7 +158,7 @@ ONE_HOST = "mpirun --bind-to none -n 2"
 
 
 def mpzero(visit: Visit, name: str, config: dict, *, one_host: bool = False) -> dict:
-    """One row of bench/network_experiment.py: two levels between two hosts, or one level over NVLink."""
+    """Runs a row of bench/network_experiment.py: two levels between two hosts, or one level over NVLink."""
     folder = visit.folder / name
     folder.mkdir(exist_ok=True)
     settings = network_experiment.Settings(
@@ -199,11 +199,11 @@ def deepspeed(visit: Visit, stage: int) -> dict:
 
 
 def install(visit: Visit) -> dict:
-    """Installs DeepSpeed's dependencies into a folder; DeepSpeed itself is used in place."""
+    """Installs DeepSpeed's dependencies into a folder. DeepSpeed itself is used in place."""
     packages, site = visit.args.deepspeed.resolve(), visit.folder / "site"
     os.environ["DS_BUILD_OPS"] = "0"
     os.environ["PYTHONPATH"] = ":".join([str(site), str(packages), os.environ.get("PYTHONPATH", "")]).rstrip(":")
-    # It looks for ninja in PATH.
+    # DeepSpeed looks for ninja in PATH.
     os.environ["PATH"] = f"{site / 'bin'}:{os.environ['PATH']}"
     wheels = sorted(map(str, packages.glob("*.whl")))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile", f"--target={site}"]
@@ -215,14 +215,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--train_data", type=Path, help="random tokens if not given")
+    parser.add_argument("--train_data", type=Path, help="token file; default: random tokens")
     parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES")
-    parser.add_argument("--budget", type=float, default=200, help="seconds for the whole visit")
+    parser.add_argument("--budget", type=float, default=200, help="time budget, in seconds")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--warm_up", type=int, default=4)
     parser.add_argument("--deepspeed_steps", type=int, default=4)
     parser.add_argument("--stream_seconds", type=float, default=0.8)
-    parser.add_argument("--only", nargs="*", default=[], help="parts by name")
+    parser.add_argument("--only", nargs="*", default=[], help="names of the parts to run")
     args = parser.parse_args(arguments)
     os.environ |= MPI_AS_ROOT
     visit = Visit(args)

@@ -1,11 +1,11 @@
-"""Two hosts on one machine with a slow link between them: network namespaces, whose link has a rate and a latency.
+"""Emulates two hosts on one machine: network namespaces, connected by a link with limited rate and added latency.
 
-The kernel's token bucket (tbf) keeps the rate. Where packets are to arrive later they go through a process that holds
-them back (netem, which would do both, is not in every kernel). Needs root and Linux. However the process ends that made
-them, the hosts and their link end with it, but for programs that still run on them.
+The kernel's token bucket filter (tbf) limits the rate. A process that delays packets adds the latency, because netem,
+which supports both, is not available in every kernel. Requires root and Linux. The hosts and their link are removed
+when the process that created them ends for any reason, unless programs still run on the hosts.
 
-Packets wait in the sender's own queue, which is too long to drop any: TCP counts its packets there and holds the next
-ones back. (A short queue there would make TCP wait 200 ms for its probe, which no counter of retransmissions shows.)
+Packets wait in the sender's queue, which is long enough to never drop packets. TCP counts its packets in this queue
+and delays further packets. (With a short queue, TCP would wait 200 ms for its probe, and not count a retransmission.)
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# From the range for benchmarks between networks (RFC 2544).
+# Address range for network benchmarks (RFC 2544).
 NETWORK = "198.18.7.0/24"
 ADDRESSES = ("198.18.7.1", "198.18.7.2")
 HOSTS = ("limited0", "limited1")
-# Not "veth…": such an interface leads to containers as a rule, and mpzero's ranks do not offer its address to others.
+# Not "veth…", because such interfaces usually lead to containers, and mpzero's ranks do not announce their addresses.
 INTERFACE = "eth0"
 MTU = 9001  # as between EC2 instances
 PACKET = 65536 + 64
-# In bytes; TCP has at most net.ipv4.tcp_limit_output_bytes (1 or 4 MiB) of a connection in its own host's queue.
+# Queue size in bytes. A TCP connection queues at most net.ipv4.tcp_limit_output_bytes (1 or 4 MiB) on its own host.
 QUEUE = 1 << 30
 
 CLONE_NEWNET = 0x40000000
@@ -47,8 +47,8 @@ TUN_F_CSUM, TUN_F_TSO4 = 0x01, 0x02
 
 @dataclass(frozen=True)
 class Link:
-    gigabits: float | None = None  # per second, each way; None: unlimited
-    milliseconds: float = 0  # one way, in addition to the machine's own latency
+    gigabits: float | None = None  # Gb/s each way; None: unlimited
+    milliseconds: float = 0  # additional one-way latency
 
     @property
     def name(self) -> str:
@@ -56,16 +56,17 @@ class Link:
         return f"{rate}, {self.milliseconds:g} ms"
 
     def bucket(self) -> str:
-        """tbf's arguments for the rate."""
-        # A millisecond's: what the timer may be late by without loss of rate. A packet of TCP's largest must fit.
+        """Returns tbf's arguments for the rate."""
+        # The bytes of one millisecond, so that a timer delay of up to 1 ms does not reduce the rate. TCP's largest
+        # packet must fit.
         burst = max(256 << 10, round(self.gigabits * 1e9 / 8 * 1e-3))
         return f"tbf rate {self.gigabits:g}gbit burst {burst} limit {QUEUE}"
 
 
 def reason_to_skip() -> str | None:
-    """Why such hosts cannot be created, or None."""
+    """Returns the reason why such hosts cannot be created, or None."""
     if os.geteuid() != 0:
-        return "network namespaces need root"
+        return "network namespaces require root"
     for program in ("unshare", "nsenter", "ip", "tc", "mpirun"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
@@ -82,12 +83,12 @@ class Hosts:
         self.pids = pids
 
     def inside(self, host: int, command: list[str]) -> list[str]:
-        """Runs the command as a process of a host, in the current working directory."""
+        """Returns the command line that runs a command on a host, in the current working directory."""
         spaces = ["nsenter", f"--target={self.pids[host]}", "--net", "--uts", "--mount"]
         return [*spaces, "env", f"--chdir={Path.cwd()}", *command]
 
     def run(self, host: int, command: str) -> str:
-        """Output of a command on a host; raises OSError with its message if it fails."""
+        """Runs a command on a host and returns the output. Raises OSError with the command's message on failure."""
         words = self.inside(host, shlex.split(command))
         done = subprocess.run(words, capture_output=True, text=True, check=False, encoding="utf-8")
         if done.returncode != 0:
@@ -95,13 +96,13 @@ class Hosts:
         return done.stdout
 
     def sent_bytes(self, host: int) -> int:
-        """By the interface, headers and acknowledgements included."""
+        """Returns the bytes sent by the interface, including headers and acknowledgments."""
         return int(self.run(host, "cat /proc/net/dev").split(f"{INTERFACE}:")[1].split()[8])
 
     def mpirun(self, agent: Path, *, gpus: bool = False) -> list[str]:
-        """mpirun with a rank on each host, and TCP between them. `agent`: a file for what starts the other host's.
+        """Returns an mpirun command with a rank on each host and TCP between the hosts.
 
-        `gpus`: each host has one of this machine's first two GPUs.
+        `agent`: path for the script that starts the second host. `gpus`: each host has one of the first two GPUs.
         """
         own = [["env", *([f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [])] for host in range(2)]
         enter = shlex.join(self.inside(1, [*own[1], "sh", "-c"]))
@@ -114,7 +115,7 @@ class Hosts:
             "btl": "self,tcp",
             "btl_tcp_if_include": NETWORK,
             "oob_tcp_if_include": NETWORK,
-            # Split evenly between two ranks. Open MPI's own choice sends everything to one of them and half of it back.
+            # Split evenly between two ranks. By default, Open MPI sends all data to one rank and half of the data back.
             "coll_tuned_use_dynamic_rules": "1",
             "coll_tuned_reduce_scatter_block_algorithm": "3",
         }
@@ -126,19 +127,19 @@ class Hosts:
 
 @contextlib.contextmanager
 def two_hosts(link: Link) -> Iterator[Hosts]:
-    """OSError if that is not permitted here."""
+    """Yields two hosts. Raises OSError if the system does not permit them."""
     delaying = None
     nodes: list[subprocess.Popen] = []
     try:
         with tempfile.NamedTemporaryFile("w", prefix="hosts_", encoding="utf-8") as names:
-            # Lets each host resolve the other's name. The mounts keep the file until the hosts end.
+            # Lets each host resolve the other host's name. The mounts keep the file until the hosts end.
             lines = [("127.0.0.1", "localhost"), *zip(ADDRESSES, HOSTS, strict=True)]
             names.write("".join(f"{address} {name}\n" for address, name in lines))
             names.flush()
             Path(names.name).chmod(0o644)
             for name in HOSTS:
                 steps = f"mount --bind {names.name} /etc/hosts && hostname {name} && echo there && exec cat"
-                # Each lives as long as its standard input, which ends with this process.
+                # Each host lives until its standard input is closed, i.e. at the latest until this process ends.
                 words = ["unshare", "--net", "--uts", "--mount", "sh", "-c", steps]
                 pipe = subprocess.PIPE
                 nodes.append(subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, encoding="utf-8"))
@@ -171,18 +172,18 @@ def configure(hosts: Hosts, host: int, address: str, link: Link) -> None:
 
 
 def all_cores(count: int) -> str:
-    """The kernel's format of a core mask: groups of 32."""
+    """Returns a mask of all cores in the kernel's format: groups of 32 bits."""
     mask = (1 << count) - 1
     return ",".join(f"{mask >> shift & 0xFFFFFFFF:x}" for shift in reversed(range(0, count, 32)))
 
 
 def keep_order(hosts: Hosts, host: int) -> None:
-    """Lets one core receive all packets of a connection, as the queues of a network card do.
+    """Makes one core receive all packets of a connection, like the queues of a network card.
 
-    Otherwise the core receives a packet that took it from the bucket, which can be any core that sends. Packets then
-    overtake each other, and TCP sends again what was not lost, and slows down.
+    By default, the core that takes a packet from the bucket also receives it, and this can be any sending core. Packets
+    are then reordered, so TCP retransmits packets that were not lost, and slows down.
     """
-    # /sys is the machine's; this one shows the interfaces of the host.
+    # /sys belongs to the machine. This mount shows the interfaces of the host.
     file = f"/tmp/class/net/{INTERFACE}/queues/rx-0/rps_cpus"
     write = f"echo {all_cores(os.cpu_count())} > {file}"
     steps = f"mount -t sysfs host_sys /tmp && {write}; status=$?; umount /tmp; exit $status"
@@ -190,16 +191,16 @@ def keep_order(hosts: Hosts, host: int) -> None:
 
 
 def delay_line(hosts: Hosts, seconds: float) -> multiprocessing.Process:
-    """Creates the interfaces of both hosts, between which a process forwards packets with a delay."""
+    """Creates the interfaces of both hosts, and a process that forwards packets between them with a delay."""
     ready, child = multiprocessing.Pipe()
     process = multiprocessing.Process(target=pass_on, args=(hosts.pids, seconds, child), daemon=True)
     process.start()
-    # Makes its end detectable.
+    # Closing the pipe makes the end of the process detectable.
     child.close()
     try:
         error = ready.recv()
     except EOFError:
-        error = "the process that delays packets has ended"
+        error = "the delay process has ended"
     if error:
         process.join()
         raise OSError(error)
@@ -229,12 +230,12 @@ def pass_on(pids: list[int], seconds: float, ready) -> None:
         now = time.monotonic()
         for queue, to in zip(queues, reversed(ends), strict=True):
             while queue and queue[0][0] <= now:
-                with contextlib.suppress(OSError):  # while an interface is down, its packets are lost
+                with contextlib.suppress(OSError):  # packets are lost while an interface is down
                     os.write(to, queue.popleft()[1])
 
 
 def open_tun(pid: int) -> int:
-    """A descriptor of a new interface in the network namespace of a process. Packets are as large as TCP makes them."""
+    """Creates an interface in the network namespace of a process, with TSO. Returns its file descriptor."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/proc/{pid}/ns/net").open(encoding="utf-8") as space:
         if libc.setns(space.fileno(), CLONE_NEWNET) != 0:
@@ -246,4 +247,4 @@ def open_tun(pid: int) -> int:
 
 
 if __name__ == "__main__":
-    print(reason_to_skip() or "allowed here", file=sys.stderr)
+    print(reason_to_skip() or "supported on this machine", file=sys.stderr)

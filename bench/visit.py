@@ -1,7 +1,7 @@
-"""One session of measuring on a machine: runs programs under time limits, and keeps their output and measurements.
+"""A benchmark session on a machine: runs programs with time limits, and stores their output and measurements.
 
-OUTPUT_DIR/results.json holds the figures and OUTPUT_DIR/logs.tar.gz the logs and metrics files; both are written anew
-after each run, so that a session that is cut off leaves what it had.
+OUTPUT_DIR/results.json contains the results, and OUTPUT_DIR/logs.tar.gz the logs and metrics files. Both are rewritten
+after each run, so that an interrupted session keeps its results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Settings:
     train_data: Path
     validation_data: Path
     scratch: Path
-    only: tuple[str, ...] = ()  # a run's name must contain one of these words; empty: every run
+    only: tuple[str, ...] = ()  # words, one of which must be in the run's name; empty: all runs
 
 
 def ds_config(
@@ -55,7 +55,7 @@ def ds_config(
     offload_param: bool = False,
     bf16_moments: bool = False,
 ) -> dict:
-    """The ds_config.json of runs without a user's own file."""
+    """Returns the ds_config.json of runs without a user's own file."""
     zero: dict = {"stage": stage}
     if offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
@@ -77,7 +77,7 @@ def ds_config(
 
 
 def descendants(pid: int) -> list[int]:
-    """The descendants of `pid`."""
+    """Returns the descendant processes of `pid`."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -90,10 +90,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Ends one of our programs immediately.
+    """Kills a program immediately.
 
-    A run of mpzero that is asked to end saves its state first, which may take longer than what was measured: its ranks
-    are killed, all before any notices that another is gone. mpirun then ends by itself; killed, it would leave them.
+    On SIGTERM, mpzero first saves its state, which may take longer than the measured run. Instead, all ranks are killed
+    before any rank can detect a lost peer. mpirun then exits by itself; if mpirun were killed, the ranks would remain.
     """
     for pid in descendants(process.pid):
         with contextlib.suppress(ProcessLookupError):
@@ -113,7 +113,7 @@ class Visit:
     def __init__(self, settings: Settings):
         self.settings = settings
         settings.output.mkdir(parents=True, exist_ok=True)
-        # Never reuse an earlier session's folder: its logs would be mistaken for this session's.
+        # Never reuse the folder of an earlier session, whose logs would be mistaken for this session's logs.
         self.logs = settings.scratch / "logs"
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
@@ -132,9 +132,9 @@ class Visit:
         return not self.settings.only or any(word in name for word in self.settings.only)
 
     def run(self, name: str, command: list[str], limit: float, until: Callable[[float], bool] | None = None) -> dict:
-        """Runs a command with its output in NAME.log; returns its record.
+        """Runs a command with its output in NAME.log, and returns the record.
 
-        `until`: asked every 20 ms with the seconds since the start; once it is true, the program is ended: a success.
+        `until`: called every 20 ms with the seconds since the start. Ends the program as a success if it returns True.
         """
         log = self.logs / f"{name}.log"
         environment = {**os.environ, **MPI_AS_ROOT}
@@ -177,14 +177,14 @@ class Visit:
     def test(self, name: str, ranks: int = 1, limit: float = 120) -> None:
         label = name if ranks == 1 else f"{name}_{ranks}ranks"
         if self.wanted(label) and ranks <= self.gpus:
-            # Write line by line, so that the log of a run that is killed at its limit shows its progress.
+            # Write line by line, so that the log of a run that exceeds its limit shows the progress.
             program = ["stdbuf", "-oL", str(self.settings.build / "tests" / name), "--durations", "yes"]
             self.run(label, [*self.mpirun(ranks), *program], limit)
 
     def sanitize(self, tool: str, program: str, *, cases: list[str], limit: float) -> None:
-        """A GPU test program under compute-sanitizer. `cases`: what Catch2 selects test cases by.
+        """Runs a GPU test program under compute-sanitizer. `cases`: Catch2's test specification.
 
-        Only mpzero's own kernels are instrumented: cuBLAS's and cuDNN's would take hours, and are not ours to fix.
+        Only mpzero's own kernels are instrumented, because those of cuBLAS and cuDNN would take hours.
         """
         label = f"{tool}_{program.removeprefix('test_')}"
         if not self.wanted(label) or self.gpus == 0:
@@ -192,7 +192,7 @@ class Visit:
         checker = [
             *["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "20"],
             *["--kernel-name", "kernel_substring=mpzero"],
-            # NCCL requests kernels from CUDA that this GPU lacks, and handles the failure.
+            # NCCL requests kernels that this GPU lacks from CUDA, and handles the failure.
             *["--report-api-errors", "no"],
         ]
         self.run(label, [*self.mpirun(1), *checker, str(self.settings.build / "tests" / program), *cases], limit)
@@ -203,8 +203,9 @@ class Visit:
         self.write()
 
     def random_tokens(self, vocab_size: int, packed: int | None = None) -> Path:
-        """A token file of random ids below `vocab_size`, made once; the text that was given where h5py is missing.
-        `packed`: documents of mean 600 in sequences of this length."""
+        """Returns a file of random token IDs below `vocab_size`, created once, or the given text if h5py is missing.
+        `packed`: sequence length for documents of mean length 600.
+        """
         path = self.settings.scratch / f"random_{vocab_size}_{packed}.h5"
         if not path.exists():
             program = Path(__file__).with_name("random_tokens.py")
@@ -212,7 +213,7 @@ class Visit:
             command += [f"--packed={packed}"] if packed else []
             made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, encoding="utf-8")
             if made.returncode != 0:
-                print(f"random tokens: {made.stderr.strip()[-300:]}; {self.settings.train_data} serves instead")
+                print(f"random tokens: {made.stderr.strip()[-300:]}; using {self.settings.train_data} instead")
                 return self.settings.train_data
         return path
 
@@ -233,12 +234,12 @@ class Visit:
         endless: bool = False,
         **options,
     ) -> None:
-        """One training run.
+        """Performs one training run.
 
-        `users_config`: a ds_config.json of the repository, or what one holds, instead of what `stage`, `offload` and
-        the `options` micro_batch, gas, offload_param and bf16_moments say. `random`: random tokens, no text. `endless`:
-        the run is ended after `steps` steps, without the checkpoint that a run saves at its end. Other options:
-        validation_freq, recompute, deterministic, packed, keep_checkpoints, warm_up (steps), limit (seconds), flags.
+        `users_config`: path of a ds_config.json in the repository, or its content; replaces `stage`, `offload` and
+        the `options` micro_batch, gas, offload_param and bf16_moments. `random`: use random tokens. `endless`: end the
+        run after `steps` steps, without the final checkpoint. Other options: validation_freq, recompute,
+        deterministic, packed, keep_checkpoints, warm_up (steps), limit (seconds), flags.
         """
         if not self.wanted(name) or ranks > self.gpus:
             return
@@ -319,7 +320,7 @@ class Visit:
         self.write()
 
     def compare(self, one: str, other: str, tolerance: float) -> None:
-        """Records the distance of two runs' losses."""
+        """Records the difference between the losses of two runs."""
         if "losses" not in self.results.get(one, {}) or "losses" not in self.results.get(other, {}):
             return
         verdict = compare_losses(self.results[one]["losses"], self.results[other]["losses"], tolerance)
@@ -328,7 +329,7 @@ class Visit:
         self.write()
 
     def finish(self) -> list[str]:
-        """Prints the table of ratios, and returns the names of the runs that failed."""
+        """Prints the table of ratios, and returns the names of the failed runs."""
         table = ratio_table(self.results, self.peers)
         if len(table) > 2:
             print("\n".join(table), flush=True)

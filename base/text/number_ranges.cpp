@@ -22,7 +22,7 @@ std::string number_ranges(std::vector<int> numbers) {
 }
 
 std::vector<int> numbers_in(const std::string& ranges) {
-  // More than any machine has: a damaged file must not exhaust memory.
+  // Larger than the number of CPUs of any machine. A damaged file must not exhaust memory.
   constexpr int kMost = 1 << 20;
   std::vector<int> numbers;
   const char* at = ranges.data();

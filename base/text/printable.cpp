@@ -10,7 +10,7 @@ namespace {
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: the text does not begin with a UTF-8 character
+  size_t bytes = 0;  // 0 if the text does not begin with a UTF-8 character
 };
 
 // Accepts only the shortest encoding of a code point (RFC 3629).

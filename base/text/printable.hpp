@@ -5,8 +5,8 @@
 
 namespace mpzero {
 
-// `text` with escapes ("\x1b", "\n", "\u202e") in place of control characters, bidirectional controls, line separators
-// and bytes that are not UTF-8, so it cannot move a terminal's cursor, begin a line or reorder text. For names and
+// Returns `text` with control characters, bidirectional controls, line separators and invalid UTF-8 replaced by escapes
+// ("\x1b", "\n", "\u202e"). The result cannot move a terminal's cursor, begin a line or reorder text. For names and
 // values from files, folders and other programs.
 std::string printable(std::string_view text);
 

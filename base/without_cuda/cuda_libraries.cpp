@@ -1,5 +1,5 @@
-// For builds without GPU kernels, which do not link torch's CUDA libraries: the functions that inline code in their
-// headers calls. There is no device; functions that need one report that this build has no GPU kernels.
+// Stubs for builds without GPU kernels, which do not link torch's CUDA libraries. Inline code in torch's headers calls
+// these functions. The device count is 0. Functions that need a device throw an error about the missing GPU kernels.
 
 #include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -37,7 +37,7 @@ void c10_cuda_check_implementation(int32_t error, const char*, const char*, uint
 
 namespace CUDACachingAllocator {
 
-std::atomic<CUDAAllocator*> allocator;  // null: no tensor is on a GPU
+std::atomic<CUDAAllocator*> allocator;  // null because all tensors are in host memory
 
 }  // namespace CUDACachingAllocator
 

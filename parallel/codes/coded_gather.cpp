@@ -11,12 +11,12 @@
 namespace mpzero::parallel {
 namespace {
 
-// In elements: 128 bytes of bf16, for NCCL.
+// Alignment in elements: 128 bytes of bf16, for NCCL.
 constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t numel) { return (numel + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The intersection of two ranges; count 0 if empty.
+// Returns the intersection of two ranges. The count is 0 if the intersection is empty.
 CodedRange common(const CodedRange& a, const CodedRange& b) {
   const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.begin + a.count, b.begin + b.count);
   return {.begin = begin, .count = std::max<int64_t>(0, end - begin)};
@@ -39,7 +39,7 @@ CodedLayout::CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<Cod
     end = range.begin + range.count;
   }
   if (end > numel || numel > part * ranks)
-    throw_failure("quantized ranges end after their unit, or the unit after its parts");
+    throw_failure("quantized ranges exceed the unit, or the unit exceeds its parts");
   if (end < numel) plain_ranges_.push_back({.begin = end, .count = numel - end});
   for (int rank = 0; rank < ranks; ++rank) {
     int64_t sent = 0;
@@ -99,7 +99,7 @@ std::vector<CodedRange> CodedLayout::ranges_of(int rank) const {
 
 namespace {
 
-// In fp32 elements: cuBLASLt rejects matmuls whose scales are not aligned to 16 bytes.
+// Stride in fp32 elements. cuBLASLt rejects matmuls whose scales are not aligned to 16 bytes.
 constexpr int64_t kScaleStride = 64;
 
 }  // namespace

@@ -11,23 +11,22 @@
 
 namespace mpzero::parallel {
 
-// Whether a sum overwrites its destination or is added to it.
 enum class SumMode { kOverwrite, kAdd };
 
-// A collective that has been started. Its tensors must stay alive and unmodified until wait() has been called.
+// A collective in progress. The tensors must stay alive and unmodified until wait() is called.
 class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
-  // On the GPU: work queued on the current stream from now on runs after the collective; the host does not block. On
-  // the CPU: the collective has completed when this returns; within a HostOrder, work started later runs after it
-  // instead. Rethrows the collective's error.
+  // Waits for the collective. On the GPU, later work on the current stream runs after the collective, and the host does
+  // not block. On the CPU, blocks until the collective completes; within a HostOrder, later work runs after the
+  // collective instead. Rethrows the collective's error.
   virtual void wait() = 0;
-  // A handle to query the progress; null if the collective has already completed.
+  // Returns a handle for progress queries, or null if the collective has already completed.
   virtual std::shared_ptr<const DeviceWork> device_work() const { return nullptr; }
 };
 
-// The data plane: parameters and gradients. A collective starts after the work queued so far on the current stream, and
-// all ranks must start the same collectives in the same order. For a given world_size, sums are bitwise reproducible.
+// Data plane for parameters and gradients. A collective starts after the work already queued on the current stream. All
+// ranks must start the same collectives in the same order. For a given world size, sums are bitwise reproducible.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -35,26 +34,28 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // Zeroed memory [numel] in which this communicator's collectives are fastest, for data that is communicated
-  // repeatedly. Lives as long as the communicator. All ranks must request the same sizes in the same order.
+  // Returns a zeroed tensor [numel] in the memory in which this communicator's collectives are fastest. The memory
+  // lives as long as the communicator. All ranks must request the same sizes in the same order.
   virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options);
-  // Reserves memory for reduce_scatter_sum() of a `full` with `numel` elements. Ordered like buffer(). Returns the
-  // allocated bytes.
+  // Reserves memory for reduce_scatter_sum() of `full` with `numel` elements. All ranks must call in the same order.
+  // Returns the allocated bytes.
   virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
-  // full [world_size * n] <- every rank's shard [n], by rank. In place if shard is this rank's shard of full.
+  // full [world_size * n] <- the shards [n] of all ranks, in rank order. In place if `shard` is this rank's shard of
+  // `full`.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) = 0;
-  // shard [n] <- (or +=) this rank's shard of the sum over ranks of full [world_size * n]. The shard has full's dtype
-  // or is fp32. With kOverwrite, it may alias that shard of full. The content of full is destroyed.
+  // shard [n] <- (or +=) this rank's shard of the sum of full [world_size * n] over all ranks. The dtype of `shard` is
+  // that of `full` or fp32. With kOverwrite, `shard` may alias this rank's shard of `full`. Destroys the content of
+  // `full`.
   virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
-  // received [world_size * n] <- this rank's shard of every rank's `sent` [world_size * n], by rank: each rank sends
-  // its shard r to rank r. The tensors must not overlap.
+  // received [world_size * n] <- this rank's shard of `sent` [world_size * n] from each rank, in rank order. Each rank
+  // sends shard r to rank r. The tensors must not overlap.
   virtual std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) = 0;
-  // tensor <- its sum over the ranks.
+  // tensor <- the sum of `tensor` over all ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
 
-  // An error that no call has reported; std::nullopt if there is none. From any thread.
+  // Returns an error that was not reported by a call, or std::nullopt. Thread-safe.
   virtual std::optional<std::string> asynchronous_error() { return std::nullopt; }
 };
 
@@ -64,7 +65,7 @@ class CompletedCollective final : public PendingCollective {
   void wait() override {}
 };
 
-// The communicator for one rank. Its collectives only copy, on the current stream.
+// Communicator of a single rank. Collectives are copies on the current stream.
 class LocalCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }

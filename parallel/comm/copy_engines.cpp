@@ -7,14 +7,14 @@
 namespace mpzero::parallel {
 
 std::optional<std::string> copy_engine_hazard(int nccl_version, int world_size) {
-  // With exactly two ranks, the flags of a collective go through a multicast object that the peer may not have mapped
-  // yet, so the collective waits forever (https://github.com/NVIDIA/nccl/issues/2241, fixed in 2.31.2).
+  // With exactly two ranks, the flags of a collective use a multicast object that the peer may not have mapped yet, so
+  // the collective hangs (https://github.com/NVIDIA/nccl/issues/2241, fixed in 2.31.2).
   constexpr int kFirst = 22900;
   constexpr int kFixed = 23102;
   if (world_size != 2 || nccl_version < kFirst || nccl_version >= kFixed) return std::nullopt;
   return fmt::format(
-      "NCCL {} can hang in the first copy-engine collective between two ranks (NVIDIA/nccl issue 2241), so NCCL's "
-      "kernels are used, which occupy multiprocessors; use NCCL {} or later",
+      "NCCL {} can hang in the first copy-engine collective between two ranks (NVIDIA/nccl issue 2241); using "
+      "NCCL kernels, which occupy multiprocessors, instead; upgrade to NCCL {} or later",
       version_text(nccl_version), version_text(kFixed));
 }
 

@@ -5,8 +5,8 @@
 
 namespace mpzero::parallel {
 
-// The reason (one sentence) why a communicator of `world_size` ranks must not use copy engines with this NCCL version
-// (10000 * major + 100 * minor + patch); std::nullopt if it may.
+// Returns the reason (one sentence) why a communicator of `world_size` ranks must not use copy engines with this NCCL
+// version (10000 * major + 100 * minor + patch), or std::nullopt.
 std::optional<std::string> copy_engine_hazard(int nccl_version, int world_size);
 
 }  // namespace mpzero::parallel

@@ -14,7 +14,7 @@
 
 namespace mpzero::parallel {
 
-// Base of communicators that observe another one: forwards everything except the collectives.
+// Base class of communicators that wrap a communicator and observe its collectives. Forwards all other calls.
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> communicator)
@@ -39,13 +39,13 @@ class ForwardingCommunicator : public Communicator {
   std::unique_ptr<Communicator> communicator_;
 };
 
-// Measures how long another communicator's collectives stall compute: on a GPU, the time between a wait() and the work
-// after it on the timeline's stream, regardless of which stream runs the collective; on the CPU, the host's time in the
-// collective and in wait(). Never waits itself. A wait() on a stream other than the timeline's stalls only that stream
-// and is not counted. In a trace, starting a collective is a separate range.
+// Measures how long the collectives of a communicator stall compute, without waiting for them. On a GPU, a stall is the
+// time between a wait() and the next work on the timeline's stream, regardless of the collective's stream. A wait() on
+// a different stream is not counted. On the CPU, a stall is the host time in the collective and in wait(). In a trace,
+// the start of a collective is a separate range.
 class MeasuredCommunicator final : public ForwardingCommunicator, public StallSource {
  public:
-  // `timeline` outlives the communicator and its collectives, and the communicator outlives its collectives.
+  // `timeline` must outlive the communicator and its collectives. The communicator must outlive its collectives.
   MeasuredCommunicator(std::unique_ptr<Communicator> communicator, Timeline& timeline)
       : ForwardingCommunicator(std::move(communicator)), timeline_(timeline) {}
 
@@ -56,8 +56,8 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
   std::vector<Stall> take_stalls() override { return std::exchange(stalls_, {}); }
-  // Bytes that this rank has sent since the last call, in the tensors' dtypes: assuming a ring, which minimizes
-  // traffic, or, for all_to_all(), directly to each other rank.
+  // Returns the bytes that this rank has sent since the last call, in the tensors' dtypes. Assumes a ring, which
+  // minimizes traffic, or direct sends to each rank for all_to_all().
   int64_t take_sent_bytes() { return std::exchange(sent_bytes_, 0); }
 
  private:
@@ -72,10 +72,10 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
   int64_t sent_bytes_ = 0;
 };
 
-// Records another communicator's collectives in a flight recorder. Never waits itself.
+// Records the collectives of a communicator in a flight recorder, without waiting for them.
 class RecordedCommunicator final : public ForwardingCommunicator {
  public:
-  // `channel` outlives the communicator.
+  // `channel` must outlive the communicator.
   RecordedCommunicator(std::unique_ptr<Communicator> communicator, FlightRecorder::Channel& channel)
       : ForwardingCommunicator(std::move(communicator)), channel_(channel) {}
 

@@ -16,7 +16,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// Without the leading zeros of the domain.
+// Returns the address in lower case, without leading zeros.
 std::string canonical(const std::string& address) {
   return lower_case(address.substr(std::min(address.find_first_not_of('0'), address.size())));
 }

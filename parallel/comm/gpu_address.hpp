@@ -6,24 +6,25 @@
 
 namespace mpzero::parallel {
 
-// The PCI address of a CUDA device by its index in this process ("0000:10:1c.0"). The same in all processes of the
-// host, independent of CUDA_VISIBLE_DEVICES. MIG instances have their GPU's address. Empty if CUDA does not report it.
+// Returns the PCI address of a CUDA device ("0000:10:1c.0"), or an empty string if CUDA does not report it. `device` is
+// the index in this process. All processes of the host get the same address, independent of CUDA_VISIBLE_DEVICES. MIG
+// instances have their GPU's address.
 std::string gpu_address(int device);
 
-// The addresses of all devices visible to this process, in CUDA's order.
+// Returns the PCI addresses of all devices visible to this process, in CUDA's order.
 std::vector<std::string> visible_gpus();
 
 struct GpuProperties {
   std::string name;          // "NVIDIA H200"
   int64_t memory_bytes = 0;  // total
-  int capability = 0;        // 10 times the compute capability: 90
+  int capability = 0;        // 10 * major + minor
 };
 
-// Properties of a CUDA device by its index in this process. Throws Failure if CUDA cannot query them.
+// Returns the properties of a CUDA device by its index in this process. Throws Failure if the CUDA query fails.
 GpuProperties gpu_properties(int device);
 
-// Whether two addresses are equal: NVIDIA's libraries write the domain with four or eight digits, in upper or lower
-// case.
+// Returns true if two addresses are equal. NVIDIA's libraries write the domain with four or eight digits, in upper or
+// lower case.
 bool same_gpu(const std::string& a, const std::string& b);
 
 }  // namespace mpzero::parallel

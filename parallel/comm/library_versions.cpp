@@ -25,11 +25,11 @@ std::string mpi_version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string all(text, static_cast<size_t>(length));
-  // The rest of the text is the builder and the date.
+  // The remaining text describes the builder and the date.
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-// In nccl_version.cpp, or nccl_no_cuda.cpp.
+// Defined in nccl_version.cpp or nccl_no_cuda.cpp.
 std::vector<LoadedLibrary> loaded_gpu_libraries();
 
 std::string file_of(const void* function) {
@@ -50,8 +50,8 @@ void check_versions(const std::vector<LoadedLibrary>& libraries) {
   for (const LoadedLibrary& library : libraries) {
     if (library.version == library.built_with) continue;
     throw_user_error(
-        "{} is {} version {}, but mpzero was built with {}; remove its folder from LD_LIBRARY_PATH and LD_PRELOAD, or "
-        "rebuild mpzero",
+        "{} is {} version {}, but mpzero was built with {}; remove this library from LD_LIBRARY_PATH and LD_PRELOAD, "
+        "or rebuild mpzero",
         library.file, library.name, library.version, library.built_with);
   }
 }

@@ -16,17 +16,17 @@ int cuda_runtime_version();  // 1000 * major + 10 * minor
 // A library as resolved by the dynamic loader.
 struct LoadedLibrary {
   std::string name;
-  int64_t version = 0;     // as the library reports it
-  int64_t built_with = 0;  // from its header when mpzero was built
+  int64_t version = 0;     // reported by the library
+  int64_t built_with = 0;  // version in the header at build time
   std::string file;
 };
-// The CUDA runtime; in a build with GPU kernels, also NCCL and cuBLASLt.
+// Returns the CUDA runtime and, in a build with GPU kernels, NCCL and cuBLASLt.
 std::vector<LoadedLibrary> loaded_libraries();
-// Throws UserError with the file of the first library whose version differs from the one mpzero was built with: kernels
-// and plans are specific to that version, and an older library may lack functions.
+// Throws UserError with the file of the first library whose version differs from its version at build time. Kernels and
+// plans are specific to that version, and an older library may lack functions.
 void check_versions(const std::vector<LoadedLibrary>& libraries);
 
-// The file that defines `function`; empty if unknown.
+// Returns the file that defines `function`, or an empty string if unknown.
 std::string file_of(const void* function);
 
 }  // namespace mpzero::parallel

@@ -14,11 +14,11 @@
 namespace mpzero::parallel {
 namespace {
 
-// Up to this size, each rank adds the full tensors itself: one exchange instead of two.
+// Up to this size in bytes, each rank receives and adds the full tensors, which takes one exchange instead of two.
 constexpr int64_t kSmall = 8 << 10;
 static_assert(MessagePieces::kMost <= Transfers::kMostBytes && kSmall <= Transfers::kMostBytes);
 
-// A tensor as one block per rank, in rank order. The last blocks may be shorter or empty.
+// A tensor, divided into one block per rank in rank order. The last blocks may be shorter or empty.
 struct Blocks {
   int64_t total = 0;  // bytes
   int64_t longest = 0;
@@ -41,10 +41,10 @@ class Pending final : public PendingCollective {
 
 }  // namespace
 
-// A collective as a sequence of parts: exchanges and local work.
+// A collective consists of a sequence of parts: exchanges and local work.
 class MpiCommunicator::Collective final : public HostTask {
  public:
-  // `tensors`: those that the collective uses, kept alive.
+  // `tensors`: tensors of the collective, which are kept alive.
   Collective(MpiCommunicator& owner, std::vector<at::Tensor> tensors)
       : owner_(owner), rank_(owner.rank_), ranks_(owner.world_size_), peers_(owner.world_size_ - 1) {
     memory_ = std::make_shared<Memory>(Memory{.tensors = std::move(tensors), .received = owner.received_});
@@ -59,7 +59,7 @@ class MpiCommunicator::Collective final : public HostTask {
     });
   }
 
-  // received <- block `rank` of every rank's `sent`, by rank, except this rank's own.
+  // received <- this rank's block of `sent` from every other rank, in rank order.
   void exchange(const char* sent, char* received, int64_t block) {
     const MessagePieces pieces = MessagePieces::of(block, peers_);
     Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = pieces.depth(peers_) * peers_};
@@ -76,7 +76,7 @@ class MpiCommunicator::Collective final : public HostTask {
     add(std::move(plan));
   }
 
-  // out <- (or +=) this rank's block of the sum of every rank's `addends`.
+  // out <- (or +=) this rank's block of the sum of `addends` over all ranks.
   void sum(const char* addends, const Blocks& blocks, c10::ScalarType type, char* out, c10::ScalarType out_type,
            bool add_to_out) {
     const MessagePieces pieces = MessagePieces::of(blocks.longest, peers_);
@@ -112,7 +112,7 @@ class MpiCommunicator::Collective final : public HostTask {
                       .received = place(piece % depth, from, pieces.length),
                       .received_bytes = pieces.size(own_size, piece)};
     };
-    // A piece is received into the memory of the piece `depth` before it, once that has been added.
+    // A piece is received into the memory of the piece `depth` before it, after that piece has been added.
     plan.may_begin = [=, this](int64_t index, int64_t done) { return index / peers_ < done / peers_ + depth; };
     plan.done = [=, this](int64_t index) {
       if ((index + 1) % peers_ == 0) add_up(index / peers_);
@@ -120,7 +120,7 @@ class MpiCommunicator::Collective final : public HostTask {
     add(std::move(plan));
   }
 
-  // tensor <- its sum over the ranks; each rank adds the full tensors.
+  // tensor <- the sum of `tensor` over all ranks. Each rank adds the full tensors.
   void sum_small(char* tensor, int64_t bytes, c10::ScalarType type) {
     make_room(peers_ * bytes);
     Transfers::Plan plan{.count = peers_, .most_under_way = peers_};
@@ -144,7 +144,7 @@ class MpiCommunicator::Collective final : public HostTask {
     add(std::move(plan));
   }
 
-  // Gathers every rank's block into `full`, which contains this rank's block.
+  // Gathers the blocks of all ranks into `full`, which contains this rank's block.
   void gather(char* full, const Blocks& blocks) {
     const MessagePieces pieces = MessagePieces::of(blocks.longest, peers_);
     Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = pieces.depth(peers_) * peers_};
@@ -162,7 +162,7 @@ class MpiCommunicator::Collective final : public HostTask {
         return transfer(piece, to, rank_, from, from);
       };
     } else {
-      // In each round, a rank forwards the block that it received in the previous one.
+      // In each round, a rank forwards the block that it received in the previous round.
       plan.transfer = [=, this](int64_t index) {
         const auto round = static_cast<int>(index / pieces.count);
         return transfer(index % pieces.count, (rank_ + 1) % ranks_, before(round), before(1), before(round + 1));
@@ -190,17 +190,17 @@ class MpiCommunicator::Collective final : public HostTask {
   };
 
   int before(int distance) const { return (rank_ - distance + ranks_) % ranks_; }
-  // Each piece goes to all peers before the next piece; at each index, every rank receives from exactly one peer.
+  // Each piece is sent to all peers before the next piece. At each index, every rank receives from exactly one peer.
   Peers peers_of(int64_t index) const {
     const auto distance = static_cast<int>(index % peers_) + 1;
     return {.piece = index / peers_, .to = (rank_ + distance) % ranks_, .from = before(distance)};
   }
-  // The message of `rank` in a slot.
+  // Returns the message of `rank` in a slot.
   char* place(int64_t slot, int rank, int64_t length) const {
     const int64_t peer = rank < rank_ ? rank : rank - 1;
     return memory_->received->data() + (slot * peers_ + peer) * length;
   }
-  // Safe to resize: no other collective of the communicator is in progress while this one's parts run.
+  // Safe to resize, because no other collective of the communicator is in progress while these parts run.
   void make_room(int64_t bytes) {
     parts_.push_back([=, this] {
       if (std::ssize(*memory_->received) < bytes) memory_->received->resize(static_cast<size_t>(bytes));

@@ -14,19 +14,19 @@
 
 namespace mpzero::parallel {
 
-// Collectives over tensors in host memory that overlap with compute: the process's CommunicationThread sends, receives
-// and adds them in pieces. If only one thread may use MPI, each collective has completed when it returns.
+// Collectives on tensors in host memory that overlap with compute. The process's CommunicationThread sends, receives
+// and adds tensors in pieces. If only one thread may use MPI, each collective completes before its call returns.
 //
-// Tensors are sent in their own dtype. A reduce-scatter exchanges shards, which each rank adds in rank order: bf16 in
-// fp32, rounded once. An all-reduce gathers such sums, so all ranks get the same bits. A gather sends from each rank to
-// every other or, if several hosts have several ranks each, around a ring, so that only one rank per host sends to the
-// next host.
+// Tensors are sent in their own dtype. A reduce-scatter exchanges shards, and each rank adds the shards in rank order
+// (bf16 in fp32, rounded once). An all-reduce is bitwise equal on all ranks. A gather sends from each rank to every
+// other rank. If several hosts have several ranks each, a gather uses a ring instead, so that only one rank per host
+// sends to the next host.
 class MpiCommunicator final : public Communicator {
  public:
-  // Collective over the ranks of `mpi`, which must outlive this. `around_ring`: whether gathers use a ring, the same on
-  // all ranks; default: as above.
+  // Collective over the ranks of `mpi`, which must outlive this object. `around_ring`: use a ring for gathers, the same
+  // on all ranks. The default depends on the ranks per host, see above.
   explicit MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> around_ring = std::nullopt);
-  // Waits for collectives in progress; during stack unwinding, when other ranks may be gone, abandons them.
+  // Waits for collectives in progress. During stack unwinding, abandons them because other ranks may be gone.
   ~MpiCommunicator() override;
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -48,7 +48,7 @@ class MpiCommunicator final : public Communicator {
   int world_size_;
   bool around_ring_;
   Unwinding unwinding_;
-  std::unique_ptr<MpiGroup> group_;              // a duplicate, so that its messages match no others
+  std::unique_ptr<MpiGroup> group_;              // duplicated, to isolate its messages
   std::shared_ptr<std::vector<char>> received_;  // addends received by the collective in progress
   std::unique_ptr<CommunicationThread::Lane> lane_;
 };

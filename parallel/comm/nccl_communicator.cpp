@@ -17,8 +17,8 @@
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/comm/shard_sum.hpp"
 
-// Throws (see throw_nccl_error) with the NCCL call, the rank and NCCL's last error, or an out-of-memory error if that
-// is the cause.
+// Throws (see throw_nccl_error) with the NCCL call, the rank and NCCL's last error, or throws an out-of-memory error if
+// memory was the cause.
 #define MPZERO_NCCL_CHECK(call)                                                                               \
   do {                                                                                                        \
     const ncclResult_t nccl_result_ = (call);                                                                 \
@@ -32,25 +32,25 @@
 namespace mpzero::parallel {
 namespace {
 
-// CUDA errors originate on this rank; other errors may be caused by a peer.
+// CUDA errors originate on this rank. Other errors may be caused by a peer.
 [[noreturn]] void throw_nccl_error(ncclResult_t result, const std::string& message) {
   if (result == ncclUnhandledCudaError) throw Failure(message);
   throw CommunicatorFailure(message);
 }
 
-// NCCL's MAXCHANNELS: NCCL requires maxCTAs with minCTAs.
+// MAXCHANNELS of NCCL, which requires maxCTAs with minCTAs.
 constexpr int kMostChannels = 64;
 
-// NCCL reports only "CUDA error" if the GPU has no memory left for a communicator.
+// NCCL reports only "CUDA error" if the GPU has too little memory for a communicator.
 void check_memory_left(const char* call) {
   constexpr size_t kCommunicator = size_t{512} << 20;
   size_t free = 0, total = 0;
   if (cudaMemGetInfo(&free, &total) != cudaSuccess) return;
   TORCH_CHECK_WITH(OutOfMemoryError, free > kCommunicator, "CUDA out of memory: ", call, " found only ", free,
-                   " bytes free, but a communicator takes up to ", kCommunicator);
+                   " bytes free, but a communicator requires up to ", kCommunicator);
 }
 
-// Two points of a collective's stream. Querying an event neither waits for it nor changes it.
+// Events at two points of a collective's stream. A query neither waits for an event nor changes it.
 class NcclWork final : public DeviceWork {
  public:
   NcclWork(c10::cuda::CUDAEvent inputs_ready, c10::cuda::CUDAEvent done)
@@ -91,9 +91,9 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
   }
 }
 
-// Whether copy engines can access the GPUs at the other addresses from this rank's GPU. A GPU that is not visible to
-// this process, as when Slurm shows each rank only its own GPU, cannot be queried through CUDA, although NCCL may be
-// able to reach it.
+// Returns true if copy engines can access the GPUs at the other addresses from this rank's GPU. CUDA cannot query a GPU
+// that is not visible to this process, e.g. if Slurm shows each rank only its own GPU, although NCCL may be able to
+// reach that GPU.
 bool reaches_all(const std::vector<std::string>& addresses, int own) {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return false;
@@ -112,8 +112,8 @@ bool reaches_all(const std::vector<std::string>& addresses, int own) {
   return true;
 }
 
-// Whether copy engines can access each rank's GPU from every other: all ranks are on this machine, and their GPUs are
-// peers. The same on all ranks, which would otherwise deadlock in different collectives. Collective.
+// Returns true if copy engines can access each rank's GPU from every other rank: all ranks are on this machine, and
+// their GPUs are peers. The result is the same on all ranks, because different collectives would deadlock. Collective.
 bool all_peers(MpiRuntime& mpi) {
   if (mpi.local_size() != mpi.world_size()) return false;
   int device = 0;
@@ -142,7 +142,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
   if (min_channels > 0) {
     config.minCTAs = min_channels;
     config.maxCTAs = kMostChannels;
-    // For point-to-point traffic, which is not in a ring: NCCL's default is two.
+    // Channels for point-to-point traffic outside a ring, of which NCCL's default is two.
     config.nChannelsPerNetPeer = min_channels;
   }
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
@@ -150,9 +150,9 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
 
 NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr) return;
-  // Destroying waits for collectives in progress, which never end if a peer has exited or the GPU has failed. Aborting
-  // may wait too, and causes an error on the peers before the real cause has been reported. The end of the process
-  // frees the memory.
+  // Destroying the communicator waits for collectives in progress, which never end if a peer has exited or the GPU has
+  // failed. Aborting may wait as well, and causes an error on the peers before the real cause is reported. The memory
+  // is freed at process exit.
   if (unwinding_.now()) return;
   cudaStreamSynchronize(stream_);
   for (const Buffer& buffer : buffers_) {

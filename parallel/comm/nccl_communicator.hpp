@@ -18,42 +18,42 @@ struct ncclWindow_vidmem;
 
 namespace mpzero::parallel {
 
-// A failed NCCL call. The cause may be another rank.
+// A failed NCCL call, possibly caused by a different rank.
 class CommunicatorFailure final : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return kFailureExitCode; }
 };
 
-// How a collective moves data, if there is a choice.
+// Transfer engine of a collective, if there is a choice.
 enum class NcclEngine {
-  kKernels,  // kernels on some of the multiprocessors
-  // The GPU's copy engines, if all ranks' GPUs can access each other's memory: gathers use no multiprocessors, and a
-  // reduce-scatter exchanges shards by copy engines, then adds the received shards in one pass.
+  kKernels,  // NCCL kernels, which occupy some multiprocessors
+  // The GPU's copy engines, if all GPUs can access each other's memory. Gathers do not use multiprocessors. A
+  // reduce-scatter exchanges shards with copy engines, then adds the received shards in one pass.
   kCopyEngines
 };
 
-// Collectives over tensors on the GPU, on a separate high-priority stream, so that they overlap with compute. One
-// communicator per use (parameters, gradients): collectives of different communicators are unordered and can overlap.
+// Collectives on GPU tensors, on a separate high-priority stream, so that they overlap with compute. Parameters and
+// gradients use separate communicators, whose collectives are unordered and can overlap.
 class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which broadcasts NCCL's unique id. Uses the rank's current CUDA device.
-  // `min_channels`: minimum number of NCCL channels (ncclConfig_t::minCTAs), each with its own connections and
-  // multiprocessor; 0: NCCL decides.
+  // `min_channels`: minimum number of NCCL channels (ncclConfig_t::minCTAs), or 0 for NCCL's default. Each channel has
+  // its own connections and multiprocessor.
   explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines, int min_channels = 0);
-  // Collective, and waits for collectives in progress; does nothing during stack unwinding.
+  // Collective. Waits for collectives in progress. No-op during stack unwinding.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // For the user: the reason why copy engines are not used although they could reach all ranks; std::nullopt if they
-  // are used, cannot reach all ranks, or were not requested.
+  // Returns the reason, for the user, why requested copy engines are not used although they could reach all ranks, or
+  // std::nullopt.
   const std::optional<std::string>& hazard() const { return hazard_; }
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  // A symmetric window, mapped by all ranks that can access it, so that data is copied directly between buffers;
-  // otherwise registered with the network if NCCL supports that. Not allocated by PyTorch's allocator.
+  // Allocates with ncclMemAlloc() instead of PyTorch's allocator, and registers a symmetric window, so that data is
+  // copied directly between the ranks' buffers.
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override;
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
@@ -66,12 +66,12 @@ class NcclCommunicator final : public Communicator {
  private:
   struct Buffer {
     void* memory = nullptr;
-    ncclWindow_vidmem* window = nullptr;  // null if NCCL does not support windows or must not use them
+    ncclWindow_vidmem* window = nullptr;  // null if windows are not supported or must not be used
   };
 
-  // The stream, which now waits for the work queued on the current stream.
+  // Makes the collectives' stream wait for the work queued on the current stream, and returns this stream.
   c10::cuda::CUDAStream& start();
-  // Ends the collective that start() began.
+  // Completes the launch of the collective that start() began.
   std::unique_ptr<PendingCollective> finish();
   void exchange_and_sum(const at::Tensor& full, const at::Tensor& shard, SumMode mode);
 
@@ -80,12 +80,12 @@ class NcclCommunicator final : public Communicator {
   Unwinding unwinding_;
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
-  c10::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
+  c10::cuda::CUDAEvent inputs_ready_;  // recorded in start()
   std::vector<Buffer> buffers_;
   bool copy_engines_;
   bool windows_ = true;  // buffers are registered as windows
   std::optional<std::string> hazard_;
-  at::Tensor arrived_;  // the received shards of all ranks, if copy engines exchange them
+  at::Tensor arrived_;  // shards received from all ranks by copy engines
 };
 
 }  // namespace mpzero::parallel

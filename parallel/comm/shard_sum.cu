@@ -12,8 +12,8 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-// Two blocks per multiprocessor of the largest GPUs, in a grid-stride loop: enough bytes in flight, and space for
-// concurrent compute.
+// Two blocks per multiprocessor of the largest GPUs, in a grid-stride loop. This keeps enough bytes in flight and
+// leaves resources for concurrent compute.
 constexpr int64_t kMostBlocks = 264;
 
 template <typename In, typename Out>

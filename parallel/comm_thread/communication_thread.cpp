@@ -9,7 +9,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// This thread's HostOrder.
+// The current HostOrder of this thread.
 thread_local HostOrder* current_order = nullptr;
 
 std::string text_of(const std::exception_ptr& error) {
@@ -34,7 +34,7 @@ class FunctionTask final : public HostTask {
   std::function<void()> work_;
 };
 
-// Signals are handled by the training thread.
+// Blocks all signals in the new thread, because the training thread handles them.
 std::thread start_without_signals(std::function<void()> work) {
   sigset_t all;
   sigset_t before;
@@ -91,7 +91,7 @@ void CommunicationThread::run() {
   while (!ending_) {
     const Turn turn = take_turn(lock);
     if (turn.has_moved || ending_) continue;
-    // The runnable jobs change only when a job ends, which is progress, or through calls of other threads.
+    // Runnable jobs change only when a job ends (which is progress), or in calls from other threads.
     turn.has_work ? idle(lock) : work_.wait(lock);
   }
 }

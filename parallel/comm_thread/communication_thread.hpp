@@ -18,29 +18,29 @@
 
 namespace mpzero::parallel {
 
-// Work in steps that never wait for another rank.
+// Work in steps. A step never waits for a different rank.
 class HostTask {
  public:
   enum class Progress : uint8_t { kNone, kSome, kDone };
 
-  // May run before kDone. Memory that others may still write to must then stay allocated.
+  // May run before kDone. Memory in use by unfinished transfers must then stay allocated.
   virtual ~HostTask() = default;
   // Makes as much progress as possible without waiting. Not called again after kDone or an exception.
   virtual Progress advance() = 0;
 };
 
-// The process's only thread that moves tensors over MPI, while others compute: MPI 4 libraries move data only inside
-// MPI calls, so a thread must make such calls.
+// The only thread of the process that moves tensors over MPI, concurrently with compute. MPI 4 libraries make progress
+// only inside MPI calls, so a thread must make such calls.
 //
-// Jobs are submitted to lanes; each communicator has one. The jobs of a lane run one after another, in submission
-// order; lanes run concurrently, one step of each in turn. A HostOrder makes a job depend on jobs of other lanes. The
-// states of a job:
+// Each communicator submits its jobs to its own lane. The jobs of a lane run one at a time, in submission order. Lanes
+// run concurrently, one step of each lane in turn. A HostOrder makes a job depend on jobs of other lanes. The states of
+// a job:
 //
 //   in        | event                                           | then
 //   ----------+-------------------------------------------------+------------------------------------------------------
-//   -         | submit(), no job of the lane has failed         | kQueued
-//   -         | submit(), a job of the lane has failed          | kFailed, with that error
-//   -         | submit(), the lane was aborted                  | kAborted
+//   -         | submit() to a lane without failed jobs          | kQueued
+//   -         | submit() to a lane with a failed job            | kFailed, with that error
+//   -         | submit() to an aborted lane                     | kAborted
 //   kQueued   | first of its lane, all its dependencies have    | kRunning
 //             |   completed                                     |
 //   kQueued   | first of its lane, a dependency has failed or   | kFailed with that error, or kAborted: its input is
@@ -52,16 +52,16 @@ class HostTask {
 //   kQueued,  | the lane ends during stack unwinding, or the    | kAborted
 //   kRunning  |   thread ends                                   |
 //
-// No deadlock if all ranks submit the same jobs in the same order: a job depends only on jobs submitted before it, so
-// the first unfinished job can always proceed.
+// If all ranks submit the same jobs in the same order, the ranks cannot deadlock: a job depends only on earlier jobs,
+// so the first unfinished job can always proceed.
 //
-// The thread sleeps between steps without progress (Pauses), so it takes a core from compute threads only while it has
-// data to move.
+// The thread sleeps between steps without progress (see Pauses), so it competes with compute threads for a core only
+// while data is moving.
 class CommunicationThread {
  public:
   enum class Runs : uint8_t {
     kBeside,   // in a separate thread
-    kInCaller  // without a thread: submit() returns once the job has ended. For an MPI that only one thread may use.
+    kInCaller  // in the caller of submit(), which returns after the job. For an MPI that only one thread may use.
   };
   class Job;
   class Lane;
@@ -82,37 +82,38 @@ class CommunicationThread {
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
-  // Runs a step of each lane's first job that may run. Returns whether there was one, and whether any made progress.
+  // Runs one step of the first job of each lane, if the job may run. Returns whether a job could run, and whether any
+  // job made progress.
   struct Turn {
     bool has_work = false, has_moved = false;
   };
   Turn take_turn(Lock& lock);
-  // Runs a step of the job, with the lock released. Returns whether it made progress.
+  // Runs one step of the job, with the lock released. Returns true if the job made progress.
   bool step(Job& job, Lock& lock);
-  // Whether the lane's first job may run a step; ends a job that never will.
+  // Returns true if the lane's first job may run a step. Ends a job that can never run.
   bool may_run(Lane& lane);
-  // By value: the error may belong to a job that is destroyed with the last job that depends on it.
+  // `error` is passed by value because it may belong to a job that is destroyed with the last job that depends on it.
   // NOLINTNEXTLINE(performance-unnecessary-value-param)
   void end(Job& job, bool aborted, std::exception_ptr error);
   void abort(Lane& lane);
   void idle(Lock& lock);
 
   std::mutex mutex_;               // guards the members below, lanes and jobs
-  std::condition_variable work_;   // for the thread: there is work
-  std::condition_variable ended_;  // for others: a job, or a step that a lane waits for, has ended
+  std::condition_variable work_;   // wakes the thread for new work
+  std::condition_variable ended_;  // wakes waiters after a job, or a step that a lane waits for, has ended
   std::vector<Lane*> lanes_;
-  const Lane* stepping_ = nullptr;  // its job is running a step
+  const Lane* stepping_ = nullptr;  // lane whose job is running a step
   int leaving_ = 0;                 // lanes that wait for the end of a step
   bool ending_ = false;
   Pauses pauses_;                    // after steps without progress
-  std::unique_ptr<Lane> functions_;  // of HostOrder::run()
+  std::unique_ptr<Lane> functions_;  // lane of HostOrder::run()
   std::thread thread_;
 };
 
-// A submitted task. From any thread.
+// A submitted task. Thread-safe.
 class CommunicationThread::Job final : public DeviceWork, public std::enable_shared_from_this<Job> {
  public:
-  // Waits until the job has ended; within a HostOrder, only makes later jobs depend on it. Rethrows the job's
+  // Waits until the job has ended. Within a HostOrder, only makes later jobs depend on the job. Rethrows the job's
   // exception. The results of an aborted job are undefined.
   void wait();
   // Rethrows the job's exception.
@@ -136,20 +137,20 @@ class CommunicationThread::Job final : public DeviceWork, public std::enable_sha
 
 class CommunicationThread::Lane {
  public:
-  // Must be destroyed before the thread.
+  // The lane must be destroyed before `thread`.
   explicit Lane(CommunicationThread& thread);
   // Calls finish().
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Waits for its jobs. During stack unwinding, aborts them instead, since other ranks may no longer participate.
+  // Waits for the lane's jobs. During stack unwinding, aborts the jobs because other ranks may no longer participate.
   void finish();
-  // With kInCaller, rethrows the task's exception, like Job::wait().
+  // Rethrows the task's exception with kInCaller, like Job::wait().
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
-  // Whether a job has failed or was aborted, so that operations it began may be unfinished. From any thread.
+  // Returns true if a job has failed or was aborted, so that some of its operations may be unfinished. Thread-safe.
   bool was_cut_short() const;
-  // The message of the first job that failed; empty if none has. From any thread.
+  // Returns the message of the first failed job, or an empty string. Thread-safe.
   std::string error() const;
 
  private:
@@ -161,8 +162,8 @@ class CommunicationThread::Lane {
   std::exception_ptr error_;
 };
 
-// While it exists, Job::wait() does not block this thread. Instead, jobs that the thread submits later, and work that
-// it passes to run(), begin after those jobs, as on a device's stream. One at a time per thread.
+// Scope in which Job::wait() does not block the calling thread. Jobs that the thread submits later, and work passed to
+// run(), begin after the awaited jobs, as on a device's stream. At most one HostOrder per thread.
 class HostOrder {
  public:
   HostOrder();
@@ -170,8 +171,8 @@ class HostOrder {
   HostOrder(const HostOrder&) = delete;
   HostOrder& operator=(const HostOrder&) = delete;
 
-  // Calls `work` now if no job was waited for, otherwise on the communication thread; later work then begins after it.
-  // `work` must own its data and start no threads.
+  // Calls `work` immediately if no job was awaited, otherwise on the communication thread. Later work then begins after
+  // `work`. `work` must own its data and must not start threads.
   void run(std::function<void()> work);
 
  private:

@@ -5,25 +5,25 @@
 
 namespace mpzero::parallel {
 
-// Backoff of a thread that polls for progress by other threads or ranks: sleeps briefly at first, then longer.
+// Backoff for a thread that polls for progress of other threads or ranks. Pauses start short and double up to a limit.
 //
-// It sleeps instead of yielding. Since Linux 6.18 (and 6.12.63 LTS), sched_yield() advances the thread's vruntime by
-// its whole slice ("sched/fair: Forfeit vruntime on yield"). A thread that yields in a loop is thousands of seconds
-// ahead within seconds, and threads on the same core, even of other sessions, starved for up to 11 s. A thread that has
-// slept is placed anew when it wakes.
+// The thread sleeps instead of yielding. Since Linux 6.18 (and 6.12.63 LTS), sched_yield() advances the thread's
+// vruntime by its whole slice ("sched/fair: Forfeit vruntime on yield"). A thread that yields in a loop is thousands of
+// seconds ahead within seconds. Threads on the same core, even in other sessions, starved for up to 11 s. The scheduler
+// resets the vruntime of a thread that wakes from sleep.
 class Pauses {
  public:
   using Duration = std::chrono::steady_clock::duration;
   static constexpr std::chrono::microseconds kFirst{5};
   static constexpr std::chrono::microseconds kLongest{1000};
 
-  // The pause after a poll without progress.
+  // Returns the pause after a poll without progress.
   Duration next() {
     const Duration pause = next_;
     next_ = std::min<Duration>(2 * next_, kLongest);
     return pause;
   }
-  // Call after progress.
+  // Resets the backoff. Call after progress.
   void begin_anew() { next_ = kFirst; }
 
  private:

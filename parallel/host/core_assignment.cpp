@@ -11,7 +11,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// With at least this many cores, two are left free.
+// Minimum number of cores for leaving two cores free.
 constexpr size_t kManyCores = 8;
 
 struct FreeBitmap {
@@ -20,7 +20,7 @@ struct FreeBitmap {
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
 
 void check(int result, const char* call) {
-  if (result != 0) throw_failure("{} failed: the machine's cores are unknown", call);
+  if (result != 0) throw_failure("{} failed: cannot detect the cores of this machine", call);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ CpuTopology::CpuTopology(Handle topology) : topology_(std::move(topology)) {
       hwloc_get_cpubind(topology_.get(), bound.get(), HWLOC_CPUBIND_PROCESS) == 0) {
     hwloc_bitmap_and(allowed.get(), allowed.get(), bound.get());
   }
-  // If the machine reports no cores, uses hardware threads.
+  // Use hardware threads if the machine does not report cores.
   const int depth = hwloc_get_type_or_below_depth(topology_.get(), HWLOC_OBJ_CORE);
   for (hwloc_obj_t core = hwloc_get_next_obj_by_depth(topology_.get(), depth, nullptr); core != nullptr;
        core = hwloc_get_next_obj_by_depth(topology_.get(), depth, core)) {
@@ -60,7 +60,7 @@ void CpuTopology::find_domains() {
     for (const int core : cores_) {
       if (hwloc_bitmap_isset(node->cpuset, static_cast<unsigned>(core)) != 0) domain.cores.push_back(core);
     }
-    // Other memory near the same cores, such as HBM, is a separate NUMA node.
+    // Additional memory near the same cores, such as HBM, is a separate NUMA node.
     const auto same = std::find_if(domains_.begin(), domains_.end(),
                                    [&](const NumaDomain& other) { return other.cores == domain.cores; });
     if (same != domains_.end()) {
@@ -75,7 +75,7 @@ CpuTopology CpuTopology::of_this_machine() {
   hwloc_topology_t topology = nullptr;
   check(hwloc_topology_init(&topology), "hwloc_topology_init");
   Handle handle(topology);
-  // The kernel lists PCI devices; hwloc's plugins would open each GPU, an X display, and libraries that leak memory.
+  // The kernel lists PCI devices. hwloc's plugins would open each GPU, an X display, and libraries that leak memory.
   for (const char* plugin : {"pci", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   }
@@ -158,9 +158,9 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
   }
   // The first ranks get the remainder.
   const auto quota = [&](size_t rank) { return cores.size() / ranks + (rank < cores.size() % ranks ? 1 : 0); };
-  std::map<std::vector<int>, std::vector<size_t>> neighbours;  // ranks by the cores near them
+  std::map<std::vector<int>, std::vector<size_t>> neighbours;  // ranks by nearby cores
   for (size_t rank = 0; rank < ranks; ++rank) neighbours[near[rank]].push_back(rank);
-  // Ranks with the fewest candidate cores first.
+  // Start with the ranks that have the fewest candidate cores.
   std::vector<std::pair<std::vector<int>, std::vector<size_t>>> groups(neighbours.begin(), neighbours.end());
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });

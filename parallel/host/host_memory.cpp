@@ -23,7 +23,7 @@ constexpr size_t kPinningThreads = 8;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Memory mapped from the system, unmapped at the end. Mappings of at least a huge page are aligned to huge pages.
+// Memory mapping that is unmapped in the destructor. Mappings of at least a huge page are aligned to huge pages.
 class Mapping {
  public:
   explicit Mapping(size_t bytes) : bytes_(rounded_up(bytes, kPage)) {
@@ -109,14 +109,14 @@ std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::Scal
     mappings.push_back(count == 0 ? nullptr
                                   : std::make_shared<Mapping>(static_cast<size_t>(count) * c10::elementSize(dtype)));
     if (count == 0) continue;
-    // Before registering, which would touch the memory with one thread.
+    // Touch the memory before registration, which would touch it with one thread.
     mappings.back()->touch(team);
     if (pinned) to_pin.push_back(mappings.back().get());
   }
   pin(to_pin);
   std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < numel.size(); ++i) {
-    // A CPU tensor over registered memory: CUDA recognizes the addresses, so its copies are asynchronous.
+    // CUDA recognizes registered addresses, so copies of this CPU tensor are asynchronous.
     tensors.push_back(mappings[i] ? at::from_blob(
                                         mappings[i]->memory(), {numel[i]}, [m = mappings[i]](void*) {}, options)
                                   : at::zeros({0}, options));

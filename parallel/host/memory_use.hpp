@@ -6,16 +6,16 @@ namespace mpzero::parallel {
 
 // Bytes of one rank's training state, by purpose.
 struct MemoryUse {
-  // On the training device.
+  // Bytes on the training device.
   int64_t parameters = 0;
   int64_t gradients = 0;
   int64_t optimizer_states = 0;
-  int64_t units_in_flight = 0;  // buffers of full units that are being gathered, used or summed
-  // In host memory, while a GPU trains.
+  int64_t units_in_flight = 0;  // buffers of full units in a gather, in use or in a sum
+  // Bytes in host memory if the training device is a GPU.
   int64_t host_optimizer_states = 0;
   int64_t host_parameters = 0;
   int64_t host_staging = 0;  // gradients and parameters in transfer
-  int64_t host_spares = 0;   // states for updates before the norm is known
+  int64_t host_spares = 0;   // spare states for updates before the gradient norm is known
 
   MemoryUse& operator+=(const MemoryUse& other) {
     parameters += other.parameters;
@@ -30,7 +30,7 @@ struct MemoryUse {
   }
 };
 
-// The total on the device, and the total in host memory.
+// Return the total on the device and the total in host memory.
 inline int64_t device_bytes(const MemoryUse& use) {
   return use.parameters + use.gradients + use.optimizer_states + use.units_in_flight;
 }

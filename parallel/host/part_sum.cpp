@@ -9,10 +9,10 @@
 namespace mpzero::parallel {
 namespace {
 
-// Elements that are added up at a time, in the fastest cache.
+// Elements that are added at a time, so that they stay in the L1 cache.
 constexpr int64_t kBlock = 2048;
 
-// bf16 as its bits: with integers the compiler vectorizes the conversions.
+// bf16 bits as integers, which lets the compiler vectorize the conversions.
 using Bf16 = uint16_t;
 
 float widen(float value) { return value; }
@@ -21,7 +21,7 @@ float widen(Bf16 bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)
 
 void round_to(float value, float& to) { to = value; }
 void round_to(double value, double& to) { to = value; }
-// To nearest, ties to even. A NaN stays NaN: rounding its bits could carry over to infinity.
+// Rounds to nearest, ties to even. A NaN stays NaN, because rounding its bits could carry over to infinity.
 void round_to(float value, Bf16& to) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;

@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t kParts = 8;  // sizes between two powers of two
 
-// Eight sizes between powers of two. Pages that a tensor does not touch need no memory.
+// Rounds up to one of eight sizes between powers of two. Untouched pages of a tensor do not use memory.
 size_t rounded_up(size_t bytes) {
   const size_t step = std::bit_floor(bytes) / kParts;
   return (bytes + step - 1) / step * step;
 }
 
-// Memory aligned to huge pages; null if the system has none.
+// Maps memory aligned to huge pages. Returns null if the system is out of memory.
 void* map(size_t bytes) {
   void* const start = mmap(nullptr, bytes + kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) return nullptr;
@@ -30,13 +30,13 @@ void* map(size_t bytes) {
   char* const memory = static_cast<char*>(start) + before;
   if (before > 0) munmap(start, before);
   munmap(memory + bytes, kLargePage - before);
-  // Only whole huge pages: the tensor may leave the rest untouched.
+  // Advise only whole huge pages, because the tensor may leave the rest untouched.
   madvise(memory, bytes / kLargePage * kLargePage, MADV_HUGEPAGE);
   return memory;
 }
 
 TensorMemory& instance() {
-  // Tensors of static objects are freed after main().
+  // Never deleted, because tensors of static objects are freed after main().
   static auto* const memory = new TensorMemory;
   return *memory;
 }
@@ -90,7 +90,7 @@ bool TensorMemory::put_back(void* memory) {
 
 void TensorMemory::keep_at_most(size_t bytes) {
   while (kept_bytes_ > bytes) {
-    // Largest first, for the fewest calls.
+    // Unmap the largest block first, which minimizes the number of calls.
     const auto last = std::prev(kept_.end());
     munmap(last->second, last->first);
     kept_bytes_ -= last->first;
@@ -110,7 +110,7 @@ size_t TensorMemory::kept_bytes() const {
 
 c10::DataPtr TensorMemory::allocate(size_t bytes) {
   void* memory = bytes < kLarge ? nullptr : take(bytes);
-  // PyTorch's allocator reports if there is no memory.
+  // PyTorch's allocator reports an out-of-memory error.
   if (memory == nullptr) {
     memory = c10::alloc_cpu(bytes);
     count(static_cast<int64_t>(malloc_usable_size(memory)));
@@ -132,7 +132,7 @@ const TensorMemory& tensor_memory() { return instance(); }
 TensorMemory& use_tensor_memory() {
   constexpr uint8_t kBeforeOthers = UINT8_MAX;
   c10::SetCPUAllocator(&instance(), kBeforeOthers);
-  // The heap serves only smaller tensors; let it keep freed memory, too.
+  // The heap serves only small tensors. Let the heap keep freed memory as well.
   constexpr int kMappedFrom = 32 << 20, kTrimmedFrom = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kMappedFrom);
   mallopt(M_TRIM_THRESHOLD, kTrimmedFrom);

@@ -9,10 +9,10 @@
 namespace mpzero::parallel {
 namespace {
 
-// How long a thread polls for work before it sleeps: about as long as waking it takes.
+// Polling time of an idle thread before it sleeps, about as long as a wake-up.
 constexpr std::chrono::microseconds kLookForWork{50};
 
-// Calls `look` until it returns true or the time is up; returns its last result.
+// Calls `look` until it returns true or the time is up. Returns the last result.
 template <typename Look>
 bool look_for_a_while(const Look& look) {
   const auto end = std::chrono::steady_clock::now() + kLookForWork;

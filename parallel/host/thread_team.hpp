@@ -12,52 +12,52 @@
 
 namespace mpzero::parallel {
 
-// Threads that share the blocks of tasks. Tasks are started in the order in which they were submitted. A thread that
-// finds no more blocks in one task continues with the next, so no thread is idle while there is work.
+// Thread pool that divides tasks into blocks. Tasks are started in submission order. A thread that finds no more blocks
+// in a task continues with the next task, so threads stay busy while blocks remain.
 class ThreadTeam {
  public:
-  // Work on the blocks 0, 1, … of one task, in any order, each once.
+  // Processes one block. Called once for each block 0, 1, ... of a task, in any order.
   using Work = std::function<void(int64_t block)>;
 
   class Task {
    public:
-    // Returns when all blocks are done. Rethrows the exception of a block.
+    // Waits until all blocks are done. Rethrows an exception of a block.
     void wait();
     bool done() const { return left_.load(std::memory_order_acquire) == 0; }
 
    private:
     friend class ThreadTeam;
     Task(int64_t blocks, Work work) : blocks_(blocks), work_(std::move(work)), left_(blocks) {}
-    // Processes blocks until none is left to start.
+    // Processes blocks until all blocks have started.
     void work_through();
 
     const int64_t blocks_;
     const Work work_;
     std::atomic<int64_t> next_{0};
     std::atomic<int64_t> left_;
-    std::mutex mutex_;  // of error_
+    std::mutex mutex_;  // protects error_
     std::exception_ptr error_;
   };
 
-  // `cores`: thread i is bound to the i-th of these operating system numbers; empty: no binding. If the system refuses
-  // a core, that thread is not bound.
+  // Binds thread i to cores[i], an OS index; threads are not bound if `cores` is empty. If the system refuses a core,
+  // the thread is not bound.
   explicit ThreadTeam(int threads, const std::vector<int>& cores = {});
-  // Finishes the submitted tasks.
+  // Completes the submitted tasks.
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()); }
   std::shared_ptr<Task> start(int64_t blocks, Work work);
-  // start() and wait().
+  // Runs a task and waits for its completion.
   void run(int64_t blocks, Work work) { start(blocks, std::move(work))->wait(); }
 
  private:
   void serve(int core);
-  // The first task that still has blocks to start; waits for one. Null when the team ends.
+  // Waits for a task with blocks to start, and returns the first such task. Returns null when the team ends.
   std::shared_ptr<Task> next_task();
 
-  std::mutex mutex_;  // of tasks_ and ending_
+  std::mutex mutex_;  // protects tasks_ and ending_
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Task>> tasks_;
   std::atomic<int64_t> handed_in_{0};

@@ -1,5 +1,5 @@
-// The static hwloc queries disks through libudev, which has no static library. mpzero needs no disks: these functions
-// behave as on a machine without udev.
+// Stubs for libudev, which has no static library. The static hwloc queries disks through libudev, and mpzero does not
+// use disk information. These functions behave as on a machine without udev.
 
 extern "C" {
 

@@ -7,12 +7,13 @@
 
 namespace mpzero::parallel {
 
-// Seconds since the epoch.
+// Returns the Unix time in seconds.
 double system_clock_seconds();
 
-// Offsets of the clocks of `ranks` from rank 0's (positive: ahead), in seconds, in order; only on rank 0, empty on
-// other ranks. Measured as in NTP: the other clock is read in the middle of a round trip, and the shortest of several
-// round trips counts, whose duration bounds the error. Collective over all ranks, with the same `ranks` everywhere.
+// Returns the offsets of the clocks of `ranks` from rank 0's clock, in seconds (positive: ahead), on rank 0; returns an
+// empty vector on other ranks. As in NTP, the remote clock is assumed to be read in the middle of a round trip. The
+// shortest of several round trips is used, and its duration bounds the error. Collective over all ranks, with the same
+// `ranks`.
 std::vector<double> measure_clock_offsets(const MpiRuntime& mpi, const std::vector<int>& ranks,
                                           const std::function<double()>& clock = system_clock_seconds);
 

@@ -16,7 +16,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Can be added to a clock's time in 64-bit nanoseconds without overflow.
+// Maximum that can be added to a time point in 64-bit nanoseconds without overflow.
 constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
 
 }  // namespace
@@ -30,7 +30,7 @@ bool run_detached(const std::function<void()>& work) {
   try {
     std::thread(work).detach();
     return true;
-  } catch (const std::exception&) {  // the limit on processes or on memory is reached
+  } catch (const std::exception&) {  // the limit on processes or memory has been reached
     return false;
   }
 }

@@ -14,19 +14,19 @@
 
 namespace mpzero::parallel {
 
-// Prints the sentence as an mpzero error and ends the process immediately, with kFailureExitCode; the launcher then
-// ends the other ranks. No cleanup, because it would wait for whatever hangs.
+// Prints the sentence as an mpzero error and ends the process immediately with kFailureExitCode. The launcher then ends
+// the other ranks. Skips cleanup, which could hang as well.
 void end_process(const std::string& sentence);
 
-// Runs `work` on a detached thread. Returns false, without running `work`, if no thread can be started. `work` must own
-// its data and not throw.
+// Runs `work` on a detached thread. Returns false, without running `work`, if the thread cannot be started. `work` must
+// own its data and must not throw.
 bool run_detached(const std::function<void()>& work);
 
-// Runs `work` with run_detached() and returns after at most `limit`, even if it still hangs. Returns whether it
-// completed.
+// Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed.
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
 
-// The result of `work`; std::nullopt if it throws, or takes longer than `limit`. `work` must own its data.
+// Returns the result of `work`, or std::nullopt if `work` throws or takes longer than `limit`. `work` must own its
+// data.
 template <class Work>
 auto answer_within(std::chrono::milliseconds limit, Work work) {
   struct Answer {
@@ -39,21 +39,22 @@ auto answer_within(std::chrono::milliseconds limit, Work work) {
       auto value = work();
       const std::lock_guard lock(answer->mutex);
       answer->value = std::move(value);
-    } catch (const std::exception&) {  // there is no answer
+    } catch (const std::exception&) {  // the answer stays empty
     }
   });
   const std::lock_guard lock(answer->mutex);
   return std::optional(answer->value);
 }
 
-// Rounded up, and limited to a hundred years, so that adding it to a clock's time does not overflow.
+// Rounds up to milliseconds. The result is at most a hundred years, so that adding it to a time point does not
+// overflow.
 std::chrono::milliseconds to_milliseconds(double seconds);
 
-// Ends the process if the work done during its lifetime takes longer than `patience`: for calls into the network or a
-// file system that have no timeout.
+// Ends the process if this object lives longer than `patience`. For calls into the network or a file system that have
+// no timeout.
 class Deadline {
  public:
-  // `sentence` is called on a separate thread once the time is up. `patience` is limited to a hundred years.
+  // `sentence` is called on a separate thread after the deadline. `patience` is limited to a hundred years.
   Deadline(std::chrono::milliseconds patience, std::function<std::string()> sentence,
            std::function<void(const std::string&)> end = end_process);
   ~Deadline();

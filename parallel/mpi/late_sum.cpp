@@ -17,9 +17,9 @@ LateSum::LateSum() : round_(std::make_unique<Round>()) {}
 
 LateSum::~LateSum() {
   if (round_->request == MPI_REQUEST_NULL) return;
-  // If this rank fails in between, the others are still in the loop: do not wait for them.
+  // If this rank fails between rounds, the other ranks are still in the loop. Do not wait for these ranks.
   if (round_->unwinding.now()) {
-    // NOLINTNEXTLINE(bugprone-unused-return-value): MPI may still write into it
+    // NOLINTNEXTLINE(bugprone-unused-return-value): MPI may still write to the round
     (void)round_.release();
     return;
   }

@@ -11,11 +11,11 @@
 namespace mpzero::parallel {
 namespace {
 
-// The launcher of this process, and its number of processes; one for a shell.
+// Launcher and number of processes, according to the environment. The number is one for a shell.
 struct Launch {
   enum class Program { kShell, kSrun, kMpirun, kTorchrun } program = Program::kShell;
   int tasks = 1;
-  std::string task = "0";  // the number of this process
+  std::string task = "0";  // index of this process
 };
 
 std::optional<Launch> started_by(Launch::Program program, const Environment& environment, const char* tasks,
@@ -25,18 +25,19 @@ std::optional<Launch> started_by(Launch::Program program, const Environment& env
   return Launch{.program = program, .tasks = std::atoi(count->c_str()), .task = environment(task).value_or("0")};
 }
 
-// Whether a launcher with PMI or PMIx support started this process or one of its ancestors.
+// Returns true if a launcher with PMI or PMIx support started this process or one of its ancestors.
 bool has_joining_variable(const Environment& environment) {
   constexpr std::array<const char*, 3> kJoining = {"PMIX_RANK", "PMI_RANK", "PMI_FD"};
   return std::any_of(kJoining.begin(), kJoining.end(), [&](const char* name) { return environment(name).has_value(); });
 }
 
-// torchrun, `deepspeed`, `accelerate launch` and Kubernetes' PyTorchJob set RANK and WORLD_SIZE. Scripts also export
-// these for processes that srun starts: then Slurm's own variables count, unless torchrun was started in between.
+// torchrun, `deepspeed`, `accelerate launch` and Kubernetes' PyTorchJob set RANK and WORLD_SIZE. Scripts may also
+// export these variables for processes that srun starts. In this case Slurm's variables take precedence, unless
+// torchrun started this process.
 std::optional<Launch> started_by_torchrun(const Environment& environment) {
   if (!environment("RANK")) return std::nullopt;
   if (has_joining_variable(environment) && !environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
-  // One process per machine prints the message: their outputs are separate.
+  // Select one process per machine to print the message, because each machine has separate output.
   auto launch = started_by(Launch::Program::kTorchrun, environment, "WORLD_SIZE", "LOCAL_RANK");
   if (launch && launch->tasks <= 1) return std::nullopt;
   return launch;
@@ -44,9 +45,9 @@ std::optional<Launch> started_by_torchrun(const Environment& environment) {
 
 Launch find_launch(const Environment& environment) {
   using Program = Launch::Program;
-  // An mpirun inside a Slurm job starts its ranks from a step, so they see the step's variables as well.
+  // An mpirun inside a Slurm job starts its ranks from a step, so the ranks have the step's variables as well.
   auto launch = started_by(Program::kMpirun, environment, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
-  // Set by MPICH and Intel MPI; srun --mpi=pmi2 also sets the other two variables.
+  // MPICH and Intel MPI set this variable. srun --mpi=pmi2 sets only the other two variables.
   if (!launch && environment("MPI_LOCALNRANKS")) {
     launch = started_by(Program::kMpirun, environment, "PMI_SIZE", "PMI_RANK");
   }
@@ -56,7 +57,7 @@ Launch find_launch(const Environment& environment) {
 }
 
 constexpr const char* kSrunRemedy =
-    "start it with `srun --mpi=pmix` (`srun --mpi=list` lists what this Slurm supports), or with mpirun inside the "
+    "start mpzero with `srun --mpi=pmix` (`srun --mpi=list` shows the supported types), or with mpirun inside the "
     "allocation";
 
 }  // namespace
@@ -65,7 +66,8 @@ void require_launcher(const Environment& environment) {
   const Launch launch = find_launch(environment);
   if (launch.program == Launch::Program::kTorchrun) {
     throw_user_error(
-        "torchrun, deepspeed or a similar launcher started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero needs "
+        "torchrun, deepspeed or a similar launcher started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero "
+        "requires "
         "MPI ranks; start them with `mpirun -n {0} build/bin/mpzero train …` or `srun --mpi=pmix`, or unset WORLD_SIZE "
         "to run one process",
         launch.tasks, environment("RANK").value_or(""));
@@ -81,17 +83,16 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
   if (world_size > 1 || launch.tasks <= 1) return std::nullopt;
   if (launch.program == Launch::Program::kSrun) {
     return LaunchProblem{
-        .message = fmt::format(
-            "srun started {} tasks, but each is alone in its MPI job (this MPI does not support this --mpi)",
-            launch.tasks),
+        .message = fmt::format("srun started {} tasks, but each task is alone in its MPI job (unsupported --mpi type)",
+                               launch.tasks),
         .remedy = kSrunRemedy};
   }
-  return LaunchProblem{.message = fmt::format("mpirun started {} ranks, but each is alone in its MPI job: this mpirun "
-                                              "does not belong to {}, which mpzero is built with",
+  return LaunchProblem{.message = fmt::format("mpirun started {} ranks, but each rank is alone in its MPI job: this "
+                                              "mpirun does not belong to {}, the MPI of this build",
                                               launch.tasks, mpi),
                        .remedy =
-                           "use the matching mpirun (`which -a mpirun` lists those in PATH), or rebuild mpzero with "
-                           "the MPI of this one"};
+                           "use the matching mpirun (`which -a mpirun` lists all in PATH), or rebuild mpzero with "
+                           "the MPI of this mpirun"};
 }
 
 LaunchSize launch_size(const Environment& environment) {
@@ -101,7 +102,7 @@ LaunchSize launch_size(const Environment& environment) {
   const auto is = [&](const char* name, const char* value) {
     return environment(name).value_or("").starts_with(value);
   };
-  // Variables of a Slurm step, and of Open MPI 4 and 5.
+  // Variables of Slurm steps and of Open MPI 4 and 5.
   size.around_hosts =
       launch.program == Launch::Program::kSrun
           ? is("SLURM_DISTRIBUTION", "cyclic")
@@ -111,7 +112,7 @@ LaunchSize launch_size(const Environment& environment) {
 
 bool is_alone_in_step(const Environment& environment) {
   const Launch launch = find_launch(environment);
-  // Set by another launcher, such as flux within a step.
+  // A different launcher, such as flux within a step, sets this variable.
   const auto of_pmi = environment("PMI_SIZE");
   return launch.program == Launch::Program::kSrun && launch.tasks <= 1 && (!of_pmi || std::atoi(of_pmi->c_str()) <= 1);
 }

@@ -19,7 +19,7 @@ namespace mpzero::parallel {
   throw_failure("{} failed: {}", call, std::string(text, static_cast<size_t>(length)));
 }
 
-// An MPI communicator; freed in the destructor unless it is MPI_COMM_WORLD.
+// Owner of an MPI communicator. The destructor frees the communicator unless it is MPI_COMM_WORLD.
 struct MpiGroup {
   explicit MpiGroup(MPI_Comm handle) : handle(handle) {}
   ~MpiGroup() {

@@ -28,7 +28,7 @@ class Recorded {
   Unwinding unwinding_;
 };
 
-// Begins an MPI operation with `begin(&request)` and waits for it without holding a core.
+// Begins an MPI operation with `begin(&request)` and waits with sleeps between polls.
 template <typename Begin>
 void wait_for(Begin begin) {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -38,9 +38,9 @@ void wait_for(Begin begin) {
 
 }  // namespace
 
-// Shared by all groups of a process.
+// State shared by all groups of a process.
 struct MpiRuntime::Process {
-  // The same on all ranks: nonblocking and blocking collectives do not match each other.
+  // Equal on all ranks, because nonblocking and blocking collectives do not match each other.
   bool wants_threads = false;
   bool has_threads = false;
   std::unique_ptr<CommunicationThread> communication;

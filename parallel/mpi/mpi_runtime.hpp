@@ -13,17 +13,17 @@ namespace mpzero::parallel {
 
 struct MpiGroup;
 
-// The threads that may use MPI at a time.
+// Thread support requested from MPI.
 enum class MpiThreads : uint8_t {
-  kOne,      // MPI_THREAD_FUNNELED: for the control plane only, not for tensors
+  kOne,      // MPI_THREAD_FUNNELED: only for the control plane, not for tensors
   kSeveral,  // MPI_THREAD_MULTIPLE: also for tensors, concurrently with compute and the control plane
 };
 
-// MPI for the lifetime of the program: it starts the ranks and provides the rendezvous and the control plane. One per
-// process.
+// Initializes MPI for the lifetime of the program, and provides the rendezvous and the control plane. One object per
+// process may call the public constructor.
 class MpiRuntime final : public ProcessGroup {
  public:
-  // Collective. If MPI does not support several threads, one thread uses it, without an error: see
+  // Collective. If MPI does not support MPI_THREAD_MULTIPLE, only one thread uses MPI, without an error; see
   // communication_thread(). If any rank requests kOne, one thread uses MPI on all ranks.
   MpiRuntime(int* argc, char*** argv, MpiThreads threads);
   ~MpiRuntime() override;
@@ -32,34 +32,35 @@ class MpiRuntime final : public ProcessGroup {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  // This rank's index among the ranks of this machine, and their number.
+  // Return this rank's index among the ranks of this machine, and the number of these ranks.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
-  // The largest local_size() of all ranks.
+  // Returns the maximum local_size() over all ranks.
   int most_per_host() const { return most_per_host_; }
 
-  // The ranks of this machine as a separate group, in the same order. Collective. Must not outlive this object.
-  std::unique_ptr<MpiRuntime> this_machine() const;
-  // The ranks that pass the same `color` [>= 0] as a separate group, in the same order. Collective. Must not outlive
+  // Returns the ranks of this machine as a separate group, in the same order. Collective. The group must not outlive
   // this object.
+  std::unique_ptr<MpiRuntime> this_machine() const;
+  // Returns the ranks that pass the same `color` [>= 0] as a separate group, in the same order. Collective. The group
+  // must not outlive this object.
   std::unique_ptr<MpiRuntime> split(int color) const;
-  // Whether only one thread uses MPI, because MPI lacks support for more, although all ranks requested kSeveral. The
-  // same on all ranks.
+  // Returns true if only one thread uses MPI although all ranks requested kSeveral, because MPI does not support it.
+  // The result is the same on all ranks.
   bool lacks_threads() const;
-  // Moves this process's tensors over MPI; runs in its callers if only one thread may use MPI. Created by the first
-  // call; for use by the thread that uses this object.
+  // Returns the thread that moves this process's tensors over MPI. Jobs run in their callers if only one thread may use
+  // MPI. The first call creates the thread. Only for the thread that uses this object.
   CommunicationThread& communication_thread() const;
-  // Collective. If several threads use MPI, waits for all ranks of the group without holding a core, so that a
-  // following blocking MPI call only lasts as long as its messages: such calls poll, and ranks may share cores with
-  // each other and with communication threads. Otherwise a no-op.
+  // Collective. If several threads use MPI, waits for all ranks of the group without occupying a core, so that the next
+  // blocking MPI call waits only for its messages. Blocking calls poll, and ranks may share cores with each other and
+  // with communication threads. No-op if one thread uses MPI.
   void meet() const;
-  // The MPI communicator of the group.
+  // Returns the MPI communicator of the group.
   const MpiGroup& group() const { return *group_; }
 
   void barrier() override;
   std::vector<std::string> all_gather(const std::string& text) override;
 
-  // Records the following calls in a flight recorder, until another channel or null is set. `channel` outlives its use.
+  // Records later calls in a flight recorder. Null stops recording. `channel` must outlive its use.
   void record_in(FlightRecorder::Channel* channel) { channel_ = channel; }
 
   // Ends all ranks immediately with `exit_code`.
@@ -69,7 +70,7 @@ class MpiRuntime final : public ProcessGroup {
   struct Process;
 
   MpiRuntime(std::unique_ptr<MpiGroup> group, std::shared_ptr<Process> process);
-  // Sets the ranks from group_.
+  // Sets the rank and size members from group_.
   void find_ranks();
 
   std::shared_ptr<Process> process_;

@@ -44,15 +44,15 @@ constexpr std::array<std::string_view, 10> kKept = {
     "SLURM_STEP_GPUS", "SLURM_JOB_GPUS",      "SLURM_GPUS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_STEP_NUM_TASKS"};
 
 bool is_of_launcher(std::string_view name) {
-  if (name.starts_with("PMIX_MCA_")) return false;  // the user's
+  if (name.starts_with("PMIX_MCA_")) return false;  // set by the user
   if (name.starts_with("PMIX_") || name.starts_with("PMI_")) return true;
   return name.starts_with("SLURM_") && std::find(kKept.begin(), kKept.end(), name) == kKept.end();
 }
 
-// The remedy if MPI does not start.
+// Returns the remedy if MPI does not start.
 std::string remedy_of(const Environment& environment, const std::string& mpi) {
   std::vector<std::string> set;
-  // The scripts list the variables that they set themselves (scripts/common.sh).
+  // Excludes variables that the scripts set themselves (scripts/common.sh).
   const std::string defaults = fmt::format(" {} ", environment("MPZERO_MPI_DEFAULTS").value_or(""));
   for (const char* name :
        {"OPAL_PREFIX", "OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl_tcp_if_include",
@@ -61,7 +61,7 @@ std::string remedy_of(const Environment& environment, const std::string& mpi) {
     if (const auto value = environment(name); value && !of_script) set.push_back(fmt::format("{}={}", name, *value));
   }
   if (!set.empty()) return fmt::format("correct or unset {}", fmt::join(set, ", "));
-  return fmt::format("start the ranks with the mpirun of {}, or with an --mpi of srun that it supports", mpi);
+  return fmt::format("start the ranks with the mpirun of {}, or with a supported --mpi type of srun", mpi);
 }
 
 std::string own_interfaces() {
@@ -72,20 +72,20 @@ std::string own_interfaces() {
   return names;
 }
 
-// Creates an empty file. Returns false if it exists.
+// Creates an empty file. Returns false if the file exists.
 bool create(const std::string& file) {
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor >= 0) ::close(descriptor);
   return descriptor >= 0 || errno != EEXIST;
 }
 
-// Whether this process is the first of all ranks to report.
+// Returns true if this process is the first rank to report.
 bool reports_first() { return guarded->file.empty() || create(guarded->file); }
 
-// The exit status of this process, which ends with `status`.
+// Returns the exit status of this process, which ends with `status`.
 int status_of_end(int status) {
   if (guarded == nullptr || guarded->process != ::getpid()) return status;
-  report_failed_start("its messages are above");
+  report_failed_start("see the messages of MPI above");
   return kUserErrorExitCode;
 }
 
@@ -114,8 +114,8 @@ std::optional<std::string> find_prefix_problem(const Environment& environment, c
   for (const char* folder : {"lib", "lib64"}) {
     if (fs::equivalent(prefix / folder / fs::path(library).filename(), file, ignored)) return std::nullopt;
   }
-  return fmt::format("OPAL_PREFIX={} refers to another Open MPI than {}, which mpzero is built with; unset OPAL_PREFIX",
-                     *given, library);
+  return fmt::format("OPAL_PREFIX={} does not match {}, the Open MPI library of this build; unset OPAL_PREFIX", *given,
+                     library);
 }
 
 std::string mpi_library_file() {
@@ -177,7 +177,7 @@ void report_failed_start(const std::string& reason) {
 
 }  // namespace mpzero::parallel
 
-// Replaces libc's: MPI ends the process through it. NOLINTNEXTLINE(bugprone-reserved-identifier)
+// Replaces _exit() of libc, which MPI calls to end the process. NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" void _exit(int status) {
   ::syscall(SYS_exit_group, mpzero::parallel::status_of_end(status));
   __builtin_unreachable();

@@ -9,7 +9,7 @@ int wait_patiently(MPI_Request& request) {
   poll_patiently(
       [&] {
         int complete = 0;
-        // It was begun by the caller, which the checker does not see.
+        // The caller has begun the request, which the checker does not see.
         // NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker)
         result = MPI_Test(&request, &complete, MPI_STATUS_IGNORE);
         return complete != 0 || result != MPI_SUCCESS;

@@ -6,8 +6,8 @@
 
 namespace mpzero::parallel {
 
-// Polls until `is_done()`, and calls `sleep(pause)` in between, with the durations of Pauses. Propagates their
-// exceptions.
+// Polls until is_done() returns true. Calls sleep(pause) between polls, with the durations of Pauses. Propagates
+// exceptions of is_done() and sleep().
 //
 //   in        | event                      | then
 //   ----------+----------------------------+--------------------------------
@@ -20,11 +20,10 @@ void poll_patiently(IsDone is_done, Sleep sleep) {
   for (Pauses pauses; !is_done();) sleep(pauses.next());
 }
 
-// Waits for a started MPI operation without holding a core. MPI_Wait and the blocking calls poll without a pause.
-// Combined with a thread that sleeps briefly on the same core, such as the communication thread, Linux 6.18 starved
-// threads of other sessions on that core for up to 37 s, including the awaited ranks, which srun had started on another
-// virtual node. If mpirun counts more ranks than cores, the blocking calls use sched_yield() after each poll (see
-// Pauses). Returns the result of MPI_Wait.
+// Waits for a started MPI operation, with sleeps between polls, and returns the result of MPI_Wait. MPI_Wait and the
+// blocking calls poll without a pause. If a thread sleeps briefly on the same core, such as the communication thread,
+// Linux 6.18 starved threads of other sessions on that core for up to 37 s. If mpirun counts more ranks than cores, the
+// blocking calls use sched_yield() after each poll (see Pauses).
 int wait_patiently(MPI_Request& request);
 
 }  // namespace mpzero::parallel

@@ -12,31 +12,32 @@
 
 namespace mpzero::parallel {
 
-// A block of bytes, split into pieces of one message each.
+// A block of bytes, divided into pieces. Each piece is one message.
 struct MessagePieces {
-  // Long enough that each costs little, short enough to add one piece while others are in flight.
+  // Limits of a piece's size in bytes: large enough for a low overhead per piece, small enough to add one piece while
+  // other pieces are in flight.
   static constexpr int64_t kMost = 256 << 10, kLeast = 32 << 10;
-  // Bytes in flight to a rank, if kLeast allows.
+  // Target for a rank's bytes in flight. kLeast may require more.
   static constexpr int64_t kUnderWay = 4 << 20;
-  // Of each piece's start, so that no element of any dtype spans two pieces.
+  // Alignment of each piece in bytes, so that no element spans two pieces.
   static constexpr int64_t kAlignment = 64;
 
   int64_t length = 0;
-  int64_t count = 0;  // of the longest block
+  int64_t count = 0;  // pieces of the longest block
 
-  // `peers`: the number of other ranks, each of which gets a block.
+  // `peers`: number of other ranks. Each peer gets a block.
   static MessagePieces of(int64_t longest_block, int peers) {
     const int64_t length = std::clamp(kUnderWay / std::max(peers, 1), kLeast, kMost) / kAlignment * kAlignment;
     return {.length = length, .count = (longest_block + length - 1) / length};
   }
   int64_t begin(int64_t piece) const { return piece * length; }
-  // Size of a piece in a block of that size.
+  // Returns the size of a piece in a block of `block` bytes.
   int64_t size(int64_t block, int64_t piece) const { return std::clamp<int64_t>(block - begin(piece), 0, length); }
-  // Number of pieces in flight to and from each peer.
+  // Returns the number of pieces in flight to and from each peer.
   int64_t depth(int peers) const { return std::max<int64_t>(2, kUnderWay / (length * std::max(peers, 1))); }
 };
 
-// A message to one rank and one from another. Messages of 0 bytes are not sent.
+// A message to one rank and a message from one rank. Messages of 0 bytes are not sent.
 struct Transfer {
   int to = 0;
   const void* sent = nullptr;
@@ -46,9 +47,9 @@ struct Transfer {
   int64_t received_bytes = 0;
 };
 
-// Transfers 0, 1, … of a collective, several of them in flight; no call waits. Two ranks exchange their messages in the
-// same order, and both know each length, at most kMostBytes. No other messages may use the tag and the communicator
-// meanwhile.
+// Transfers 0, 1, ... of a collective, with several transfers in flight. Calls do not block. Two ranks must exchange
+// their messages in the same order and know the length of each message, at most kMostBytes. Other messages must not use
+// the tag and the communicator at the same time.
 class Transfers {
  public:
   static constexpr int64_t kMostBytes = 1 << 20;
@@ -57,9 +58,9 @@ class Transfers {
     int64_t count = 0;
     int64_t most_under_way = 1;
     std::function<Transfer(int64_t index)> transfer{};
-    // Whether a transfer may begin once `done` transfers are done. Null: always.
+    // Returns true if a transfer may begin after `done` transfers are done. Null: always.
     std::function<bool(int64_t index, int64_t done)> may_begin{};
-    // Called for each transfer, in order. May be null.
+    // Called after each transfer, in order. May be null.
     std::function<void(int64_t index)> done{};
     // Owns the memory of the messages.
     std::shared_ptr<const void> memory{};
@@ -71,7 +72,7 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // Begins and completes as many transfers as possible. Throws Failure.
+  // Begins and completes as many transfers as possible. Throws Failure if MPI fails.
   HostTask::Progress advance();
 
  private:
@@ -86,7 +87,7 @@ class Transfers {
   Plan plan_;
   int64_t begun_ = 0;
   int64_t done_ = 0;
-  std::vector<Requests> requests_;  // of transfer i at i % most_under_way
+  std::vector<Requests> requests_;  // transfer i uses element i % most_under_way
 };
 
 }  // namespace mpzero::parallel

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Recognized by its driver, because the device's name (efa_0, rdmap16s27) depends on the system's naming rules.
+// Checks the driver, because the device name (efa_0, rdmap16s27) depends on the system's naming rules.
 bool is_efa(const fs::path& device) {
   if (device.filename().string().rfind("efa", 0) == 0) return true;
   std::error_code error;
@@ -45,7 +45,7 @@ namespace {
 
 bool equal_ignoring_case(const std::string& a, const std::string& b) { return strcasecmp(a.c_str(), b.c_str()) == 0; }
 
-// The value of --network, as the user passed it or could have passed it.
+// Returns the value of --network, or its default.
 const char* as_given(NetworkChoice choice) { return choice == NetworkChoice::kEfa ? "efa" : "auto"; }
 
 NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environment& environment,
@@ -59,9 +59,9 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
         *net, as_given(choice), own.host);
   }
   const auto provider = environment("FI_PROVIDER");
-  // FI_PROVIDER is a list; a leading "^" excludes its providers.
+  // FI_PROVIDER is a list. A leading "^" excludes the listed providers.
   if (provider && !provider->empty() && (provider->front() == '^') == (provider->find("efa") != std::string::npos)) {
-    throw_user_error("FI_PROVIDER={} disables EFA, which --network {} needs on {}; unset it", *provider,
+    throw_user_error("FI_PROVIDER={} disables EFA, which --network {} requires on {}; unset FI_PROVIDER", *provider,
                      as_given(choice), own.host);
   }
   const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
@@ -75,30 +75,30 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
     throw_user_error("NCCL_NET={} does not match the network of {}, \"{}\"; unset NCCL_NET", *net,
                      search.plugin->library, search.plugin->net_name);
   }
-  // NCCL then uses only networks of this name, and fails if there is none.
+  // NCCL then uses only networks of this name, and fails if none exists.
   plan.settings.emplace_back("NCCL_NET", search.plugin->net_name);
   if (!search.plugin->by_default) plan.settings.emplace_back("NCCL_NET_PLUGIN", search.plugin->library);
-  // libfabric could also fall back to its TCP provider; and the plugin uses its protocol for the instance type only if
-  // this variable is unset or exactly "efa".
+  // libfabric could fall back to its TCP provider. The plugin selects its protocol by instance type only if this
+  // variable is unset or exactly "efa".
   if (provider.value_or("") != "efa") plan.settings.emplace_back("FI_PROVIDER", "efa");
   return plan;
 }
 
-// NCCL also starts the network in NCCL_NET if there is only one node.
+// NCCL starts the network in NCCL_NET even on a single node.
 void check_one_node(const Environment& environment, const std::vector<std::string>& plugin_files) {
   const auto net = environment("NCCL_NET");
   if (!net || !is_libfabric_net(*net)) return;
   const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
   if (search.plugin && search.plugin->by_default) return;
   throw_user_error(
-      "NCCL_NET={} needs a plugin that NCCL cannot find ({}); unset NCCL_NET, which one node does not need", *net,
-      search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
+      "NCCL_NET={} requires a plugin that NCCL cannot find ({}); unset NCCL_NET, which a single node does not use",
+      *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
 }
 
 // NCCL treats an empty value as unset.
 bool is_set(const Environment& environment, const char* name) { return !environment(name).value_or("").empty(); }
 
-// mpzero's minimum number of channels would override each of these.
+// mpzero's minimum number of channels would override each of these variables.
 constexpr const char* kChannelLimits[] = {"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
                                           "NCCL_MAX_NRINGS",    "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS"};
 
@@ -108,27 +108,28 @@ bool limits_channels(const std::vector<NodeNetwork>& nodes) {
   for (const NodeNetwork& node : nodes) (node.limits_channels ? with : without).insert(node.host);
   if (!with.empty() && !without.empty()) {
     throw_user_error(
-        "one of {} is set on {} but none on {}, so NCCL would open different numbers of channels; set the same on all "
-        "hosts (mpirun -x, srun --export), or none",
+        "one of {} is set on {} but not on {}, which would cause different numbers of NCCL channels; set the same "
+        "variables on all hosts (mpirun -x, srun --export), or unset them",
         fmt::join(kChannelLimits, ", "), fmt::join(with, ", "), fmt::join(without, ", "));
   }
   return !with.empty();
 }
 
 // Over TCP, NCCL opens two channels with one connection each, but 32 connections on EC2 and 4 on Google Cloud. mpzero
-// opens 8 channels with two each: 16 connections from a rank to the next host, which EC2 limits to 5 Gb/s each, or 10
-// within a cluster placement group. bench/RESULTS.md compares other numbers. The user's settings take precedence.
+// opens 8 channels with two connections each: 16 connections from a rank to the next host. EC2 limits each connection
+// to 5 Gb/s, or 10 Gb/s within a cluster placement group. bench/RESULTS.md compares other numbers. The user's settings
+// take precedence.
 void open_more_sockets(const Environment& environment, const std::vector<NodeNetwork>& nodes, NetworkPlan& plan) {
   if (!limits_channels(nodes)) plan.min_channels = 8;
   if (is_set(environment, "NCCL_SOCKET_NTHREADS")) return;
-  // Without this variable, NCCL has no socket threads on most machines, and one connection per channel.
+  // Without this variable, NCCL uses no socket threads on most machines and one connection per channel.
   plan.settings.emplace_back("NCCL_SOCKET_NTHREADS", "1");
   if (!is_set(environment, "NCCL_NSOCKS_PERTHREAD")) plan.settings.emplace_back("NCCL_NSOCKS_PERTHREAD", "2");
 }
 
 NetworkPlan plan_socket(const Environment& environment, const std::vector<NodeNetwork>& nodes) {
   if (const auto net = environment("NCCL_NET"); net && !equal_ignoring_case(*net, "Socket")) {
-    throw_user_error("NCCL_NET={} conflicts with --network socket; unset NCCL_NET or leave out the flag", *net);
+    throw_user_error("NCCL_NET={} conflicts with --network socket; unset NCCL_NET or omit the flag", *net);
   }
   NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
   open_more_sockets(environment, nodes, plan);
@@ -179,7 +180,7 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
   }
   if (!without.empty()) {
     throw_user_error(
-        "{} {} EFA and {} {} not, so NCCL would use TCP on all nodes; exclude {} (sbatch --exclude), attach EFA "
+        "{} {} EFA, but {} {} no EFA, so NCCL would use TCP on all nodes; exclude {} (sbatch --exclude), attach EFA "
         "interfaces, or pass --network socket",
         fmt::join(with, ", "), has(with), fmt::join(without, ", "), has(without), fmt::join(without, ", "));
   }

@@ -19,8 +19,9 @@ struct Unload {
   void operator()(void* library) const { dlclose(library); }
 };
 
-// A plugin's symbol for NCCL: a struct ncclNetPlugin_v<release>, which begins with a `const char* name` in every
-// release of NCCL's interface. NCCL 2.28 supports none before release 6. Null: `library` is not a network plugin.
+// Returns a plugin's symbol for NCCL, or null if `library` is not a network plugin. The symbol is a struct
+// ncclNetPlugin_v<release>, which begins with a `const char* name` in every release of NCCL's interface. NCCL 2.28
+// requires release 6 or later.
 const void* find_net(void* library) {
   constexpr int kNewestRelease = 20, kOldestRelease = 6;
   for (int release = kNewestRelease; release >= kOldestRelease; --release) {
@@ -30,14 +31,15 @@ const void* find_net(void* library) {
   return nullptr;
 }
 
-// The file that contains `net`.
+// Returns the file that contains `net`.
 std::string file_of(const void* net) {
   Dl_info place{};
   if (dladdr(net, &place) == 0 || place.dli_fname == nullptr) return {};
   return place.dli_fname;
 }
 
-// The plugin in `library`; otherwise sets `problem` to the reason. `problem` is unchanged if the file does not exist.
+// Returns the plugin in `library`, or sets `problem` to the reason for a failure. Leaves `problem` unchanged if the
+// file does not exist.
 std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string& problem) {
   const std::unique_ptr<void, Unload> handle(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!handle) {
@@ -49,12 +51,12 @@ std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string
   }
   const void* net = find_net(handle.get());
   if (net == nullptr) {
-    problem = fmt::format("{} is not a network plugin of NCCL", library);
+    problem = fmt::format("{} is not an NCCL network plugin", library);
     return std::nullopt;
   }
   const std::string name = *static_cast<const char* const*>(net);
   if (!is_libfabric_net(name)) {
-    problem = fmt::format("{} offers the network \"{}\", which is not libfabric's", library, name);
+    problem = fmt::format("{} provides the network \"{}\" instead of libfabric", library, name);
     return std::nullopt;
   }
   return NetworkPlugin{.library = library, .file = file_of(net), .net_name = name, .by_default = false};
@@ -91,11 +93,11 @@ std::string plugin_version(const std::string& file) {
 std::optional<std::string> plugin_hazard(const std::string& version) {
   int major = 0, minor = 0;
   if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2 || major != 1) return std::nullopt;
-  // aws/deep-learning-containers 6551 and 6668.
+  // See aws/deep-learning-containers #6551 and #6668.
   if (minor >= 18 && minor < 20) {
     return fmt::format("aws-ofi-nccl {} can hang in broadcasts: install 1.21 or later", version);
   }
-  // From the release notes of 1.21.
+  // See the release notes of 1.21.
   if (minor == 20) {
     return fmt::format("aws-ofi-nccl {} can hang in small messages over EFA: install 1.21 or later", version);
   }
@@ -124,7 +126,7 @@ PluginSearch find_libfabric_plugin(const Environment& environment, const std::ve
       search.problem = "NCCL_NET_PLUGIN=none disables plugins";
       return search;
     }
-    // NCCL accepts several names, and their short forms.
+    // NCCL accepts several names, including short forms.
     for (size_t begin = 0; begin <= named->size() && !search.plugin;) {
       const size_t end = std::min(named->find(',', begin), named->size());
       const std::string word = named->substr(begin, end - begin);
@@ -135,7 +137,7 @@ PluginSearch find_libfabric_plugin(const Environment& environment, const std::ve
     if (search.plugin) {
       search.plugin->by_default = true;
     } else if (search.problem.empty()) {
-      search.problem = fmt::format("NCCL_NET_PLUGIN={} is not found by the loader", *named);
+      search.problem = fmt::format("the dynamic loader cannot find NCCL_NET_PLUGIN={}", *named);
     }
     return search;
   }

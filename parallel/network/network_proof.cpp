@@ -21,16 +21,16 @@
 namespace mpzero::parallel {
 namespace {
 
-// Makes NCCL read NCCL_DEBUG and related variables again before its next message. NCCL still exports it, although it is
-// no longer part of the interface, so it is looked up at run time instead of being linked.
+// Makes NCCL read NCCL_DEBUG and related variables again before its next message. NCCL still exports this function, but
+// no longer declares it, so the symbol is looked up at run time.
 void reread_settings() {
   using Reset = void();
   void* reset = dlsym(RTLD_DEFAULT, "ncclResetDebugInit");
   if (reset != nullptr) reinterpret_cast<Reset*>(reset)();
 }
 
-// The file that NCCL writes to for a value of NCCL_DEBUG_FILE: %h is the host name up to its first dot, %p the process
-// id.
+// Returns the file that NCCL writes for a value of NCCL_DEBUG_FILE. %h is the host name up to the first dot, and %p is
+// the process ID.
 std::string expand(const std::string& pattern) {
   const std::string host = host_name();
   std::string path;
@@ -58,9 +58,9 @@ std::string expand(const std::string& pattern) {
 
 }  // namespace
 
-// Only NCCL's log reports its network in every release: no NCCL call returns a communicator's network, and our own
+// Only NCCL's log reports the network in every release. NCCL has no API for a communicator's network, and a custom
 // plugin between NCCL and aws-ofi-nccl would have to follow each version of that interface. The log file is in memory,
-// so that no folder needs to be writable and no file is left behind.
+// so that mpzero needs no writable folder and leaves no file behind.
 NcclLog::NcclLog() : file_(memfd_create("nccl-log", MFD_CLOEXEC)) {
   if (file_ < 0) throw_failure("memfd_create for NCCL's log failed: {}", std::strerror(errno));
   const std::array<std::pair<std::string, std::string>, 3> settings = {
@@ -100,7 +100,7 @@ void NcclLog::pass_on() const {
   } else if (pattern == "/dev/stderr") {
     write_output(Output::kStderr, content);
   } else {
-    // A convenience for the user's own debugging: a failed write is ignored.
+    // Best effort for the user's own debugging: ignore a failed write.
     std::ofstream(expand(pattern) + ".start") << content;
   }
 }
@@ -117,7 +117,7 @@ std::string NcclLog::text() const {
 
 namespace {
 
-// The text after the first `mark` in `line`, up to one of the characters in `ends`.
+// Returns the text after the first `mark` in `line`, up to one of the characters in `ends`.
 std::optional<std::string> text_after(std::string_view line, std::string_view mark, std::string_view ends) {
   const size_t at = line.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
@@ -141,11 +141,11 @@ bool contains(std::string_view line, std::string_view part) { return line.find(p
 NetworkProof parse_network_proof(std::string_view log) {
   NetworkProof proof;
   std::optional<bool> cards, channels;
-  // Data passes through host memory if any card or channel uses it.
+  // Data passes through host memory if any network card or channel requires it.
   const auto also = [](std::optional<bool>& all, bool direct) { all = all.value_or(true) && direct; };
   for_each_line(log, [&](std::string_view line) {
     if (const auto net = text_after(line, "Using network ", "\r\n")) proof.net = *net;
-    // "Initializing" since 1.7.4, "Using" before.
+    // "Initializing" since 1.7.4, "Using" in earlier releases.
     for (const char* mark : {"NET/OFI Initializing aws-ofi-nccl ", "NET/OFI Using aws-ofi-nccl "}) {
       if (const auto plugin = text_after(line, mark, " \r\n")) proof.plugin = "aws-ofi-nccl " + *plugin;
     }
@@ -163,13 +163,14 @@ NetworkProof parse_network_proof(std::string_view log) {
     if (contains(line, "NET/") && contains(line, "GPU Direct RDMA Disabled for HCA")) also(cards, false);
     if (contains(line, "via NET/")) also(channels, contains(line, "/GDRDMA"));
   });
-  // Channels report what is used, cards what is possible; a rank without a peer on another node has no such channel.
+  // Channels report actual use, and cards report support. A rank without a peer on a different node has no such
+  // channel.
   proof.gpu_direct = channels ? channels : cards;
   return proof;
 }
 
 std::string parse_network_failure(std::string_view log) {
-  // Releases of the plugin since 1.21 recognize this cause, in a note below a less informative line.
+  // Since 1.21, the plugin reports this cause in a note below a less informative line.
   if (contains(log, "the security group on either this instance or the peer")) {
     return "a security group drops EFA's packets";
   }
@@ -179,9 +180,9 @@ std::string parse_network_failure(std::string_view log) {
   };
   for_each_line(log, [&](std::string_view line) {
     remember(of_plugin, text_after(line, "NCCL WARN NET/OFI ", "\r\n"));
-    // The following warning names only the protocol that does not start.
+    // The next warning contains only the failed protocol.
     if (contains(line, "No eligible providers")) remember(of_plugin, text_after(line, "NET/OFI ", "\r\n"));
-    // The same prefix appears for plugins that were loaded, and for one of several names that was not found.
+    // Loaded plugins have the same prefix, as does one of several names that was not found.
     if (contains(line, "Could not find") || contains(line, ".so: ")) {
       remember(of_loading, text_after(line, "NET/Plugin: ", "\r\n"));
     }
@@ -196,7 +197,8 @@ std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, co
     case NetworkPlan::Proof::kEfa:
       if (is_libfabric_net(proof.net) && strncasecmp(proof.provider.c_str(), "efa", 3) == 0) return {};
       return fmt::format(
-          "NCCL uses {} instead of EFA on {}; `fi_info -p efa` must list its devices (EFA driver, Amazon's libfabric, "
+          "NCCL uses {} instead of EFA on {}; check that `fi_info -p efa` lists its devices (EFA driver, Amazon's "
+          "libfabric, "
           "/dev/infiniband in containers), or pass --network socket for TCP",
           seen, host);
     case NetworkPlan::Proof::kSocket:

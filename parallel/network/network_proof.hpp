@@ -11,11 +11,11 @@
 
 namespace mpzero::parallel {
 
-// Captures NCCL's and its plugin's log messages about their networks during its lifetime, in place of the user's
-// NCCL_DEBUG settings, which are restored afterwards. If the user set NCCL_DEBUG=INFO or TRACE, the captured text is
-// then passed on: to stdout, or to a file next to NCCL_DEBUG_FILE (which NCCL itself truncates) with the same name and
-// ".start". One at a time, on a thread with no concurrent getenv(): monitoring threads must have read the environment
-// before.
+// Captures network log messages of NCCL and its plugin during the object's lifetime. Overrides the user's NCCL_DEBUG
+// settings and restores them afterwards. If the user set NCCL_DEBUG=INFO or TRACE, the captured text is then written to
+// stdout, or to the path in NCCL_DEBUG_FILE with the suffix ".start" (NCCL truncates the file itself). At most one
+// object may exist. Other threads must not call getenv() concurrently; monitoring threads must read the environment
+// earlier.
 class NcclLog {
  public:
   // Throws Failure if the in-memory file cannot be created.
@@ -24,7 +24,7 @@ class NcclLog {
   NcclLog(const NcclLog&) = delete;
   NcclLog& operator=(const NcclLog&) = delete;
 
-  // The text logged so far.
+  // Returns the text logged so far.
   std::string text() const;
 
  private:
@@ -35,14 +35,14 @@ class NcclLog {
   std::vector<std::pair<std::string, std::optional<std::string>>> before_;
 };
 
-// One rank's network as logged by NCCL (NCCL_DEBUG=INFO, subsystems INIT and NET). Written for the messages of NCCL
+// Network of one rank, parsed from NCCL's log (NCCL_DEBUG=INFO, subsystems INIT and NET). Matches the messages of NCCL
 // 2.28 (init.cc, graph/topo.cc, transport/net.cc, plugin/net.cc) and of aws-ofi-nccl 1.6 to 1.21.
 struct NetworkProof {
-  std::string net;                 // "Libfabric", "Socket", "IB"; empty: NCCL logged none
-  std::string provider;            // libfabric's: "efa", "tcp"; empty: the network is not libfabric's
-  int devices = 0;                 // found by the provider; 0: not logged
+  std::string net;                 // "Libfabric", "Socket", "IB"; empty if not logged
+  std::string provider;            // libfabric provider: "efa", "tcp"; empty for other networks
+  int devices = 0;                 // devices found by the provider; 0 if not logged
   std::string plugin;              // "aws-ofi-nccl 1.16.2"; empty: none
-  std::optional<bool> gpu_direct;  // network card accesses GPU memory directly; none: not logged
+  std::optional<bool> gpu_direct;  // GPUDirect RDMA; std::nullopt if not logged
 
   static auto fields(auto& proof) {  // base/collectives.hpp
     return std::tie(proof.net, proof.provider, proof.devices, proof.plugin, proof.gpu_direct);
@@ -51,10 +51,10 @@ struct NetworkProof {
 
 NetworkProof parse_network_proof(std::string_view log);
 
-// The reason why the network did not start, as part of a sentence; empty if the log contains none.
+// Returns the reason why the network did not start, as part of a sentence, or an empty string if not logged.
 std::string parse_network_failure(std::string_view log);
 
-// The contradiction between `proof` and `plan`, one sentence; empty if there is none.
+// Returns the contradiction between `proof` and `plan` as a sentence, or an empty string.
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host);
 
 }  // namespace mpzero::parallel

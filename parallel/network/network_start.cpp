@@ -17,7 +17,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// NCCL connects to its peers in the first collective, and only then logs the network.
+// NCCL connects to its peers and logs the network only in the first collective.
 std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi, int min_channels) {
   auto communicator = std::make_unique<NcclCommunicator>(mpi, NcclEngine::kCopyEngines, min_channels);
   const at::Tensor one = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA));
@@ -30,7 +30,7 @@ std::string in_parentheses(const std::string& message) {
   return message.empty() ? message : fmt::format(" ({})", message);
 }
 
-// Whether NCCL uses its own sockets, or a libfabric provider over the kernel's sockets.
+// Returns true if NCCL uses its own sockets, or a libfabric provider on top of kernel sockets.
 bool over_sockets(const NetworkProof& proof) {
   if (strcasecmp(proof.net.c_str(), "Socket") == 0) return true;
   const std::string provider = proof.provider.substr(0, proof.provider.find(';'));
@@ -39,16 +39,16 @@ bool over_sockets(const NetworkProof& proof) {
 
 std::string shown(const std::string& plugin) { return plugin.empty() ? "no plugin" : plugin; }
 
-// One sentence for a start that failed because of the network, from NCCL's log; std::nullopt for any other failure.
+// Explains a failed start of the network in one sentence, from NCCL's log. Returns std::nullopt for any other failure.
 std::optional<std::string> explain_failure(const std::string& log, const NetworkPlan& plan, const std::string& host) {
   if (log.find("Failed to initialize any NET plugin") == std::string::npos) return std::nullopt;
   const bool efa = plan.proof == NetworkPlan::Proof::kEfa;
   return fmt::format(
       "NCCL could not start {} on {}{}: {}", efa ? "EFA" : "its network", host,
       in_parentheses(parse_network_failure(log)),
-      efa ? "`fi_info -p efa` must list the devices there; `mpzero doctor` checks each part, --network socket "
-            "works without EFA"
-          : "NCCL_NET selects a network that does not exist; unset it");
+      efa ? "check that `fi_info -p efa` lists the devices, run `mpzero doctor`, or pass --network socket for "
+            "TCP"
+          : "NCCL_NET selects a network that does not exist; unset NCCL_NET");
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ std::string describe_network(const std::vector<NetworkProof>& proofs) {
   const auto others = std::count_if(proofs.begin(), proofs.end(), [&](const NetworkProof& proof) {
     return proof.net != first.net || proof.provider != first.provider;
   });
-  if (others > 0) return line + fmt::format(" on rank 0, another on {} of {} ranks", others, proofs.size());
+  if (others > 0) return line + fmt::format(" on rank 0, a different network on {} of {} ranks", others, proofs.size());
   const auto direct =
       std::count_if(proofs.begin(), proofs.end(), [](const NetworkProof& proof) { return proof.gpu_direct == true; });
   const auto silent = std::count_if(proofs.begin(), proofs.end(), [](const auto& proof) { return !proof.gpu_direct; });
@@ -124,10 +124,10 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
   std::vector<std::string> warnings;
   const NetworkProof& first = proofs.front();
   if (over_sockets(first)) {
-    warnings.emplace_back(
-        plan.proof == NetworkPlan::Proof::kSocket
-            ? "NCCL uses TCP, as --network socket requests; EFA runs ZeRO-3 steps 2.2 times as fast"
-            : "NCCL uses TCP, as no node has an EFA device; EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
+    warnings.emplace_back(plan.proof == NetworkPlan::Proof::kSocket
+                              ? "NCCL uses TCP because of --network socket; ZeRO-3 steps are 2.2 times as fast with EFA"
+                              : "NCCL uses TCP because no node has an EFA device; ZeRO-3 steps are 2.2 times as fast "
+                                "with EFA (docs/ec2.md)");
   } else if (plan.proof == NetworkPlan::Proof::kEfa &&
              std::any_of(proofs.begin(), proofs.end(), [](const auto& proof) { return proof.gpu_direct == false; })) {
     warnings.emplace_back(
@@ -145,7 +145,7 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
                                 [&](const NetworkProof& proof) { return proof.plugin != first.plugin; });
   if (odd != proofs.end()) {
     warnings.push_back(fmt::format(
-        "rank 0 has {} and rank {} has {}; different plugins may be incompatible: use one image on all nodes",
+        "rank 0 has {} and rank {} has {}; different plugins may be incompatible: use the same image on all nodes",
         shown(first.plugin), odd - proofs.begin(), shown(odd->plugin)));
   }
   return warnings;

@@ -15,7 +15,7 @@
 
 namespace mpzero::parallel {
 
-// NCCL does not run over the planned network; `culprits`: the ranks of affected hosts.
+// NCCL does not use the planned network. `culprits`: the ranks of affected hosts.
 class NetworkFailure final : public Error {
  public:
   NetworkFailure(const std::string& message, ErrorScope scope, std::vector<int> culprits)
@@ -27,38 +27,41 @@ class NetworkFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// Ends the process with one sentence: `message` followed by the remedy.
+// Prints `message` and the remedy, then ends the process.
 void end_unconnected(const std::string& message);
 
 // Timeout for NCCL to connect the nodes.
 struct StartPatience {
-  std::chrono::milliseconds limit = std::chrono::minutes(4);  // 0: forever
-  // Called on a separate thread after the limit, with NCCL's state: "no answer from NCCL on node7 over "Libfabric"".
+  std::chrono::milliseconds limit = std::chrono::minutes(4);  // 0: no timeout
+  // Called on a separate thread after the timeout, with NCCL's state, e.g. "no answer from NCCL on node7 over
+  // "Libfabric"".
   std::function<void(const std::string& message)> overdue = end_unconnected;
 };
 
 struct ProvenNetwork {
   std::vector<NetworkProof> proofs;  // by rank
-  // The proven communicator over all ranks: for training, or to keep until another one exists. NCCL unloads its plugin
-  // with the last communicator, and releases 2.28 and 2.29 then forget NCCL_NET_PLUGIN, so that the next communicator
-  // would use NCCL's default network (https://github.com/NVIDIA/nccl/issues/1978).
+  // Communicator over all ranks, for training. Keep it until a different communicator exists: NCCL unloads its plugin
+  // with the last communicator. NCCL 2.28 and 2.29 then forget NCCL_NET_PLUGIN and use the default network for the next
+  // communicator (https://github.com/NVIDIA/nccl/issues/1978).
   std::unique_ptr<NcclCommunicator> communicator;
 };
 
-// Starts NCCL over all ranks, sends a few bytes between them, and returns each rank's network as logged by NCCL. Uses
-// the rank's current CUDA device. Collective. Throws NetworkFailure, one sentence: on all ranks if NCCL uses another
-// network than `plan` requires on any rank; only on the affected rank if NCCL's network does not start. Throws Failure
-// there if NCCL does not start for another reason. Calls patience.overdue if no data arrives in time, as when a
-// security group blocks all traffic.
+// Starts NCCL over all ranks, exchanges a few bytes, and returns each rank's network as logged by NCCL. Uses the rank's
+// current CUDA device. Collective. Throws NetworkFailure on all ranks if any rank uses a network that differs from
+// `plan`, and only on the affected rank if NCCL's network does not start. Throws Failure on the affected rank if NCCL
+// does not start for a different reason. Calls patience.overdue if data does not arrive in time, e.g. if a security
+// group blocks all traffic.
 ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const StartPatience& patience = {});
 
-// For the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA on all 16 ranks".
+// Formats the network for the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA
+// on all 16 ranks".
 std::string describe_network(const std::vector<NetworkProof>& proofs);
 
-// The network as a value of --network: "efa" or "socket"; empty for another network, or for different ones.
+// Returns the network as a value of --network ("efa" or "socket"), or an empty string if the ranks use different or
+// other networks.
 std::string network_of(const std::vector<NetworkProof>& proofs);
 
-// Warnings for the user, one sentence each: TCP, or data that passes through host memory.
+// Returns warnings for the user, one sentence each, about TCP and about transfers through host memory.
 std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::vector<NetworkProof>& proofs);
 
 }  // namespace mpzero::parallel

@@ -70,7 +70,7 @@ double clipping_scale(double squares, double clip) {
 }
 
 void clipping_scale_out(const at::Tensor& scale, const at::Tensor& totals, double clip) {
-  if (scale.device().type() == kSimulatedDevice) return;  // one number
+  if (scale.device().type() == kSimulatedDevice) return;  // a single number takes no time in the simulation
   clipping_scale_cuda(scale, totals, clip);
 }
 

@@ -22,7 +22,7 @@ __m512 load(const Bf16Bits* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-// Rounds as round_to<Bf16Bits> does.
+// Rounds like round_to<Bf16Bits>().
 __m256i rounded(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -31,7 +31,7 @@ __m256i rounded(__m512 value) {
   return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(upper, nan, _mm512_set1_epi32(kBf16Nan)));
 }
 
-// Same as random_bits().
+// Equal to random_bits().
 __m512i random_bits_of(__m512i h) {
   h = _mm512_mullo_epi32(_mm512_xor_si512(h, _mm512_srli_epi32(h, 16)),
                          _mm512_set1_epi32(static_cast<int>(0x85ebca6bU)));
@@ -40,7 +40,7 @@ __m512i random_bits_of(__m512i h) {
   return _mm512_xor_si512(h, _mm512_srli_epi32(h, 16));
 }
 
-// Rounds as round_randomly_to<Bf16Bits> does.
+// Rounds like round_randomly_to<Bf16Bits>().
 __m256i rounded_randomly(__m512 value, __m512i random) {
   const __m512i bits = _mm512_castps_si512(value), exponent = _mm512_set1_epi32(0x7F800000);
   const __mmask16 finite = _mm512_cmpneq_epi32_mask(_mm512_and_si512(bits, exponent), exponent);
@@ -59,7 +59,7 @@ void store_parameter(Bf16Bits* p, __m512 value, bool past_caches) {
   }
 }
 
-// Stores new states: in place, where they are cached, or to separate memory, bypassing the caches.
+// Store new states in place (in the caches), or in separate memory with non-temporal stores.
 enum class Destination { kInPlace, kStreamed };
 
 template <Destination destination>
@@ -97,11 +97,11 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
   const __m512 inverse_sqrt_bias2 = _mm512_set1_ps(u.inverse_sqrt_bias2);
   const bool past_caches =
       !spans.parameter_stays_cached && reinterpret_cast<uintptr_t>(parameter + begin) % sizeof(__m256i) == 0;
-  // For moments in bf16, whose range lies between two multiples of 2^32 in the model: see adamw_host_range.
+  // bf16 moments require that the range lies between two multiples of 2^32 in the model; see adamw_host_range().
   const __m512i salt = _mm512_set1_epi32(static_cast<int>(random_salt(spans.first + begin, u.rounding_seed)));
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   int64_t i = begin;
-  // Exactly the products that are fused here are fused in adamw_host.cpp too.
+  // Fuses exactly the same products as adamw_host.cpp.
   for (; i + kLanes <= end; i += kLanes) {
     const __m512 g = _mm512_mul_ps(load(gradient + i), scale);
     const __m512 m = _mm512_fmadd_ps(beta1, load(exp_avg + i), _mm512_mul_ps(one_minus_beta1, g));

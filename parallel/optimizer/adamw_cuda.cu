@@ -16,7 +16,7 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-// Enough blocks to fill any GPU; a fixed number, so that sums are reproducible.
+// Enough blocks to fill any GPU. The number is fixed, so that sums are reproducible.
 constexpr int kSumBlocks = 1024;
 
 bool aligned(std::initializer_list<const void*> addresses) {
@@ -25,22 +25,22 @@ bool aligned(std::initializer_list<const void*> addresses) {
 }
 
 __device__ inline void round_moment(float* p, float value, uint32_t) { *p = value; }
-// Stochastic rounding: away from zero with a probability of the 16 dropped bits / 2^16; `random` < 2^16.
+// Rounds stochastically: away from zero with probability (dropped 16 bits) / 2^16. Requires `random` < 2^16.
 __device__ inline void round_moment(__nv_bfloat16* p, float value, uint32_t random) {
   const uint32_t bits = __float_as_uint(value);
   const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
   *p = __float2bfloat16_rn(finite ? __uint_as_float((bits + random) & 0xffff0000u) : value);
 }
 
-// Writes the parameter even if the master weight is unchanged: it may be a buffer that has not been written yet.
+// Writes the parameter even if the master weight is unchanged, because the parameter may be an unwritten buffer.
 template <typename Parameter>
 __device__ void round_range(const float* __restrict__ master, Parameter* __restrict__ parameter, int64_t begin,
                             int64_t end) {
   for (int64_t i = begin; i < end; ++i) round_to(&parameter[i], master[i]);
 }
 
-// Fused exactly where adamw_host.cpp fuses, so that an element has the same bits on a GPU and on the host. Intrinsics
-// keep nvcc from fusing other products.
+// Fuses exactly the same products as adamw_host.cpp, so that results are bitwise equal on GPU and host. Intrinsics keep
+// nvcc from fusing other products.
 template <typename Gradient, typename Moment, typename Parameter>
 __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg, Moment& exp_avg_sq,
                                Parameter& parameter, const AdamWUpdate& u, int64_t element) {
@@ -58,7 +58,7 @@ __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg
   round_to(&parameter, w);
 }
 
-// A thread processes kPack adjacent elements: as packs if all addresses are aligned, otherwise and at the end one by
+// A thread processes kPack adjacent elements: as packs if all addresses are aligned, otherwise (and at the end) one by
 // one.
 template <bool kVectors, typename Gradient, typename Moment, typename Parameter>
 __global__ void __launch_bounds__(kThreads)
@@ -112,7 +112,7 @@ void launch_for_moments(const AdamWSpans& s, const AdamWUpdate& update) {
                      : launch<Gradient, float, Parameter>(s, update);
 }
 
-// Adds up one value per thread over the block, in a fixed order; thread 0 has the result.
+// Adds one value per thread over the block, in a fixed order. Thread 0 gets the result.
 __device__ double block_sum(double value) {
   __shared__ double shared[kThreads];
   shared[threadIdx.x] = value;
@@ -124,7 +124,7 @@ __device__ double block_sum(double value) {
   return shared[0];
 }
 
-// The squares of a pack, in an order that does not depend on how the pack was read.
+// Returns the sum of squares of a pack, in an order that does not depend on how the pack was read.
 template <typename T>
 __device__ double pack_squares(const Pack<T>& pack) {
   double sum = 0;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void clipping_scale_kernel(const double* __restrict__ totals, double clip, double epsilon,
                                       float* __restrict__ scale) {
   if (!isfinite(totals[0]) || !isfinite(totals[1])) {
-    *scale = __int_as_float(0x7fc00000);  // not a number
+    *scale = __int_as_float(0x7fc00000);  // NaN
   } else {
     *scale = clip > 0 ? static_cast<float>(1.0 / fmax(1.0, (sqrt(totals[0]) + epsilon) / clip)) : 1.0F;
   }

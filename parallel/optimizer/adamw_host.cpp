@@ -12,17 +12,17 @@
 #include "parallel/optimizer/random_bits.hpp"
 #include "parallel/streams/streams.hpp"
 
-// The compiler generates a version for each instruction set; the loader selects one. All versions give the same bits:
-// only the conversion to bf16 rounds, and squares of fp32 numbers are exact in fp64.
+// The compiler generates a version for each instruction set, and the dynamic loader selects one. All versions produce
+// the same bits, because only the conversion to bf16 rounds, and squares of fp32 numbers are exact in fp64.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 
 namespace mpzero::parallel {
 namespace {
 
-// Elements per task of a sum: enough to hide the cost of dispatching it, few enough for load balance.
+// Elements per task of a sum: large enough to hide the dispatch cost, small enough for load balance.
 constexpr int64_t kGrain = int64_t{1} << 16;
 
-// Old and new states; they may alias.
+// Old and new states, which may alias.
 struct States {
   const float* master;
   const void* exp_avg;
@@ -33,8 +33,8 @@ struct States {
   int64_t first;  // position of the first element in the full model
 };
 
-// Fused exactly where adamw_avx512 fuses (-ffp-contract=off), so that each element has the same bits on every CPU.
-// Without FMA the C library computes the fused products, which is slow.
+// Fuses exactly the same products as adamw_avx512 (-ffp-contract=off), so that each element has the same bits on every
+// CPU. Without FMA, the C library computes the fused products, which is slow.
 template <typename Gradient, typename Moment, typename Parameter>
 __attribute__((always_inline)) inline void adamw_range(const Gradient* gradient, const States& states,
                                                        Parameter* parameter, int64_t count, const AdamWUpdate& update) {
@@ -108,7 +108,7 @@ MPZERO_FOR_EACH_CPU void round_to_bf16(const float* master, Bf16Bits* parameter,
 
 template <typename T>
 __attribute__((always_inline)) inline double sum_of_squares_range(const T* values, int64_t count) {
-  // Independent partial sums that the compiler vectorizes, added in a fixed order.
+  // Uses independent partial sums, which the compiler vectorizes and which are added in a fixed order.
   constexpr int64_t kLanes = 16;
   double lanes[kLanes] = {};
   int64_t i = 0;
@@ -135,7 +135,7 @@ double sum_of_squares_host(const at::Tensor& tensor) {
   const int64_t count = tensor.numel();
   const bool bf16 = tensor.scalar_type() == at::kBFloat16;
   const char* bytes = static_cast<const char*>(tensor.const_data_ptr());
-  // One partial sum per block of fixed size: the result does not depend on the number of threads.
+  // One partial sum per block of fixed size, so that the result does not depend on the number of threads.
   std::vector<double> partial(static_cast<size_t>((count + kGrain - 1) / kGrain));
   at::parallel_for(0, static_cast<int64_t>(partial.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
@@ -166,7 +166,7 @@ void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial
 bool cpu_runs(HostKernel kernel) {
   switch (kernel) {
     case HostKernel::kAvx512:
-      // This kernel fuses without the FMA extension; AVX2 processes the remaining elements.
+      // This kernel does not need the FMA extension, but AVX2 processes the remaining elements.
       return cpu_has_avx512() && cpu_runs(HostKernel::kAvx2);
     case HostKernel::kAvx2:
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

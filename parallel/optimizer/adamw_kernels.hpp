@@ -7,10 +7,10 @@
 
 namespace mpzero::parallel {
 
-// DeepSpeed divides gradients by (norm + this) / clip if that exceeds 1.
+// DeepSpeed divides gradients by (norm + kClippingEpsilon) / clip if this factor exceeds 1.
 constexpr double kClippingEpsilon = 1e-6;
 
-// AdamWTensors for the kernels: raw memory of `count` elements each.
+// AdamWTensors as raw memory of `count` elements each, for the kernels.
 struct AdamWSpans {
   const void* gradient;  // float or bf16
   bool gradient_is_bf16;
@@ -22,34 +22,35 @@ struct AdamWSpans {
   bool parameter_is_bf16;
   int64_t count;
   int64_t first;  // see AdamWTensors
-  // On the host: the destination of the new states if the old ones must be kept. Null: in place. All three or none.
+  // Host only: destination of the new states if the old states must be kept. Null: in place. Set either all three or
+  // none.
   float* next_master = nullptr;
   void* next_exp_avg = nullptr;
   void* next_exp_avg_sq = nullptr;
-  // On the host: `parameter` is a buffer that is soon read and reused, so it should stay in the cache.
+  // Host only: `parameter` is a buffer that is soon read and reused, so it should stay in the cache.
   bool parameter_stays_cached = false;
 };
 
-// Valid as long as the tensors.
+// Returns spans that are valid as long as the tensors.
 AdamWSpans spans_of(const AdamWTensors& tensors);
 
-// Replaces the kernels on the simulated device.
+// Replacements for the kernels on the simulated device.
 struct SimulatedKernels {
   std::function<void(const AdamWTensors&)> adamw;
   std::function<void(const at::Tensor&)> sum_of_squares;
-  std::function<void(int64_t)> others;  // takes the bytes that a kernel reads and writes
+  std::function<void(int64_t)> others;  // argument: bytes that a kernel reads and writes
 };
 SimulatedKernels& simulated_kernels();
 
-// On the host a block of elements is updated by one thread. Blocks begin at multiples of this many elements, so that
-// each element is processed by the same instructions, regardless of the thread and of the number of threads.
+// Number of elements that one thread updates at a time on the host. Blocks begin at multiples of this number, so that
+// each element is processed by the same instructions, regardless of the number of threads.
 inline constexpr int64_t kHostBlock = int64_t{1} << 14;
 
-// The instruction set of AdamW on the host: AVX-512, AVX2 with FMA, or baseline x86-64. All give the same bits, so that
+// Instruction set of AdamW on the host: AVX-512, AVX2 with FMA, or baseline x86-64. All produce the same bits, so that
 // replicas on different hosts stay equal.
 enum class HostKernel { kPortable, kAvx2, kAvx512 };
 bool cpu_runs(HostKernel kernel);
-HostKernel fastest_host_kernel();     // the fastest one that this CPU supports
+HostKernel fastest_host_kernel();     // fastest kernel on this CPU
 const char* name(HostKernel kernel);  // "AVX2"
 
 // Uses all threads of the process.
@@ -57,9 +58,9 @@ void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
 // Updates the elements [begin, end) in the calling thread. This CPU must support the kernel.
 void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end,
                       HostKernel kernel = fastest_host_kernel());
-// Elements [begin, end) of `parameter` (bf16 or float) <- those of `master`, rounded like adamw_host.
+// parameter[begin, end) (bf16 or float) <- master[begin, end), rounded as in adamw_host().
 void round_host_range(const float* master, void* parameter, bool parameter_is_bf16, int64_t begin, int64_t end);
-// On the current stream.
+// The following functions run on the current stream.
 void adamw_cuda(const AdamWSpans& spans, const AdamWUpdate& update);
 void partial_sums_of_squares_cuda(const at::Tensor& tensor, const at::Tensor& partial);
 int64_t num_square_partials_cuda();

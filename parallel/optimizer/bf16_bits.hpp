@@ -6,14 +6,14 @@
 
 namespace mpzero::parallel {
 
-// A bf16 number as its bits: the upper half of the fp32 number of the same value.
+// Bits of a bf16 number: the upper half of the fp32 number of the same value.
 using Bf16Bits = uint16_t;
 inline constexpr Bf16Bits kBf16Nan = 0x7FC0;
 
 inline float to_float(float value) { return value; }
 inline float to_float(Bf16Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// To nearest, ties to even. A NaN stays NaN: rounding its bits could carry over to infinity.
+// Rounds to nearest, ties to even. A NaN stays NaN, because rounding its bits could carry over to infinity.
 template <typename T>
 inline T round_to(float value) {
   if constexpr (std::is_same_v<T, float>) {
@@ -25,7 +25,7 @@ inline T round_to(float value) {
   }
 }
 
-// Stochastic rounding to bf16: away from zero with a probability of the 16 dropped bits / 2^16. `random` < 2^16.
+// Rounds stochastically to bf16: away from zero with probability (dropped 16 bits) / 2^16. Requires `random` < 2^16.
 template <typename T>
 inline T round_randomly_to(float value, uint32_t random) {
   if constexpr (std::is_same_v<T, float>) {

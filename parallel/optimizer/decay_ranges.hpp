@@ -10,15 +10,15 @@
 
 namespace mpzero::parallel {
 
-// Whether the Hugging Face name of a parameter contains one of `patterns`: "norm" is in
+// Returns true if the Hugging Face name of a parameter contains one of `patterns`: "norm" matches
 // "model.layers.0.input_layernorm.weight".
 bool matches_any(const std::string& name, const std::vector<std::string>& patterns);
 
-// The elements of one rank's shard of a flat unit to which weight decay applies. A shard may contain parameters with
-// and without decay, and may begin or end within a parameter.
+// Elements of a rank's shard of a flat unit to which weight decay applies. A shard may contain parameters with and
+// without decay, and may begin or end within a parameter.
 class DecayRanges {
  public:
-  // Elements [begin, end) of the shard, contiguous and either all decayed or all not.
+  // Consecutive elements [begin, end) of the shard, either all with decay or all without.
   struct Run {
     int64_t begin = 0;
     int64_t end = 0;
@@ -28,16 +28,16 @@ class DecayRanges {
   };
 
   DecayRanges() = default;
-  // All `count` elements decay.
+  // Applies decay to all `count` elements.
   explicit DecayRanges(int64_t count);
-  // The shard [begin, begin + count) of the unit's flat buffer, whose padding counts as decayed. Parameters whose names
-  // match one of `no_decay` are not decayed.
+  // Covers the shard [begin, begin + count) of the unit's flat buffer. Padding counts as decayed. Parameters whose
+  // names match one of `no_decay` are not decayed.
   DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, const std::vector<std::string>& no_decay);
 
-  // Cover the full shard in order, without gaps.
+  // Returns the runs, which cover the full shard in order and without gaps.
   const std::vector<Run>& runs() const { return runs_; }
-  // Calls visit(begin, end, update) for each subrange of [begin, end) with uniform decay: with `update` unchanged if it
-  // is decayed, otherwise with an update without decay.
+  // Calls visit(begin, end, update) for each subrange of [begin, end) with uniform decay. Subranges without decay get a
+  // copy of `update` without decay.
   template <typename Visit>
   void visit(int64_t begin, int64_t end, const AdamWUpdate& update, Visit&& visit) const {
     auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const Run& r) { return r.end <= begin; });

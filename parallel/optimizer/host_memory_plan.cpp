@@ -8,15 +8,15 @@
 namespace mpzero::parallel {
 namespace {
 
-constexpr int64_t kHostBytes = 18;  // per parameter, at most
+constexpr int64_t kHostBytes = 18;  // maximum per parameter
 
-// A piece is long enough for a copy to run at the bus's full rate and for several threads to share. There are enough
-// pieces to keep both directions of the bus and the threads busy, and few enough to stay in the last-level cache.
-// Gradients and parameters in transfer then do not use the host's memory bandwidth, which limits the update.
+// A piece is large enough for a copy at the bus's full rate and for several threads. The number of pieces keeps both
+// directions of the bus and the threads busy, but still fits into the last-level cache. Gradients and parameters in
+// transfer then do not use the host's memory bandwidth, which limits the update.
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
 
-// Bytes of a parameter's fp32 master weight and moments.
+// Returns the bytes of a parameter's fp32 master weight and moments.
 int64_t state_bytes(c10::ScalarType moment_dtype) {
   return static_cast<int64_t>(sizeof(float) + 2 * c10::elementSize(moment_dtype));
 }

@@ -57,7 +57,7 @@ void HostOptimizer::expect(const AdamWUpdate& update) {
 void HostOptimizer::take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) {
   wait(unit);
   Unit& state = units_[unit];
-  TORCH_CHECK(!state.taken, "the gradient of unit ", unit, " is taken twice in one step");
+  TORCH_CHECK(!state.taken, "the gradient of unit ", unit, " was passed twice in one step");
   state.taken = true;
   state.gradient = gradient;
   state.parameter = parameter;
@@ -125,7 +125,7 @@ void HostOptimizer::discard() {
       } else {
         unit.ahead = Ahead::kDropped;
       }
-      // The parameters have been overwritten.
+      // The parameters have been overwritten, so write them again.
       order(u, Kind::kPublish, {});
     }
   }
@@ -200,7 +200,7 @@ void HostOptimizer::release(size_t unit) {
   wait(unit);
   wait_for_holds(unit);
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(units_[unit].ahead == Ahead::kNone, "unit ", unit, " is released in the middle of a step");
+  TORCH_CHECK(units_[unit].ahead == Ahead::kNone, "unit ", unit, " must not be released in the middle of a step");
   const int64_t length = units_[unit].shard->numel();
   units_[unit].shard = nullptr;
   const auto left = std::count_if(units_.begin(), units_.end(), [&](const Unit& other) {

@@ -18,43 +18,44 @@
 
 namespace mpzero::parallel {
 
-// AdamW in host memory, concurrent with the caller and the GPU. A separate thread sends one unit after another through
-// a pipeline of pieces: the gradient is copied to the host, a team of threads updates the states, the rounded
-// parameters are copied to the GPU. Only the buffers of a few pieces in transfer are pinned.
+// AdamW in host memory, concurrent with the caller and the GPU. A separate thread processes the units in a pipeline of
+// pieces: copy the gradient to the host, update the states with a team of threads, and copy the rounded parameters to
+// the GPU. Only the buffers of a few pieces in transfer are pinned.
 //
-// It can update before the norm is known: between expect() and finish(), units are updated into spare states as soon as
-// their gradients are available, with the scalars that the caller expects. If finish() gets the same scalars, the spare
-// states become the units' own. With others, or after discard(), the spare states are dropped and the old ones remain
-// valid. So the result has the same bits whether the expectation was right or not.
+// Units can be updated before the gradient norm is known. Between expect() and finish(), units are updated into spare
+// states as soon as their gradients are available, with the scalars that the caller expects. If finish() gets the same
+// scalars, the spare states become the units' own states. Otherwise, or after discard(), the spare states are dropped
+// and the old states remain valid. The result is bitwise the same in both cases.
 //
-// Held states are never written. An update of a held unit also writes to spare states, and waits if there are none.
+// Held states do not change. An update of a held unit also writes to spare states, and waits if all are in use.
 class HostOptimizer final : public HostUpdater {
  public:
-  // The state machine of a unit's spare states. At most one job per unit is in progress: a queued update begins once
-  // the previous one uses no spare states, and only then is its destination chosen.
+  // State machine of a unit's spare states. At most one job per unit is in progress. A queued update begins when the
+  // previous update has released its spare states, and only then chooses its destination.
   //
   //   in          | event                                   | then
   //   ------------+-----------------------------------------+------------------------------------------------------------
-  //   kNone       | a gradient arrives, scalars expected,   | takes spare states: kRunning
+  //   kNone       | a gradient arrives, scalars expected,   | reserves spare states: kRunning
   //               |   spare states exist                    |
   //   kNone       | a queued update begins, not held        | updates in place: kNone
-  //   kNone       | a queued update begins, held            | takes spare states: kConfirmed; if there are none, waits
-  //               |                                         |   for some, or for the hold's end
+  //   kNone       | a queued update begins, held            | reserves spare states: kConfirmed; if all are in use,
+  //               |                                         |   waits for spare states or for the end of the hold
   //   kRunning    | finish(), as expected                   | kConfirmed
   //   kRunning    | finish() otherwise, discard()           | queues an update, or a publish(): kDropped
   //   kRunning    | last piece done                         | kComputed
-  //   kComputed   | finish(), as expected                   | spare and own states change places: kNone
+  //   kComputed   | finish(), as expected                   | swaps spare and own states: kNone
   //   kComputed   | finish() otherwise, discard()           | returns the spare states, queues as above: kNone
-  //   kConfirmed  | last piece done                         | spare and own states change places: kNone
+  //   kConfirmed  | last piece done                         | swaps spare and own states: kNone
   //   kConfirmed  | finish(): the next update, whose        | queues an update, which waits: kConfirmed
   //               |   gradient was not taken                |
-  //   kConfirmed  | discard()                               | kConfirmed: it belongs to the last step, not to this one
-  //   kDropped    | last piece of those begun done          | returns the spare states: kNone
+  //   kConfirmed  | discard()                               | kConfirmed: the update belongs to the previous step
+  //   kDropped    | last started piece done                 | returns the spare states: kNone
   enum class Ahead : uint8_t { kNone, kRunning, kComputed, kConfirmed, kDropped };
 
-  // `shards`: by unit; null for those that are updated elsewhere. The shards and the team outlive the optimizer.
+  // `shards`: one per unit; null for units that are updated elsewhere. The shards and the team must outlive the
+  // optimizer.
   HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shards, const Options& options);
-  // Completes the work in progress and drops the rest.
+  // Completes the jobs in progress and drops all queued jobs.
   ~HostOptimizer() override;
 
   bool updates(size_t unit) const override { return units_[unit].shard != nullptr; }
@@ -72,7 +73,7 @@ class HostOptimizer final : public HostUpdater {
   void wait_for_holds(size_t unit) override;
   void release(size_t unit) override;
   MemoryUse memory_use() const override;
-  // For tests, from any thread.
+  // Used by tests. Can be called from any thread.
   Ahead ahead(size_t unit) const;
 
  private:
@@ -81,10 +82,10 @@ class HostOptimizer final : public HostUpdater {
     at::Tensor gradient, parameter;
     c10::cuda::CUDAEvent released;  // the gradient is complete and the parameters may be overwritten
     c10::cuda::CUDAEvent uploaded;
-    bool taken = false;  // since the last finish() or discard()
+    bool taken = false;  // gradient taken since the last finish() or discard()
     Ahead ahead = Ahead::kNone;
-    OptimizerStates next;       // spare states in use; none in kNone
-    AdamWUpdate next_update{};  // in kRunning and kComputed: the expected scalars
+    OptimizerStates next;       // spare states in use; empty in kNone
+    AdamWUpdate next_update{};  // expected scalars in kRunning and kComputed
     int64_t ordered = 0, done = 0;
     bool under_way = false;  // a job of this unit is in progress
   };
@@ -93,12 +94,12 @@ class HostOptimizer final : public HostUpdater {
     size_t unit = 0;
     Kind kind = Kind::kUpdate;
     AdamWUpdate update{};
-    bool into_spare = false;  // into the unit's spare states
-    int64_t issued = 0;       // elements whose pieces are in progress or done
-    int64_t in_flight = 0;    // pieces
-    bool closed = false;      // no further piece will be issued
+    bool into_spare = false;  // writes to the unit's spare states
+    int64_t issued = 0;       // elements in pieces that are in progress or done
+    int64_t in_flight = 0;    // pieces in progress
+    bool closed = false;      // no further pieces are issued
   };
-  // Buffers for a piece in transfer, if the training device is a GPU.
+  // Buffers for a piece in transfer if the training device is a GPU.
   struct Slot {
     at::Tensor gradient, parameter;
     c10::cuda::CUDAEvent arrived, uploaded;
@@ -107,19 +108,20 @@ class HostOptimizer final : public HostUpdater {
     std::shared_ptr<Job> job;
     int64_t begin = 0, count = 0;
     Slot* slot = nullptr;
-    std::shared_ptr<ThreadTeam::Task> task;  // once the gradient has arrived
+    std::shared_ptr<ThreadTeam::Task> task;  // set after the gradient has arrived
   };
 
-  // Locks the mutex once `condition`, which is evaluated with the mutex locked, is true. Throws if the thread failed.
+  // Waits until `condition` is true and returns with the mutex locked. `condition` is evaluated with the mutex locked.
+  // Throws if the thread failed.
   template <typename Condition>
   std::unique_lock<std::mutex> lock_when(const Condition& condition);
 
-  // The mutex is locked.
+  // Requires the mutex to be locked.
   bool is_done(size_t unit) const { return units_[unit].done == units_[unit].ordered; }
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void give_spare_back(Unit& unit);
   void throw_if_failed() const;
-  // Whether the first queued job may begin or, if there is none, a unit may be updated ahead.
+  // Returns true if the first queued job may begin or, without queued jobs, a unit may be updated ahead.
   bool can_begin() const;
   std::shared_ptr<Job> begin_ordered();
   std::shared_ptr<Job> begin_ahead();
@@ -141,8 +143,8 @@ class HostOptimizer final : public HostUpdater {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::optional<c10::cuda::CUDAStream> down_, up_;
 
-  // Its mutex protects all members that both threads write: those down to failure_, and in units_ those from `ahead`
-  // on.
+  // The registry's mutex protects all members that both threads write: the members down to failure_, and the fields of
+  // Unit from `ahead` on.
   const std::shared_ptr<HoldRegistry> holds_ = std::make_shared<HoldRegistry>();
   std::mutex& mutex_ = holds_->mutex;
   std::condition_variable& changed_ = holds_->changed;

@@ -1,4 +1,4 @@
-// The part of HostOptimizer that runs in its own thread: the pipeline of pieces.
+// Pipeline of pieces: the part of HostOptimizer that runs in its own thread.
 
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
@@ -12,9 +12,9 @@
 namespace mpzero::parallel {
 namespace {
 
-// Pieces queued for the team, so that it does not wait for the optimizer's thread.
+// Pieces queued for the team, so that the team does not wait for the optimizer's thread.
 constexpr size_t kPiecesOfTeam = 3;
-// Without buffers, nothing else bounds the number of pieces in progress.
+// Maximum number of pieces in progress without buffers.
 constexpr size_t kPiecesWithoutBuffers = 8;
 
 const void* at_element(const at::Tensor& tensor, int64_t index) {
@@ -59,7 +59,7 @@ bool HostOptimizer::can_begin() const {
   if (jobs_.empty()) return expected_ && !arrived_.empty();
   const Job& job = *jobs_.front();
   const Unit& unit = units_[job.unit];
-  // The pieces of this job and of the previous one would touch the same states.
+  // The pieces of this job and of the previous job would modify the same states.
   if (unit.under_way) return false;
   if (job.kind == Kind::kPublish || !holds_->is_held(unit.shard->states())) return true;
   return spares_.has(unit.shard->numel(), *holds_);
@@ -159,7 +159,7 @@ void HostOptimizer::start_update(Piece& piece) {
   const int64_t blocks = (piece.count + kHostBlock - 1) / kHostBlock;
   const auto end_of = [count = piece.count](int64_t block) { return std::min((block + 1) * kHostBlock, count); };
   if (job.kind == Kind::kPublish) {
-    // Uploads are ordered by their stream; work queued earlier may still read parameters that remain in host memory.
+    // A stream orders uploads. Parameters in host memory may still be read by work queued earlier.
     if (staged_ && !to_device) unit.released.synchronize();
     piece.task = team_.start(blocks, [=](int64_t block) {
       round_host_range(master, parameter, parameter_is_bf16, block * kHostBlock, end_of(block));

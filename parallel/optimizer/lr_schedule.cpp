@@ -8,10 +8,11 @@
 namespace mpzero::parallel {
 namespace {
 
-// DeepSpeed raises shorter warm-ups to two steps, so that the logarithm of their length is not 0.
+// DeepSpeed extends shorter warmups to two steps, so that the logarithm of the length is not 0.
 int64_t warmup_length(int64_t warmup_num_steps) { return std::max<int64_t>(2, warmup_num_steps); }
 
-// The progress of the warm-up at iteration i < W. Logarithmic: 1 from i = W - 1 on; linear: (W - 1) / W there.
+// Returns the warmup progress at iteration i < W. At i = W - 1, the progress is 1 (logarithmic) or (W - 1) / W
+// (linear).
 double warmup_progress(double iteration, int64_t warmup_num_steps, WarmupType type) {
   const auto length = static_cast<double>(warmup_length(warmup_num_steps));
   if (type == WarmupType::kLinear) return iteration / length;
@@ -59,7 +60,7 @@ double lr_at(const WarmupCosineLr& schedule, double iteration) {
   return schedule.peak_lr * ratio;
 }
 
-// Fraction of the peak rate, after the warm-up.
+// Returns the fraction of the peak rate after the warmup.
 double late_decay(const TrainerLr& schedule, double step) {
   const auto begin = static_cast<double>(schedule.total_num_steps) - schedule.num_decay_steps;
   if (step < begin) return 1.0;
@@ -83,13 +84,13 @@ double lr_at(const TrainerLr& schedule, double iteration) {
   if (schedule.decay == TrainerDecay::kLinear) {
     ratio = std::max(0.0, (total - step) / decay_length);
   } else if (schedule.decay == TrainerDecay::kCosine) {
-    // After the last step the rate is constant; the Trainer's formula would rise again.
+    // After the last step the rate is constant. The Trainer's formula would increase again.
     ratio = 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(1.0, (step - warmup) / decay_length)));
   }
   return schedule.peak_lr * ratio;
 }
 
-// Progress of the warm-up at an iteration, from 0 to 1; std::nullopt after it.
+// Returns the warmup progress at an iteration, from 0 to 1, or std::nullopt after the warmup.
 std::optional<double> warmup_at(const ConstantLr&, double) { return std::nullopt; }
 
 std::optional<double> warmup_at(const TrainerLr& schedule, double iteration) {

@@ -14,7 +14,7 @@ bool is_on_host(const OptimizerShard::Options& options) {
   return options.placement == Placement::kHost && has_streams(options.device);
 }
 
-// `make`: creates a tensor of a dtype.
+// `make`: creates a tensor with a given dtype.
 template <typename Make>
 OptimizerStates make_states(at::ScalarType moment_dtype, const Make& make) {
   return {.master = make(at::kFloat), .exp_avg = make(moment_dtype), .exp_avg_sq = make(moment_dtype)};
@@ -46,7 +46,7 @@ OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
 void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter) {
   at::Tensor rounded = parameter;
   if (parameter.device() != states_.master.device()) {
-    // All elements are written, whatever the gradient is.
+    // The update writes all elements for any gradient.
     rounded = at::empty_like(parameter, states_.master.options().dtype(parameter.scalar_type()));
   }
   decay_.visit(0, numel(), update, [&](int64_t begin, int64_t end, const AdamWUpdate& own) {

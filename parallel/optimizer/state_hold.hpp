@@ -12,7 +12,7 @@
 
 namespace mpzero::parallel {
 
-// The held states of an optimizer, and their mutex. Shared by the optimizer and the holds.
+// Held states of an optimizer, and their mutex. Shared by the optimizer and the holds.
 struct HoldRegistry {
   std::mutex mutex;
   std::condition_variable changed;
@@ -22,8 +22,8 @@ struct HoldRegistry {
   bool is_held(const OptimizerStates& states) const { return holds.contains(states.master.const_data_ptr()); }
 };
 
-// Keeps the states of one unit unchanged: during its lifetime nothing writes to them. Any thread may release it. It may
-// outlive the optimizer that created it.
+// Keeps the states of one unit unchanged during the hold's lifetime. Any thread may release a hold. A hold may outlive
+// the optimizer that created it.
 class StateHold {
  public:
   StateHold() = default;
@@ -33,25 +33,26 @@ class StateHold {
   StateHold& operator=(StateHold&& other) noexcept;
   ~StateHold() { release(); }
 
-  // Read-only. Empty after release().
+  // Returns the read-only states, which are empty after release().
   const OptimizerStates& states() const { return states_; }
   void release();
 
  private:
-  std::shared_ptr<HoldRegistry> registry_;  // null: holds nothing
+  std::shared_ptr<HoldRegistry> registry_;  // null if empty
   OptimizerStates states_;
 };
 
-// States that no unit currently uses. An update that must not change its unit's states writes to spare states. Not
-// thread-safe.
+// Pool of states that are not in use by a unit. An update that must not change its unit's states writes to spare
+// states. Not thread-safe.
 class SpareStates {
  public:
   void add(OptimizerStates states);
-  // States of `length` elements that are not held; empty if there are none. Requires the mutex of `held` to be locked.
+  // Removes and returns states of `length` elements that are not held, or std::nullopt. Requires the mutex of `held` to
+  // be locked.
   std::optional<OptimizerStates> take(int64_t length, const HoldRegistry& held);
-  // Whether take() would return states.
+  // Returns true if take() would return states.
   bool has(int64_t length, const HoldRegistry& held) const;
-  // Drops spare states of `length` elements beyond `most`. Returns how many are left.
+  // Drops spare states of `length` elements beyond `most`. Returns the remaining number.
   int64_t shrink(int64_t length, int64_t most);
 
  private:

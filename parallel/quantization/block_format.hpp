@@ -4,17 +4,17 @@
 
 namespace mpzero::parallel {
 
-// Block-wise quantization: adjacent elements share one fp32 scale, and each is a signed integer times the scale. A
-// message contains the integers of all its elements, then the scales of all its blocks, then up to 15 unused bytes.
+// Block-wise quantization. The elements of a block share one fp32 scale, and each element is a signed integer times the
+// scale. A message contains the integers of all elements, then the scales of all blocks, then up to 15 unused bytes.
 // With 4 bits, the first element of a byte is in the lower half.
 struct BlockFormat {
   int bits = 8;            // per element: 8 or 4
-  int64_t block = 256;     // elements, a multiple of kMessageAlignment
+  int64_t block = 256;     // elements per block, a multiple of kMessageAlignment
   int largest_code = 127;  // integers are in [-largest_code, largest_code]
 
   int64_t blocks(int64_t elements) const { return (elements + block - 1) / block; }
   int64_t code_bytes(int64_t elements) const { return elements * bits / 8; }
-  // Size of a message of `elements`, a multiple of kMessageAlignment.
+  // Returns the size of a message of `elements`, which must be a multiple of kMessageAlignment.
   int64_t message_bytes(int64_t elements) const {
     constexpr int64_t kAlignment = 16;
     const int64_t bytes = code_bytes(elements) + blocks(elements) * static_cast<int64_t>(sizeof(float));
@@ -22,15 +22,15 @@ struct BlockFormat {
   }
 };
 
-// A message has a multiple of this number of elements, as a shard has, so that scales are aligned.
+// Messages and shards have a multiple of this number of elements, so that scales are aligned.
 inline constexpr int64_t kMessageAlignment = 64;
 
-// 8.125 and 4.25 bits per element. Fewer levels need smaller blocks, in which an outlier costs its neighbors less
-// precision.
+// Formats with 8.125 and 4.25 bits per element. Fewer levels require smaller blocks, because an outlier reduces the
+// precision of its block.
 inline constexpr BlockFormat kInt8{.bits = 8, .block = 256, .largest_code = 127};
 inline constexpr BlockFormat kInt4{.bits = 4, .block = 128, .largest_code = 7};
 
-// A block whose maximum is smaller is sent as zeros, since the inverse of its scale could overflow.
+// Blocks with a smaller maximum are sent as zeros, because the inverse of the scale could overflow.
 inline constexpr float kSmallestMaximum = 0x1p-100F;
 
 }  // namespace mpzero::parallel

@@ -2,17 +2,16 @@
 
 #include <cstdint>
 
-// NF4 with double quantization (arXiv 2305.14314), over raw memory. A value is a level times its block's scale. A scale
-// is its group's minimum scale plus an 8-bit integer times the group's step: unlike 8-bit floats around the mean, this
-// is as precise for the smallest scales as for the others. A message contains the 4-bit level indices, the first of a
-// byte in the lower half; then the 8-bit scales; then minimum scale and step of each group, fp32; then up to 15 unused
-// bytes.
+// NF4 with double quantization (arXiv:2305.14314) on raw memory. A value is a level times the scale of its block. A
+// scale is the minimum scale of its group plus an 8-bit integer times the step of the group. Unlike 8-bit floats around
+// the mean, this is equally precise for all scales. A message contains the 4-bit level indices (the first of a byte in
+// the lower half), the 8-bit scales, the minimum scale and the step of each group (fp32), and up to 15 unused bytes.
 namespace mpzero::parallel {
 
 struct Nf4Levels {
   float v[16];
 };
-// From appendix E: 0, and quantiles of a normal distribution, divided by the largest. The digits are bitsandbytes'.
+// Levels from appendix E: 0, and quantiles of a normal distribution, divided by the largest. Digits as in bitsandbytes.
 inline constexpr Nf4Levels kNf4{{-1.0F, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F,
                                  -0.28444138169288635F, -0.18477343022823334F, -0.09105003625154495F, 0.0F,
                                  0.07958029955625534F, 0.16093020141124725F, 0.24611230194568634F, 0.33791524171829224F,
@@ -20,7 +19,7 @@ inline constexpr Nf4Levels kNf4{{-1.0F, -0.6961928009986877F, -0.525073051452636
 inline constexpr int64_t kNf4Block = 64;               // values per scale
 inline constexpr int64_t kNf4Group = 256 * kNf4Block;  // values per minimum scale and step
 
-// A message's parts.
+// Parts of a message.
 template <typename Byte, typename Float>
 struct Nf4Parts {
   Byte *codes, *scale_codes;
@@ -41,7 +40,7 @@ struct Nf4Spans {
 
 void encode_nf4(const float* values, int64_t count, uint8_t* message);
 void decode_nf4_host(const Nf4Spans& spans);
-// On the current stream.
+// Runs on the current stream.
 void decode_nf4_cuda(const Nf4Spans& spans);
 
 }  // namespace mpzero::parallel

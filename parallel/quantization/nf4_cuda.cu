@@ -5,12 +5,12 @@
 #include "parallel/quantization/nf4.hpp"
 #include "parallel/streams/packs.cuh"
 
-// Products are fused where nf4_host.cpp fuses them.
+// Fuses the same products as nf4_host.cpp.
 namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-// Loads of a thread in flight. A warp reads 128 and writes 512 contiguous bytes at a time.
+// Loads in flight per thread. A warp reads 128 and writes 512 contiguous bytes at a time.
 constexpr int kLoads = 4;
 constexpr int64_t kPerBlock = static_cast<int64_t>(kThreads) * kLoads * kPack;
 static_assert(kNf4Group % kPerBlock == 0 && kPack == 2 * sizeof(uint32_t));
@@ -19,7 +19,7 @@ template <typename Value>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const uint32_t* __restrict__ codes, const uint8_t* __restrict__ scale_codes,
                   const float2* __restrict__ groups, Value* __restrict__ values, Nf4Levels levels) {
-  __shared__ float level[16];  // in 16 banks: no conflicts
+  __shared__ float level[16];  // 16 banks, so accesses do not conflict
   if (threadIdx.x < 16) level[threadIdx.x] = levels.v[threadIdx.x];
   __syncthreads();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads * kLoads + threadIdx.x;

@@ -12,17 +12,17 @@
 namespace mpzero::parallel {
 namespace {
 
-constexpr int64_t kBlocks = kNf4Group / kNf4Block;  // per group
+constexpr int64_t kBlocks = kNf4Group / kNf4Block;  // blocks per group
 constexpr float kLargestCode = 255;
 
-// The largest magnitude; NaN is larger than all numbers.
+// Returns the largest magnitude. NaN compares greater than all numbers.
 float largest_of(const float* values) {
   uint32_t top = 0;
   for (int64_t i = 0; i < kNf4Block; ++i) top = std::max(top, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffU);
   return std::bit_cast<float>(top);
 }
 
-// Writes the indices of the levels nearest to values / largest; ties go to the lower one.
+// Writes the indices of the levels nearest to values / largest. Ties select the lower level.
 void encode_block(const float* values, float largest, uint8_t* out) {
   float x[kNf4Block];
   int32_t codes[kNf4Block] = {};
@@ -50,7 +50,7 @@ void encode_group(const float* values, const Nf4Parts<uint8_t, float>& to) {
   const float step = std::max(most - least, kSmallestMaximum) / kLargestCode;
   for (int64_t b = 0; b < kBlocks; ++b) {
     const float code = (scales[b] - least) / step;
-    // NaN for infinite and NaN scales, whose group is dequantized as NaN.
+    // `code` is NaN for infinite and NaN scales, whose group is dequantized as NaN.
     to.scale_codes[b] = code > 0 ? static_cast<uint8_t>(std::nearbyint(std::min(code, kLargestCode))) : 0;
   }
   to.groups[0] = least;

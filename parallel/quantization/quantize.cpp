@@ -13,7 +13,7 @@ bool is_bf16(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFl
 void check_values(const at::Tensor& values, int64_t count, const at::Tensor& message) {
   TORCH_CHECK(is_bf16(values) || values.scalar_type() == at::kFloat, "values to quantize must be fp32 or bf16");
   TORCH_CHECK(values.is_contiguous() && values.numel() == count && count % kMessageAlignment == 0,
-              "values to quantize must be contiguous, in multiples of ", kMessageAlignment);
+              "values to quantize must be contiguous, and their number must be a multiple of ", kMessageAlignment);
   TORCH_CHECK(values.device() == message.device(), "values to quantize and their message are on different devices");
 }
 
@@ -42,7 +42,7 @@ QuantizedSpans spans_of(const at::Tensor& values, const at::Tensor& other, const
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-// On the simulated device, a kernel takes the time of its memory accesses.
+// On the simulated device, a kernel takes as long as its memory accesses.
 bool simulated(const at::Tensor& message, int64_t bytes) {
   if (!message.is_privateuseone()) return false;
   simulated_kernels().others(bytes);

@@ -8,18 +8,18 @@
 #include "parallel/quantization/quantize_kernels.hpp"
 #include "parallel/streams/packs.cuh"
 
-// A thread processes kPack adjacent elements of a block; a block's threads are adjacent in a warp. Products are fused
-// where quantize_host.cpp fuses them: __fmul_rn and __fadd_rn are not.
+// A thread processes kPack adjacent elements of a block, and a block's threads are adjacent in a warp. Fuses the same
+// products as quantize_host.cpp; __fmul_rn and __fadd_rn are not fused.
 namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-// As in shard_sum.cu: enough bytes in flight, and space for concurrent compute.
+// As in shard_sum.cu, keeps enough bytes in flight and leaves resources for concurrent compute.
 constexpr int64_t kMostBlocks = 264;
 
 template <int kBits>
 struct alignas(kBits) CodePack {
-  uint8_t bytes[kBits];  // of kPack elements
+  uint8_t bytes[kBits];  // codes of kPack elements
 };
 
 template <int kBits>
@@ -48,7 +48,7 @@ __device__ inline void unpack(const CodePack<kBits>& in, float (&codes)[kPack]) 
   }
 }
 
-// The maximum over a block's threads; called by all threads of a warp.
+// Returns the maximum over a block's threads. All threads of a warp must call it.
 template <int kLanes>
 __device__ inline uint32_t largest_of(uint32_t top) {
 #pragma unroll
@@ -71,7 +71,7 @@ __device__ inline void scale_of(uint32_t top, int largest_code, float& scale, fl
   inverse = __fdiv_rn(levels, __uint_as_float(top));
 }
 
-// `kResidual`: quantizes values + residual, and updates the residual; otherwise values - other.
+// `kResidual`: quantizes values + residual and updates the residual. Otherwise, quantizes values - other.
 template <bool kResidual, int kBits, int kBlock, typename Value, typename Other>
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(const Value* __restrict__ values, Other* __restrict__ other, uint8_t* __restrict__ codes,
@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kLanes = kBlock / kPack;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kPack;
   const int64_t rounded = (count + kBlock - 1) / kBlock * kBlock;
-  // A warp's threads leave the loop together: stride and a warp's elements are multiples of a block of 256.
+  // All threads of a warp leave the loop together, because the stride and a warp's elements are multiples of a block of
+  // 256.
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
        i - (threadIdx.x % 32) * kPack < rounded; i += stride) {
     const bool inside = i < count;

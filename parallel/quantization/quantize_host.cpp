@@ -12,13 +12,13 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int64_t kLargestBlock = 256;
-// Blocks per task of a thread.
+// Blocks per thread task.
 constexpr int64_t kGrain = 64;
-// Adding and subtracting this, 1.5 x 2^23, rounds a number below 2^22 to the nearest integer.
+// Adding and subtracting 1.5 x 2^23 rounds a number below 2^22 to the nearest integer.
 constexpr float kRoundsToWhole = 12582912.0F;
 
-// A block's scale and its inverse: both 0 for a block of zeros, NaN and 0 for a block with non-finite numbers. `top`:
-// the bits of the block's largest magnitude, where NaN is the largest.
+// Scale of a block and its inverse. Both are 0 for a block of zeros; NaN and 0 for a block with non-finite numbers.
+// `top`: the bits of the block's largest magnitude. NaN compares greater than all numbers.
 struct Scale {
   float scale;
   float inverse;
@@ -53,7 +53,7 @@ inline void read_codes(const int8_t* in, int64_t count, int bits, float* codes) 
   }
 }
 
-// Loads a block's numbers with `load` and returns the bits of the largest magnitude.
+// Loads the numbers of a block with `load` and returns the bits of the largest magnitude.
 template <typename Load>
 __attribute__((always_inline)) inline uint32_t load_block(float* x, int64_t count, const Load& load) {
   uint32_t top = 0;
@@ -64,7 +64,7 @@ __attribute__((always_inline)) inline uint32_t load_block(float* x, int64_t coun
   return top;
 }
 
-// Products are fused where the code says so (-ffp-contract=off), so that every CPU and GPU gives the same bits.
+// Fuses products only explicitly (-ffp-contract=off), so that every CPU and GPU produces the same bits.
 template <typename Value, typename Residual>
 __attribute__((always_inline)) inline void with_residual(const QuantizedSpans& s, int64_t block, RoundingKey key,
                                                          uint32_t first) {
@@ -139,7 +139,7 @@ __attribute__((always_inline)) inline void sum_block(const SummedSpans& s, int64
   for (int64_t i = 0; i < count; ++i) sum[i] = round_to<Sum>(total[i]);
 }
 
-// Each compiled for AVX2 and for baseline x86-64.
+// The following functions are compiled for AVX2 and for baseline x86-64.
 template <typename Value, typename Residual>
 __attribute__((target("avx2,fma"))) void with_residual_avx2(const QuantizedSpans& s, int64_t block, RoundingKey key,
                                                             uint32_t first) {

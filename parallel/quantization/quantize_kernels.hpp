@@ -5,13 +5,13 @@
 #include "parallel/quantization/block_format.hpp"
 #include "parallel/quantization/random_rounding.hpp"
 
-// The kernels of quantize.hpp, over raw memory.
+// Kernels of quantize.hpp on raw memory.
 namespace mpzero::parallel {
 
 struct QuantizedSpans {
-  const void* values;  // or the wanted values
+  const void* values;  // values, or wanted values
   bool values_are_bf16;
-  void* residual;  // or, read-only, the current values
+  void* residual;  // residual, or current values (read-only)
   bool residual_is_bf16;
   int8_t* codes;  // two per byte with 4 bits
   float* scales;
@@ -19,13 +19,13 @@ struct QuantizedSpans {
   BlockFormat format;
 };
 
-// Adds up `rows` messages, `stride` bytes apart.
+// Arguments for the sum of `rows` messages that are `stride` bytes apart.
 struct SummedSpans {
-  const int8_t* codes;  // of the first message
+  const int8_t* codes;  // codes of the first message
   int64_t scales_offset;
   int64_t stride;
   int64_t rows;
-  int64_t own_row;  // replaced by `own`
+  int64_t own_row;  // row that `own` replaces
   const void* own;
   bool own_is_bf16;
   void* sum;
@@ -40,7 +40,7 @@ struct Types {
   using Second = B;
 };
 
-// Calls `call` with float or `Bf16` for each of the two flags.
+// Calls `call` with Types of two types, each `Bf16` if its flag is set and otherwise float.
 template <typename Bf16, typename Call>
 void with_types(bool first_is_bf16, bool second_is_bf16, const Call& call) {
   if (first_is_bf16) {
@@ -54,7 +54,7 @@ void quantize_with_residual_host(const QuantizedSpans& spans, RoundingKey key, u
 void quantize_difference_host(const QuantizedSpans& spans);
 void sum_messages_host(const SummedSpans& spans);
 
-// On the current stream.
+// The following functions run on the current stream.
 void quantize_with_residual_cuda(const QuantizedSpans& spans, RoundingKey key, uint32_t first);
 void quantize_difference_cuda(const QuantizedSpans& spans);
 void sum_messages_cuda(const SummedSpans& spans);

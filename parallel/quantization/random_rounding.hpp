@@ -5,14 +5,14 @@
 
 namespace mpzero::parallel {
 
-// Seed of one message: an element's random number depends only on the seed and the element's position, so a repeated
-// run rounds identically.
+// Seed of one message. The random number of an element depends only on the seed and the element's position, so a
+// repeated run rounds identically.
 struct RoundingKey {
   uint32_t first = 0;
   uint32_t second = 0;
 };
 
-// A key for the four arguments. Mixed as in SplitMix64 (Steele, Lea, Flood 2014).
+// Returns a key for the four arguments, mixed as in SplitMix64 (Steele, Lea, Flood 2014).
 inline RoundingKey rounding_key(uint64_t seed, uint64_t step, uint64_t unit, uint64_t sender) {
   uint64_t mixed = 0;
   for (const uint64_t part : {seed, step, unit, sender}) {
@@ -24,8 +24,8 @@ inline RoundingKey rounding_key(uint64_t seed, uint64_t step, uint64_t unit, uin
   return {.first = static_cast<uint32_t>(mixed), .second = static_cast<uint32_t>(mixed >> 32U)};
 }
 
-// A number in [0, 1) with 24 random bits, mixed by MurmurHash3's finalizer (Appleby). constexpr so that GPU kernels can
-// call it, too.
+// Returns a number in [0, 1) with 24 random bits, mixed by MurmurHash3's finalizer (Appleby). constexpr, so that GPU
+// kernels can call it.
 constexpr float random_fraction(uint32_t element, RoundingKey key) {
   uint32_t h = element ^ key.first;
   h = (h ^ (h >> 16U)) * 0x85ebca6bU;

@@ -14,7 +14,7 @@ static_assert(kCodedGroup % kNf4Group == 0 && kCodedGroup % kInt8.block == 0);
 
 void check(WeightCodes codes, const at::Tensor& values, const at::Tensor& message) {
   TORCH_CHECK(values.is_contiguous() && values.numel() % kCodedGroup == 0,
-              "quantized weights must be contiguous, in multiples of ", kCodedGroup);
+              "quantized weights must be contiguous, and their number must be a multiple of ", kCodedGroup);
   TORCH_CHECK(message.scalar_type() == at::kByte && message.is_contiguous() &&
                   message.numel() == code_bytes(codes, values.numel()),
               "a message of ", values.numel(), " weights must have ", code_bytes(codes, values.numel()), " bytes");
@@ -46,7 +46,7 @@ void decode_weights(WeightCodes codes, const at::Tensor& message, const at::Tens
     return simulated_kernels().others(static_cast<int64_t>(message.nbytes() + values.nbytes()));
   }
   if (codes == WeightCodes::kInt8) {
-    // own_row is -1: no message is replaced.
+    // own_row = -1 does not replace a message.
     return sum_messages(message.unsqueeze(0), /*own_row=*/-1, values, values, kInt8);
   }
   TORCH_CHECK(values.scalar_type() == at::kFloat || values.scalar_type() == at::kBFloat16,

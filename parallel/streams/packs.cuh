@@ -2,12 +2,12 @@
 
 #include <cuda_bf16.h>
 
-// Shared by kernels over flat buffers: a thread processes kPack adjacent elements, in fp32.
+// Shared by kernels on flat buffers, in which a thread processes kPack adjacent elements in fp32.
 namespace mpzero::parallel {
 
 inline constexpr int kPack = 8;
 
-// Adjacent elements, read and written in 16-byte accesses.
+// Adjacent elements for 16-byte accesses.
 template <typename T>
 struct alignas(16) Pack {
   T v[kPack];
@@ -15,7 +15,7 @@ struct alignas(16) Pack {
 
 __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 __device__ inline void round_to(float* p, float value) { *p = value; }
 __device__ inline void round_to(__nv_bfloat16* p, float value) { *p = __float2bfloat16_rn(value); }
 

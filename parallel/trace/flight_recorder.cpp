@@ -6,7 +6,8 @@
 namespace mpzero::parallel {
 namespace {
 
-// More than one step of a large model queues before its device has completed the first.
+// Larger than the number of collectives that a step of a large model queues before the device has completed the first
+// one.
 constexpr size_t kRingEntries = 512;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -54,7 +55,7 @@ void FlightRecorder::Channel::queued_on_device(int64_t sequence, std::shared_ptr
 }
 
 void FlightRecorder::Channel::poll() {
-  // Queries devices without the lock, which the training thread takes.
+  // Queries devices without the lock, because the training thread uses it.
   std::vector<std::pair<int64_t, std::shared_ptr<const DeviceWork>>> open;
   {
     const std::lock_guard lock(mutex_);
@@ -63,7 +64,7 @@ void FlightRecorder::Channel::poll() {
       if (entry(sequence).work) open.emplace_back(sequence, entry(sequence).work);
     }
   }
-  // They complete in order, so only a few need a query.
+  // Collectives complete in order, so only a few queries are necessary.
   const auto first_open = std::partition_point(
       open.begin(), open.end(), [](const auto& one) { return one.second->state() == CollectiveState::kCompleted; });
   const bool next_has_started = first_open != open.end() && first_open->second->state() != CollectiveState::kQueued;
@@ -84,7 +85,7 @@ ChannelRecord FlightRecorder::Channel::record(size_t count) const {
   ChannelRecord record{
       .name = name_, .ranks = ranks_, .queued = queued_, .started = started_, .completed = completed_, .last = {}};
   const int64_t held = std::min<int64_t>(queued_, static_cast<int64_t>(ring_.size()));
-  // The last ones, and the first open one, which may be far before them.
+  // Add the last collectives, and the first open collective, which may be far before them.
   int64_t first = queued_ - std::min<int64_t>(static_cast<int64_t>(count), held) + 1;
   const auto add = [&](int64_t sequence) {
     const Entry& one = entry(sequence);
@@ -106,7 +107,7 @@ ChannelRecord FlightRecorder::Channel::record(size_t count) const {
     ++first;
   }
   for (int64_t sequence = first; sequence <= queued_; ++sequence) add(sequence);
-  // Without a device, a queued collective has started.
+  // A queued collective without a device has started.
   if (queued_ > started_ && !entry(queued_).work) record.started = queued_;
   return record;
 }
@@ -117,7 +118,7 @@ FlightRecorder::Channel& FlightRecorder::channel(const std::string& name, Shows 
 }
 
 void FlightRecorder::poll() {
-  // Without the lock: a device that does not answer must not delay records().
+  // Query without the lock, because a device that does not respond must not delay records().
   std::vector<Channel*> channels;
   {
     const std::lock_guard lock(mutex_);

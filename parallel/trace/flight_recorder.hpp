@@ -12,8 +12,8 @@
 namespace mpzero::parallel {
 
 enum class CollectiveState : uint8_t {
-  kQueued,   // queued; on a GPU, earlier work on its streams is not done yet
-  kStarted,  // this rank's part has begun and waits for the other ranks, or for the network
+  kQueued,   // on a GPU, earlier work on the streams is not done yet
+  kStarted,  // running on this rank; waits for other ranks or the network
   kCompleted
 };
 
@@ -21,19 +21,20 @@ enum class CollectiveState : uint8_t {
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
-  // Does not block. From any thread; throws the device's error if it has failed.
+  // Returns the state without blocking. Can be called from any thread. Throws the device's error if the device has
+  // failed.
   virtual CollectiveState state() const = 0;
 };
 
 struct CollectiveRecord {
-  int64_t sequence = 0;  // from 1, counted by each communicator: the same collective has the same number on every rank
+  int64_t sequence = 0;  // per communicator, from 1; the same collective has the same number on every rank
   std::string operation;
-  int64_t bytes = 0;  // of the larger of this rank's input and output
+  int64_t bytes = 0;  // size of this rank's input or output, whichever is larger
   CollectiveState state = CollectiveState::kQueued;
-  double seconds = 0;  // since it was queued
+  double seconds = 0;  // time since the collective was queued
 };
 
-// The ranks of a communicator: `count` of them, every `stride`-th from `first` on.
+// Ranks of a communicator: `count` ranks, every `stride`-th rank starting at `first`.
 struct RankGroup {
   int first = 0;
   int count = 0;  // 0: all ranks of the run
@@ -44,34 +45,34 @@ struct RankGroup {
   bool operator==(const RankGroup&) const = default;
 };
 
-// The last collectives of one communicator on this rank.
+// Last collectives of one communicator on this rank.
 struct ChannelRecord {
   std::string name;
   RankGroup ranks;
-  int64_t queued = 0;                  // the sequence of the last one queued; 0: none
-  int64_t started = 0;                 // of the last one that has started
-  int64_t completed = 0;               // of the last one that has completed
+  int64_t queued = 0;                  // sequence of the last queued collective; 0: none
+  int64_t started = 0;                 // sequence of the last started collective
+  int64_t completed = 0;               // sequence of the last completed collective
   std::vector<CollectiveRecord> last;  // oldest first
 };
 
-// Records the last collectives of each communicator in ring buffers, so that a rank that hangs can report where.
-// Collectives of one communicator complete in order.
+// Records the last collectives of each communicator in ring buffers, so that a hanging rank can report its position.
+// The collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Whether a communicator's activity shows training progress; that of a polling control plane does not.
+  // Kind of a communicator's activity. The activity of a polling control plane does not show training progress.
   enum class Shows : uint8_t { kProgress, kNothing };
 
-  // One communicator's collectives. Only one thread may call begin(), complete() and queued_on_device().
+  // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().
   class Channel {
    public:
     Channel(FlightRecorder& owner, std::string name, Shows shows, const RankGroup& ranks);
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // Records that a collective is started. `operation` must outlive the recorder. Returns its sequence number.
+    // Records the start of a collective and returns its sequence number. `operation` must outlive the recorder.
     int64_t begin(const char* operation, int64_t bytes);
     void complete(int64_t sequence);
-    // Records that the collective has been queued on a device and completes later.
+    // Records that a collective has been queued on a device and completes later.
     void queued_on_device(int64_t sequence, std::shared_ptr<const DeviceWork> work);
 
    private:
@@ -81,7 +82,7 @@ class FlightRecorder {
       const char* operation = "";
       int64_t bytes = 0;
       std::chrono::steady_clock::time_point begun;
-      std::shared_ptr<const DeviceWork> work;  // until it is known to have completed
+      std::shared_ptr<const DeviceWork> work;  // null if known to be completed
     };
     Entry& entry(int64_t sequence) { return ring_[static_cast<size_t>(sequence) % ring_.size()]; }
     const Entry& entry(int64_t sequence) const { return ring_[static_cast<size_t>(sequence) % ring_.size()]; }
@@ -100,18 +101,19 @@ class FlightRecorder {
     int64_t completed_ = 0;
   };
 
-  // Opens a communicator's channel, which lives as long as the recorder. All ranks open theirs in the same order.
+  // Opens a channel for a communicator. The channel lives as long as the recorder. All ranks must open their channels
+  // in the same order.
   Channel& channel(const std::string& name, Shows shows = Shows::kProgress, const RankGroup& ranks = {});
 
-  // Queries the progress of devices. From any thread; throws a device's error if it has failed.
+  // Queries the progress on devices. Can be called from any thread. Throws a device's error if the device has failed.
   void poll();
-  // Every channel with its last `count` collectives, as of the last poll(). From any thread.
+  // Returns every channel with its last `count` collectives, as of the last poll(). Can be called from any thread.
   std::vector<ChannelRecord> records(size_t count) const;
-  // Increases whenever a collective that shows progress begins or is found completed.
+  // Returns a counter that increases whenever a collective with kProgress begins or is found completed.
   int64_t events() const { return events_.load(std::memory_order_relaxed); }
 
  private:
-  mutable std::mutex mutex_;  // of the list
+  mutable std::mutex mutex_;  // protects channels_
   std::deque<Channel> channels_;
   std::atomic<int64_t> events_{0};
 };

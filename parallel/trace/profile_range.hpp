@@ -10,11 +10,11 @@ struct RecordFunction;
 
 namespace mpzero::parallel {
 
-// In a recorded trace, labels the work that its thread does, and queues on the GPU, during its lifetime. Costs some
-// nanoseconds if no trace is recorded.
+// Labels the work of the current thread, and the work that it queues on the GPU, in a trace during the object's
+// lifetime. Costs a few nanoseconds if no trace is recorded.
 class ProfileRange {
  public:
-  // Shown as "what unit", or "what" alone; e.g. "forward", "layers.7".
+  // The label is "what unit", e.g. "forward layers.7", or only "what".
   explicit ProfileRange(std::string_view what, std::string_view unit = {});
   ~ProfileRange();
   ProfileRange(const ProfileRange&) = delete;
@@ -22,7 +22,7 @@ class ProfileRange {
 
  private:
   std::string name_;
-  std::unique_ptr<at::RecordFunction> record_;  // null when no trace is recorded
+  std::unique_ptr<at::RecordFunction> record_;  // null if no trace is recorded
 };
 
 }  // namespace mpzero::parallel

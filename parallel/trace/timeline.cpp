@@ -39,7 +39,7 @@ class CudaTimeline final : public Timeline {
   const c10::cuda::CUDAEvent& event(Mark mark) const { return events_.at(static_cast<size_t>(mark - first_)); }
 
   c10::cuda::CUDAStream stream_;
-  std::deque<c10::cuda::CUDAEvent> events_;  // of marks first_ and following
+  std::deque<c10::cuda::CUDAEvent> events_;  // events of marks first_ and later
   std::vector<c10::cuda::CUDAEvent> free_;
   Mark first_ = 0;
 };

@@ -9,26 +9,26 @@
 
 namespace mpzero::parallel {
 
-// The time of the compute stream, or of the host if it computes itself, as marks in the order of their creation. Used
-// by one thread.
+// Time of the compute stream (or of the host, if the host computes), as a sequence of marks. Not thread-safe.
 class Timeline {
  public:
   using Mark = int64_t;  // counts from 0
 
   virtual ~Timeline() = default;
-  // Marks the time when the work queued so far is done.
+  // Marks the time when the work queued so far completes.
   virtual Mark mark() = 0;
-  // Requires that both marks have been passed: on a GPU, that the host has waited for the later one.
+  // Returns the seconds between two marks. Both marks must have been passed. On a GPU, the host must have waited for
+  // the later mark.
   virtual double seconds_between(Mark from, Mark to) const = 0;
-  // Drops earlier marks.
+  // Drops the marks before `mark`.
   virtual void forget_before(Mark mark) = 0;
-  // True if the host does the work: a mark has been passed when mark() returns, and the duration of a call is the
-  // host's time.
+  // Returns true if the host does the work. A mark is then passed when mark() returns, and the duration of a call is
+  // host time.
   virtual bool is_host() const = 0;
-  // Whether work that is queued now belongs to this timeline; on a GPU, work on other streams does not.
+  // Returns true if work queued now belongs to this timeline. On a GPU, work on other streams does not.
   virtual bool is_current() const = 0;
 
-  // Stalls are recorded between start() and stop() only.
+  // Stalls are recorded only between start() and stop().
   void start() { running_ = true; }
   void stop() { running_ = false; }
   bool running() const { return running_; }
@@ -43,19 +43,19 @@ struct Stall {
   Timeline::Mark end = 0;
 };
 
-// Reports when it has stalled a timeline.
+// Source of stalls of a timeline.
 class StallSource {
  public:
   virtual ~StallSource() = default;
-  // The stalls since the last call, in the timeline's order.
+  // Returns the stalls since the last call, in the timeline's order.
   virtual std::vector<Stall> take_stalls() = 0;
 };
 
-// Host time. `clock` counts seconds from any origin.
+// Timeline of host time. `clock` returns seconds since any origin.
 class HostTimeline final : public Timeline {
  public:
   using Clock = std::function<double()>;
-  HostTimeline();  // the steady clock
+  HostTimeline();  // uses the steady clock
   explicit HostTimeline(Clock clock) : clock_(std::move(clock)) {}
 
   Mark mark() override;
@@ -70,7 +70,7 @@ class HostTimeline final : public Timeline {
   Mark first_ = 0;
 };
 
-// The host's timeline on the CPU; on a GPU the timeline of the current stream, marked with CUDA events that are reused.
+// Returns a host timeline for the CPU, or a timeline of the current stream for a GPU, marked with reused CUDA events.
 std::unique_ptr<Timeline> make_timeline(at::Device device);
 
 }  // namespace mpzero::parallel

@@ -11,14 +11,14 @@
 namespace mpzero::parallel {
 
 // Reusable flat buffers for a communicator's collectives, by length. Reuse is ordered on the current stream, so a
-// buffer may be put back once its last use has been queued there. reserve() creates all buffers, because creating one
-// is collective, takes time and is part of the memory plan.
+// buffer may be put back once its last use is queued there. reserve() creates all buffers, because creation is
+// collective, slow and part of the memory plan.
 class BufferPool {
  public:
-  // `communicator` outlives the pool.
+  // `communicator` must outlive the pool.
   BufferPool(Communicator& communicator, at::TensorOptions options) : communicator_(communicator), options_(options) {}
 
-  // Creates buffers until there are `count` of this length, in use or free. Called in the same order on all ranks.
+  // Creates buffers until `count` buffers of this length exist, in use or free. All ranks must call in the same order.
   void reserve(int64_t numel, int64_t count) {
     Buffers& buffers = buffers_[numel];
     for (; buffers.made < count; ++buffers.made) buffers.free.push_back(communicator_.buffer(numel, options_));
@@ -27,7 +27,7 @@ class BufferPool {
     const auto found = buffers_.find(numel);
     return found != buffers_.end() && !found->second.free.empty();
   }
-  // Throws Failure if none is free: the caller has reserved too few.
+  // Returns a free buffer. Throws Failure if all reserved buffers are in use.
   at::Tensor take(int64_t numel) {
     Buffers& buffers = buffers_[numel];
     if (buffers.free.empty()) throw_failure("all {} buffers of {} elements are in use", buffers.made, numel);
@@ -38,7 +38,7 @@ class BufferPool {
   void put_back(at::Tensor buffer) { buffers_[buffer.numel()].free.push_back(std::move(buffer)); }
 
   const at::TensorOptions& options() const { return options_; }
-  // Total size of all buffers.
+  // Returns the total size of all buffers, in bytes.
   int64_t bytes() const {
     int64_t sum = 0;
     for (const auto& [numel, buffers] : buffers_) sum += numel * buffers.made;

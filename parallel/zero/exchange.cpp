@@ -44,7 +44,7 @@ std::unique_ptr<PendingCollective> ParameterExchange::gather(size_t unit, const 
     if (next == Next::kWanted) own_shard.copy_(wanted_[unit]);
     return inter_node_.all_gather(own_shard, node_shard);
   }
-  // Sends differences as in Jia et al. 2024 (SDP4Bit), here to the shared copy.
+  // Sends differences as in SDP4Bit (Jia et al. 2024), but relative to the shared copy.
   const int64_t count = own_shard.numel();
   const int64_t nodes = inter_node_.world_size();
   const int64_t bytes = kInt8.message_bytes(count);

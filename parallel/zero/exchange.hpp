@@ -17,7 +17,7 @@
 
 namespace mpzero::parallel {
 
-// A collective plus the work on its result that is queued on the current stream at construction.
+// A collective, and the work on its result that is already queued on the current stream at construction.
 class PendingExchange final : public PendingCollective {
  public:
   PendingExchange(std::unique_ptr<PendingCollective> collective, c10::Device device)
@@ -26,7 +26,7 @@ class PendingExchange final : public PendingCollective {
     done_.emplace(device.type());
     done_->record(current_stream(device));
   }
-  // Waits for the collective first, so that its time is measured separately.
+  // Waits for the collective first, so that the collective's time is measured separately.
   void wait() override {
     collective_->wait();
     if (done_) done_->block(current_stream(device_));
@@ -38,24 +38,25 @@ class PendingExchange final : public PendingCollective {
   std::optional<c10::Event> done_;
 };
 
-// Gathers node shards between nodes in int8. The node shard itself is the shared copy, identical on all nodes; the
-// optimizer writes new values elsewhere. A shard's owner sends the difference between the two, and every node,
-// including the owner's, adds the message to its copy, so all copies stay bitwise equal. The rounding error becomes
-// part of the next difference. A unit's first gather sends unquantized values, so that the copies start equal.
+// Gathers node shards between nodes in int8. A node shard is a shared copy, identical on all nodes; the optimizer
+// writes new values to a separate tensor. A shard's owner sends the quantized difference between new values and shared
+// copy. Every node, including the owner's, adds this message to its copy, so all copies stay bitwise equal. The
+// rounding error becomes part of the next difference. A unit's first gather sends unquantized values, so that all
+// copies start equal.
 class ParameterExchange {
  public:
-  // `parameters`: their dtype and device. `shard_index`: this rank's. The layouts and the communicator must outlive
-  // this.
+  // `parameters`: dtype and device. `shard_index`: index of this rank's shard. The layouts and the communicator must
+  // outlive this object.
   ParameterExchange(const std::vector<FlatLayout>& layouts, int shard_index, Communicator& inter_node,
                     const at::TensorOptions& parameters);
 
-  // This rank's new values [shard_numel], written by the optimizer.
+  // Returns the tensor [shard_numel] to which the optimizer writes this rank's new values.
   const at::Tensor& wanted(size_t unit) const { return wanted_[unit]; }
-  // This rank's part of the shared copy.
+  // Returns this rank's part of the shared copy.
   at::Tensor own(size_t unit, const at::Tensor& node_shard) const;
 
   // Moves node_shard [node_shard_numel] towards the wanted values of all nodes. Runs after the work queued on the
-  // current stream, which must be the same at each call and stays busy until the end.
+  // current stream. The current stream must be the same in each call and stays busy until the end.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& node_shard);
 
   // Makes each unit's next gather() send wanted() unquantized.
@@ -63,7 +64,7 @@ class ParameterExchange {
   // Makes the unit's next gather() send own() unquantized.
   void begin_with_own(size_t unit) { next_[unit] = Next::kOwn; }
 
-  // Memory of the wanted values and the messages.
+  // Returns the memory of the wanted values and the messages.
   MemoryUse memory_use() const;
 
  private:
@@ -74,24 +75,24 @@ class ParameterExchange {
   Communicator& inter_node_;
   std::vector<at::Tensor> wanted_;
   std::vector<Next> next_;
-  at::Tensor messages_;  // bytes: one from each node
+  at::Tensor messages_;  // bytes: one message per node
 };
 
-// Compression between nodes; traffic within a node is not compressed.
+// Compression of traffic between nodes. Traffic within a node is not compressed.
 struct Compression {
   int gradient_bits = 0;  // 8 or 4; 0: uncompressed
   bool weights = false;   // send parameters as int8 differences
-  uint64_t seed = 0;      // for the stochastic rounding of gradients
+  uint64_t seed = 0;      // seed of the stochastic rounding of gradients
 
-  // The format of compressed gradients.
+  // Returns the format of compressed gradients.
   const BlockFormat& gradient_format() const { return gradient_bits == 4 ? kInt4 : kInt8; }
 };
 
-// Sums node shards between nodes in few bits (Wang et al. 2023, ZeRO++), with error feedback (Seide et al. 2014): each
-// rank adds its residual, the rounding errors of earlier steps, to its addends, quantizes the shards of the other
-// nodes, and sends each only to its owner. The owner adds in fp32, in node order. Its own addend never leaves the GPU
-// and is added unquantized: with two nodes, half of the sum is exact. Over many steps, an element's total differs from
-// the exact sum by the final residuals, each less than a quantization step.
+// Sums node shards between nodes in 8 or 4 bits (ZeRO++, Wang et al. 2023) with error feedback (Seide et al. 2014).
+// Each rank adds its residual (the rounding errors of earlier steps) to its addends, quantizes the shards of the other
+// nodes, and sends each shard to its owner. The owner adds in fp32, in node order, and adds its own addend unquantized.
+// With two nodes, half of the sum is therefore exact. Over many steps, an element's total differs from the exact sum by
+// the final residuals, each smaller than a quantization step.
 class GradientExchange {
  public:
   struct Options {
@@ -100,25 +101,26 @@ class GradientExchange {
     at::Device device = at::kCPU;
   };
 
-  // `shard_index`: this rank's. The layouts and the communicator must outlive this.
+  // `shard_index`: index of this rank's shard. The layouts and the communicator must outlive this object.
   GradientExchange(const std::vector<FlatLayout>& layouts, int shard_index, Communicator& inter_node,
                    const Options& options);
 
-  // sum() calls `wait` before it changes residuals, to make the current stream wait for their readers.
+  // Sets a callback that sum() calls before it changes residuals. The callback makes the current stream wait for
+  // readers.
   void set_reader(std::function<void()> wait) { wait_for_reader_ = std::move(wait); }
-  // Steps with the same number round identically.
+  // Sets the step number. Steps with the same number round identically.
   void begin_step(int64_t step) { step_ = step; }
-  // shard [shard_numel] <- the sum over the nodes of node_sum [node_shard_numel], both fp32 or bf16; `shard` may alias
-  // this rank's part of `node_sum`. Runs after the work queued on the current stream, which must be the same at each
-  // call and stays busy until the end.
+  // shard [shard_numel] <- this rank's shard of the sum of node_sum [node_shard_numel] over the nodes, both fp32 or
+  // bf16. `shard` may alias this rank's part of `node_sum`. Runs after the work queued on the current stream. The
+  // current stream must be the same in each call and stays busy until the end.
   std::unique_ptr<PendingCollective> sum(size_t unit, const at::Tensor& node_sum, const at::Tensor& shard);
 
-  // Rounding errors not yet sent to the other nodes, in node order [nodes - 1, shard_numel].
+  // Returns the rounding errors not yet sent to the other nodes, [nodes - 1, shard_numel] in node order.
   const at::Tensor& residual(size_t unit) const { return residuals_[unit]; }
   // Zeroes all residuals.
   void clear();
 
-  // Memory of the residuals and the messages.
+  // Returns the memory of the residuals and the messages.
   MemoryUse memory_use() const;
 
  private:
@@ -128,7 +130,7 @@ class GradientExchange {
   Options options_;
   int64_t step_ = 0;
   std::vector<at::Tensor> residuals_;
-  at::Tensor sent_, received_;  // bytes: one message to and from each node
+  at::Tensor sent_, received_;  // bytes: one message per node
   std::function<void()> wait_for_reader_;
 };
 

@@ -7,11 +7,11 @@
 namespace mpzero::parallel {
 namespace {
 
-// Limits that disable prefetching and keeping.
+// Limits that disable prefetching and retention.
 constexpr GatherLimits kLeast{
     .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
 
-// The larger count of each length.
+// Returns the larger count for each length.
 std::map<int64_t, int64_t> merged(std::map<int64_t, int64_t> a, const std::map<int64_t, int64_t>& b) {
   for (const auto& [numel, count] : b) a[numel] = std::max(a[numel], count);
   return a;
@@ -40,7 +40,7 @@ std::map<int64_t, int64_t> GatherSchedule::buffers_with(const GatherLimits& limi
 
 GatherSchedule::Moves GatherSchedule::use(size_t unit) {
   if (position_ >= uses_.size() || uses_[position_] != unit) {
-    throw_failure("unit {} is used out of the planned order, at position {} of {}", unit, position_, uses_.size());
+    throw_failure("unit {} is used out of order, at position {} of {} in the plan", unit, position_, uses_.size());
   }
   Moves moves;
   if (!states_[unit].gathered && !has_buffer(unit)) {
@@ -131,7 +131,7 @@ int64_t GatherSchedule::next_to_gather() const {
 bool GatherSchedule::release(size_t unit) {
   State& state = states_[unit];
   if (--state.users > 0 || numel_[unit] <= limits_.param_persistence_threshold) return false;
-  // Keeping it must leave room for the next units.
+  // Keep the unit only if the next units still fit.
   if (live_ + next_to_gather() <= limits_.max_live_parameters && needed_soon(unit)) return false;
   give_back(unit);
   return true;
@@ -155,7 +155,7 @@ std::vector<size_t> GatherSchedule::publish(size_t unit) {
 }
 
 std::map<int64_t, int64_t> GatherSchedule::most_at_once(const GatherLimits& limits) const {
-  GatherSchedule trial(numel_, limits);  // without a plan's buffers, so none can be missing
+  GatherSchedule trial(numel_, limits);  // without buffer limits, so that buffers are never missing
   trial.uses_ = uses_;
   std::map<int64_t, int64_t> most;
   for (size_t i = 0; i < uses_.size(); ++i) {

@@ -16,11 +16,11 @@
 namespace mpzero::parallel {
 namespace {
 
-// The maximum number of reductions in flight during backward; each holds a buffer of a full unit. More gain nothing:
-// they run one after another on one stream.
+// Maximum number of reductions in flight during the backward pass. Each reduction needs a buffer of a full unit. A
+// higher limit is no faster, because reductions run one at a time on one stream.
 constexpr int64_t kReductionsUnderWay = 3;
 
-// Single-threaded: runs on the communication thread, which must start no threads.
+// Single-threaded, because the communication thread must not start threads.
 void copy_on_one_thread(const at::Tensor& from, const at::Tensor& to) {
   const std::array<const void*, 1> parts{from.const_data_ptr()};
   sum_parts(parts, from.scalar_type(), from.numel(), /*add=*/false, to.data_ptr(), to.scalar_type());
@@ -31,12 +31,12 @@ GradientExchange::Options exchange_options(const GradientStore::Options& options
   return {.compression = options.compression, .residual_dtype = options.communication_dtype, .device = options.device};
 }
 
-// Whether full gradients are in pool buffers until they are summed within the node.
+// Returns true if full gradients are in pool buffers until they are summed within the node.
 bool partitions(const ParallelLayout& ranks, const GradientStore::Options& options) {
   return options.partitioned && ranks.ranks_per_node > 1;
 }
 
-// One micro-batch needs no accumulation, and its gradient is no more precise than its dtype.
+// A single micro-batch needs no accumulation, and a wider dtype would not make the gradient more precise.
 at::ScalarType kept_dtype_of(const GradientStore::Options& options) {
   return options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype;
 }
@@ -64,9 +64,9 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   if (sharded && (ranks.ranks_per_node > 1 || ranks.nodes == 1)) sizes.reduce_scatter = largest;
   const bool converted = sizes.kept_dtype != options.communication_dtype;
   const bool compressed = options.compression.gradient_bits > 0 && ranks.nodes > 1;
-  // The maximum number of units of each length that need a buffer at a time: the current unit and those that are being
-  // summed. (If there are two current units, an embedding and a layer, or one that is still being summed since the last
-  // micro-batch, take_buffer() waits for sums.)
+  // Maximum number of units of each length that need a buffer at a time: the current unit and the units in a sum.
+  // (take_buffer() waits for sums if there are two current units, an embedding and a layer, or if a unit is still in a
+  // sum since the last micro-batch.)
   const auto under_way = [&](const std::map<int64_t, int64_t>& lengths) {
     std::map<int64_t, int64_t> buffers;
     for (const auto& [numel, count] : lengths) {
@@ -95,7 +95,7 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
       pool_(levels.nearest(), at::TensorOptions().dtype(options.communication_dtype).device(options.device)),
       inter_node_pool_(levels.has_nodes() ? levels.inter_node() : levels.nearest(), pool_.options()) {
   const auto kept = at::TensorOptions().dtype(sizes_.kept_dtype).device(options.device);
-  // One buffer for all units, if collectives read or write it.
+  // Use one buffer for all units if collectives read or write it.
   const int64_t total = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
   const bool communicated = sizes_.kept_dtype == options.communication_dtype;
   const std::vector<at::Tensor> buffers =
@@ -198,7 +198,7 @@ void GradientStore::reduce_between_nodes(Reduction& reduction, const at::Tensor&
   };
   if (!has_streams(node_sum.device()) && !exchange_) return reduce_between_hosts(reduction, node_sum, addends);
   if (!inter_node_stream_) return start();
-  // Wait for the buffer's last use.
+  // Wait until the last use of the buffer is done.
   follow_current_stream(*inter_node_stream_);
   const c10::StreamGuard on_own_stream(*inter_node_stream_);
   start();

@@ -12,7 +12,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Whether a store with these options gathers units on demand. A rank without peers keeps full units.
+// Returns true if a store with these options gathers units on demand. A rank without peers keeps full units.
 bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                        const ParameterStoreOptions& options) {
   return is_offloaded(options) || (options.sharded && layouts.front().num_shards() > 1 && ranks.ranks_per_node > 1);

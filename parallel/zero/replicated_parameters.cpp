@@ -25,7 +25,7 @@ ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, c
   if (has_streams(options.device) && levels.has_nodes() && (levels.has_peers() || exchange_)) {
     copy_stream_ = new_stream(options.device);
   }
-  // One buffer for all units, since registering one costs time and address space.
+  // Use one buffer for all units, because each registration costs time and address space.
   const std::vector<at::Tensor> full =
       split_buffer(levels.nearest().buffer(numel_of_all(layouts), tensor_options_), full_sizes(layouts));
   for (size_t u = 0; u < units.size(); ++u) {
@@ -47,7 +47,7 @@ void ReplicatedParameters::start(size_t unit) {
     c10::OptionalStreamGuard on_copy_stream;
     std::optional<HostOrder> in_order;
     if (copy_stream_ && (two_levels || exchange_ || state.written == Written::kLater)) {
-      // For shards written later, invalidate() made the stream wait for the old parameters' last use.
+      // For shards that are written later, invalidate() made the stream wait for the last use of the old parameters.
       if (state.written == Written::kNow) follow_current_stream(*copy_stream_);
       on_copy_stream.reset_stream(*copy_stream_);
     }

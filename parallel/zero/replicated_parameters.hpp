@@ -8,8 +8,8 @@
 
 namespace mpzero::parallel {
 
-// Full parameters on every rank: ZeRO 0 to 2. publish() starts the gather of a unit's shards, first between nodes, then
-// within the node; gather() waits for it.
+// Full parameters on every rank: ZeRO 0 to 2. publish() starts the gather of a unit's shards, first between nodes and
+// then within the node. gather() waits for the result.
 class ReplicatedParameters final : public ParameterStore {
  public:
   ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,

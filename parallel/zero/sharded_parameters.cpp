@@ -35,7 +35,7 @@ std::vector<int64_t> node_shard_sizes(const std::vector<FlatLayout>& layouts) {
   return sizes;
 }
 
-// Size of inter_node_staging_, in elements.
+// Returns the size of inter_node_staging_, in elements.
 int64_t staging_size(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                      const ParameterStoreOptions& options) {
   if (!is_offloaded(options) || ranks.nodes == 1) return 0;
@@ -50,7 +50,7 @@ std::vector<at::Tensor> host_shards(const std::vector<int64_t>& sizes, const Par
   return shards;
 }
 
-// By unit: size of its gather buffer, in elements.
+// Returns the size of each unit's gather buffer, in elements.
 std::vector<int64_t> buffer_sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                   const ParameterStoreOptions& options) {
   std::vector<int64_t> sizes = full_sizes(layouts);
@@ -105,7 +105,7 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
     inter_node_staging_ = levels.inter_node().buffer(staging, tensor_options_);
   }
   if (has_streams(options.device) && levels.has_nodes()) inter_node_stream_ = new_stream(options.device);
-  // On the device one buffer for all units, since registering one costs time and address space.
+  // On the device, use one buffer for all units, because each registration costs time and address space.
   const std::vector<at::Tensor> node_shards =
       offloaded_ ? host_shards(sizes, options)
                  : split_buffer(levels.nearest().buffer(sum(sizes), tensor_options_), sizes);
@@ -139,14 +139,15 @@ int64_t ShardedParameters::elements_of_buffers(const GatherLimits& limits) const
 }
 
 void ShardedParameters::use_memory(int64_t bytes) {
-  // Existing buffers count too.
+  // Includes existing buffers.
   const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
-  // The prefetch limit stays: gathers during the optimizer's update slow it down by more than they gain.
+  // Keeps the prefetch limit, because gathers during the optimizer's update slow the update down by more than they
+  // save.
   GatherLimits limits{.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
                       .param_persistence_threshold = 0,
                       .max_live_parameters = elements,
                       .max_reuse_distance = std::numeric_limits<int64_t>::max()};
-  // Buffers of one length cannot be used for another, so all together may exceed max_live_parameters.
+  // A buffer cannot be used for a different length, so the total may exceed max_live_parameters.
   while (limits.max_live_parameters > 0) {
     const int64_t excess = elements_of_buffers(limits) - elements;
     if (excess <= 0) break;
@@ -211,7 +212,7 @@ void ShardedParameters::start_between_nodes(size_t unit) {
   std::unique_ptr<PendingCollective> gathered;
   {
     c10::OptionalStreamGuard on_own_stream;
-    // On copy_stream_, it would wait for the buffers of units gathered before it.
+    // On copy_stream_, the gather would wait for the buffers of units gathered earlier.
     if (inter_node_stream_ && (exchange_ || state.written == Written::kLater)) {
       if (state.written == Written::kNow) follow_current_stream(*inter_node_stream_);
       on_own_stream.reset_stream(*inter_node_stream_);
@@ -260,7 +261,7 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
       gathered = std::make_unique<PendingCopy>(*copy_stream_);
     }
   }
-  // Without overlap, the current stream waits.
+  // Without overlap, makes the current stream wait.
   follow(state, std::move(gathered));
 }
 
@@ -297,7 +298,7 @@ void ShardedParameters::release(size_t unit) {
 
 void ShardedParameters::free_full(size_t unit) {
   UnitState& state = states_[unit];
-  // Prefetched for a use that did not come. A started gather cannot be canceled, so all ranks start it.
+  // The unit was prefetched for a use that did not happen. A started gather cannot be canceled, so all ranks start it.
   start_until(unit);
   if (state.pending) state.pending->wait();
   state.pending.reset();
@@ -321,7 +322,7 @@ std::vector<ParameterStore::Due> ShardedParameters::due_after_publishing(size_t 
 void ShardedParameters::drop_gathered() {
   for (const size_t unit : schedule_.invalidate()) free_full(unit);
   if (!levels_.has_nodes()) return;
-  // Includes gathers of node shards whose units were not gathered.
+  // Includes gathers of node shards of units that were not gathered.
   start_all();
   for (UnitState& state : states_) {
     if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();

@@ -9,16 +9,17 @@
 
 namespace mpzero::parallel {
 
-// Whether shards are in host memory while a GPU trains.
+// Returns true if shards are in host memory and the training device is a GPU.
 bool is_offloaded(const ParameterStoreOptions& options);
-// By unit, the layout of quantized gathers; units whose layout saves no bytes are gathered unquantized.
+// Returns the layout of quantized gathers for each unit. Units whose layout does not save bytes are gathered
+// unquantized.
 std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                        const ParameterStoreOptions& options);
 
 // ZeRO-3 and offloaded parameters: keeps this rank's node shard of each unit, on the device or in host memory, and
-// gathers full units on demand into reused buffers, as a GatherSchedule decides. The schedule counts a quantized unit
-// by its bytes: about half of its elements. Between nodes, a node shard is gathered once after each update: at
-// publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes it later.
+// gathers full units on demand into reused buffers, as decided by a GatherSchedule. The schedule counts a quantized
+// unit by its bytes, about half of its elements. A node shard is gathered between nodes once after each update: at
+// publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes the shard later.
 class ShardedParameters final : public ParameterStore {
  public:
   ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
@@ -43,25 +44,25 @@ class ShardedParameters final : public ParameterStore {
   static std::vector<Due> to_gather(const std::vector<size_t>& units);
   // Sets the memory of the unit's node shard and shard.
   void place(size_t unit, const at::Tensor& node_shard);
-  // start_between_nodes() for a unit in host memory.
+  // Implements start_between_nodes() for a unit in host memory.
   void start_between_hosts(size_t unit);
-  // Copies the node shard on copy_stream_ if needed, then gathers it there.
+  // Copies the node shard on copy_stream_ if needed, then gathers on the same stream.
   void start_on_copy_stream(size_t unit);
   // Quantizes on copy_stream_, then gathers.
   void start_in_codes(size_t unit);
   bool in_codes(size_t unit) const { return codes_ && codes_->has(unit); }
   void free_full(size_t unit);
   void reserve_buffers();
-  // Total elements of all buffers with these limits.
+  // Returns the total elements of all buffers with these limits.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
   const bool offloaded_;                     // except for shards moved to the device
   const std::vector<int64_t> buffer_sizes_;  // by unit, in elements of the parameters' dtype
   BufferPool pool_;
   std::optional<CodedGather> codes_;
-  // With offloaded parameters and several nodes: a node shard in transfer between host memory and network.
+  // Node shard in transfer between host memory and network, with offloaded parameters and several nodes.
   at::Tensor inter_node_staging_;
-  // With several nodes: for gathers between them of shards that are written later, compressed, or in host memory.
+  // Stream for gathers between nodes of shards that are written later, compressed, or in host memory.
   std::optional<c10::Stream> inter_node_stream_;
   GatherSchedule schedule_;
 };

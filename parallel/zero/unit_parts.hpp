@@ -8,28 +8,28 @@
 
 namespace mpzero::parallel {
 
-// A model's units, split into parts that are either trainable or frozen. A unit with both kinds of parameters has
+// Units of a model, split into parts that are either trainable or frozen. A unit with both kinds of parameters has
 // several parts, each with its own flat buffer, shards and gathers. All elements of a part are summed, measured,
-// updated and saved alike, so frozen parameters need no memory for gradients and optimizer states, and every rank has
-// the same share of trainable ones. (If these were a prefix of one flat buffer, the first ranks would have all of
-// them.) The cost is one more gather per additional part.
+// updated and saved alike, so frozen parameters do not need memory for gradients and optimizer states, and every rank
+// has the same share of trainable parameters. (In a single flat buffer, the first ranks could have all trainable
+// parameters.) The cost is one gather per additional part.
 class UnitParts {
  public:
   // Freezes parameters whose names contain a match of a regular expression in `frozen` (std::regex, ECMAScript), and
-  // those that are not trainable in `units`. `coded`: frozen matrices of a unit with trainable parameters become a part
-  // with UnitSpec::coded.
+  // parameters that are not trainable in `units`. `coded`: frozen matrices of a unit with trainable parameters become a
+  // part with UnitSpec::coded.
   UnitParts(std::vector<UnitSpec> units, const std::vector<std::string>& frozen, bool coded = false);
 
-  // The units, with ParameterSpec::trainable set accordingly.
+  // Returns the units, with ParameterSpec::trainable set accordingly.
   const std::vector<UnitSpec>& units() const { return units_; }
-  // Part u is unit u, without its frozen parameters if it has trainable ones. Those are appended as "UNIT.frozen" and
-  // "UNIT.coded".
+  // Returns the parts. Part u is unit u, but excludes the frozen parameters of a unit with trainable parameters. These
+  // frozen parameters form the parts "UNIT.frozen" and "UNIT.coded" at the end.
   const std::vector<UnitSpec>& parts() const { return parts_; }
-  // The parts of a unit: itself, and the appended ones.
+  // Returns the parts of a unit: part `unit` and its appended parts.
   const std::vector<size_t>& of(size_t unit) const { return parts_of_[unit]; }
-  // The positions of a part's parameters in the unit.
+  // Returns the positions of a part's parameters in the unit.
   const std::vector<size_t>& positions(size_t part) const { return positions_[part]; }
-  // The order in which parts are gathered, if units are used in this order.
+  // Returns the order in which parts are gathered if the units are used in this order.
   std::vector<size_t> uses(const std::vector<size_t>& units) const;
 
  private:

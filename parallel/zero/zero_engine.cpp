@@ -20,12 +20,12 @@
 namespace mpzero::parallel {
 namespace {
 
-// The squares and the loss.
+// Number of the engine's own totals: squares and loss.
 constexpr size_t kOwnTotals = 2;
 
 std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                      const ParallelLayout& ranks) {
-  // Replicas stay equal only if all ranks get the same bits, which two consecutive sums do not guarantee.
+  // Replicas stay equal only if the sums are bitwise equal on all ranks. Two consecutive sums do not guarantee this.
   if (options.stage == 0 && ranks.nodes > 1)
     throw_failure("ZeRO stage 0 does not support {} shard groups; use one", ranks.nodes);
   std::vector<FlatLayout> layouts;
@@ -52,7 +52,7 @@ std::vector<FlatLayout> layouts_of_gradients(const std::vector<UnitSpec>& units,
   return layouts;
 }
 
-// Elements of each optimizer state of the unit's shard.
+// Returns the elements of each optimizer state of the unit's shard.
 int64_t state_numel(const UnitSpec& unit, const FlatLayout& layout) {
   return unit.trainable() ? layout.shard_numel() : 0;
 }
@@ -85,13 +85,14 @@ std::vector<bool> placed_on_host(const std::vector<UnitSpec>& units, const ZeroO
   return units_on_host(units, options.optimizer_placement == Placement::kHost ? options.optimizer_host_ratio : 0.0);
 }
 
-// Whether the engine's threads update states on the host; otherwise the process's threads do so in update().
+// Returns true if the engine's threads update states on the host. Otherwise, the process's threads update them in
+// update().
 bool has_host_threads(const ZeroOptions& options) {
   return options.optimizer_placement == Placement::kHost &&
          (has_streams(options.device) || options.host_update.threads > 0);
 }
 
-// The host memory that these units' updates need. `gradient_dtype`: GradientStore::shard_dtype().
+// Returns the host memory demand of these units' updates. `gradient_dtype`: GradientStore::shard_dtype().
 HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
                                     const std::vector<bool>& on_host, at::ScalarType gradient_dtype) {
   const bool staged = has_streams(options.device);
@@ -108,14 +109,14 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
 }
 
 HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand) {
-  // Without overlap, nothing is updated before the norm is known.
+  // Without overlap, all updates wait for the gradient norm.
   if (!options.overlap) return plan_host_memory(demand, 0);
   return plan_host_memory(demand, options.host_update.extra_bytes.value_or(default_extra_bytes(demand)));
 }
 
 }  // namespace
 
-// The device keeps the first units of the forward pass: they get their gradients last and are needed first.
+// The device keeps the first units of the forward pass, which get their gradients last and are needed first.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
   int64_t total = 0;
   for (const UnitSpec& unit : units) total += unit.trainable() ? unit.numel() : 0;
@@ -273,7 +274,7 @@ void ZeroEngine::publish_all(std::span<const Carried> carried) {
     for (size_t u = 0; u < carried.size(); ++u) {
       if (carried[u].parameters.defined()) parameters_->set_common_shard(u, carried[u].parameters);
     }
-    // Gathering streams must follow the writes of set_common_shard().
+    // Streams for gathers must wait for the writes of set_common_shard().
     parameters_->invalidate();
   }
   for (size_t u = 0; u < units_.size(); ++u) {
@@ -358,7 +359,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, double weight, std::span<co
     measured.block(current_stream(options_.device));
   }
   at::Tensor squares = partial_squares_.sum();
-  // With unsharded states every rank has counted the full gradient.
+  // With unsharded states, every rank has counted the full gradient.
   if (layouts_.front().num_shards() == 1) squares.div_(levels_.layout().ranks());
   const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
   const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
@@ -380,7 +381,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, double weight, std::span<co
 void ZeroEngine::sum_over_ranks(const at::Tensor& tensor) {
   if (levels_.has_peers()) levels_.intra_node().all_reduce_sum(tensor)->wait();
   if (!levels_.has_nodes()) return;
-  // Gathered, then added in node order: communicators of different places may sum in different orders.
+  // Gather, then add in node order: communicators with different indices may sum in different orders.
   const int nodes = levels_.layout().nodes;
   const at::Tensor of_nodes = at::empty({nodes * tensor.numel()}, tensor.options());
   levels_.inter_node().all_gather(tensor.reshape({-1}), of_nodes)->wait();

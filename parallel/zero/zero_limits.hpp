@@ -7,10 +7,10 @@
 
 namespace mpzero::parallel {
 
-// DeepSpeed's sizes under "zero_optimization", in elements.
+// DeepSpeed's size limits in "zero_optimization", in elements.
 struct ZeroLimits {
   GatherLimits gather = {};  // stage 3 only
-  // Maximum size of gradients being summed at a time, unless a single unit has more.
+  // Maximum number of gradient elements that are summed at a time, unless a single unit is larger.
   int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();
 };
 

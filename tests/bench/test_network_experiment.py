@@ -65,10 +65,10 @@ def test_a_row_says_which_layout_auto_took(tmp_path: Path) -> None:
     auto, number = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert (auto["nodes"], auto["error"]) == (1, "")
     assert auto["step"] > 0
-    assert (number["step"], number["error"]) == (None, "with 4 the run had one level")
+    assert (number["step"], number["error"]) == (None, "the run had one level with 4 ranks per node")
     rows = (tmp_path / "out" / "table.md").read_text().splitlines()[2:]
     assert rows[0].startswith("| auto | 3 | auto: one level | ")
-    assert rows[1].startswith("| auto | 3 | 4 | not run: with 4 the run had one level | ")
+    assert rows[1].startswith("| auto | 3 | 4 | not run: the run had one level with 4 ranks per node | ")
 
 
 def test_the_layout_of_a_row() -> None:
@@ -94,11 +94,11 @@ def test_a_row_that_takes_too_long_is_ended_with_its_ranks(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("own", "flags", "words"),
     [
-        (["--warm_up=4"], [], "leaves no step"),
-        (["--ranks_per_node", "two"], [], "pass numbers, auto or 'one level'"),
-        ([], ["--overwrite"], "--overwrite is not for the flags after --"),
-        ([], ["--max_steps", "3"], "--max_steps is not for the flags after --"),
-        (["--deepspeed"], [], "needs --model_type or --model_config"),
+        (["--warm_up=4"], [], "--warm_up must be less"),
+        (["--ranks_per_node", "two"], [], "numbers, auto or 'one level'"),
+        ([], ["--overwrite"], "--overwrite is not allowed after --"),
+        ([], ["--max_steps", "3"], "--max_steps is not allowed after --"),
+        (["--deepspeed"], [], "requires --model_type or --model_config"),
     ],
 )
 def test_mistakes(tmp_path: Path, own: list[str], flags: list[str], words: str, capsys: pytest.CaptureFixture) -> None:

@@ -75,12 +75,10 @@ def test_runs_that_were_planned_before_are_counted_apart(monkeypatch: pytest.Mon
     assert good
     of_old, of_new = text.split("New:")
     assert "1 runs: 1 within 10%, 1 within 20%, the largest difference +5.0%. Memory: 1 runs, 1 within 1%" in of_old
-    assert "before they were made" not in of_old
-    before = (
-        "What the plan said before they were made: 1 runs: 0 within 10%, 0 within 20%, the largest difference +30.0%"
-    )
+    assert "before the runs" not in of_old
+    before = "Plans recorded before the runs: 1 runs: 0 within 10%, 0 within 20%, the largest difference +30.0%"
     assert before in of_new
-    assert "By the calibration that was shipped then: 1 runs: 0 within 10%, 1 within 20%" in of_new
+    assert "With the calibration shipped at that time: 1 runs: 0 within 10%, 1 within 20%" in of_new
     assert f"All files. {before}" in of_new
 
 
@@ -93,7 +91,7 @@ def test_a_run_that_has_chosen_something_since_counts_by_what_was_said_before(mo
     lines, _ = plan_against_measured.table([chosen, left_out, new], Path("mpzero"), None)
     text = "\n".join(lines)
     assert "1 runs: 1 within 10%" in text
-    assert "What the plan said before they were made: 2 runs: 0 within 10%" in text
+    assert "Plans recorded before the runs: 2 runs: 0 within 10%" in text
     assert "- chosen: it has chosen a constant (New)" in text
     assert "- left: its doctor had crashed (New)" in text
 

@@ -157,7 +157,7 @@ def test_json_that_is_nested_too_deep(tmp_path: Path, name: str, text: str) -> N
     (tmp_path / name).write_text(text)
     result = train(*flags, "--max_steps=1", ranks=2, check=False)
     assert result.returncode == 2, result.stderr
-    assert f"{tmp_path / name}: it is nested deeper than 64 levels" in the_sentence(result.stderr)
+    assert f"{tmp_path / name}: JSON is nested deeper than 64 levels" in the_sentence(result.stderr)
 
 
 def test_loss_that_is_not_finite(tmp_path: Path) -> None:

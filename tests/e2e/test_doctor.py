@@ -183,7 +183,7 @@ def test_a_host_without_efa_among_those_with(hosts: list[Host], tmp_path: Path) 
     assert status == 1
     assert found["127.1.1.2"]["efa_devices"][0] == "failure"
     assert found["127.1.1.1"]["efa_devices"][0] == "ok"
-    assert "127.1.1.1 has EFA and 127.1.1.2 has not" in found["127.1.1.1"]["network"][1]
+    assert "127.1.1.1 has EFA, but 127.1.1.2 has no EFA" in found["127.1.1.1"]["network"][1]
 
 
 def test_this_machine_as_it_is(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ TEST_CASE("JSON errors that other programs accept are refused and described") {
   CHECK_THAT(error_of("{} # done"), Contains("line 1, column 4") && Contains("no comments"));
   CHECK_THAT(error_of(R"({"gradient_clipping": 1e400})"), Contains("ds.json: number overflow parsing '1e400'; "));
   CHECK_THAT(error_of(R"({"gradient_clipping": NaN})"), Contains("line 1, column 23"));
-  CHECK_THAT(error_of(std::string("\xFF\xFE{\0}\0", 6)), Contains("ds.json: it is UTF-16"));
+  CHECK_THAT(error_of(std::string("\xFF\xFE{\0}\0", 6)), Contains("ds.json: UTF-16"));
   CHECK(error_of("\xEF\xBB\xBF{}") == "no error");
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("syntax errors name file, line and column") {
   CHECK_THAT(error_of("{\n  \"bf16\": {\n    \"enabled\": true,\n  }\n}"), Contains("ds.json, line 4, column 3: "));
   CHECK_THAT(error_of("{\"a\" 1}"), Contains("ds.json, line 1, column 6: "));
   CHECK_THAT(error_of("{\n\"a\": tru\n}"), Contains("ds.json, line 2, column "));
-  CHECK_THAT(error_of(" \n"), Contains("ds.json: it is empty"));
+  CHECK_THAT(error_of(" \n"), Contains("ds.json: no JSON"));
   CHECK_THAT(error_of("[1]"), Contains("must be a JSON object {...}, not array"));
   CHECK_THAT(error_of("{\"a\": 1"), Contains("ds.json, line 1, column "));
 }

@@ -215,7 +215,7 @@ TEST_CASE("a file with a duplicate key, or nested too deeply, is refused") {
   CHECK(problem(twice) == "x/config.json: key rope_theta appears twice; remove one of the two.");
   CHECK(
       contains(problem(fmt::format(R"({{"model_type": {}{}}})", std::string(200'000, '['), std::string(200'000, ']'))),
-               {"x/config.json: it is nested deeper than 64 levels"}));
+               {"x/config.json: JSON is nested deeper than 64 levels"}));
 }
 
 TEST_CASE("without num_key_value_heads, transformers' default is used") {

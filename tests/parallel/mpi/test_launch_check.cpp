@@ -104,8 +104,8 @@ TEST_CASE("Jobs of one rank for each started process are refused", "[launch]") {
                                                        {"MPI_LOCALNRANKS", "2"},
                                                        {"SLURM_STEP_NUM_TASKS", "2"},
                                                        {"SLURM_PROCID", "0"}};
-  CHECK_THAT(message(of_mpich, 1), Catch::Contains("mpirun started 4 ranks, but each is alone in its MPI job") &&
-                                       Catch::Contains("does not belong to Open MPI v4.1.4"));
+  CHECK_THAT(message(of_mpich, 1),
+             Catch::Contains("mpirun started 4 ranks") && Catch::Contains("does not belong to Open MPI v4.1.4"));
   CHECK(message(of_mpich, 4).empty());
   CHECK_THAT(message(task_with("OMPI_COMM_WORLD_SIZE", "2"), 1), Catch::Contains("mpirun started 2 ranks"));
   CHECK(message(task_with("OMPI_COMM_WORLD_SIZE", "1"), 1).empty());
