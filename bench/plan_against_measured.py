@@ -165,13 +165,13 @@ class Difference:
         close = sum(abs(error) <= CLOSE for error in self.of_steps)
         far = sum(abs(error) <= FAR for error in self.of_steps)
         text = (
-            f"{len(self.of_steps)} runs: {close} within 10%, {far} within 20%, the largest difference "
+            f"{close} of {len(self.of_steps)} within 10%, {far} within 20%, largest difference "
             f"{max(self.of_steps, key=abs):+.1%}."
         )
         if memory and self.of_memory:
             exact = sum(abs(error) <= MEMORY_CLOSE for error in self.of_memory)
             text += (
-                f" Memory: {len(self.of_memory)} runs, {exact} within 1%, the largest difference "
+                f" Memory: {len(self.of_memory)} runs, {exact} within 1%, largest difference "
                 f"{max(self.of_memory, key=abs):+.1%}."
             )
         return text
@@ -228,9 +228,9 @@ def said_before(runs: list[dict]) -> str | None:
                 shipped.add(run["shipped_plan_ms"], run["plan_gib"], run)
     if not before.of_steps:
         return None
-    text = f"Plans recorded before the runs: {before.sentence()}"
+    text = f"Predictions before the runs: {before.sentence()}"
     if shipped.of_steps:
-        text += f" With the calibration shipped at that time: {shipped.sentence(memory=False)}"
+        text += f" With the calibration shipped at the time: {shipped.sentence(memory=False)}"
     return text
 
 
@@ -252,8 +252,8 @@ def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[lis
             lines += ["", before]
         lines.append("")
     predicted = said_before([{**run, "shipped_plan_ms": None} for run in runs])
-    lines += [f"All files. {predicted}", ""] if predicted else []
-    return [*lines, "Left out:", "", *left_out], good
+    lines += [f"All tables. {predicted}", ""] if predicted else []
+    return [*lines, "Excluded:", "", *left_out], good
 
 
 def main() -> int:

@@ -74,12 +74,12 @@ def test_runs_that_were_planned_before_are_counted_apart(monkeypatch: pytest.Mon
     text = "\n".join(lines)
     assert good
     of_old, of_new = text.split("New:")
-    assert "1 runs: 1 within 10%, 1 within 20%, the largest difference +5.0%. Memory: 1 runs, 1 within 1%" in of_old
+    assert "1 of 1 within 10%, 1 within 20%, largest difference +5.0%. Memory: 1 runs, 1 within 1%" in of_old
     assert "before the runs" not in of_old
-    before = "Plans recorded before the runs: 1 runs: 0 within 10%, 0 within 20%, the largest difference +30.0%"
+    before = "Predictions before the runs: 0 of 1 within 10%, 0 within 20%, largest difference +30.0%"
     assert before in of_new
-    assert "With the calibration shipped at that time: 1 runs: 0 within 10%, 1 within 20%" in of_new
-    assert f"All files. {before}" in of_new
+    assert "With the calibration shipped at the time: 0 of 1 within 10%, 1 within 20%" in of_new
+    assert f"All tables. {before}" in of_new
 
 
 def test_a_run_that_has_chosen_something_since_counts_by_what_was_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,8 @@ def test_a_run_that_has_chosen_something_since_counts_by_what_was_said_before(mo
     left_out = {**new, "name": "left", "left_out": "its doctor had crashed"}
     lines, _ = plan_against_measured.table([chosen, left_out, new], Path("mpzero"), None)
     text = "\n".join(lines)
-    assert "1 runs: 1 within 10%" in text
-    assert "Plans recorded before the runs: 2 runs: 0 within 10%" in text
+    assert "1 of 1 within 10%" in text
+    assert "Predictions before the runs: 0 of 2 within 10%" in text
     assert "- chosen: it has chosen a constant (New)" in text
     assert "- left: its doctor had crashed (New)" in text
 

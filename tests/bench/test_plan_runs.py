@@ -109,8 +109,8 @@ def test_a_visit_calibrates_first_and_brings_back_a_few_files(
     assert {file.name for file in results.iterdir()} == {"plan_runs.json", "logs.tar.gz", "h100.json"}
     assert json.loads((results / "h100.json").read_text())["source"] == "by hand"
     shown = capsys.readouterr().out
-    assert "before they were made: 1 runs: 1 within 10%" in shown
-    assert "shipped then: 1 runs: 0 within 10%" in shown
+    assert "before the runs: 1 of 1 within 10%" in shown
+    assert "shipped at the time: 0 of 1 within 10%" in shown
     # What configs/calibrations has stays as it is, and lies beside the new file, which may need it for its names.
     copies = tmp_path / "out" / "calibrations"
     assert (copies / "h200.json").read_bytes() == (CALIBRATIONS / "h200.json").read_bytes()
