@@ -98,11 +98,11 @@ clang_tidy() {
   ((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(build_jobs)" .venv/bin/clang-tidy --quiet -p "$MPZERO_BUILD"
 }
 
-# One worker more than cores, but at most 8, because tests start several ranks.
+# Twice the cores, but at most 8: tests often wait for ranks, signals or a scheduler.
 test_workers() {
   local cores
   cores=$(nproc)
-  echo $((cores < 7 ? cores + 1 : 8))
+  echo $((cores < 4 ? 2 * cores : 8))
 }
 
 mkdir -p logs

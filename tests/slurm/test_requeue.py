@@ -178,8 +178,10 @@ def test_a_rank_that_is_killed_ends_the_run_which_is_tried_once_more(run):
     # Rank 0, on the same host, sees that rank 1 is dead.
     run.stand_in("""
 train() {
-  [[ $rank != 1 ]] || { sleep 1; kill -9 $$; }
+  local ready=$folder/ready.$restart
+  [[ $rank != 1 ]] || { until [[ -e $ready.0 && -e $ready.2 && -e $ready.3 ]]; do sleep 0.1; done; kill -9 $$; }
   trap 'leave; exit 1' TERM
+  echo >"$ready.$rank"
   sleep 3600 & wait $!
 }
 leave() {
