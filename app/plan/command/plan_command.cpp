@@ -100,8 +100,8 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
 }
 
 // If only the global batch is set and its micro-batch does not fit, plans the largest one that fits, without
-// activations in host memory if possible.
-void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssumptions& assumptions) {
+// activations in host memory if possible. `margin`: the plan must leave the margin of --recompute auto.
+void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssumptions& assumptions, bool margin) {
   const auto computed = [&](const char* flag) {
     const Origin::Kind kind = setup.config.origins.of(flag).kind;
     return kind != Origin::Kind::kFlag && kind != Origin::Kind::kFile;
@@ -116,7 +116,7 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
       tried.config.gradient_accumulation_steps = of_rank / micro;
       tried.layout = layout_of(tried, machine, nullptr, assumptions).layout;
       const PlanEstimate::Memory memory = estimate_plan(tried, machine, nullptr, assumptions).memory;
-      if (!memory.fits || (memory.levels.host > 0) != on_host) continue;
+      if (!memory.fits || (margin && memory.beyond_margin > 0) || (memory.levels.host > 0) != on_host) continue;
       if (micro < of_rank) {
         tried.warnings.push_back(fmt::format(
             "micro-batches of {}, as train_batch_size {} implies, do not fit: this plan uses "
@@ -129,46 +129,68 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
   }
 }
 
-// Replaces the run by the one with the longest sequences or the most layers that fits. Returns the line that reports
-// it.
-std::string set_to_largest(PlanLimit limit, const CommandLine& line, const PlanMachine& machine,
-                           const PlanAssumptions& assumptions, RunSetup& setup) {
+struct LargestRun {
+  RunSetup setup;
+  std::string report;
+};
+
+// The run with the longest sequences or the most layers that fits.
+LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachine& machine,
+                       const PlanAssumptions& assumptions) {
   const bool layers = limit == PlanLimit::kLayers;
+  const char* const search = layers ? "largest_model" : "max_seq_length";
   const std::string flag = layers ? "num_hidden_layers" : "seq_length";
   if (line.gives(flag)) {
-    throw_user_error("--{} and --{} {} conflict; pass one of them.", layers ? "largest_model" : "max_seq_length",
-                     line.name_of(flag), layers ? *line.model_overrides.num_hidden_layers : line.seq_length);
+    throw_user_error("--{} and --{} {} conflict; pass one of them.", search, line.name_of(flag),
+                     layers ? *line.model_overrides.num_hidden_layers : line.seq_length);
   }
-  const auto set_up = [&](const CommandLine& tried) {
-    RunSetup one = set_up_run(tried, machine.world_size(), DataFiles::kMayBeUnnamed);
-    fit_micro_batch(one, machine, assumptions);
+  // For --max_seq_length, a length within the limits of all presets, divisible by 2, 3, ..., 64 sequence-parallel
+  // ranks.
+  CommandLine first = line;
+  if (!layers) first.seq_length = 192;
+  const RunSetup base = set_up_run(first, machine.world_size(), DataFiles::kMayBeUnnamed);
+  if (base.model.t5) {
+    throw_user_error("--{} does not support encoder-decoder models ({}); pass the lengths and layers to plan.", search,
+                     base.model.model_type);
+  }
+  const int64_t of_model = base.model.max_position_embeddings;
+  const auto set_up = [&](int64_t value) {
+    CommandLine changed = line;
+    if (layers) {
+      changed.model_overrides.num_hidden_layers = value;
+    } else {
+      changed.seq_length = value;
+      if (value > of_model) changed.model_overrides.max_position_embeddings = value;
+    }
+    RunSetup one = set_up_run(changed, machine.world_size(), DataFiles::kMayBeUnnamed);
+    fit_micro_batch(one, machine, assumptions, /*margin=*/true);
+    one.layout = layout_of(one, machine, nullptr, assumptions).layout;
     return one;
   };
-  // Leaves the margin free that --recompute auto leaves.
-  const auto problem = [&](const CommandLine& tried) -> std::string {
-    RunSetup one = set_up(tried);
-    one.layout = layout_of(one, machine, nullptr, assumptions).layout;
-    const PlanEstimate::Memory memory = estimate_plan(one, machine, nullptr, assumptions).memory;
-    if (!memory.fits || machine.is_cpu()) return memory.problem;
-    const int64_t margin = memory_margin(memory.of_gpu), free = memory.of_gpu - memory.total;
-    if (free >= margin) return "";
-    return fmt::format("{} of {} of GPU memory are free; a run needs about {}", gibibytes(free),
-                       gibibytes(memory.of_gpu), gibibytes(margin));
+  const auto problem = [&](int64_t value) -> std::string {
+    const PlanEstimate::Memory memory = estimate_plan(set_up(value), machine, nullptr, assumptions).memory;
+    if (!memory.fits || memory.beyond_margin == 0) return memory.problem;
+    return fmt::format("it leaves {} MiB of GPU memory free, {} MiB less than the margin",
+                       (memory.of_gpu - memory.total) >> 20, std::max<int64_t>(1, memory.beyond_margin >> 20));
   };
-  const int64_t ranks = setup.config.sequence_parallel_size;
-  const LargestFit largest = layers ? largest_fit(limit, line, 1, kMostLayers, problem)
-                                    : largest_fit(limit, line, kSequenceStep * ranks, kLongestSequence, problem);
-  const int64_t of_model = setup.model.max_position_embeddings;
-  setup = set_up(largest.line);
-  std::string text = layers ? fmt::format("largest model of these dimensions: {} layers", largest.value)
-                            : fmt::format("longest sequences: {} tokens", largest.value);
-  if (!largest.problem.empty()) text += "; the next size fails: " + largest.problem;
+  const LargestFit largest =
+      layers ? largest_fit(1, kMostLayers, problem)
+             : largest_fit(kSequenceStep * base.config.sequence_parallel_size, kLongestSequence, problem);
+  LargestRun run{.setup = set_up(largest.value), .report = ""};
+  const std::string value = fmt::format("{} {}", largest.value, layers ? "layers" : "tokens");
+  run.report = !largest.fits ? fmt::format("does not fit with {}, the smallest value: {}", value, largest.problem)
+               : layers      ? fmt::format("largest model of these dimensions: {}", value)
+                             : fmt::format("longest sequences: {}", value);
+  if (largest.fits) {
+    run.report +=
+        largest.problem.empty() ? "; larger values are not searched" : "; the next size fails: " + largest.problem;
+  }
   if (!layers && largest.value > of_model) {
-    setup.warnings.push_back(fmt::format(
+    run.setup.warnings.push_back(fmt::format(
         "sequences of {} tokens exceed the model's max_position_embeddings {}: train with --max_position_embeddings {}",
         largest.value, of_model, largest.value));
   }
-  return text;
+  return run;
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -214,10 +236,13 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
-  RunSetup setup = options.compare ? set_up_comparison(line, asked)
-                                   : set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
-  const std::string largest =
-      options.limit == PlanLimit::kNone ? "" : set_to_largest(options.limit, line, machine, assumptions, setup);
+  const LargestRun run =
+      options.limit != PlanLimit::kNone
+          ? largest_run(options.limit, line, machine, assumptions)
+          : LargestRun{.setup = options.compare ? set_up_comparison(line, asked)
+                                                : set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed),
+                       .report = ""};
+  RunSetup setup = run.setup;
   if (setup.config.fp8_options && !machine.is_cpu() && asked.size() == 1)
     check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
   if (calibration && !options.calibration.empty()) {
@@ -231,7 +256,8 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     memory_only = "only memory is planned: no FP8 times for CPUs, which multiply in fp32.";
     calibration.reset();
   }
-  if (!options.compare && options.limit == PlanLimit::kNone) fit_micro_batch(setup, machine, assumptions);
+  if (!options.compare && options.limit == PlanLimit::kNone)
+    fit_micro_batch(setup, machine, assumptions, /*margin=*/false);
   // If the calibration lacks times, plans only the memory.
   const auto with_times = [&](const auto& plan) {
     try {
@@ -273,7 +299,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
                         .calibration = calibration ? &*calibration : nullptr,
                         .tokens = options.tokens,
                         .nodes = nodes.line,
-                        .largest = largest};
+                        .largest = run.report};
   return {.text = options.json ? plan_json(facts, plan).dump(2) + "\n" : joined(describe_plan(facts, plan)),
           .warnings = setup.warnings,
           .exit_code = plan.memory.fits ? EXIT_SUCCESS : kUserErrorExitCode};

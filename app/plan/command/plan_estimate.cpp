@@ -109,11 +109,16 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
     return fmt::format("it needs {} of {}, but {} are available; {}", gibibytes(need.device), memory_name(machine),
                        gibibytes(available(machine)), describe_changes(changes));
   }
-  return fmt::format(
-      "a host needs {} of memory for {} ranks and has {}; {} to shard the states, or keep part of them on the GPUs "
-      "with \"ratio\" in offload_optimizer",
-      gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(machine.host_bytes),
-      hosts ? "use " + hosts->text + "," : "use more hosts");
+  const bool by_inputs = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
+  const std::string remedy =
+      by_inputs ? "shorten the sequences, or pass --recompute tiled, which keeps layer inputs on the GPU"
+                : fmt::format(
+                      "{} to shard the states, or keep part of them on the GPUs with \"ratio\" in "
+                      "offload_optimizer",
+                      hosts ? "use " + hosts->text + "," : "use more hosts");
+  return fmt::format("a host needs {} of memory for {} ranks, but {} are available; {}",
+                     gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(host_limit(machine) * machine.gpus),
+                     remedy);
 }
 
 // Plans memory as RunMemory does.
@@ -141,6 +146,7 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
                         .host = states + host_activations(memory.levels, sizes)};
   memory.problem = memory_problem(setup, estimate, machine, need);
   memory.fits = memory.problem.empty();
+  memory.beyond_margin = std::max<int64_t>(0, need.device - limit_of(machine).device);
   const int64_t left = room - activation_peak(memory.levels, sizes);
   estimate.keep_casts(estimate.kept_casts_within(machine.is_cpu() ? kUnlimited : left));
   memory.kept_casts = estimate.kept_casts();

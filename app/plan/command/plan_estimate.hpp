@@ -29,6 +29,8 @@ struct PlanEstimate {
     int64_t host = 0;     // all ranks of a host
     int64_t of_host = 0;  // capacity; 0: unknown
     bool fits = true;
+    // GPU memory in use beyond the limit of --recompute auto, which leaves a margin; 0 if the margin is free.
+    int64_t beyond_margin = 0;
     std::string problem;  // what does not fit, and what would; empty if the run fits
   };
   struct Checkpoint {

@@ -2,33 +2,28 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+
 namespace mpzero::plan {
-namespace {
 
-CommandLine with_value(CommandLine line, PlanLimit limit, int64_t value) {
-  if (limit == PlanLimit::kLayers) {
-    line.model_overrides.num_hidden_layers = value;
-    return line;
-  }
-  line.seq_length = value;
-  line.model_overrides.max_position_embeddings = value;
-  return line;
-}
-
-}  // namespace
-
-LargestFit largest_fit(PlanLimit limit, const CommandLine& line, int64_t granularity, int64_t max_value,
-                       const MemoryProblem& problem) {
+LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::function<std::string(int64_t)>& problem) {
   LargestFit fit;
   const auto fits = [&](int64_t count) {
-    const std::string found = problem(with_value(line, limit, count * granularity));
+    std::string found;
+    try {
+      found = problem(count * granularity);
+    } catch (const UserError& error) {
+      if (count == 1) throw;
+      found = error.what();
+    }
     if (!found.empty()) fit.problem = found;
     return found.empty();
   };
   const int64_t max_count = std::max<int64_t>(1, max_value / granularity);
   // `low` fits, or is the smallest value; `high` does not fit, or exceeds the maximum.
   int64_t low = 1, high = 2;
-  if (fits(low)) {
+  fit.fits = fits(low);
+  if (fit.fits) {
     while (high <= max_count && fits(high)) {
       low = high;
       high *= 2;
@@ -40,7 +35,6 @@ LargestFit largest_fit(PlanLimit limit, const CommandLine& line, int64_t granula
     }
   }
   fit.value = low * granularity;
-  fit.line = with_value(line, limit, fit.value);
   return fit;
 }
 

@@ -2,10 +2,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
-
-#include "app/flags/options.hpp"
 
 namespace mpzero::plan {
 
@@ -17,18 +14,14 @@ enum class PlanLimit : uint8_t {
 };
 
 struct LargestFit {
-  CommandLine line;     // the flags of `mpzero train` with the largest value that fits, else with the smallest one
-  int64_t value = 0;    // tokens, or layers; a multiple of `granularity`
-  std::string problem;  // of the next larger value: what is short; empty if no larger value was tried
+  int64_t value = 0;    // tokens or layers; the smallest value if `fits` is false
+  bool fits = false;    // `value` fits
+  std::string problem;  // why the next larger value, or the smallest one, does not fit; empty if the maximum fits
 };
 
-// The memory problem of a run, or "" if it fits.
-using MemoryProblem = std::function<std::string(const CommandLine&)>;
-
-// The longest sequence (a multiple of 256 tokens per sequence-parallel rank) or the deepest model (the same dimensions
-// with another number of layers) without a memory problem, assuming that memory grows with the value.
-// `max_value`: the largest value to try. max_position_embeddings is raised to the length.
-LargestFit largest_fit(PlanLimit limit, const CommandLine& line, int64_t granularity, int64_t max_value,
-                       const MemoryProblem& problem);
+// Returns the largest multiple of `granularity`, up to `max_value`, that fits. `problem` returns the reason why a value
+// does not fit, or "". It must be monotone. If it throws UserError for a value above the smallest, this value does not
+// fit.
+LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::function<std::string(int64_t)>& problem);
 
 }  // namespace mpzero::plan

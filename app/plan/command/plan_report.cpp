@@ -252,6 +252,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"seq_length", config.seq_length},
         {"sequence_parallel_size", config.sequence_parallel_size},
         {"recompute", recompute}}},
+      {"largest", facts.largest.empty() ? Json(nullptr) : Json(facts.largest)},
       {"calibration", facts.calibration == nullptr ? Json(nullptr)
                                                    : Json{{"name", facts.calibration->name()},
                                                           {"relative_error", plan.error},

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "app/plan/command/plan_limit.hpp"
+#include "base/error.hpp"
 #include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
@@ -14,20 +15,71 @@ using Catch::Contains;
 
 TEST_CASE("the search finds the largest multiple that fits, for each threshold") {
   constexpr int64_t kStep = 256, kMost = 50 * kStep + 7;
-  for (int64_t threshold = 0; threshold < 60 * kStep; threshold += 100) {
-    std::vector<int64_t> tried;
-    const LargestFit fit = largest_fit(PlanLimit::kSeqLength, {}, kStep, kMost, [&](const CommandLine& line) {
-      tried.push_back(line.seq_length);
-      CHECK(line.model_overrides.max_position_embeddings == line.seq_length);
-      return line.seq_length <= threshold ? "" : std::to_string(line.seq_length);
-    });
-    const int64_t expected = std::clamp(threshold / kStep, int64_t{1}, int64_t{50}) * kStep;
-    CHECK(fit.value == expected);
-    CHECK(fit.line.seq_length == expected);
-    // The reason is that of the next value, or of the smallest one.
-    const int64_t next = threshold < kStep ? kStep : expected + kStep;
-    CHECK(fit.problem == (threshold >= 50 * kStep ? "" : std::to_string(next)));
-    CHECK(tried.size() <= 14);
+  for (const bool throws : {false, true}) {
+    for (int64_t threshold = kStep; threshold < 60 * kStep; threshold += 100) {
+      int tried = 0;
+      const LargestFit fit = largest_fit(kStep, kMost, [&](int64_t value) -> std::string {
+        ++tried;
+        if (value <= threshold) return "";
+        if (throws) throw UserError(std::to_string(value));
+        return std::to_string(value);
+      });
+      const int64_t expected = std::min(threshold / kStep, int64_t{50}) * kStep;
+      CHECK((fit.fits && fit.value == expected));
+      CHECK(fit.problem == (threshold >= 50 * kStep ? "" : std::to_string(expected + kStep)));
+      CHECK(tried <= 14);
+    }
+  }
+}
+
+TEST_CASE("a search without a value that fits returns the smallest one") {
+  const LargestFit fit = largest_fit(256, 1 << 20, [](int64_t value) { return std::to_string(value); });
+  CHECK((!fit.fits && fit.value == 256 && fit.problem == "256"));
+  const auto refuse = [](int64_t) -> std::string { throw UserError("unknown key"); };
+  CHECK(error_from([&] { largest_fit(256, 1 << 20, refuse); }) == "unknown key");
+  const PlanOutput none = plan_output(
+      {"--model_config=" + kModels + "llama_3_1_70b.json", "--gpu=H100", "--recompute=none", "--max_seq_length"});
+  CHECK(none.exit_code != 0);
+  CHECK_THAT(none.text, Contains("256 tokens") && !Contains("longest sequences"));
+}
+
+// Oracle: each level on its own.
+TEST_CASE("automatic recomputation fits the longest sequences of all levels") {
+  for (const char* const model : {"mistral_7b", "qwen3_1_7b", "qwen3_0_6b", "qwen3_tiny"}) {
+    for (const char* const gpu : {"H100", "L40S"}) {
+      const auto longest = [&](const std::string& level) -> int64_t {
+        return json_of({"--model_config=" + kModels + model + ".json", std::string("--gpu=") + gpu,
+                        "--recompute=" + level, "--max_seq_length"})["run"]["seq_length"];
+      };
+      const int64_t automatic = longest("auto");
+      INFO(model << " on " << gpu);
+      for (const char* const level : {"none", "full", "tiled", "host"}) CHECK(automatic >= longest(level));
+    }
+  }
+}
+
+TEST_CASE("a search chooses micro-batches that leave the margin") {
+  const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100",
+                                          "--recompute=full", "--train_batch_size=25"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), more);
+    return json_of(all);
+  };
+  const nlohmann::json longest = with({"--max_seq_length"});
+  const nlohmann::json one =
+      with({"--max_seq_length", "--train_micro_batch_size_per_gpu=1", "--gradient_accumulation_steps=25"});
+  CHECK(longest["run"]["seq_length"] == one["run"]["seq_length"]);
+  CHECK(longest["largest"].get<std::string>().find("tokens") != std::string::npos);
+}
+
+TEST_CASE("searches refuse encoder-decoder models") {
+  for (const char* const search : {"--max_seq_length", "--largest_model"}) {
+    CHECK_THAT(error_from([&] {
+                 plan_output({"--model_config=" MPZERO_SOURCE_DIR "/assets/tiny_t5/config.json", "--gpu=H100",
+                              "--source_length=128", search});
+               }),
+               Contains(search));
   }
 }
 
@@ -46,13 +98,15 @@ TEST_CASE("the longest sequences fit, and the next ones leave too little memory"
     const nlohmann::json& memory = plan["memory"]["gpu_bytes"];
     return memory["of"].get<double>() - memory["total"].get<double>();
   };
+  const nlohmann::json& bytes = longest["memory"]["gpu_bytes"];
+  const double margin = (bytes["of"].get<double>() - bytes["context"].get<double>()) / 25;
   const auto at = [&](int64_t tokens) {
     const std::string count = std::to_string(tokens);
     return json_of(with({"--seq_length=" + count, "--max_position_embeddings=" + count}));
   };
   CHECK(free(at(length)) == free(longest));
-  CHECK(free(at(length)) >= longest["memory"]["gpu_bytes"]["of"].get<double>() / 25);
-  CHECK(free(at(length + 256)) < longest["memory"]["gpu_bytes"]["of"].get<double>() / 25);
+  CHECK(free(at(length)) >= margin);
+  CHECK(free(at(length + 256)) < margin);
   const PlanOutput text = plan_output(with({"--max_seq_length"}));
   CHECK_THAT(text.text, Contains("longest sequences: " + std::to_string(length) + " tokens"));
   REQUIRE_FALSE(text.warnings.empty());
