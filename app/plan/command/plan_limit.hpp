@@ -17,17 +17,17 @@ enum class PlanLimit : uint8_t {
 };
 
 struct LargestFit {
-  CommandLine line;     // the flags of `mpzero train` with the largest value that fits, else with the smallest one
-  int64_t value = 0;    // tokens, or layers; a multiple of `granularity`
-  std::string problem;  // of the next larger value: what is short; empty if no larger value was tried
+  CommandLine line;     // flags of `mpzero train` with the largest value that fits, or the smallest value if none fits
+  int64_t value = 0;    // tokens or layers, a multiple of `granularity`
+  std::string problem;  // memory problem of the next larger value; empty if not tried
 };
 
-// The memory problem of a run, or "" if it fits.
+// Returns the memory problem of a run, or "" if the run fits.
 using MemoryProblem = std::function<std::string(const CommandLine&)>;
 
-// The longest sequence (a multiple of 256 tokens per sequence-parallel rank) or the deepest model (the same dimensions
-// with another number of layers) without a memory problem, assuming that memory grows with the value.
-// `max_value`: the largest value to try. max_position_embeddings is raised to the length.
+// Returns the longest sequence, or the deepest model with the same layer dimensions, that fits in memory. Assumes that
+// memory grows with the value. Tries multiples of `granularity` up to `max_value`. Sets max_position_embeddings to the
+// sequence length.
 LargestFit largest_fit(PlanLimit limit, const CommandLine& line, int64_t granularity, int64_t max_value,
                        const MemoryProblem& problem);
 
