@@ -26,7 +26,7 @@ LargestFit largest_fit(PlanLimit limit, const CommandLine& line, int64_t granula
     return found.empty();
   };
   const int64_t max_count = std::max<int64_t>(1, max_value / granularity);
-  // `low` fits, or is the smallest value; `high` does not fit, or exceeds the maximum.
+  // Invariant: `low` fits or is the smallest value, and `high` does not fit or exceeds the maximum.
   int64_t low = 1, high = 2;
   if (fits(low)) {
     while (high <= max_count && fits(high)) {
