@@ -6,11 +6,11 @@
 
 namespace mpzero::measure {
 
-// Seconds of AdamW over `parameters`: gradient and parameter in bf16, master weight and moments in fp32. On the host:
-// with `threads` threads, as in the host optimizer.
+// Return the seconds of an AdamW update of `parameters` parameters, with gradient and parameter in bf16, and master
+// weight and moments in fp32. The host version runs `threads` threads, as in the host optimizer.
 double adamw_seconds(at::Device device, int64_t parameters);
 double host_adamw_seconds(int64_t parameters, int threads);
-// Seconds of the sum of squares of bf16 gradients.
+// Returns the seconds of the sum of squares of bf16 gradients.
 double sum_of_squares_seconds(at::Device device, int64_t gradients);
 
 }  // namespace mpzero::measure

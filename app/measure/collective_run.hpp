@@ -14,12 +14,12 @@ namespace mpzero::measure {
 struct CollectiveTime {
   std::string name;  // "all-gather", "reduce-scatter", "all-reduce"
   at::ScalarType type = at::kFloat;
-  int64_t bytes = 0;  // of the full tensor
+  int64_t bytes = 0;  // size of the full tensor
   double seconds = 0;
 };
 
-// Median of several calls on the slowest rank, with tensors of about `sizes` bytes in host memory. Nothing else runs
-// meanwhile. Collective over the ranks of both arguments, which are the same.
+// Returns the median times of several calls on the slowest rank, for tensors of about `sizes` bytes in host memory.
+// Collective over `communicator` and `group`, which must have the same ranks.
 std::vector<CollectiveTime> collective_times(parallel::Communicator& communicator, ProcessGroup& group,
                                              const std::vector<int64_t>& sizes);
 

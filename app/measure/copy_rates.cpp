@@ -21,7 +21,7 @@ namespace {
 constexpr Effort kCopyEffort{.repeats = 8, .seconds = 0.5, .least = 3};
 constexpr int64_t kBlock = int64_t{1} << 20;
 
-// Two concurrent copies, each on its own stream; the current stream waits for both.
+// Runs two concurrent copies, each on its own stream. The current stream waits for both copies.
 void copy_both_ways(at::Tensor& device_a, const at::Tensor& host_a, at::Tensor& host_b, const at::Tensor& device_b,
                     const std::vector<c10::cuda::CUDAStream>& streams) {
   c10::cuda::CUDAEvent begin;

@@ -6,17 +6,17 @@
 
 namespace mpzero::measure {
 
-// Bytes per second.
+// Copy rates in bytes per second.
 struct CopyRates {
   double to_device = 0, from_device = 0;  // between pinned host memory and a GPU
-  double both_ways = 0;                   // sum of both, run concurrently
-  double on_device = 0;                   // read and written bytes
+  double both_ways = 0;                   // sum of both directions, run concurrently
+  double on_device = 0;                   // bytes read and written
 };
 
-// With buffers of `bytes`. On the CPU, only `on_device`, its memory's rate.
+// Measures copies of buffers of `bytes` bytes. Sets only `on_device` for the CPU.
 CopyRates copy_rates(at::Device device, int64_t bytes);
 
-// Rate of a copy in host memory with all ATen threads: read and written bytes per second.
+// Returns the bytes read and written per second by a copy in host memory with all ATen threads.
 double host_copy_rate(int64_t bytes);
 
 }  // namespace mpzero::measure

@@ -28,7 +28,7 @@ LayerRun::Layer LayerRun::make_layer(const plan::MicroBatchShape& shape) const {
   return made;
 }
 
-// Passes the layer as the model's first one.
+// Passes the layer as the first layer of the model.
 model::Weights LayerRun::weights_of(const Layer& layer) {
   model::Weights weights(layer.weights);
   weights.layer = 0;

@@ -9,14 +9,14 @@
 
 namespace mpzero::measure {
 
-// Decoder layers with random weights. Their forward and backward, which overwrites the gradients, show how clocks and
-// caches change the times of single operations.
+// Measures whole decoder layers with random weights. Clocks and caches make the time of a layer differ from the sum of
+// its operations. The backward pass overwrites the gradients.
 class LayerRun {
  public:
   // `layers`: number of layers, each with its own weights and activations.
   LayerRun(const model::ModelConfig& config, const plan::MicroBatchShape& shape, at::Device device, int layers);
 
-  // Time per layer; the layers run in sequence.
+  // Return the time per layer. The layers run in sequence.
   Timing forward(const Effort& effort);
   Timing backward(const Effort& effort);
 

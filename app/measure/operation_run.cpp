@@ -30,8 +30,8 @@ using model::Operation;
 using model::OperationKind;
 using Tensors = std::vector<at::Tensor>;
 
-// Normally distributed. On the CPU, large tensors repeat values: drawing all would take longer than the measured
-// operation.
+// Returns normally distributed values. Large CPU tensors repeat values, because drawing all values would take longer
+// than the measured operation.
 at::Tensor random_tensor(at::IntArrayRef shape, const at::TensorOptions& options) {
   constexpr int64_t kDrawn = 1'000'003;
   const int64_t count = c10::multiply_integers(shape);
@@ -39,7 +39,7 @@ at::Tensor random_tensor(at::IntArrayRef shape, const at::TensorOptions& options
   return at::randn({kDrawn}, options).repeat({(count + kDrawn - 1) / kDrawn}).narrow(0, 0, count).view(shape);
 }
 
-// Makes the operands of an operation and its run.
+// Creates the operands of an operation and the function that runs the operation.
 class Runs {
  public:
   Runs(const Operation& operation, at::Device device, int sets)
@@ -230,14 +230,14 @@ class Runs {
       const at::Tensor& x = pick(filled, set);
       if (o.kind == OperationKind::kZero) x.zero_();
       if (o.kind == OperationKind::kDropout) model::dropout_(x, {.rate = 0.1, .sequences = o.rows});
-      // An in-place operator makes two passes.
+      // An in-place operator makes two passes: one read and one write.
       for (double left = o.passes; left > 0; left -= 2) x.mul_(1);
       return Tensors{};
     };
   }
 
  private:
-  // A packed projection per set, and its parts.
+  // Packed query, key and value projections, one per set.
   struct Heads {
     Tensors packed;
     int64_t query, key_value;
@@ -260,7 +260,7 @@ class Runs {
     const model::AttentionShape& s = o_.attention;
     return {random({s.batch, s.length, s.heads + 2 * s.key_value_heads, s.head_dim}), s.heads, s.key_value_heads};
   }
-  // FP8 matrices [rows, inner], one per set.
+  // Returns FP8 matrices of shape [rows, inner], one per set.
   std::vector<model::fp8::Matrix> codes(int64_t rows, int64_t inner, at::ScalarType type) const {
     using namespace model::fp8;
     const Format format = type == at::kFloat8_e4m3fn ? Format::kE4m3 : Format::kE5m2;
@@ -272,11 +272,11 @@ class Runs {
     }
     return made;
   }
-  // For every pass: all compute a b^T of FP8 matrices.
+  // Used for all passes, which compute a b^T of FP8 matrices.
   Body fp8_matmul(model::Matmuls& matmuls) const {
     const model::MatmulShape& s = o_.matmul;
     std::vector<model::Operand> a, b;
-    // The gradient of a weight, which may be wider, is computed from the other form.
+    // The weight gradient, whose dtype may be wider, reads the second form of an operand.
     const bool as_gradient = s.out_type != at::kBFloat16;
     const auto operand = [&](const model::fp8::Matrix& codes) {
       return as_gradient ? model::Operand({}, codes) : model::Operand(codes, {});
@@ -320,7 +320,7 @@ class Runs {
     for (int set = 0; set < sets_; ++set) {
       gradients.push_back(at::zeros({s.rows, s.columns}, options_.dtype(s.out_type)));
     }
-    // An accumulating matmul is tuned when a gradient is overwritten after its first use.
+    // A call without accumulation after an accumulating call tunes the accumulating matmul.
     for (const bool accumulate : {o_.adds, false}) {
       matmuls.weight_gradient_out(gradients.front(), dy.front(), x.front(), accumulate);
     }
@@ -389,7 +389,7 @@ Body run_of(const Operation& operation, model::Matmuls& matmuls, at::Device devi
     case kCount:
       break;
   }
-  throw_failure("run_of: no operation");
+  throw_failure("run_of: unknown operation");
 }
 
 int sets_for(const Operation& operation) { return sets_for(operation.bytes()); }

@@ -8,11 +8,11 @@
 
 namespace mpzero::measure {
 
-// One call of an operation as the model runs it, on `sets` sets of random operands. `matmuls` tunes matmuls, including
-// accumulating ones, and decides on fast FP8 accumulation. It must outlive the result.
+// Returns a function that calls an operation as the model does, on `sets` sets of random operands. `matmuls` tunes
+// matmuls, selects FP8 accumulation, and must outlive the function.
 Body run_of(const model::Operation& operation, model::Matmuls& matmuls, at::Device device, int sets);
 
-// Number of operand sets for which a set has left the last-level cache when it is reused.
+// Returns the number of operand sets required to evict a set from the last-level cache before reuse.
 int sets_for(const model::Operation& operation);
 
 }  // namespace mpzero::measure

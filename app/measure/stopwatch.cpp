@@ -12,7 +12,7 @@
 namespace mpzero::measure {
 namespace {
 
-constexpr double kCyclesPerSecond = 2e9;     // no GPU is much faster than this
+constexpr double kCyclesPerSecond = 2e9;     // approximately the highest GPU clock
 constexpr double kRotatedBytes = 256 << 20;  // several times the L2 cache of an H200
 
 using Clock = std::chrono::steady_clock;
@@ -39,7 +39,7 @@ Timing timing_of(std::vector<double> seconds, std::optional<double> host_seconds
           .spread = seconds.size() >= Timing::kForSpread && typical > 0 ? between / typical : 0};
 }
 
-// `round` makes `sets` calls. Both return the timing of a round.
+// `round` makes `sets` calls. Both functions return the timing of a round.
 Timing measure_on_gpu(const Effort& effort, const std::function<void()>& round) {
   const auto timed_round = [&] {
     Round made;
@@ -54,7 +54,7 @@ Timing measure_on_gpu(const Effort& effort, const std::function<void()>& round) 
   const double host = seconds_since(start);
   c10::cuda::device_synchronize();
 
-  // Only as long as the GPU would wait: longer pauses would let it cool down and run faster than in training.
+  // The pause is as short as possible, because a GPU that cools down runs faster than in training.
   const double ahead = std::clamp(1.5 * host - first.seconds(), 0.0, 0.02) + 2e-5;
   std::vector<Round> rounds;
   const int repeats = repeats_for(effort, first.seconds() + ahead);
@@ -77,7 +77,7 @@ Timing measure_on_cpu(const Effort& effort, const std::function<void()>& round) 
     seconds.push_back(seconds_since(start));
     if (repeat == 0) repeats = repeats_for(effort, seconds.front());
   }
-  // Lower quartile: other programs on the cores only add time.
+  // The lower quartile excludes delays by other programs on the cores.
   return timing_of(std::move(seconds), std::nullopt, 0.25);
 }
 

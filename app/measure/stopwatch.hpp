@@ -7,32 +7,31 @@
 
 namespace mpzero::measure {
 
-// One call of the measured operation, on the inputs of set `set`. The results are kept until the same set is used
-// again, so that outputs, like inputs, are in different memory in each call.
+// Calls the measured operation on the inputs of set `set`. Results are kept alive until the set is reused, so that
+// consecutive calls write to different memory.
 using Body = std::function<std::vector<at::Tensor>(int set)>;
 
 struct Timing {
   double seconds = 0;       // on the device, per call
-  double host_seconds = 0;  // host time to queue one call
-  // Interquartile range of the rounds, as a share of the time; 0: fewer rounds than kForSpread.
+  double host_seconds = 0;  // host time to launch one call
+  // Interquartile range of the rounds, relative to the time. 0 for fewer than kForSpread rounds.
   double spread = 0;
   static constexpr int kForSpread = 3;
 };
 
-// How often a series of calls is repeated: `repeats` times, or fewer if they take longer than `seconds` together, but
-// at least `least` times.
+// Number of timed rounds: at most `repeats`, reduced to fit in `seconds` but not below `least`.
 struct Effort {
   int repeats = 20;
   double seconds = 1e9;
   int least = 1;
 };
 
-// Median (CPU: lower quartile) over rounds of `sets` calls each, after an untimed round. On a GPU, CUDA events on the
-// current stream time each round; a pause is queued before rounds that the GPU would finish faster than the host queues
-// them. Synchronizes the device.
+// Returns the median time of a call (lower quartile on the CPU) over rounds of `sets` calls each, after an untimed
+// round. On a GPU, CUDA events on the current stream time each round, and a sleep kernel before the round hides launch
+// latency. Synchronizes the device.
 Timing measure(at::Device device, int sets, const Effort& effort, const Body& body);
 
-// Number of sets of `bytes` for which a set has left the last-level cache when it is reused.
+// Returns the number of operand sets of `bytes` bytes required to evict a set from the last-level cache before reuse.
 int sets_for(double bytes);
 
 }  // namespace mpzero::measure

@@ -20,17 +20,16 @@ GpuMemory gpu_memory(const at::Device& gpu) {
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index());
-  // Index 0 is the sum over small and large blocks.
+  // Index 0 is StatType::AGGREGATE.
   return {.total = static_cast<int64_t>(total),
           .free = static_cast<int64_t>(free),
           .reserved = stats.reserved_bytes[0].current,
           .allocated = stats.allocated_bytes[0].current};
 }
 
-// With fixed blocks, larger tensors cannot use the rest of a large block next to a smaller tensor. A step whose tensors
-// differ in size (some layers recomputed, validation) reserves that much more. Segments that grow avoid this
-// fragmentation. NCCL cannot map them into its peers, so it allocates its own memory for registered buffers
-// (Communicator::buffer); unregistered tensors can use any memory.
+// Expandable segments avoid fragmentation if the tensors of a step differ in size (recomputation in some layers,
+// validation). NCCL cannot map expandable segments to peers, so registered buffers (Communicator::buffer) are allocated
+// by NCCL.
 void configure_gpu_allocator() {
   for (const char* variable : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
     if (std::getenv(variable) != nullptr) return;
@@ -41,7 +40,7 @@ void configure_gpu_allocator() {
 RefusedAllocations::RefusedAllocations(const at::Device& gpu)
     : last_(std::make_shared<std::optional<RefusedAllocation>>()) {
   at::globalContext().lazyInitDevice(at::kCUDA);
-  // The allocator never removes its observers, so this one shares ownership of what it writes to.
+  // The allocator never removes observers, so the observer shares ownership of `last_`.
   c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver(
       [last = last_, index = gpu.index()](int64_t device, size_t asked, size_t total, size_t free) {
         if (device != index) return;

@@ -9,25 +9,24 @@
 
 namespace mpzero {
 
-// A GPU's current memory, in bytes. Tensors occupy "allocated"; PyTorch's allocator has taken "reserved" from the GPU
-// for them.
+// Current memory of a GPU, in bytes. `reserved` and `allocated` are those of PyTorch's CUDA caching allocator.
 struct GpuMemory {
   int64_t total = 0;
-  int64_t free = 0;  // for all processes
+  int64_t free = 0;  // reported by cudaMemGetInfo
   int64_t reserved = 0;
   int64_t allocated = 0;
 
-  // Used by everything but PyTorch's allocator: the CUDA context, NCCL, other processes.
+  // Returns the memory used outside of PyTorch's allocator: the CUDA context, NCCL and other processes.
   int64_t outside_allocator() const { return total - free - reserved; }
 };
 
 GpuMemory gpu_memory(const at::Device& gpu);
 
-// Makes PyTorch's allocator grow its segments page by page (expandable segments) instead of using fixed blocks, unless
-// the user has set PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF. Call it before the first tensor on a GPU.
+// Enables expandable segments in PyTorch's CUDA caching allocator, unless PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF
+// is set. Must be called before the first allocation on a GPU.
 void configure_gpu_allocator();
 
-// A failed allocation of PyTorch's allocator.
+// A failed allocation in PyTorch's CUDA caching allocator, in bytes.
 struct RefusedAllocation {
   int64_t asked = 0;
   int64_t free = 0;  // on the GPU
@@ -45,7 +44,7 @@ class RefusedAllocations {
   std::shared_ptr<std::optional<RefusedAllocation>> last_;
 };
 
-// Whether an exception means that a GPU is out of memory: from PyTorch's allocator, CUDA, its libraries or NCCL.
+// Returns true if an exception of PyTorch, CUDA, cuBLAS, cuDNN or NCCL means that a GPU is out of memory.
 bool is_out_of_gpu_memory(const std::exception& error);
 
 }  // namespace mpzero

@@ -9,18 +9,20 @@
 
 namespace mpzero {
 
-// A step's time in seconds at the GPU's dense bf16 rate. `attention`: if each sequence is one document.
+// Seconds of a step at the GPU's peak dense bf16 rate.
 struct PeakTime {
-  double products = 0;  // matrix products with weights
-  double attention = 0;
+  double products = 0;   // matmuls with weights
+  double attention = 0;  // if each sequence is one document
 
   double seconds(double attention_share) const { return products + attention * attention_share; }
 };
 
-// The time of this rank's part of a step at its GPU's dense bf16 rate; std::nullopt if the rate is unknown.
+// Returns the time of this rank's part of a step at the GPU's peak dense bf16 rate, or std::nullopt if the rate is
+// unknown.
 std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device, int world_size);
 
-// The log line if MFU is unknown because mpzero lacks the GPU's rate; empty: known, or not applicable (a CPU, fp32).
+// Returns a log line if MFU is unknown because mpzero lacks the GPU's peak rate, or an empty string if MFU is known or
+// does not apply (CPU or fp32).
 std::string missing_peak(const RunSetup& setup);
 
 }  // namespace mpzero

@@ -6,8 +6,8 @@
 
 namespace mpzero {
 
-// The smallest fraction of states on the host, to four digits, such that the rest fits into `device_bytes` in addition
-// to a rank's current use. `use`: of a rank with all states on the host.
+// Returns the smallest fraction of optimizer states on the host, rounded up to four digits, for which the rest fits in
+// `device_bytes` of free GPU memory. `use`: memory use of a rank with all optimizer states on the host.
 double smallest_host_ratio(const parallel::MemoryUse& use, int64_t device_bytes);
 
 }  // namespace mpzero

@@ -18,8 +18,8 @@ std::string traffic(int64_t bytes) {
   return value >= 1e6 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} kB", value / 1e3);
 }
 
-// The minimum, without spare states: a run omits them if memory is short. With `limit`, --recompute auto keeps layer
-// inputs on the host if nothing else is within it.
+// Returns the minimum need, without spare states, which a run omits if memory is short. With `limit`, --recompute auto
+// offloads layer inputs to the host if necessary to fit.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout,
                    const std::optional<MemoryNeed>& limit) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);
@@ -29,13 +29,13 @@ MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::Par
   return device.is_cpu() ? MemoryNeed{.device = 0, .host = need.device + need.host} : need;
 }
 
-// Bytes of `parameters` values in this format.
+// Returns the bytes of `parameters` quantized values, including their scales.
 int64_t bytes_of(const parallel::BlockFormat& format, int64_t parameters) {
   return format.code_bytes(parameters) + format.blocks(parameters) * static_cast<int64_t>(sizeof(float));
 }
 
-// A sentence on compression keys that have no effect with one node; empty: none is set. `instead`: how to get nodes, or
-// why there are none.
+// Returns a warning about compression keys that have no effect with one shard group, or an empty string. `instead`:
+// reason for one shard group, or a remedy.
 std::string without_nodes(const RunConfig& config, const std::string& instead) {
   std::vector<std::string> keys;
   if (config.zero.quantized_gradient_bits > 0) keys.emplace_back("zero_quantized_gradients");
@@ -50,7 +50,7 @@ std::string without_nodes(const RunConfig& config, const std::string& instead) {
 
 struct Candidate {
   parallel::ParallelLayout layout;
-  int64_t bytes = 0;  // sent by a host
+  int64_t bytes = 0;  // sent per host
   MemoryNeed need;
   bool fits = true;
   std::optional<PredictedStep> step;
@@ -67,9 +67,9 @@ int64_t bytes_between(const RunSetup& setup, const parallel::ZeroOptions& option
   return internode_bytes(options, layout, hosts, parameters, trained);
 }
 
-// The candidates of "auto".
+// Candidates for "auto".
 struct Candidates {
-  Candidate nodes, one_level;  // one node per host, or one level
+  Candidate nodes, one_level;  // one shard group per host, and one level of ZeRO
   MemoryNeed limit;
 };
 
@@ -98,7 +98,7 @@ Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacem
   return without.nodes.fits || without.one_level.fits ? without : both(limit);
 }
 
-// Shorter by more than the error of the predictions.
+// Returns true if the step is shorter by more than the error of the predictions.
 bool is_shorter(const Candidate& one, const Candidate& other) {
   constexpr double kUsualError = 0.05;
   if (!one.step || !other.step) return false;
@@ -112,7 +112,7 @@ bool takes_nodes(const Candidates& all) {
   return !is_shorter(all.one_level, all.nodes) && all.nodes.bytes < all.one_level.bytes;
 }
 
-// "300 ms instead of 200 ms (predicted)"
+// Returns text such as "300 ms instead of 200 ms (predicted)".
 std::string compare_times(const Candidate& one, const Candidate& taken) {
   const auto milliseconds = [](double seconds) {
     return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.0f} ms", 1e3 * seconds);
@@ -121,7 +121,7 @@ std::string compare_times(const Candidate& one, const Candidate& taken) {
                      milliseconds(taken.step->seconds));
 }
 
-// Why nodes were rejected: lack of memory, or a longer step. Empty: one level sends no more bytes.
+// Returns the reason to reject several shard groups (memory or step time), or an empty string if the reason is traffic.
 std::string drawback(const Candidates& all) {
   const MemoryNeed& need = all.nodes.need;
   if (!all.nodes.fits) {
@@ -134,7 +134,7 @@ std::string drawback(const Candidates& all) {
   return fmt::format("a step would take {}", compare_times(all.nodes, all.one_level));
 }
 
-// The log line about the compared layouts.
+// Returns the log line that compares the layouts.
 std::string describe_choice(const Candidates& all, const RunSetup& setup, const std::string& up_to) {
   const std::string compressed = describe_compression(setup.config);
   const std::string in_bits = compressed.empty() ? "" : fmt::format(" ({})", compressed);
@@ -150,13 +150,13 @@ std::string describe_choice(const Candidates& all, const RunSetup& setup, const 
                      against);
 }
 
-// A choice, and `instead` for without_nodes() if it has one node.
+// A choice, with the argument `instead` of without_nodes().
 struct Chosen {
   LayoutChoice choice;
   std::string instead = {};
 };
 
-// For hosts that can be nodes, if the file leaves the choice open.
+// Selects a layout for "auto", if hosts can be shard groups.
 Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::string& up_to) {
   const std::string against = drawback(all);
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
@@ -198,7 +198,7 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   return choose_open(candidates(setup, device, ranks, limit, predict), setup, up_to);
 }
 
-// A sentence on a number of ranks that makes nodes span hosts; empty: it does not.
+// Returns a warning if shard groups span hosts, or an empty string.
 std::string across_hosts(const RunConfig& config, const parallel::ParallelLayout& layout, const RankPlacement& ranks) {
   if (config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost) return "";
   if (!has_nodes_across_hosts(layout, ranks)) return "";
@@ -224,7 +224,7 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
     return (gradients + weights) / layout.nodes * (layout.nodes - 1);
   }
   if (hosts == 1) return 0;
-  // Each rank receives all sums and updates all parameters itself.
+  // Stage 0 all-reduces gradients, and each rank updates all parameters.
   if (options.stage == 0) return 2 * gradients / layout.ranks_per_node * (layout.ranks_per_node - 1);
   const int64_t sums = options.stage >= 2 ? steps : 1;
   // ZeRO-3 gathers for each forward and backward pass, unless units stay gathered.

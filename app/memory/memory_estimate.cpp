@@ -27,7 +27,7 @@ MemoryScenario MemoryEstimate::scenario() const {
           .offload_param = config_.zero.offload_param,
           .keeps_casts = config_.fp8_options && config_.fp8_options->kept_casts == model::KeptCasts::kAll,
           .may_offload_optimizer = !device_.is_cpu(),
-          // Compressed parameters are on the GPU: see resolve_compression.
+          // Compressed parameters stay on the GPU; see resolve_compression().
           .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights,
           .may_offload_activations = may_offload_activations()};
 }
@@ -73,8 +73,8 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
   for (const plan::LayerKind& kind : kinds_) {
     shape.layer = kind.layers.front();
     const std::shared_ptr<const plan::UnitRecord> record = plan::unit_record(decoder_.config(), shape, device_);
-    // The head reads the last layer's output. A backward reads the gradient of its output; in T5's decoder, the
-    // gradient of the encoder's output is kept meanwhile.
+    // The head reads the last layer's output. A backward pass reads the gradient of its layer's output. In T5's
+    // decoder, the gradient of the encoder's output stays allocated.
     const int64_t hidden = record->hidden_bytes;
     if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak;
     const int64_t waiting = kind.place.decoder
@@ -84,7 +84,7 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
     const auto level_of = [&](model::Recompute recompute) -> ActivationSizes::Level {
       const plan::UnitRecorder::Layer& layer = record->layer(recompute);
       const int64_t kept = layer.forward.kept - hidden;
-      // In the forward, the input and all allocations, without the kept bytes.
+      // The workspace of the forward pass is the input plus the peak, minus the kept bytes.
       return {.kept = kept,
               .workspace = std::max(hidden + layer.forward.peak - kept, hidden + waiting + layer.backward.peak)};
     };

@@ -19,46 +19,48 @@
 
 namespace mpzero {
 
-// A rank's memory need in bytes, computed only from the run's configuration, without a device.
+// Estimates the memory of a rank, in bytes, from the run's configuration. Requires no device.
 class MemoryEstimate {
  public:
-  // `device`: the kind of device that trains. It need not exist.
+  // `device`: training device, which need not exist.
   MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                  const parallel::ParallelLayout& ranks);
 
   const model::Decoder& decoder() const { return decoder_; }
-  // The first `layers` layers keep the FP8 casts of their weights; see Decoder::keep_casts.
+  // Sets the number of first layers that keep the FP8 casts of their weights; see Decoder::keep_casts().
   void keep_casts(int64_t layers) { decoder_.keep_casts(layers); }
   int64_t kept_casts() const { return decoder_.kept_casts(); }
-  // Bytes of the kept casts of the first `layers` layers.
+  // Returns the bytes of the kept casts of the first `layers` layers.
   int64_t cast_bytes(int64_t layers) const;
-  // The number of layers whose casts fit in `bytes`; if the run may not choose, the number that keeps them.
+  // Returns the number of layers whose casts fit in `bytes`, or the configured number if set.
   int64_t kept_casts_within(int64_t bytes) const;
-  // The configured scenario.
+  // Returns the configured scenario.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
-  // `host_extra_bytes`: see parallel::HostUpdateOptions.
+  // Returns the memory of parameters, gradients and optimizer states. `host_extra_bytes`: see
+  // parallel::HostUpdateOptions.
   parallel::MemoryUse states_of(const MemoryScenario& scenario,
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // The levels with the lowest peak that `recompute` allows; of kAuto those without activations on the host.
+  // Returns the levels with the lowest peak that `recompute` allows. For kAuto, excludes activations on the host.
   LayerLevels leanest(Recomputation recompute) const;
-  // Whether layer inputs may wait in host memory: not on the CPU, and not those of T5, whose layers share inputs.
+  // Returns true if layer inputs can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }
-  // The memory needed with `levels` (default: the leanest). `host_extra_bytes`: see states_of().
+  // Returns the memory required with `levels` (default: the leanest). `host_extra_bytes`: see states_of().
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,
                   std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // The same with the leanest levels; of kAuto with activations on the host if only that is within `limit`.
+  // Returns the memory required with the leanest levels. For kAuto, offloads activations if necessary to fit in
+  // `limit`.
   MemoryNeed need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes = std::nullopt) const;
 
  private:
   LayerLevels leanest(const ActivationSizes& sizes, Recomputation recompute) const;
-  // Allocations of a model's units on a simulated device.
+  // Measure the allocations of a model's units on a simulated device.
   ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
   ActivationSizes record_sizes(int64_t micro_batch_size, const parallel::GradientTarget& gradients,
                                plan::WeightCasts casts) const;
   parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
-  // Whether all layers with FP8 products are gathered quantized.
+  // Returns true if all layers with FP8 matmuls are gathered in FP8.
   bool gathers_codes(const MemoryScenario& scenario) const;
 
   RunConfig config_;

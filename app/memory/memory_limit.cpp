@@ -6,7 +6,7 @@
 namespace mpzero {
 namespace {
 
-// Size of a context, which kUsualContext includes.
+// Memory of a CUDA context without NCCL, included in kUsualContext.
 constexpr int64_t kContextAlone = int64_t{1} << 30;
 
 }  // namespace

@@ -7,16 +7,16 @@
 
 namespace mpzero {
 
-// The memory of a machine before a run uses it, in bytes.
+// Memory of a host before the run starts, in bytes.
 struct MachineSizes {
-  std::optional<int64_t> gpu;  // of the smallest GPU; std::nullopt: no GPU limits the run
-  int64_t gpu_used = 0;        // of a GPU, by anything but this run's tensors: contexts, other processes
-  int64_t host = 0;            // bytes that a process can still allocate
-  int ranks = 1;               // on the machine
+  std::optional<int64_t> gpu;  // capacity of the smallest GPU; std::nullopt: no limit
+  int64_t gpu_used = 0;        // GPU memory used by CUDA contexts and other processes
+  int64_t host = 0;            // available host memory
+  int ranks = 1;               // ranks per host
 };
 
-// Each rank's limit, by which a dry run, a plan and the run choose a layout. On a GPU, it leaves memory for CUDA and
-// NCCL, for other processes, and the plan's margin.
+// Returns the memory limit per rank, which a dry run, a plan and the run use to choose a layout. On a GPU, the limit
+// excludes the memory of CUDA, NCCL and other processes, and memory_margin().
 MemoryNeed memory_limit(const MachineSizes& machine);
 
 }  // namespace mpzero

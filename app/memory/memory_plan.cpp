@@ -12,12 +12,12 @@
 namespace mpzero {
 namespace {
 
-// One setting of a scenario, with values that need less memory, the closest first.
+// A setting of a scenario, with values that require less memory, closest first.
 struct Aspect {
   std::vector<std::function<void(MemoryScenario&)>> values;
 };
 
-// In descending order.
+// Returns the proper divisors in descending order.
 std::vector<int64_t> smaller_divisors(int64_t number) {
   std::vector<int64_t> divisors;
   for (int64_t small = 1; small <= number / small; ++small) {
@@ -90,7 +90,7 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   return text;
 }
 
-// The level of the layer at this place in the forward pass.
+// Returns the level of a layer, given its index in forward order.
 model::Recompute level_of(const LayerLevels& levels, size_t layer) {
   const auto place = static_cast<int64_t>(layer);
   if (place < levels.host) return model::Recompute::kHost;
@@ -100,14 +100,14 @@ model::Recompute level_of(const LayerLevels& levels, size_t layer) {
   return place < tiled + levels.full + levels.selective ? model::Recompute::kSelective : model::Recompute::kNone;
 }
 
-// The layer whose input is on the host while this layer runs its forward, and those after it; std::nullopt: none.
+// Returns the layer whose input is offloaded before the forward pass of `layer`, or std::nullopt.
 std::optional<size_t> moved_before(const LayerLevels& levels, size_t layer) {
   const int64_t moved = static_cast<int64_t>(layer) - model::kInputsOnDevice;
   if (moved < 0 || static_cast<int64_t>(layer) >= levels.host) return std::nullopt;
   return static_cast<size_t>(moved);
 }
 
-// What a layer adds to the activations on the device.
+// Returns the bytes that a layer adds to the activations on the device.
 int64_t added_by(const LayerLevels& levels, const ActivationSizes& sizes, size_t layer) {
   int64_t added = sizes.layers[layer].at(level_of(levels, layer)).kept;
   if (const auto moved = moved_before(levels, layer)) added -= sizes.layers[*moved].tiled.kept;
@@ -177,7 +177,7 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
   for (size_t i = 0; i < sizes.layers.size(); ++i) {
     const ActivationSizes::Level& level = sizes.layers[i].at(level_of(levels, i));
     held += added_by(levels, sizes, i);
-    // A layer runs, forward or backward, while it and all layers before it keep their activations.
+    // While a layer runs, forward or backward, this layer and all earlier layers keep their activations.
     peak = std::max(peak, held + level.workspace);
   }
   return std::max(peak, held + sizes.head);
@@ -185,14 +185,14 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 
 namespace {
 
-// Calls visit(levels, activation_peak(levels)) until it returns true: for mixes of full, selective and none, the fewest
-// layers at full first, then the fewest at selective; then for all layers at tiled, and for all at host within
-// `host_budget`. Needs O(layers^2) calls.
+// Calls visit(levels, activation_peak(levels)) until `visit` returns true. Mixes of full, selective and none come
+// first, ordered by the number of full layers, then of selective layers. All layers at tiled, and all at host within
+// `host_budget`, come last. Needs O(layers^2) calls.
 template <typename Visit>
 void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit& visit) {
   const std::vector<ActivationSizes::Layer>& layers = sizes.layers;
   const size_t count = layers.size();
-  // The peak from each layer on, in addition to earlier layers' kept bytes, if it and all later layers keep everything.
+  // Peak from each layer on, above the kept bytes of earlier layers, if all layers from this one on are at none.
   std::vector<int64_t> rest(count + 1, sizes.head);
   for (size_t i = count; i-- > 0;) {
     rest[i] = layers[i].none.kept + std::max(layers[i].none.workspace, rest[i + 1]);
@@ -271,7 +271,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
   std::stable_sort(subsets.begin(), subsets.end(),
                    [](unsigned a, unsigned b) { return std::popcount(a) < std::popcount(b); });
 
-  // Tries the values of the aspects of `subset` from `index` on; returns true once a combination fits.
+  // Tries the values of the aspects in `subset`, starting at `index`. Returns true once a combination fits.
   const std::function<bool(unsigned, size_t, const MemoryScenario&)> search = [&](unsigned subset, size_t index,
                                                                                   const MemoryScenario& scenario) {
     if (index < all.size()) {
@@ -292,7 +292,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
   };
   for (const unsigned subset : subsets) {
     if (found.size() >= most) break;
-    // A change that fits by itself need not be combined with others.
+    // A change that fits on its own is not combined with others.
     const bool redundant = std::any_of(found_aspects.begin(), found_aspects.end(),
                                        [&](unsigned earlier) { return (earlier & subset) == earlier; });
     if (!redundant) search(subset, 0, now);

@@ -14,69 +14,68 @@
 
 namespace mpzero {
 
-// Fits a run into a GPU's memory, as a function of sizes only; all are bytes of one rank.
+// Plans how to fit a run in GPU memory. All sizes are bytes of one rank.
 
-// Memory that a plan leaves free: for kernels that CUDA loads and channels that NCCL opens in the first steps, for
+// Returns the memory that a plan leaves free for CUDA kernels and NCCL channels loaded in the first steps, for
 // fragmentation, and for errors in the estimate of temporaries.
 int64_t memory_margin(int64_t available);
-// Host memory that a run leaves free for the system, the data loader's pages, and other buffers of the process.
+// Host memory that a run leaves free for the system, the data loader and other buffers of the process.
 constexpr int64_t kHostMargin = int64_t{1} << 30;
-// GPU memory of CUDA and NCCL's communicators, assumed before it is measured.
+// Assumed GPU memory of the CUDA context and NCCL communicators, used until measured.
 constexpr int64_t kUsualContext = int64_t{3} << 30;
 
-// The number of decoder layers at each level of activation checkpointing. The model's first layers keep the least: when
-// they recompute their forward, the last layers are done and their memory is free.
+// Number of decoder layers at each level of activation checkpointing. The first layers keep the least, because their
+// backward pass runs after the last layers have freed their memory.
 struct LayerLevels {
-  int64_t host = 0;       // as tiled, and all inputs but the last model::kInputsOnDevice are in host memory
-  int64_t tiled = 0;      // keep their input only, and run the MLP by tiles; all layers or none
-  int64_t full = 0;       // keep their input only
-  int64_t selective = 0;  // keep what is expensive to recompute
-  int64_t none = 0;       // keep all
+  int64_t host = 0;       // like `tiled`, with all inputs except the last model::kInputsOnDevice in host memory
+  int64_t tiled = 0;      // keep only the input, and run the MLP in tiles; all layers or none
+  int64_t full = 0;       // keep only the input
+  int64_t selective = 0;  // keep activations that are expensive to recompute
+  int64_t none = 0;       // keep all activations
 
   int64_t count() const { return host + tiled + full + selective + none; }
   bool operator==(const LayerLevels&) const = default;
 };
 
-// By the names of model::Recompute, starting with the level that keeps the most.
+// Returns the counts by name of model::Recompute, in descending order of kept memory.
 std::array<std::pair<std::string_view, int64_t>, 5> by_name(const LayerLevels& levels);
-// e.g. "none x 20, selective x 8".
+// Returns text such as "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels);
 
-// The memory of a micro-batch. Layers may differ.
+// Activation memory of a micro-batch.
 struct ActivationSizes {
   struct Level {
-    int64_t kept = 0;       // by a layer, from its forward to its backward
-    int64_t workspace = 0;  // while the layer runs, in addition to what all layers keep
+    int64_t kept = 0;       // kept from a layer's forward to its backward
+    int64_t workspace = 0;  // temporary memory while the layer runs
   };
   struct Layer {
-    Level tiled, full, selective, none;  // a layer at `host` is one at `tiled`
+    Level tiled, full, selective, none;  // `host` uses the sizes of `tiled`
     const Level& at(model::Recompute recompute) const;
   };
-  std::vector<Layer> layers;  // in the order of the forward pass
-  int64_t head = 0;           // workspace while the head runs
+  std::vector<Layer> layers;  // in forward order
+  int64_t head = 0;           // workspace of the LM head
 };
 
-// The sum over all layers, reached at the end of the forward pass: on the device, and in host memory.
+// Return the activations of all layers at the end of the forward pass, on the device and in host memory.
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// The peak during a micro-batch: kept activations and workspace.
+// Returns the peak of kept activations plus workspace during a micro-batch.
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// The levels with the least recomputation whose peak is at most `budget`; std::nullopt if all need more. A layer at
-// `full` recomputes its whole forward; one at `selective` a few passes over its activations, far less than a tenth of
-// that. So as few layers as possible are at `full`, then as few as possible at `selective`. A layer at `tiled` keeps as
-// much as one at `full`, and its smaller workspace only helps if no layer has a larger one. `host` is the last choice,
-// if its activations in host memory are at most `host_budget`.
+// Returns the levels with the least recomputation whose peak is at most `budget`, or std::nullopt if no levels fit.
+// Minimizes the number of layers at `full`, which recompute their whole forward, then the number of layers at
+// `selective`, which recompute less than a tenth as much. `tiled` keeps as much as `full` and reduces the peak only if
+// all layers use it. `host` is the last resort and requires at most `host_budget` of host memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 
-// The levels that --recompute requests; for kAuto, those with the lowest peak within `host_budget`. The last layers may
-// still keep more than their input, which they would recompute immediately.
+// Returns the levels that --recompute requests or, for kAuto, the levels with the lowest peak within `host_budget`. The
+// last layers may keep more than their input if the peak stays the same.
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget = 0);
 
-// Settings that a user can change to reduce a run's memory. The global batch stays the same.
+// Settings that a user can change to reduce the memory of a run. The global batch stays the same.
 struct MemoryScenario {
   Recomputation recompute = Recomputation::kAuto;
   int64_t micro_batch_size = 1;
@@ -84,8 +83,8 @@ struct MemoryScenario {
   int zero_stage = 0;
   bool offload_optimizer = false;
   bool offload_param = false;
-  bool keeps_casts = false;  // all FP8 casts of weights, if parameters are not sharded: fp8.cache_weights true
-  // Whether other settings of the run, which stay unchanged, allow these changes.
+  bool keeps_casts = false;  // fp8.cache_weights true: keep all FP8 casts of unsharded weights
+  // True if the other settings of the run allow the change.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host
@@ -99,19 +98,21 @@ struct MemoryNeed {
 struct MemoryChange {
   MemoryScenario scenario;
   std::string text;   // e.g. "train_micro_batch_size_per_gpu 2 with gradient_accumulation_steps 8"
-  int64_t saves = 0;  // on the device
+  int64_t saves = 0;  // bytes on the device
 };
 
-// The first `most` changes for which `need` stays within `limit`, from the least to the most intrusive, single changes
-// before combinations. Each changes other settings than the previous ones. `world_size`: sharding needs several ranks.
+// Returns the first `most` changes for which `need` is within `limit`, from the least to the most intrusive. Single
+// changes precede combinations, and a combination never includes all settings of an earlier change. `world_size`:
+// sharding requires several ranks.
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,
                                            const std::function<MemoryNeed(const MemoryScenario&)>& need,
                                            size_t most = 2);
 
-// "this would fit: A (saves 12.00 GiB), or B (saves 18.00 GiB)"; advice if `changes` is empty.
+// Formats changes, e.g. "set A (saves 12.00 GiB), or B (saves 18.00 GiB)". Returns general advice if `changes` is
+// empty.
 std::string describe_changes(const std::vector<MemoryChange>& changes);
 
-// e.g. "12.30 GiB".
+// Formats bytes, e.g. "12.30 GiB".
 std::string gibibytes(int64_t bytes);
 
 }  // namespace mpzero

@@ -138,7 +138,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     if (automatic) {
       plan.levels = cheapest_levels(sizes, room - memory_margin(plan.available), on_host).value_or(plan.levels);
     }
-    // Activations first: recomputing them costs more than casting weights again.
+    // Activations have priority, because recomputation costs more than casting weights again.
     const int64_t left = room - memory_margin(plan.available) - activation_peak(plan.levels, sizes);
     estimate_.keep_casts(estimate_.kept_casts_within(left));
   }
@@ -260,7 +260,7 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
     const RefusedAllocation& refused = *refused_->last();
     what = fmt::format("{} requested, {} of {} free, {} in tensors", gibibytes(refused.asked), gibibytes(refused.free),
                        gibibytes(refused.total), gibibytes(refused.allocated));
-    // Whatever the plan, a change must save at least the refused bytes.
+    // A suggested change must save at least the bytes of the failed allocation.
     limit = std::min(limit, planned - refused.asked);
   }
   std::vector<std::string> parts;

@@ -16,77 +16,78 @@
 
 namespace mpzero {
 
-// The peak memory of a rank, in bytes.
+// Peak memory of a rank, in bytes.
 struct PeakMemory {
-  int64_t total = 0;                 // from the GPU, by PyTorch's allocator and NCCL's buffers; on a CPU, from the host
-  std::optional<int64_t> allocated;  // of that, in tensors
+  int64_t total = 0;  // GPU memory reserved by PyTorch and NCCL's buffers; on a CPU, memory of the process
+  std::optional<int64_t> allocated;  // part of `total` in tensors
 };
 
-// Plans a run's GPU memory, describes the plan, compares it with measurements, and suggests changes if memory is short.
-// On the CPU, memory is not planned: `auto` keeps all activations, since it is unknown how much host memory a process
-// may use (other processes, caches and swapping share it), and recomputation costs most if compute is slow.
+// Plans the GPU memory of a run, compares the plan with measurements, and suggests changes if memory is short. On the
+// CPU, memory is not planned: `auto` keeps all activations, because the available host memory is uncertain and
+// recomputation is expensive.
 class RunMemory {
  public:
-  // Call before anything large is allocated on `device`.
+  // Must be constructed before large allocations on `device`.
   RunMemory(const RunSetup& setup, at::Device device, const parallel::MpiRuntime& mpi);
 
-  // Call before the data is read. Checks that a micro-batch fits at all: its tokens on the host, and the minimum of its
-  // activations on the device. Collective; throws UserError on all ranks if it does not fit.
+  // Checks that the tokens of a micro-batch fit on the host and its minimum activations on the device. Must be called
+  // before the data is read. Collective. Throws UserError on all ranks if the micro-batch does not fit.
   void check_micro_batch(ProcessGroup& group) const;
 
-  // Call before the training state is allocated. Returns the host memory available for updates before the norm is
-  // known; std::nullopt: no limit. Collective; throws UserError on all ranks if the state, and layer inputs of
-  // --recompute host, do not fit even without that memory.
+  // Returns the host memory available for updates before the norm is known, or std::nullopt for no limit. Must be
+  // called before the training state is allocated. Collective. Throws UserError on all ranks if the training state and
+  // the layer inputs of --recompute host do not fit.
   std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
 
-  // Chooses what each layer recomputes, by layer, once the training state is allocated (`states`). Collective: every
-  // rank gets the same levels, which fit on the GPU with the least available memory. Throws UserError on all ranks if
-  // --recompute auto finds no levels that fit.
+  // Returns the recompute level of each layer, the same on all ranks. `states`: memory of the allocated training state.
+  // With --recompute auto, the levels fit on the GPU with the least available memory. Collective. Throws UserError on
+  // all ranks if no levels of --recompute auto fit.
   std::vector<model::Recompute> plan(const parallel::MemoryUse& states, ProcessGroup& group);
 
-  // After plan(): the recompute level, e.g. "selective", or "none x 20, full x 8" if layers differ.
+  // Returns the planned recompute level, e.g. "selective", or "none x 20, full x 8" if layers differ. Requires plan().
   std::string recompute() const;
-  // After plan(): the number of layers that keep the FP8 casts of their weights, for Decoder::keep_casts.
+  // Returns the number of layers that keep the FP8 casts of their weights, for Decoder::keep_casts(). Requires plan().
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }
-  // After plan(): bytes that the plan does not use, without its margin; the same on all ranks.
+  // Returns the bytes that the plan leaves unused, excluding the margin. The same on all ranks. Requires plan().
   int64_t spare() const;
-  // Memory left on the GPU with the least, by the run's measured peak so far. Collective.
+  // Returns the bytes left above the measured peak so far, excluding the margin: the minimum over all GPUs. Collective.
   int64_t measured_spare(ProcessGroup& group) const;
   // Records that the training state has grown.
   void states_have_grown(const parallel::MemoryUse& states);
   // Records that states have moved between host and GPU.
   void states_have_moved(const parallel::MemoryUse& states) { plan_->states = states; }
 
-  // After plan(): the log lines, and a warning if --recompute keeps more than fits. None on the CPU.
+  // Return the log lines of the plan (none on the CPU), and a warning about --recompute if the plan does not fit.
+  // Require plan().
   std::vector<std::string> breakdown() const;
   std::optional<std::string> warning() const;
 
-  // The planned peak of a rank, in tensors; std::nullopt on the CPU.
+  // Returns the planned peak of a rank's tensors, or std::nullopt on the CPU.
   std::optional<int64_t> planned() const;
-  // This rank's peak so far.
+  // Returns the peak of this rank so far.
   PeakMemory peak() const;
-  // Compares the plan with this rank's measurements so far; std::nullopt before plan().
+  // Returns a log line that compares the plan with the peak of this rank, or std::nullopt before plan().
   std::optional<std::string> comparison() const;
 
-  // The message for an error that satisfies is_out_of_gpu_memory().
+  // Returns the message for an error that satisfies is_out_of_gpu_memory().
   std::string explain_out_of_memory(const std::exception& error) const;
 
  private:
   struct Plan {
     parallel::MemoryUse states;
     LayerLevels levels;
-    int64_t registered = 0;  // of the states, in NCCL's memory
+    int64_t registered = 0;  // part of the states in NCCL's memory
     int64_t context = 0;     // used by CUDA and NCCL
-    int64_t available = 0;   // for states and activations, on the GPU with the least memory
+    int64_t available = 0;   // for states and activations, minimum over all GPUs
   };
 
   std::vector<MemoryChange> changes(int64_t device_limit) const;
-  // The plan's values or, before plan(), the estimate's: states, activations and workspace.
+  // Return the planned values or, before plan(), the estimated values.
   parallel::MemoryUse states() const;
   LayerLevels levels() const;
-  // The levels that plan() will probably choose once `states` are allocated. Collective.
+  // Predicts the levels that plan() chooses after `states` are allocated. Collective.
   LayerLevels expected_levels(const parallel::MemoryUse& states, ProcessGroup& group) const;
-  // Host memory for layer inputs, in addition to `states`, on the rank with the least. Collective.
+  // Returns the host memory for layer inputs in addition to `states`, the minimum over all ranks. Collective.
   int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;
   std::string parts() const;
@@ -102,7 +103,7 @@ class RunMemory {
   std::optional<Plan> plan_;
 };
 
-// Memory available to each rank of a run, estimated before its GPUs are used. Collective.
+// Estimates the memory available to each rank before the run uses its GPUs. Collective.
 MemoryNeed memory_limit(at::Device device, parallel::MpiRuntime& mpi);
 
 }  // namespace mpzero

@@ -11,7 +11,7 @@ namespace mpzero {
 
 std::vector<model::Recompute> StatePlacement::plan() {
   std::vector<model::Recompute> recompute = memory_.plan(engine_.memory_use(), group_);
-  // With an open ratio, the GPU memory is better used for optimizer states than for parameters.
+  // With an automatic ratio, optimizer states make better use of GPU memory than parameters.
   if (!leaves_ratio_open()) use_for_parameters(memory_.spare());
   return recompute;
 }

@@ -15,24 +15,24 @@
 
 namespace mpzero {
 
-// Places a run's parameters and optimizer states: those that fit stay on the GPU. All calls are collective.
+// Places parameters and optimizer states on the GPU as far as they fit. All calls are collective.
 class StatePlacement {
  public:
-  // All arguments outlive it.
+  // All arguments must outlive the object.
   StatePlacement(const RunConfig& config, at::Device device, parallel::ZeroEngine& engine, RunMemory& memory,
                  ProcessGroup& group)
       : config_(config), device_(device), engine_(engine), memory_(memory), group_(group) {}
 
-  // Plans memory, and keeps parameters on the GPU as far as they fit. Returns what each layer recomputes, by layer.
+  // Plans memory, and moves parameters to the GPU as far as they fit. Returns the recompute level of each layer.
   std::vector<model::Recompute> plan();
-  // Whether ds_config.json leaves open which states are on the host.
+  // Returns true if the fraction of states on the host is chosen automatically.
   bool leaves_ratio_open() const;
-  // If so, call after the first step: moves states to GPU memory that no step has used. Returns the fraction of the
-  // parameters that the host updates, and a log line.
+  // Moves states from the host to GPU memory that the first step did not use. Returns the fraction of the parameters
+  // that the host updates, and a log line. Call after the first step if leaves_ratio_open().
   std::pair<double, std::string> choose_ratio();
 
  private:
-  // Uses this many more bytes of GPU memory for parameters, so that fewer are copied to the GPU.
+  // Uses `bytes` more GPU memory for parameters, which reduces copies to the GPU.
   void use_for_parameters(int64_t bytes);
 
   const RunConfig& config_;

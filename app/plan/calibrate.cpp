@@ -43,14 +43,14 @@ using model::Operation;
 using model::OperationKind;
 using model::Recompute;
 
-// Error of plans for the measured machine if it was otherwise idle.
+// Error of plans if the machine was otherwise idle during the measurement.
 constexpr double kError = 0.1;
 constexpr double kMostError = 0.9;
-// Without times of whole layers, other load goes unnoticed.
+// Error without times of whole layers, which reveal load from other programs.
 constexpr double kErrorUnseen = 0.5;
 constexpr double kLongestStep = 0.5;           // seconds of repeated layers, on the CPU
 constexpr int64_t kBeyondCaches = 64 << 20;    // bytes of weights, on the CPU
-constexpr int64_t kMostOnCpu = 1'000'000'000;  // most parameters of a preset measured on a CPU
+constexpr int64_t kMostOnCpu = 1'000'000'000;  // maximum parameters of a preset measured on a CPU
 
 at::Device choose_device(const std::string& wanted) {
   if (wanted == "cpu") return at::kCPU;
@@ -79,7 +79,7 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
-// Sizes between the tiny preset and the next one, which has 100 times as many parameters.
+// Returns a model between the tiny preset and the next larger preset, which has 100 times as many parameters.
 ModelConfig between_presets(ModelConfig model) {
   model.vocab_size = 16384;
   model.hidden_size = 384;
@@ -91,8 +91,7 @@ ModelConfig between_presets(ModelConfig model) {
   return model;
 }
 
-// Smallest first, so the time limit cuts off the largest. Presets that differ only in settings that do not change a
-// shape count once.
+// Returns the models, smallest first, so that the time limit skips the largest.
 std::vector<ModelConfig> models_of(const CalibrateOptions& options, at::Device device) {
   std::vector<ModelConfig> models = options.models;
   if (models.empty()) {
@@ -123,18 +122,18 @@ std::vector<std::pair<int64_t, int64_t>> micro_batches_of(const CalibrateOptions
   return options.micro_batches.empty() ? default_micro_batches(device) : options.micro_batches;
 }
 
-// The names in an earlier calibration of the same device, which may include more than the device's own.
+// Returns the names in an existing calibration of the same device, which may contain additional names.
 std::optional<std::vector<std::string>> names_in(const fs::path& file, const std::string& device) {
   try {
     const CalibrationData before = read_calibration(file);
     if (before.device == device) return before.names;
   } catch (const UserError&) {
-    // No calibration, or one to be replaced.
+    // The file is missing or invalid, and will be replaced.
   }
   return std::nullopt;
 }
 
-// Fills in a CalibrationData until the time limit.
+// Measures a CalibrationData within the time limit.
 class Measurement {
  public:
   Measurement(const CalibrateOptions& options, at::Device device)
@@ -167,8 +166,7 @@ class Measurement {
     int64_t done = 0;
     bar.update(0);
     for (const Work& work : works) {
-      // Always measure the first (smallest) micro-batch of each dtype, even if the host's measurements took all the
-      // time.
+      // Always measure the first (smallest) micro-batch of each dtype, even if the time limit has passed.
       must_measure_ = static_cast<size_t>(done) < models_and_types().size() / models_.size();
       if (over()) break;
       measure_work(work);
@@ -192,7 +190,7 @@ class Measurement {
   }
 
  private:
-  // The units of a model for a micro-batch.
+  // A model and a micro-batch to measure.
   struct Work {
     const ModelConfig* model;
     MicroBatchShape shape;
@@ -240,7 +238,7 @@ class Measurement {
     }
   }
 
-  // Host time per operation, from a layer too small to keep the GPU busy.
+  // Measures the host time per operation with a layer too small to keep the GPU busy.
   double launch_seconds() const {
     const MicroBatchShape shape{.sequences = 1, .length = 16};
     measure::LayerRun layer(models_.front(), shape, device_, 8);
@@ -258,7 +256,7 @@ class Measurement {
     return all;
   }
 
-  // The FP8 recipes that the device supports.
+  // Returns the FP8 recipes that the device supports.
   std::vector<model::Fp8Options> fp8_options() const {
     constexpr int kTensorwise = 89, kRowwise = 90;
     std::vector<model::Fp8Options> all;
@@ -283,7 +281,7 @@ class Measurement {
         }
       }
     }
-    // fp32 training on GPUs is rare: measured last, if time is left.
+    // fp32 training on GPUs is rare, so fp32 is measured last.
     if (device_.is_cuda()) {
       for (const auto& [sequences, length] : micro_batches_) {
         for (const ModelConfig& config : models_) {
@@ -292,12 +290,12 @@ class Measurement {
         }
       }
     }
-    // On a CPU, cheapest first: time runs out before the large ones.
+    // On a CPU, measure the cheapest models first, because the time limit skips the large ones.
     if (device_.is_cpu()) works.sort([](const Work& a, const Work& b) { return a.cost() < b.cost(); });
     return works;
   }
 
-  // The operations of all units; measure_work() measures each once.
+  // Returns the operations of all units, with duplicates.
   std::vector<Operation> operations_of(const Work& work) const {
     std::vector<Operation> all;
     const auto add = [&](const UnitCall& call) {
@@ -322,7 +320,7 @@ class Measurement {
       UnitRecorder recorder(*work.model, of_codes, device_);
       add_layer(recorder, Recompute::kNone);
     }
-    // A run that accumulates micro-batches has gradients in fp32.
+    // Gradient accumulation uses fp32 gradients.
     MicroBatchShape wide = work.shape;
     wide.gradient_type = at::kFloat;
     for (const bool accumulates : {true, false}) {
@@ -358,7 +356,7 @@ class Measurement {
   }
 
   void measure_operation(const Operation& operation) {
-    // On the CPU, data does not stay in a cache for long, and memory is scarce.
+    // On the CPU, one set suffices because data does not stay in a cache for long, and memory is scarce.
     const int sets = device_.is_cuda() ? measure::sets_for(operation) : 1;
     const measure::Timing timing =
         measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_of(operation), device_, sets));
@@ -375,21 +373,21 @@ class Measurement {
         add_backward(operation, seconds);
         break;
       default: {
-        // Row sums read fp32, whatever dtype they write.
+        // Row sums read fp32 for any output dtype.
         const at::ScalarType type = operation.kind == OperationKind::kRowSums ? at::kFloat : operation.type;
         data_.kernels[std::string(name(operation.kind))].push_back({type, operation.bytes(), seconds});
       }
     }
   }
 
-  // The forward precedes it in the lists, so it is already measured.
+  // The entry exists, because the forward pass precedes the backward pass in the lists.
   void add_backward(const Operation& operation, double seconds) {
     for (CalibrationData::Attention& measured : data_.attention) {
       if (measured.shape == operation.attention && measured.type == operation.type) measured.backward_seconds = seconds;
     }
   }
 
-  // Spread of an operation's timings. Large if other programs also use the device or the cores.
+  // Returns the median spread of timings, which is large if other programs use the device or the cores.
   double typical_spread() { return spreads_.empty() ? 0 : median(spreads_); }
 
   // Measures whole layers for some of the measured micro-batches.
@@ -417,15 +415,14 @@ class Measurement {
       if (data_.full_step.size() >= kFullSteps) return;
     }
   }
-  // Number of layers to run in sequence. On the CPU, enough for weights to leave the cache before they are reused, as
-  // in training.
+  // Returns the number of layers to run in sequence. On the CPU, their weights exceed the caches, as in training.
   int layers_of_step(const ModelConfig& config, const MicroBatchShape& shape) const {
     if (device_.is_cuda()) return 4;
     const model::Decoder decoder(config);
     const int64_t weights = decoder.units()[decoder.layer_unit(0)].numel() * c10::elementSize(shape.type);
     return static_cast<int>(std::clamp<int64_t>(kBeyondCaches / weights, 2, config.num_hidden_layers));
   }
-  // Whether the time limit is exceeded by more than this share.
+  // Returns true if the time limit is exceeded by more than `share`.
   bool over_by(double share) const { return seconds() > options_.seconds * (1 + share); }
 
   static constexpr size_t kFullSteps = 12;
@@ -439,8 +436,8 @@ class Measurement {
   const Clock::time_point start_;
   CalibrationData data_;
   model::Matmuls matmuls_, fast_matmuls_{model::fp8::FastAccumulation::kAll};
-  int capability_ = 0;              // the GPU's compute capability: 90 for 9.0
-  std::set<std::string> measured_;  // operations, by describe()
+  int capability_ = 0;              // compute capability of the GPU, e.g. 90 for 9.0
+  std::set<std::string> measured_;  // describe() of each operation
   std::vector<double> spreads_;     // of operations with several rounds
   int left_out_ = 0;
   bool must_measure_ = false;
@@ -466,7 +463,7 @@ double spread_of_steps(const std::vector<CalibrationData::FullStep>& steps) {
 CalibrationData calibrate(const fs::path& file, const CalibrateOptions& options) {
   const at::Device device = choose_device(options.device);
   if (device.is_cpu()) parallel::use_tensor_memory();
-  // Fails before a minute of measurements, not after it.
+  // Check first, to fail before the measurements.
   io::check_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   CalibrationData data = Measurement(options, device).run();
   if (options.ranks != nullptr && options.ranks->rank() > 0) return data;

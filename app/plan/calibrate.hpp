@@ -15,31 +15,31 @@
 namespace mpzero::plan {
 
 struct CalibrateOptions {
-  std::string device = "auto";  // "auto": a GPU if there is one and this build has kernels for it; "cuda"; "cpu"
-  double seconds = 60;          // time limit; remaining sizes are skipped
-  // Models whose layers and heads are measured; empty: the presets in configs/models, each shape once.
+  std::string device = "auto";  // "auto" (a GPU if present and supported by this build), "cuda" or "cpu"
+  double seconds = 60;          // time limit, after which remaining sizes are skipped
+  // Models whose layers and heads are measured. Default: the presets in configs/models.
   std::vector<model::ModelConfig> models;
-  // Micro-batches (sequences, length), most useful first; empty: default_micro_batches().
+  // Micro-batches (sequences, length), in order of priority. Default: default_micro_batches().
   std::vector<std::pair<int64_t, int64_t>> micro_batches;
-  int64_t parameters = 40'000'000;  // updated by the timed AdamW calls
+  int64_t parameters = 40'000'000;  // number of parameters that the timed AdamW calls update
   int64_t copy_bytes = int64_t{1} << 28;
-  // On the CPU: the host's ranks, which measure concurrently, as in training; null: this process only. Rank 0 writes
-  // the file.
+  // Ranks of a host, which measure its CPU concurrently, as in training. If null, only this process measures. Rank 0
+  // writes the file.
   parallel::MpiRuntime* ranks = nullptr;
 };
 
-// From 512 to 16,384 tokens on a GPU, from 128 to 2,048 on a CPU.
+// Returns micro-batches of 512 to 16,384 tokens for a GPU, and of 128 to 2,048 tokens for a CPU.
 std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device);
 
-// Measures a device and its host for about options.seconds and replaces `file`: matmuls as the engine tunes them (also
-// FP8 if the GPU supports it), attention, kernels, AdamW on device and host, copies. Keeps the device names of an
-// existing file for the same device. Shows progress on stderr. Throws UserError if the device cannot be used or the
-// file is not writable (checked first). Collective over options.ranks.
+// Measures matmuls (tuned as in training, and in FP8 if supported), attention, other kernels, AdamW on device and host,
+// and copies for about options.seconds, and overwrites `file`. Preserves the device names of an existing calibration of
+// the same device. Shows progress on stderr. Throws UserError if the device is unavailable or `file` is not writable.
+// Collective over options.ranks.
 CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
 
-// Median relative deviation of the factors (time of a whole layer over the sum of its operations) from their median.
-// Small on an idle machine. Under other load, the two were measured at different loads, even if the timings of each
-// operation agree. 1 if the median factor is not between 0.5 and 2.
+// Returns the median relative deviation of the factors from their median. A factor divides a layer's time by the sum of
+// its operations' times, measured at a different moment, so the deviation is large under varying load from other
+// processes. Returns 1 if the median factor is outside (0.5, 2).
 double spread_of_steps(const std::vector<CalibrationData::FullStep>& steps);
 
 }  // namespace mpzero::plan

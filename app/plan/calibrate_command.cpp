@@ -18,7 +18,7 @@ namespace {
 constexpr double kQuiet = 0.1;
 constexpr const char* kUsage = "mpzero plan --calibrate FILE [--device auto|cuda|cpu] [--calibrate_seconds N]";
 
-// The values of `--flag VALUE` and `--flag=VALUE`.
+// Parses `--flag VALUE` and `--flag=VALUE`.
 std::map<std::string, std::string> values_of(const std::vector<std::string>& arguments) {
   std::map<std::string, std::string> values;
   for (size_t i = 0; i < arguments.size(); ++i) {

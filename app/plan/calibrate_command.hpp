@@ -7,12 +7,13 @@
 
 namespace mpzero::plan {
 
-// `mpzero plan --calibrate FILE [--device WHAT] [--calibrate_seconds N]`, without `plan`: measures this machine, writes
-// the file and prints a summary. `ranks`: a host's ranks, which measure its CPU together; null: this process alone.
-// Returns EXIT_SUCCESS. Throws UserError. Collective.
+// Implements `mpzero plan --calibrate FILE [--device DEVICE] [--calibrate_seconds N]`: measures this machine, writes
+// the file and prints a summary. `arguments` excludes `plan`. `ranks`: ranks of a host that measure its CPU together,
+// or null for a single process. Returns EXIT_SUCCESS. Throws UserError for invalid arguments or an unavailable device.
+// Collective over `ranks`.
 int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks = nullptr);
 
-// Whether the arguments contain --calibrate.
+// Returns true if the arguments contain --calibrate.
 bool asks_to_calibrate(const std::vector<std::string>& arguments);
 
 }  // namespace mpzero::plan

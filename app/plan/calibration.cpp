@@ -18,31 +18,31 @@ using model::Operation;
 using model::OperationKind;
 using Sample = TimeTable::Sample;
 
-// Time of FP8 matmuls relative to bf16, on a GPU with unknown rates. (Measured on H100 and H200: 0.50 to 0.60,
-// bench/RESULTS.md "FP8".)
+// Assumed time of FP8 matmuls relative to bf16 on a GPU with unknown rates. Measured on H100 and H200: 0.50 to 0.60
+// (bench/RESULTS.md, "FP8").
 constexpr double kFp8OfBf16 = 0.5;
-// Shares of the copy rate that casts reach, from the same measurements.
+// Fractions of the copy rate that casts reach, from the same measurements.
 constexpr double kCastOfCopy = 0.75, kRowwiseCastOfCopy = 0.5;
 
 double log_of(int64_t size) { return std::log2(static_cast<double>(std::max<int64_t>(1, size))); }
 
-// FLOPs, bytes, one launch.
+// Returns FLOPs, bytes and the number of launches (1).
 std::vector<double> work_of(const Operation& operation) { return {operation.flops(), operation.bytes(), 1}; }
 
-// Another layout or output dtype is as far as a factor of 2.7 in one size, an added matrix as a factor of 2. (With the
-// matmuls of six workloads on an H200, each estimated from other shapes, half are within 4%, 90% within 12%, all within
-// 20%.)
+// A different layout or output dtype has the distance of a factor of 2.7 in one size, and an added matrix has the
+// distance of a factor of 2. In a test with the matmuls of six workloads on an H200, each estimated from other shapes,
+// half of the errors are below 4%, 90% below 12%, and all below 20%.
 std::vector<double> place_of(const model::MatmulShape& shape, bool adds) {
   const double wide = shape.out_type != shape.type ? std::numbers::sqrt2 : 0;
   const auto layout = [&](bool a, bool b) { return shape.a_transposed == a && shape.b_transposed == b ? 1.0 : 0.0; };
   return {log_of(shape.rows), log_of(shape.columns), log_of(shape.inner), layout(false, false), layout(false, true),
           layout(true, false), wide, adds ? 1.0 : 0.0,
-          // Another scaling is as far as a factor of 2; other accumulation or another format is nearer.
+          // A different scaling has the distance of a factor of 2. Different accumulation or formats are nearer.
           shape.fp8 && shape.fp8->rowwise ? 1.0 : 0.0, shape.fp8 && shape.fp8->fast_accumulation ? 0.5 : 0.0,
           shape.type == at::kFloat8_e5m2 ? 0.25 : 0.0};
 }
 
-// More heads first fill the GPU, then only add work; keys shared by more heads are read less often.
+// Additional heads first fill the GPU, then only add work. Keys shared by more heads are read less often.
 std::vector<double> place_of(const model::AttentionShape& shape) {
   return {log_of(shape.length), 0.5 * log_of(shape.batch * shape.heads), log_of(shape.head_dim),
           0.25 * log_of(shape.heads / std::max<int64_t>(1, shape.key_value_heads))};
@@ -56,7 +56,7 @@ Sample kernel_sample(double bytes, double seconds) {
   return {.work = {bytes, 1}, .place = {std::log2(std::max(1.0, bytes))}, .seconds = seconds};
 }
 
-// The same matmul or attention with bf16 operands and result.
+// Returns the same matmul or attention with bf16 operands and result.
 Operation in_bf16(Operation operation) {
   operation.type = operation.matmul.type = operation.matmul.out_type = at::kBFloat16;
   return operation;
@@ -69,7 +69,7 @@ std::map<Key, TimeTable> tables_of(std::map<Key, std::vector<Sample>> samples) {
   return tables;
 }
 
-// A kernel with about the same time per byte.
+// Returns a kernel with a similar time per byte, or an empty string.
 std::string kin_of(const std::string& kernel) {
   using enum OperationKind;
   const auto kind = model::operation_of(kernel);
@@ -163,7 +163,7 @@ Estimate Calibration::seconds(const Operation& operation) const {
       return from(attention_backward_, "attention", place_of(operation.attention));
     case OperationKind::kRelativeAttentionForward:
     case OperationKind::kRelativeAttentionBackward: {
-      // Matmuls of all heads, in fp32 unless fused, and kernels that move the scores or the bias.
+      // Matmuls over all heads (fp32 unless fused), and kernels that move the scores or the bias.
       const model::AttentionShape& s = operation.attention;
       const at::ScalarType type = operation.fused ? operation.type : at::kFloat;
       const Operation product{.kind = OperationKind::kMatmul,
@@ -178,7 +178,7 @@ Estimate Calibration::seconds(const Operation& operation) const {
       estimate.seconds += operation.flops() / product.flops() * seconds(product).seconds;
       return estimate;
     }
-    case OperationKind::kRowSums:  // read fp32, whatever dtype they write
+    case OperationKind::kRowSums:  // reads fp32 for any output dtype
       return kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
     case OperationKind::kFp8Cast:
     case OperationKind::kFp8CastMaximum:
@@ -199,7 +199,7 @@ Estimate Calibration::fp8_seconds(const Operation& operation) const {
   if (const auto found = matmuls_.find(kFp8); found != matmuls_.end()) {
     return found->second.at(work_of(operation), place_of(operation.matmul, operation.adds));
   }
-  // A CPU multiplies FP8 values in fp32.
+  // A CPU computes FP8 matmuls in fp32.
   if (!data_.gpu) lacks("matrix products in FP8");
   Operation wider = operation;
   wider.type = wider.matmul.type = at::kBFloat16;
@@ -259,7 +259,7 @@ double Calibration::step_factor(double layer_seconds) const {
   }
   const double slope = xx > 0 ? xy / xx : 0;
   const double on_line = y_mean + slope * (std::log2(std::clamp(layer_seconds, least, most)) - x_mean);
-  // An outlier tilts the line, even below 0.
+  // An outlier can tilt the line below 0.
   return std::clamp(on_line, least_factor, most_factor);
 }
 

@@ -16,7 +16,7 @@
 
 namespace mpzero::plan {
 
-// The calibration lacks times that the plan needs; the run itself may be possible.
+// Error for a calibration without times that a plan requires. The run itself may still be valid.
 class MissingTimes final : public UserError {
  public:
   using UserError::UserError;
@@ -25,42 +25,44 @@ class MissingTimes final : public UserError {
 // Estimates the times of operations on a device from measurements on that device.
 class Calibration {
  public:
-  // `name`: the file, for messages.
+  // `name`: the file name, used in error messages.
   Calibration(CalibrationData data, std::string name);
-  // Throws UserError with the file if it cannot be read or is not a calibration. `shipped`: from configs/calibrations.
+  // Reads a calibration file. Throws UserError if the file is unreadable or not a calibration. `shipped`: true for a
+  // file in configs/calibrations.
   static Calibration from_file(const std::filesystem::path& path, bool shipped = false);
 
   const CalibrationData& data() const { return data_; }
   const std::string& name() const { return name_; }
-  // Whether the file comes with mpzero. The planned host then differs from the calibrated one.
+  // Returns true if the file is shipped with mpzero, so that the planned host differs from the calibrated host.
   bool shipped() const { return shipped_; }
-  // Expected relative error of a step's time: half the width of the interval.
+  // Returns the expected relative error of a step's time (half the width of the interval).
   double error() const { return data_.error; }
 
-  // Whether FP8 matmuls were measured. If not, they are estimated from bf16.
+  // Returns true if FP8 matmuls were measured. Otherwise, their times on a GPU are estimated from bf16.
   bool has_fp8() const { return matmuls_.contains(kFp8); }
 
-  // Whether fp32 matmuls and attention were measured. If not, a GPU's are estimated from bf16 if fp32_of_bf16() is
-  // known.
+  // Returns true if fp32 matmuls and attention were measured. Otherwise, their times on a GPU are estimated from bf16
+  // if fp32_of_bf16() is known.
   bool has_fp32() const { return matmuls_.contains(at::kFloat) && attention_forward_.contains(at::kFloat); }
-  // Slowdown of fp32 relative to bf16: the ratio of the GPU's rates in data sheets. std::nullopt: unknown.
+  // Returns the slowdown of fp32 relative to bf16 (the ratio of the GPU's data-sheet rates), or std::nullopt if
+  // unknown.
   std::optional<double> fp32_of_bf16() const;
 
-  // Time of one call. Matmuls and attention throw MissingTimes if their dtype was not measured and cannot be estimated;
-  // a kernel that was not measured counts as a copy of its bytes.
+  // Returns the time of one call. Throws MissingTimes if the dtype of a matmul or attention was not measured and cannot
+  // be estimated. The time of an unmeasured kernel is estimated as a copy of its bytes.
   Estimate seconds(const model::Operation& operation) const;
-  // A kernel by its name in the file.
+  // Returns the time of a kernel, given its name in the file.
   Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const;
-  // Time of a collective on tensors in host memory between the calibrated ranks. std::nullopt: not measured. `name`: as
-  // in the file.
+  // Returns the time of a collective on tensors in host memory between the calibrated ranks, or std::nullopt if not
+  // measured. `name`: name of the collective in the file.
   std::optional<double> collective_seconds(const std::string& name, at::ScalarType type, double bytes) const;
-  // Time of operations within a step over their time measured one by one: a busy GPU lowers its clocks at the power
-  // limit, and small tensors are still in the cache. `layer_seconds`: sum of a layer's operations measured one by one,
-  // forward and backward. A linear fit of the measured factors over the log of the time, clamped to the measured range.
+  // Returns the ratio of a layer's time to the sum of its operations' times, measured individually. A busy GPU lowers
+  // its clocks at the power limit, and small tensors stay in the cache. Fits the measured ratios linearly against the
+  // log of `layer_seconds` (the sum, forward and backward), and clamps the result to the measured range.
   double step_factor(double layer_seconds) const;
 
  private:
-  // Key of the table of all FP8 matmuls.
+  // Key of all FP8 matmuls in `matmuls_`.
   static constexpr at::ScalarType kFp8 = at::kFloat8_e4m3fn;
   Estimate fp8_seconds(const model::Operation& operation) const;
   [[noreturn]] void lacks(const std::string& what) const;

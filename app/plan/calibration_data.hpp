@@ -13,8 +13,8 @@
 
 namespace mpzero::plan {
 
-// Contents of a calibration file (docs/formats.md): times of a device's matmuls and kernels, its links and its host.
-// Seconds, bytes per second. A rate of 0: not measured.
+// Contents of a calibration file (docs/formats.md): times of a device's matmuls and kernels in seconds, and rates of
+// its links and its host in bytes per second. A rate of 0 means that the rate was not measured.
 struct CalibrationData {
   struct Matmul {
     model::MatmulShape shape;
@@ -32,43 +32,43 @@ struct CalibrationData {
   };
   struct Copies {
     double to_device = 0, from_device = 0;  // over PCIe, pinned memory
-    double both_ways = 0;                   // sum while both run
-    double on_device = 0;                   // counting read and written bytes
+    double both_ways = 0;                   // sum of both directions, run concurrently
+    double on_device = 0;                   // bytes read and written
   };
   struct Host {
     double adamw_parameters_per_second = 0;
     int threads = 0;                     // per rank
     int ranks = 1;                       // ranks that measured concurrently on the host
-    double memory_bytes_per_second = 0;  // of a copy, counting read and written bytes
+    double memory_bytes_per_second = 0;  // copy rate, bytes read and written
     double disk_write_bytes_per_second = 0;
   };
-  // Tensors in host memory, between all ranks of the host. `bytes`: of the full tensor.
+  // A collective between all ranks of the host, on tensors in host memory. `bytes`: size of the full tensor.
   struct Collective {
     std::string name;  // "all-gather", "reduce-scatter", "all-reduce"
     at::ScalarType type = at::kBFloat16;
     double bytes = 0, seconds = 0;
   };
-  // `layer_seconds`: sum of a layer's operations measured one by one, forward and backward. `factor`: time of the whole
-  // layer over this sum.
+  // `layer_seconds`: sum of a layer's operations measured individually, forward and backward. `factor`: ratio of the
+  // whole layer's time to this sum.
   struct FullStep {
     double layer_seconds = 0, factor = 1;
   };
 
   std::string device;  // "NVIDIA H200", or the CPU's name
   bool gpu = true;
-  std::vector<std::string> names;  // parts of the names of devices that the file applies to
-  std::string source;              // measurements, or how the figures were derived
-  std::string date;                // of the measurement
+  std::vector<std::string> names;  // names that the file matches, see calibration_for()
+  std::string source;              // description of the measurement or derivation
+  std::string date;                // date of the measurement
   std::map<std::string, std::string> versions;
   double error = 0;  // relative error of a step's time
   std::vector<Matmul> matmuls;
   std::vector<Attention> attention;
-  // Keys: model::name(OperationKind), and "adamw" and "sum_of_squares" for AdamW's states on the device.
+  // Keys: model::name(OperationKind), and "adamw" and "sum_of_squares" for the optimizer step on the device.
   std::map<std::string, std::vector<Kernel>> kernels;
   Copies copies;
   Host host;
   std::vector<Collective> collectives;
-  double launch_seconds = 0;  // host time to queue one operation
+  double launch_seconds = 0;  // host time to launch one operation
   std::vector<FullStep> full_step;
 };
 

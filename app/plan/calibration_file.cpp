@@ -28,19 +28,19 @@ constexpr int64_t kVersion = 1;
 constexpr double kMicro = 1e-6, kGiga = 1e9;
 constexpr const char* kRemedy = "fix it, or recreate the file with `mpzero plan --calibrate`";
 
-// Bounds on the times, rates and factors of any machine. Beyond them, sums and fits of the plan would lose all digits.
+// Plausible ranges of times, rates and factors. Values out of range would make sums and fits numerically meaningless.
 struct Bounds {
   double least, most;
 };
 constexpr Bounds kMicroseconds{1e-3, 1e9}, kGigabytes{1e-3, 1e6}, kParametersPerSecond{1, 1e15}, kBytes{1, 1e15};
 constexpr Bounds kFactor{1e-3, 1e3};
 
-// Rejects control characters: plans print strings from the file to a terminal.
+// Rejects control characters, because plans print strings from the file to a terminal.
 bool is_text(const std::string& text) {
   return !text.empty() && std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-// One JSON object of the file. Throws UserError for a missing key or a wrong type.
+// A JSON object in the file. Accessors throw UserError for a missing key or a wrong type.
 class Fields {
  public:
   Fields(const json& object, std::string file, std::string place)
@@ -94,7 +94,7 @@ class Fields {
     return at(key).get<bool>();
   }
   Fields section(const char* key) const { return {at(key), file_, path_of(key)}; }
-  // The objects of a list.
+  // Returns the objects of a list.
   std::vector<Fields> list(const char* key) const {
     if (!at(key).is_array()) wrong(key, "a list");
     std::vector<Fields> all;
@@ -111,7 +111,7 @@ class Fields {
     return all;
   }
   const json& object() const { return *object_; }
-  // Refuses keys that are not among `known`.
+  // Throws UserError for keys that are not in `known`.
   void only(std::initializer_list<const char*> known) const {
     for (const auto& [key, value] : object_->items()) {
       if (std::find(known.begin(), known.end(), key) == known.end()) {
@@ -152,7 +152,7 @@ CalibrationData::Matmul read_matmul(const Fields& fields) {
           .seconds = fields.seconds("us")};
 }
 
-// An FP8 matmul; the second operand is e4m3.
+// Reads an FP8 matmul, whose second operand is e4m3.
 CalibrationData::Matmul read_fp8_matmul(const Fields& fields) {
   fields.only({"rows", "columns", "inner", "type", "scaling", "fast", "out", "adds", "us"});
   const std::string adds = fields.one_of("adds", {"nothing", "bias", "matrix"});
@@ -223,7 +223,7 @@ void read_host_and_links(const Fields& file, CalibrationData& data) {
   }
 }
 
-// The keys common to all files.
+// Reads the keys common to all files.
 void read_origin(const Fields& file, CalibrationData& data) {
   data.device = file.text("device");
   data.names = file.has("names") ? file.texts("names") : std::vector<std::string>{data.device};
@@ -265,7 +265,8 @@ void check_version(const Fields& file, const std::string& name) {
       version, kVersion);
 }
 
-// Null if the file scales the times of another. Parses each text once: a comparison asks for every type of host.
+// Returns null if the file scales the times of a second file. Caches parsed texts, because a comparison reads the files
+// for every host type.
 const CalibrationData* measured_in(const std::string& text, const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, CalibrationData> known;
@@ -277,7 +278,7 @@ const CalibrationData* measured_in(const std::string& text, const std::string& n
   return file.has("scales") ? nullptr : &known.emplace(text, read_measured(file)).first->second;
 }
 
-// A file that scales the rates of another one: known facts about a GPU that was not measured.
+// Reads a file that scales the rates of a second file, for a GPU that was not measured.
 CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   file.only({"format_version", "scales", "device", "names", "source", "date", "versions", "error", "rates", "copies",
              "host", "launch_us", "full_step"});
@@ -321,7 +322,7 @@ const char* short_name(at::ScalarType type) { return type == at::kBFloat16 ? "bf
 // Three decimals suffice for microseconds and GB/s.
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-// A list with one object per line.
+// Formats a list with one object per line.
 std::string lines_of(const ordered_json& list) {
   std::string text = "[";
   for (size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "\n    " : ",\n    ") + list[i].dump();

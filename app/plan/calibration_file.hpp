@@ -8,14 +8,14 @@
 
 namespace mpzero::plan {
 
-// Reads a calibration file (docs/formats.md), or one that scales the times of another in the same folder. Throws
-// UserError with the file, the key and a remedy if the file cannot be read or is not a calibration.
+// Reads a calibration file (docs/formats.md), which may scale the times of a second file in the same folder. Throws
+// UserError with the file and the key if a file is unreadable or not a calibration.
 CalibrationData read_calibration(const std::filesystem::path& path);
 
-// The file's text. read_calibration() restores `data` with times rounded to 0.001 us.
+// Returns the text of the file. Times are rounded to 0.001 us.
 std::string to_json(const CalibrationData& data);
 
-// Replaces `path` atomically.
+// Writes `data` to `path`. Replaces an existing file atomically.
 void write_calibration(const std::filesystem::path& path, const CalibrationData& data);
 
 }  // namespace mpzero::plan

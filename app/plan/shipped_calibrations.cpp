@@ -17,13 +17,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// GPU names that contain each other are different GPUs (H200 and H200 NVL); processor names have extra words around
-// them.
+// GPU names must match exactly, since H200 and H200 NVL are different GPUs. Processor names may contain additional
+// words.
 bool is_of(const std::string& name, const std::string& device, bool gpu) {
   return gpu ? device == name || device == "NVIDIA " + name : device.find(name) != std::string::npos;
 }
 
-// A factor in threads counts as much as one in ranks.
+// Returns the sum of the log2 ratios of threads and ranks.
 double distance(const CalibrationData& data, const CalibratedRanks& ranks) {
   const auto apart = [](int a, int b) { return a > 0 && b > 0 ? std::abs(std::log2(static_cast<double>(a) / b)) : 0; };
   return apart(data.host.threads, ranks.threads) + apart(data.host.ranks, ranks.ranks);
@@ -36,7 +36,7 @@ fs::path calibration_for(const std::string& device, const std::vector<fs::path>&
   size_t longest = 0;
   double nearest = 0;
   fs::path best;
-  std::vector<std::string> known;  // of the same kind of device
+  std::vector<std::string> known;  // devices of the requested kind
   bool any = false;
   for (const fs::path& folder : folders) {
     std::error_code error;

@@ -6,18 +6,17 @@
 
 namespace mpzero::plan {
 
-// Ranks per host and threads per rank that use a CPU. 0: a GPU, or unknown.
+// Ranks per host and threads per rank on a CPU. 0 for a GPU.
 struct CalibratedRanks {
   int ranks = 0, threads = 0;
 };
 
-// The file in configs/calibrations for a GPU or processor. A GPU's name must match exactly, e.g. "NVIDIA H200" (CUDA)
-// or "H100 80GB" (instance table). For a processor, the longest name contained in `device` wins, then the most similar
-// ranks and threads. Throws UserError with the known devices if no file matches, or if a file cannot be read.
-// `folders`: searched in this order.
+// Returns the calibration file for a GPU or processor. A GPU's name must match exactly, e.g. "NVIDIA H200" (CUDA) or
+// "H100 80GB" (instance table). For a processor, prefers the longest name contained in `device`, then the most similar
+// ranks and threads. Throws UserError if no file matches or a file is invalid. `folders`: searched in this order.
 std::filesystem::path calibration_for(const std::string& device, const std::vector<std::filesystem::path>& folders,
                                       const CalibratedRanks& ranks = {});
-// Searches the folders of shipped files.
+// Searches the folders of calibrations shipped with mpzero.
 std::filesystem::path calibration_for(const std::string& device, const CalibratedRanks& ranks = {});
 
 }  // namespace mpzero::plan

@@ -12,10 +12,10 @@ namespace {
 using Sample = TimeTable::Sample;
 
 constexpr size_t kNearest = 8;
-// Distances below this count as zero: the same sizes.
+// Smaller distances count as zero.
 constexpr double kSame = 1e-9;
 
-// Solves a x = b for a symmetric matrix a of `b.size()` rows; std::nullopt if it is singular.
+// Solves a x = b for a symmetric matrix a. Returns std::nullopt if a is singular.
 std::optional<std::vector<double>> solve(std::vector<std::vector<double>> a, std::vector<double> b) {
   const size_t n = b.size();
   for (size_t i = 0; i < n; ++i) {
@@ -39,7 +39,7 @@ std::optional<std::vector<double>> solve(std::vector<std::vector<double>> a, std
   return b;
 }
 
-// The coefficients of the terms whose bits are set in `terms`, by least squares of relative errors; the others are 0.
+// Fits the coefficients of the terms whose bits are set in `terms`, by least squares of relative errors.
 std::optional<std::vector<double>> fit(const std::vector<Sample>& samples, const std::vector<double>& scales,
                                        unsigned terms) {
   std::vector<size_t> used;
@@ -68,10 +68,10 @@ double sum_of(const std::vector<double>& work, const std::vector<double>& coeffi
   return sum;
 }
 
-// Non-negative least squares: with few terms, tries every subset of nonzero coefficients.
+// Non-negative least squares, which tries every subset of nonzero coefficients because the number of terms is small.
 std::vector<double> best_fit(const std::vector<Sample>& samples) {
   const size_t terms = samples.front().work.size();
-  // Scales each term by its share of a typical sample's time, so that the equations are well conditioned.
+  // Scale each term by its share of a typical sample's time, so that the equations are well conditioned.
   std::vector<double> scales(terms, 1.0);
   for (size_t i = 0; i < terms; ++i) {
     double sum = 0;
@@ -90,7 +90,7 @@ std::vector<double> best_fit(const std::vector<Sample>& samples) {
       positive = positive && trend > 0;
       squares += (trend / sample.seconds - 1) * (trend / sample.seconds - 1);
     }
-    // The first terms matter most for an operation: with few samples, several subsets fit equally well.
+    // Ties prefer earlier terms, which matter most. With few samples, several subsets fit equally well.
     if (positive && squares < 0.999 * least - 1e-12) {
       least = squares;
       best = *found;

@@ -4,23 +4,23 @@
 
 namespace mpzero::plan {
 
-// A time estimated from measured ones.
+// A time estimated from measurements.
 struct Estimate {
   double seconds = 0;
-  bool extrapolated = false;  // no measured size is near
+  bool extrapolated = false;  // true if no measured size is near
 };
 
-// Times of one kind of operation at measured sizes, and estimates for sizes between them.
+// Measured times of one kind of operation, interpolated to other sizes.
 //
-// A trend is fitted first: seconds = sum of w_i c_i, with the operation's work w_i (FLOPs, bytes, one launch) and
-// coefficients c_i >= 0 that minimize the squared relative errors. An estimate is the trend times a correction: the
-// mean log deviation of the nearest samples from the trend, weighted by 1 / distance^2. A measured size returns its
-// measured time; far from all samples, the trend determines the dependence on size.
+// Fits a trend, seconds = sum_i c_i w_i, where w_i is the work of the operation (FLOPs, bytes, launches) and the
+// coefficients c_i >= 0 minimize the squared relative errors. An estimate is the trend times exp(d), where d is the
+// mean log deviation of the nearest samples from the trend, weighted by 1 / distance^2. The estimate at a measured size
+// is the measured time.
 class TimeTable {
  public:
   struct Sample {
-    std::vector<double> work;   // the w_i; all samples of a table have the same number
-    std::vector<double> place;  // coordinates: log2 of sizes; classes as distances
+    std::vector<double> work;   // w_i, with the same number of terms in all samples
+    std::vector<double> place;  // coordinates: log2 of sizes, and numbers for categories
     double seconds = 0;         // > 0
   };
 
@@ -28,13 +28,13 @@ class TimeTable {
   explicit TimeTable(std::vector<Sample> samples);
 
   bool empty() const { return samples_.empty(); }
-  // The table must not be empty. `extrapolated`: no sample lies within kFar.
+  // Returns the estimate, extrapolated if no sample is within kFar. The table must not be empty.
   Estimate at(const std::vector<double>& work, const std::vector<double>& place) const;
-  // The estimate without correction.
+  // Returns the estimate without the correction by nearby samples.
   double trend(const std::vector<double>& work) const;
   const std::vector<double>& coefficients() const { return coefficients_; }
 
-  // A factor of 4 in one size, or of 2 in each of four.
+  // Distance of a factor of 4 in one size, or of a factor of 2 in each of four sizes.
   static constexpr double kFar = 2;
 
  private:

@@ -4,15 +4,15 @@
 
 namespace mpzero::plan {
 
-// A resource that serves one of several streams at a time: a direction of PCIe, a network, the cores. Later requests
-// may fill earlier gaps, so it is never idle while a stream waits.
+// A resource that serves one stream at a time, e.g. one direction of PCIe. Later requests may fill earlier gaps.
 class BusyLink {
  public:
-  // Schedules work of `seconds` that can begin at `ready`. Returns its end; earlier requests may interrupt it.
+  // Schedules work of `seconds` that is ready to begin at `ready`, and returns the end time. Earlier requests may
+  // interrupt the work.
   double use(double ready, double seconds);
 
  private:
-  std::map<double, double> busy_;  // begin -> end of separate busy periods
+  std::map<double, double> busy_;  // begin -> end of busy periods
 };
 
 }  // namespace mpzero::plan

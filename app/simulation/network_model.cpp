@@ -9,8 +9,8 @@ namespace {
 
 double steps_of_a_tree(int hosts) { return std::bit_width(static_cast<unsigned>(hosts - 1)); }
 
-// Assumed number of concurrent peers in an all-to-all: NCCL has up to 64 channels, of which mpzero assigns 8 to a peer
-// on another host.
+// Assumed number of concurrent peers in an all-to-all. NCCL has up to 64 channels, and mpzero assigns 8 channels to
+// each peer on a different host.
 constexpr int kPeersAtATime = 8;
 
 double all_to_all_seconds(int64_t bytes, const Group& group, const Links& links, int rings) {
@@ -24,7 +24,7 @@ double all_to_all_seconds(int64_t bytes, const Group& group, const Links& links,
   return std::max(within, between) + rounds * (group.hosts > 1 ? links.between_hop_seconds : links.within_hop_seconds);
 }
 
-// Seconds for all bytes to pass the slowest link.
+// Returns the seconds for all bytes to cross the slowest link.
 double transfer_seconds(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
   const double rounds = collective == Collective::kAllReduce ? 2 : 1;
   const double sent = rounds * static_cast<double>(bytes) * (group.size() - 1) / group.size();
@@ -33,8 +33,8 @@ double transfer_seconds(Collective collective, int64_t bytes, const Group& group
   return seconds;
 }
 
-// Minimum time of a step of a ring over several hosts, even within a host: three times getNetOverhead() of NCCL 2.28.9
-// (graph/tuning.cc) for AMD's processors; half of it for Intel's.
+// Minimum time of a ring step if the ring spans hosts, even for steps within a host. Three times getNetOverhead() of
+// NCCL 2.28.9 (graph/tuning.cc) for AMD processors; Intel processors have half the value.
 constexpr double kStepOverNetwork = 6e-6;
 
 double ring_seconds(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
@@ -46,8 +46,8 @@ double ring_seconds(Collective collective, int64_t bytes, const Group& group, co
   return rounds * steps + transfer_seconds(collective, bytes, group, links, rings);
 }
 
-// A tree pipelines pieces, and waits longer for each than a ring. Fitted to all-reduces on 4 and 16 p5.48xlarge
-// (docs/plan.md); agrees within 20% with those on 8 and 32.
+// Wait per step of a pipelined tree, and rate of a tree relative to a ring. Fitted to all-reduces on 4 and 16
+// p5.48xlarge (docs/plan.md). Predictions for 8 and 32 hosts agree within 20%.
 constexpr double kTreeWait = 50e-6, kOfTree = 0.65;
 
 double tree_seconds(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
@@ -57,7 +57,7 @@ double tree_seconds(Collective collective, int64_t bytes, const Group& group, co
   return rounds * steps + transfer_seconds(collective, bytes, group, links, rings) / kOfTree;
 }
 
-// NCCL has trees for all-reduces, and since 2.23 PAT for gathers and scatters with one rank per host.
+// NCCL supports trees for all-reduce and, since 2.23, PAT for all-gather and reduce-scatter with one rank per host.
 bool tree_is_faster(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
   const bool has_one = group.hosts > 1 && (collective == Collective::kAllReduce || group.per_host == 1);
   return has_one &&

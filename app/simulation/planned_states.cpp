@@ -12,9 +12,9 @@ namespace mpzero::plan {
 parallel::MemoryUse planned_states(const std::vector<UnitSpec>& units, parallel::ZeroOptions options,
                                    const parallel::ParallelLayout& layout, const std::vector<size_t>& uses) {
   const SimulatedDevice device({}, options.device.type());
-  // If NCCL sums with copy engines, as on GPUs that are peers, the received shards need memory.
+  // If NCCL uses copy engines, as on peer GPUs, the received shards require memory before they are summed.
   const Links links{.peer_access = options.device.is_cuda()};
-  // On the CPU, all memory is the host's.
+  // On the CPU, all memory is host memory.
   if (options.device.is_cpu()) {
     options.optimizer_placement = options.parameter_placement = parallel::Placement::kDevice;
   }

@@ -8,9 +8,9 @@
 
 namespace mpzero::plan {
 
-// ZeroEngine::memory_use() of a rank after it has planned a step that gathers units in the order `uses`. Uses an engine
-// on a simulated device, which allocates nothing. `options.device`: the device to simulate. There must be no other
-// simulated device.
+// Returns ZeroEngine::memory_use() of a rank after planning a step that gathers units in the order `uses`. Runs an
+// engine on a simulated device, which allocates no memory. `options.device`: device to simulate. No other simulated
+// device may exist.
 parallel::MemoryUse planned_states(const std::vector<UnitSpec>& units, parallel::ZeroOptions options,
                                    const parallel::ParallelLayout& layout, const std::vector<size_t>& uses);
 

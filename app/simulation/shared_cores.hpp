@@ -5,14 +5,14 @@
 
 namespace mpzero::plan {
 
-// The cores of a rank that trains on the CPU. Work runs in program order. Collectives run one after another,
-// concurrently with work if several threads may use MPI. Both are then slower while they overlap, since the thread that
-// moves tensors has no dedicated core.
+// The cores of a rank that trains on the CPU. Work runs in program order, and collectives run one after another. If MPI
+// supports several threads, collectives overlap with work, and both are slower during the overlap because the
+// communication thread has no dedicated core.
 class SharedCores {
  public:
   struct Options {
-    bool moves_beside = false;  // collectives overlap with work; else they are synchronous
-    double share = 1;           // share of full speed of work and collective while both run
+    bool moves_beside = false;  // true: collectives overlap with work; false: synchronous
+    double share = 1;           // relative speed of work and collectives during overlap
   };
   struct Move {
     int64_t number = 0;
@@ -20,10 +20,10 @@ class SharedCores {
   };
 
   explicit SharedCores(const Options& options) : options_(options) {}
-  // All return the time afterwards. Times never decrease from call to call.
+  // Each function returns the time on completion. `now` must not decrease between calls.
   double work(double now, double seconds);
   Move move(double now, double seconds);
-  // Waits until the move with this number has ended.
+  // Waits until move `number` has ended.
   double wait(double now, int64_t number);
 
  private:

@@ -4,22 +4,22 @@
 
 namespace mpzero::plan {
 
-// Bandwidth of a device's memory, which transfers take from concurrent kernels. Times in seconds.
+// Memory bandwidth of a device, shared by transfers and kernels. Times are in seconds.
 class SharedMemory {
  public:
-  // A transfer from `begin` to `end` whose bytes alone would occupy the memory for `seconds`.
+  // Adds a transfer from `begin` to `end` whose bytes require `seconds` at full memory bandwidth.
   void take(double begin, double end, double seconds);
-  // Returns the end of a kernel that begins at `begin` and would take `seconds` alone. While transfers run, it gets the
-  // remaining bandwidth, as if it needed all of it: the largest possible slowdown.
+  // Returns the end of a kernel that begins at `begin` and takes `seconds` without transfers. Assumes a memory-bound
+  // kernel, which transfers slow down the most.
   double work(double begin, double seconds) const;
-  // Drops transfers that end before `now`; no kernel begins earlier any more.
+  // Removes transfers that end before `now`. Later kernels must not begin before `now`.
   void forget_before(double now);
 
  private:
   struct Taken {
     double begin, end, share;
   };
-  std::deque<Taken> taken_;  // in the order of the calls
+  std::deque<Taken> taken_;  // in call order
 };
 
 }  // namespace mpzero::plan

@@ -24,7 +24,7 @@ constexpr auto kKeys = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
 SimulatedDevice& device() { return SimulatedDevice::current(); }
 c10::Stream as_stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, SimulatedDevice::device(), id); }
 
-// Streams and events.
+// Implements streams and events.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kSimulatedDevice; }
@@ -67,22 +67,22 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   static double& time_of(void* event) { return *static_cast<double*>(event); }
 };
 
-// Returns addresses without memory and counts their bytes.
+// Allocator that returns unmapped addresses and counts bytes.
 class NoMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const size_t rounded = rounded_up(bytes);
     simulated_memory().allocate(static_cast<int64_t>(rounded));
-    // Unique within the process.
+    // Addresses are unique within the process.
     auto* address = reinterpret_cast<void*>(next_);
     next_ += (rounded + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
-    // The context holds the number of bytes.
+    // The context pointer stores the number of bytes.
     return {address, reinterpret_cast<void*>(rounded), &free, SimulatedDevice::device()};
   }
   void copy_data(void*, const void*, size_t) const override {}
 
  private:
-  // No memory can be mapped here: an access crashes the process.
+  // Memory cannot be mapped at these addresses, so an access crashes the process.
   static constexpr uintptr_t kFirst = uintptr_t{1} << 56;
   static constexpr size_t kAlignment = 512;
 
@@ -123,14 +123,14 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
   return at::native::as_strided_tensorimpl(self, size, strides, self.storage_offset());
 }
 
-// ATen has a single kernel for it on real devices; the fallback consists of several operators.
+// Real devices run silu_backward as a single kernel, but ATen's fallback consists of several operators.
 at::Tensor silu_backward(const at::Tensor&, const at::Tensor& self) {
   SimulatedDevice& here = device();
   here.queue(Work::kElementwise, "operator", here.costs().memory(3 * static_cast<int64_t>(self.nbytes())));
   return at::empty(self.sizes(), self.options());
 }
 
-// ATen cannot infer its shape without values.
+// ATen cannot infer the shape of index_select without values.
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   std::vector<int64_t> sizes = self.sizes().vec();
   sizes[static_cast<size_t>(dim < 0 ? dim + self.dim() : dim)] = index.numel();
@@ -140,7 +140,7 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return selected;
 }
 
-// Copies between host and device, or on the device. A blocking copy has ended on return.
+// Copies between host and device, or within the device. Blocking copies complete before the function returns.
 at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   SimulatedDevice& here = device();
   const auto bytes = static_cast<int64_t>(source.nbytes());
@@ -164,7 +164,8 @@ at::Tensor without_values(const at::Tensor& tensor, at::Device device) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
 }
 
-// Every other operator: reads and writes its tensors. The shapes of new tensors come from ATen's meta kernels.
+// Fallback for all other operators, which read and write their tensors. ATen's meta kernels determine the shapes of new
+// tensors.
 void any_operator(const c10::OperatorHandle& op, c10::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t first = stack->size() - schema.arguments().size();
@@ -218,7 +219,7 @@ SimulatedMemory& simulated_memory() {
 
 void register_simulated_backend() {
   static const bool registered = [] {
-    // PyTorch keeps both until the process ends.
+    // PyTorch references both objects until the process exits.
     static const Guard guard;
     c10::impl::registerDeviceGuard(kSimulatedDevice, &guard);
     static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);

@@ -6,16 +6,16 @@
 
 namespace mpzero::plan {
 
-// Bytes of the simulated device's tensors.
+// Memory use of tensors on the simulated device, in bytes.
 class SimulatedMemory {
  public:
-  // Negative: frees.
+  // A negative number of bytes is freed.
   void allocate(int64_t bytes) {
     now_ += bytes;
     peak_ = std::max(peak_, now_);
   }
   int64_t now() const { return now_; }
-  // Peak bytes since the last call.
+  // Returns the peak since the last call.
   int64_t take_peak() { return std::exchange(peak_, now_); }
 
  private:
@@ -23,8 +23,7 @@ class SimulatedMemory {
 };
 SimulatedMemory& simulated_memory();
 
-// Registers SimulatedDevice as a PyTorch device: its streams, events, tensors and operators. Once per process; further
-// calls are no-ops.
+// Registers SimulatedDevice as a PyTorch device with streams, events, tensors and operators. Further calls are no-ops.
 void register_simulated_backend();
 
 }  // namespace mpzero::plan

@@ -11,7 +11,7 @@
 
 namespace mpzero::plan {
 
-// The ranges of another codec on the simulated device; reads and writes take time.
+// Wraps a codec for the simulated device, where reads and writes take time but transform no data.
 class SimulatedCodec final : public parallel::WeightCodec {
  public:
   explicit SimulatedCodec(std::shared_ptr<const parallel::WeightCodec> codec) : codec_(std::move(codec)) {}

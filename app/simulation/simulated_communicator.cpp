@@ -28,9 +28,8 @@ class PendingMove final : public PendingCollective {
   int64_t number_;
 };
 
-// Operations that NCCL queues for a collective with copy engines besides the copies (one call): before and after them,
-// the ranks synchronize with memory operations (ncclMemOpSync of NCCL 2.28, ce_coll.cc). The extra copies with
-// multicast are ignored.
+// Synchronizations that NCCL queues before and after the copies of a collective with copy engines (ncclMemOpSync of
+// NCCL 2.28, ce_coll.cc). Additional copies with multicast are ignored.
 constexpr int kMeetings = 2;
 
 }  // namespace
@@ -74,7 +73,7 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::run(const char* name, 
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
   const auto own = static_cast<int64_t>(shard.nbytes());
-  // Sent and received bytes, and the own shard unless it is in place.
+  // Sent and received bytes, and the local shard unless the all-gather is in place.
   const int64_t sent = own * (world_size() - 1);
   return run(options_.gather, Collective::kAllGather, full, 2 * sent + (shard.is_alias_of(full) ? 0 : 2 * own));
 }
@@ -86,8 +85,8 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(con
   const bool adds = mode == parallel::SumMode::kAdd;
   const int64_t written = (adds ? 2 : 1) * own;
   if (has_copy_engines()) return run(options_.scatter, Collective::kReduceScatter, full, 2 * bytes, bytes + written);
-  // In a ring, received data is added to the own shard and sent on. A kernel adds or converts the sum unless NCCL has
-  // written it in place. A single rank has no ring.
+  // In a ring, received data is added to the local shard and forwarded. A separate kernel adds or converts the sum
+  // unless NCCL writes the result directly. A single rank has no ring.
   const bool direct = world_size() == 1 || (!adds && shard.scalar_type() == full.scalar_type());
   const int64_t part = bytes / world_size();
   return run(options_.scatter, Collective::kReduceScatter, full, 3 * (bytes - part), direct ? 0 : part + written);
@@ -99,7 +98,7 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::all_to_all(const at::T
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_reduce_sum(const at::Tensor& tensor) {
   const auto bytes = static_cast<int64_t>(tensor.nbytes());
-  // A reduce-scatter, then an all-gather.
+  // A reduce-scatter followed by an all-gather.
   return run(options_.reduce, Collective::kAllReduce, tensor, 5 * (bytes - bytes / world_size()));
 }
 

@@ -12,20 +12,19 @@
 
 namespace mpzero::plan {
 
-// Seconds of a collective over a full tensor of `bytes` and dtype `type`.
+// Returns the seconds of a collective over a full tensor of `bytes` bytes and dtype `type`.
 using CollectiveSeconds = std::function<double(Collective collective, int64_t bytes, at::ScalarType type)>;
 
-// Rank 0's communicator on the simulated device: its own stream, like NCCL's, on which each collective takes the time
-// of the network model. Communicators that share a link take turns. Collectives use memory bandwidth, as does the
-// kernel that sums what copy engines delivered or adds what NCCL summed, so concurrent kernels are slower. On a CPU,
-// its cores move the tensors.
+// Communicator of rank 0 on the simulated device. Each collective runs on the communicator's own stream, as in NCCL,
+// and takes the time of the network model. Collectives on a shared link run one at a time. Collectives and their
+// summation kernels use memory bandwidth, which slows down concurrent kernels. On a CPU, collectives run on the cores.
 class SimulatedCommunicator final : public parallel::Communicator {
  public:
   struct Options {
     Group group;
     Links links;
-    int rings = 1;                      // see collective_seconds
-    double slowdown = 1;                // factor of each collective's time
+    int rings = 1;                      // see collective_seconds()
+    double slowdown = 1;                // factor applied to each collective's time
     CollectiveSeconds seconds = {};     // measured times; empty: from group and links
     const char* gather = "all-gather";  // names in the records
     const char* scatter = "reduce-scatter";
@@ -37,7 +36,7 @@ class SimulatedCommunicator final : public parallel::Communicator {
 
   int rank() const override { return 0; }
   int world_size() const override { return options_.group.size(); }
-  // Bytes that sums with copy engines need, which reach peer GPUs of the same host; NCCL's kernels need none.
+  // Returns the bytes that sums with copy engines require, or 0 if NCCL's kernels compute the sums.
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
   std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
@@ -46,8 +45,8 @@ class SimulatedCommunicator final : public parallel::Communicator {
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
-  // Whether NcclCommunicator would use copy engines: between peer GPUs of one host, assuming an NCCL without
-  // copy_engine_hazard().
+  // Returns true if NcclCommunicator would use copy engines, i.e. between peer GPUs of one host. Assumes an NCCL
+  // version without copy_engine_hazard().
   bool has_copy_engines() const;
   std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, const at::Tensor& full,
                                                    int64_t moved_bytes, int64_t summed_bytes = 0);

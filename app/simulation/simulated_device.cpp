@@ -35,7 +35,7 @@ SimulatedDevice::~SimulatedDevice() {
 }
 
 SimulatedDevice& SimulatedDevice::current() {
-  if (the_current == nullptr) throw_failure("there is no simulated device");
+  if (the_current == nullptr) throw_failure("no simulated device exists");
   return *the_current;
 }
 
@@ -80,7 +80,7 @@ int64_t SimulatedDevice::move(const char* name, double seconds) {
 }
 
 void SimulatedDevice::wait_for_move(int64_t move) {
-  // Work of another stream follows in the order of moves.
+  // Work of other streams follows in the order of moves.
   if (current_ == 0) host_ = cores_->wait(host_, move);
 }
 

@@ -70,7 +70,7 @@ void SimulatedHostUpdater::finish(const parallel::AdamWUpdate&) {
   std::map<int64_t, int64_t> spares = options_.memory.spares;
   std::vector<bool> updated(units_.size(), false);
   ahead_ = 0;
-  // Units whose update the thread had begun by now.
+  // Units whose update began before the norm was known.
   for (const Arrived& unit : arrived_) {
     int64_t& spare = spares[units_[unit.unit].numel];
     if (spare == 0) continue;

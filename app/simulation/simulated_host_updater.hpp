@@ -10,9 +10,9 @@
 
 namespace mpzero::plan {
 
-// HostOptimizer's pipeline on the simulated device: the same pieces in the same order through the same number of
-// buffers (gradient down, update, parameters up), ahead of the norm while spare states last. Its thread is a clock,
-// too. Gradients are not clipped, and checkpoints hold no states.
+// Simulates the pipeline of HostOptimizer: gradients to the host, updates, and parameters to the device. Uses the same
+// pieces, order and number of buffers, and updates units before the norm is known while spare states last. Gradient
+// clipping and checkpoints are not simulated.
 class SimulatedHostUpdater final : public parallel::HostUpdater {
  public:
   // `seconds`: time to update N parameters on this rank's share of the host's cores.
@@ -35,15 +35,16 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
   void release(size_t unit) override { units_[unit].numel = 0; }
   parallel::MemoryUse memory_use() const override;
 
-  // Units that the last step updated before its norm was known.
+  // Returns the number of units that the last step updated before its norm was known.
   int64_t units_ahead() const { return ahead_; }
 
  private:
   struct Unit {
-    int64_t numel = 0;                                // 0: updated elsewhere
-    int64_t gradient_bytes = 0, parameter_bytes = 0;  // per element; the latter 0 if parameters stay on the host
-    double released = 0;                              // when the gradient is complete
-    double done = 0;                                  // when the states are updated
+    int64_t numel = 0;  // 0: not updated by the host
+    int64_t gradient_bytes = 0,
+            parameter_bytes = 0;  // per element; `parameter_bytes` is 0 if parameters stay on the host
+    double released = 0;          // when the gradient is complete
+    double done = 0;              // when the states are updated
     double uploaded = 0;
   };
   struct Arrived {
@@ -51,7 +52,7 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
     double at;
   };
 
-  // Earliest start of a job that the thread received at `given`.
+  // Returns the earliest start of a job that the thread received at `given`.
   double earliest_begin(double given) const;
   void run(size_t unit, double given, bool updates_states);
 
@@ -61,11 +62,11 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
   c10::StreamId down_, up_;
   std::vector<Unit> units_;
   bool expects_ = false;
-  std::deque<Arrived> arrived_;  // units that could be updated ahead
+  std::deque<Arrived> arrived_;  // units that may be updated before the norm is known
   int64_t ahead_ = 0;
   double issued_ = 0;             // when the thread issued the last piece
-  double cores_free_ = 0;         // pieces are updated in order
-  std::deque<double> in_flight_;  // when the last pieces, one per buffer, release their buffers
+  double cores_free_ = 0;         // end of the last update, since pieces are updated in order
+  std::deque<double> in_flight_;  // when the buffers in use are released
 };
 
 }  // namespace mpzero::plan

@@ -7,7 +7,7 @@
 
 namespace mpzero::plan {
 
-// The timeline of the simulated device's default stream, on which it computes.
+// Timeline of the simulated device's default stream.
 class SimulatedTimeline final : public parallel::Timeline {
  public:
   Mark mark() override {

@@ -105,7 +105,7 @@ std::vector<model::Gradient> UnitRecorder::gradients_of(size_t unit) const {
 }
 
 std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
-  constexpr int64_t kScalesApart = 64;  // fp32, as in CodedGather
+  constexpr int64_t kScalesApart = 64;  // number of fp32 values, as in CodedGather
   std::vector<at::Tensor> weights = weights_of(decoder_.layer_unit(shape_.layer));
   const model::LayerLayout layout(model::find_architecture(decoder_.config().model_type, "model configuration")
                                       .layer_parameters(decoder_.config()));
@@ -235,7 +235,7 @@ UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
     return decoder_.run_layer(weights, x, saved, recompute, read);
   };
   Layer made;
-  // Rotary tables are kept from the first call on; casts and maxima of weights for one version of the weights.
+  // The first call creates the rotary tables. Casts and maxima are kept for one version of the weights.
   forward(nullptr);
   const int64_t before = device_.live_bytes();
   if (shape_.casts != kEachUse && !in_codes) {
@@ -277,7 +277,7 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
   record->embedding_backward = recorder.embedding_backward();
   record->head = recorder.head();
   for (const model::Recompute recompute : model::kRecomputes) {
-    // Its layers do what those at kTiled do.
+    // Layers at kHost run the same operations as layers at kTiled.
     const bool same = recompute == model::Recompute::kHost;
     record->layers[static_cast<size_t>(recompute)] =
         same ? record->layer(model::Recompute::kTiled) : recorder.layer(recompute);

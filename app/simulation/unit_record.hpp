@@ -18,27 +18,30 @@
 
 namespace mpzero::plan {
 
-// When a layer's weights are cast to FP8. kKept: not at all, since an earlier micro-batch's casts are kept. kFirstUse:
-// in the forward, and kept for the backward. The others cast in each pass; kEachUse finds the largest magnitudes in
-// each pass, kFirstMaxima in the forward, kKnownMaxima in an earlier micro-batch. kCodes: not in the layer, whose
-// weights arrive quantized; its backward transposes them.
+// When a layer casts its weights to FP8:
+// - kKept: never, because the casts of an earlier micro-batch are kept
+// - kFirstUse: in the forward pass, and kept for the backward pass
+// - kEachUse: in each pass, with maxima computed in each pass
+// - kFirstMaxima: in each pass, with maxima computed in the forward pass
+// - kKnownMaxima: in each pass, with maxima of an earlier micro-batch
+// - kCodes: never, because weights are gathered in FP8; the backward pass transposes them
 enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes };
 
 // One micro-batch of one rank.
 struct MicroBatchShape {
-  int64_t sequences = 1, length = 1;             // of whole sequences
-  int sequence_ranks = 1;                        // ranks that share the sequences
-  int64_t source_length = 0;                     // part of the length that an encoder reads
-  int64_t documents = 0;                         // packed per sequence; 0: no document mask
-  bool loss_mask = false;                        // targets have weights
-  at::ScalarType type = at::kBFloat16;           // of weights and activations
-  at::ScalarType gradient_type = at::kBFloat16;  // of the weights' gradients
+  int64_t sequences = 1, length = 1;             // number and full length of sequences
+  int sequence_ranks = 1;                        // sequence-parallel ranks
+  int64_t source_length = 0;                     // part of `length` that an encoder reads
+  int64_t documents = 0;                         // documents per packed sequence; 0: no document mask
+  bool loss_mask = false;                        // true: targets are weighted
+  at::ScalarType type = at::kBFloat16;           // dtype of weights and activations
+  at::ScalarType gradient_type = at::kBFloat16;  // dtype of weight gradients
   bool accumulates = false;                      // adds to the gradients of an earlier micro-batch of the step
   std::optional<model::Fp8Options> fp8 = {};
   WeightCasts casts = WeightCasts::kEachUse;
-  int64_t mlp_tile = model::DecoderOptions().mlp_tile;  // see there
-  int64_t layer = 0;                                    // layers may differ in their FP8 matmuls
-  std::vector<std::string> frozen = {};                 // see parallel::UnitParts
+  int64_t mlp_tile = model::DecoderOptions().mlp_tile;  // see DecoderOptions
+  int64_t layer = 0;                                    // index, since layers may differ in their FP8 matmuls
+  std::vector<std::string> frozen = {};                 // frozen parameters, see parallel::UnitParts
   int64_t tokens() const { return sequences * length / sequence_ranks; }
   bool operator==(const MicroBatchShape&) const = default;
 };
@@ -46,33 +49,33 @@ struct MicroBatchShape {
 // Operations and memory of one call of a unit on the simulated device.
 struct UnitCall {
   std::vector<model::Operation> operations;
-  int64_t kept = 0;  // bytes left allocated
-  int64_t peak = 0;  // peak bytes above those at its start
+  int64_t kept = 0;  // bytes still allocated after the call
+  int64_t peak = 0;  // peak bytes above the bytes at the start
 
   int64_t launches() const { return static_cast<int64_t>(operations.size()); }
 };
 
-// Layers that do the same work: equal FP8 matmuls, frozen parameters and `more`.
+// Layers with equal FP8 matmuls, frozen parameters and `more`, which perform the same work.
 struct LayerKind {
   model::Fp8Products products{};
   std::vector<bool> trainable;  // by parameter
   std::pair<bool, bool> more;
-  model::T5Layer place{};       // in a T5
+  model::T5Layer place{};       // position in a T5 model
   std::vector<int64_t> layers;  // ascending
 };
 std::vector<LayerKind> layer_kinds(
     const model::Decoder& decoder, const std::vector<std::string>& frozen,
     const std::function<std::pair<bool, bool>(int64_t layer)>& more = [](int64_t) { return std::pair(false, false); });
 
-// Runs the units of a model on a simulated device and records their operations and memory. There must be no other
-// simulated device while it exists.
+// Runs the units of a model on a simulated device and records their operations and memory. No other simulated device
+// may exist at the same time.
 class UnitRecorder {
  public:
-  // A real device, with which tests compare the simulated one.
+  // A real device, which tests compare with the simulated device.
   struct RealDevice {
     at::Device device;
-    std::function<int64_t()> live_bytes;  // of its tensors
-    std::function<int64_t()> peak_bytes;  // peak since the last call
+    std::function<int64_t()> live_bytes;  // bytes of live tensors
+    std::function<int64_t()> peak_bytes;  // peak bytes since the last call
   };
   // `target`: the type of device to simulate. `max_logits`: see DecoderOptions.
   UnitRecorder(const model::ModelConfig& config, const MicroBatchShape& shape, at::Device target,
@@ -80,7 +83,7 @@ class UnitRecorder {
 
   UnitCall embedding_forward();
   UnitCall embedding_backward();
-  // Forward and backward.
+  // Runs forward and backward.
   UnitCall head();
   struct Layer {
     // forward.kept includes the layer's input and output.
@@ -88,11 +91,11 @@ class UnitRecorder {
     int64_t casts = 0;  // bytes of FP8 weights kept across micro-batches
   };
   Layer layer(model::Recompute recompute);
-  // Bytes of the layer's output, a tensor [B, T, H].
+  // Returns the bytes of the layer's output, shape [B, T, H].
   int64_t hidden_bytes() const;
 
  private:
-  // Views of one flat buffer, as in a step.
+  // Return views of one flat buffer, as in training.
   std::vector<at::Tensor> weights_of(size_t unit) const;
   std::vector<model::Gradient> gradients_of(size_t unit) const;
   std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
@@ -100,9 +103,9 @@ class UnitRecorder {
   at::Tensor hidden(bool of_source = false) const;
   at::Tensor tokens(bool of_source = false) const;
   model::Batch batch() const;
-  // Shape [sequences, length]; with packed documents, one sequence of all tokens.
+  // Returns the shape [sequences, length], or [1, sequences * length] for packed documents.
   std::vector<int64_t> rows(bool of_source) const;
-  // Inputs of the shape's layer, hidden states first.
+  // Returns the inputs of layer `shape_.layer`, hidden states first.
   model::Values inputs() const;
   template <typename Run>
   UnitCall record(const Run& run) const;
@@ -113,13 +116,13 @@ class UnitRecorder {
   at::TensorOptions options_;
   std::unique_ptr<model::Decoder> model_;
   model::Decoder& decoder_ = *model_;
-  std::optional<model::T5Layer> place_;  // of the shape's layer
+  std::optional<model::T5Layer> place_;  // position of layer `shape_.layer`
   std::shared_ptr<const model::Documents> documents_;
   std::unique_ptr<parallel::Communicator> peers_;
   std::shared_ptr<const SequenceExchange> ranks_;
 };
 
-// Records of the shape's units; of layers, one for each recomputation level.
+// Records of all units, with one entry of `layers` per recompute level.
 struct UnitRecord {
   UnitCall embedding_forward, embedding_backward, head;
   std::array<UnitRecorder::Layer, model::kRecomputes.size()> layers;
@@ -127,7 +130,7 @@ struct UnitRecord {
   const UnitRecorder::Layer& layer(model::Recompute recompute) const { return layers[static_cast<size_t>(recompute)]; }
 };
 
-// Recorded once per process for each model, shape and target: a comparison plans many runs with the same micro-batch.
+// Returns the record of a micro-batch. Records are cached per model, shape and target until the process exits.
 std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, const MicroBatchShape& shape,
                                               at::Device target);
 

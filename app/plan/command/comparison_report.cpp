@@ -15,16 +15,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Rows for a single requested type of hosts, and for each of several.
+// Rows shown for a single requested host type, and for each of several types.
 constexpr int kRowsOfAsked = 8, kRowsOfEach = 3;
 
-// Length of the whole training.
+// Duration and cost of the whole training.
 struct RowLength {
   double hours = 0, gpu_hours = 0;
   std::optional<double> cost;
 };
 
-// std::nullopt if the tokens are unknown or the step's error is too large.
+// Returns std::nullopt if the number of tokens is unknown or the step's error is too large.
 std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
   if (!(tokens > 0) || one.plan.error >= kVagueError) return std::nullopt;
   const PlanMachine& machine = one.machine;
@@ -34,7 +34,7 @@ std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
                    .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
-// The fastest on the requested hosts; null: none fits there.
+// Returns the fastest candidate on the requested hosts, or null if no candidate fits.
 const PlanCandidate* best_of_asked(const PlanComparison& comparison) {
   const auto best = std::ranges::find_if(comparison.ranked, [&](const PlanCandidate& one) {
     return std::ranges::find(comparison.asked, hosts_of(one.machine)) != comparison.asked.end();

@@ -13,7 +13,7 @@ namespace {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", seconds * 1e3); }
 
-// The network that the plan assumes between hosts, and why.
+// Describes the network that the plan assumes between hosts.
 std::string network_between(const PlannedRun& run) {
   if (run.hosts == 1) return "";
   return fmt::format("with {} between hosts{}", machine_of(run).efa ? "EFA" : "TCP",
@@ -52,7 +52,7 @@ std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean) {
     const PlanEstimate plan = plan_of(run, run.setup.layout);
     if (!plan.memory.fits) return "";
     return beside(plan.step.split, mean, plan.error, network_between(run));
-  } catch (const std::exception& error) {  // a failed plan must not end the run
+  } catch (const std::exception& error) {  // a failed plan must not stop the run
     return fmt::format("Plan vs. measured: no plan, {}", error.what());
   }
 }

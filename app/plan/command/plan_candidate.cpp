@@ -16,9 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The section `scheduler`; std::nullopt if a flag sets the schedule, or the rate is constant.
+// Returns the section `scheduler`, or std::nullopt if a flag sets the schedule or the learning rate is constant.
 std::optional<Json> scheduler_of(const RunConfig& config) {
-  // Unknown until the dataset is read.
+  // The number of steps is unknown until the dataset is read.
   const bool open = config.counts_epochs();
   const auto steps = [](int64_t count, bool unknown) { return unknown ? Json("auto") : Json(count); };
   const auto section = [&](const char* type, Json params, const auto& schedule) {
@@ -43,7 +43,7 @@ std::optional<Json> scheduler_of(const RunConfig& config) {
   return std::nullopt;
 }
 
-// The run's training settings, from flags, file or defaults.
+// Adds the training settings of the run, which come from flags, the file or defaults.
 void add_training(Json& json, const RunConfig& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   Json& section = json["optimizer"];
@@ -59,7 +59,7 @@ void add_training(Json& json, const RunConfig& config) {
   if (const auto scheduler = scheduler_of(config)) json["scheduler"] = *scheduler;
 }
 
-// The flags that contradict a candidate.
+// Returns the flags that conflict with a candidate.
 std::vector<std::string> contradicting(const CommandLine& line, const PlanChoice& choice) {
   std::vector<std::string> flags;
   const auto add = [&](const char* flag, int64_t given, int64_t chosen) {
@@ -74,7 +74,7 @@ std::vector<std::string> contradicting(const CommandLine& line, const PlanChoice
   return flags;
 }
 
-// The user's file with a candidate's keys; `mpzero train` can read all of them.
+// Returns the user's ds_config.json with the keys of a candidate.
 Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const PlanChoice& choice) {
   Json json = setup.config.ds_config_json.empty() ? Json{{"bf16", {{"enabled", setup.config.dtype == "bf16"}}}}
                                                   : Json::parse(setup.config.ds_config_json);
@@ -86,7 +86,7 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const PlanC
     json["fp8"]["enabled"] = setup.config.fp8 != "none";
     if (setup.config.fp8 != "none") json["fp8"]["recipe"] = setup.config.fp8;
   }
-  // --recompute says where layer inputs are.
+  // --recompute determines the placement of layer inputs.
   if (auto section = json.find("activation_checkpointing"); section != json.end() && section->is_object()) {
     section->erase("cpu_checkpointing");
   }
@@ -111,7 +111,7 @@ Recomputation recomputation_of(const std::string& name) {
   return names.at(name);
 }
 
-// Replaces the path of the scratch file, which the user has never seen.
+// Replaces the path of the scratch file, which is unknown to the user.
 std::string without_path(std::string sentence, const std::string& path) {
   for (size_t at = sentence.find(path); at != std::string::npos; at = sentence.find(path)) {
     sentence.replace(at, path.size(), "its ds_config.json");

@@ -27,14 +27,14 @@
 namespace mpzero::plan {
 namespace {
 
-// The limit of --world_size.
+// Maximum of --world_size.
 constexpr int64_t kMostRanks = 1'000'000;
 // Bounds and step of --max_seq_length and --largest_model.
 constexpr int64_t kSequenceStep = 256;
 constexpr int64_t kLongestSequence = int64_t{1} << 26;
 constexpr int64_t kMostLayers = 4096;
 
-// The flags of `mpzero train`, as a dry run reads them.
+// Parses the flags of `mpzero train` as for a dry run.
 CommandLine read_train_flags(std::vector<std::string> arguments) {
   const auto gives = [&](const std::string& flag) {
     return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
@@ -51,7 +51,7 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
   return line;
 }
 
-// Tokens of the whole training; 0: unknown, since the dataset determines the steps of --epochs.
+// Returns the training tokens, or 0 if unknown because the dataset determines the steps of --epochs.
 double tokens_of(const PlanOptions& options, const RunConfig& config) {
   if (options.tokens > 0 || config.counts_epochs()) return options.tokens;
   return static_cast<double>(config.max_steps) * static_cast<double>(config.train_batch_size) *
@@ -69,7 +69,7 @@ PlanMachine machine_of(const PlanOptions& options, const CommandLine& line) {
   return find_machine(options, line.network, per_host.value_or(1));
 }
 
-// One machine, or those of --instances.
+// Returns one machine, or the machines of --instances.
 std::vector<PlanMachine> asked_machines(const PlanOptions& options, const CommandLine& line) {
   if (options.instances.empty()) return {machine_of(options, line)};
   std::vector<PlanMachine> all;
@@ -82,8 +82,8 @@ std::vector<PlanMachine> asked_machines(const PlanOptions& options, const Comman
   return all;
 }
 
-// The setup on the first hosts that the batch suits. If there are none, throws the first error and the requirements of
-// a comparison.
+// Returns the setup on the first hosts whose number of ranks divides the batch. If no hosts qualify, throws the first
+// error with the requirements of a comparison.
 RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachine>& asked) {
   std::optional<std::string> refused;
   for (const PlanMachine& machine : asked) {
@@ -99,8 +99,8 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
       *refused);
 }
 
-// If only the global batch is set and its micro-batch does not fit, plans the largest one that fits, without
-// activations in host memory if possible. `margin`: the plan must leave the margin of --recompute auto.
+// If only the global batch is set and the implied micro-batch does not fit, selects the largest micro-batch that fits,
+// if possible without activations in host memory. `margin`: the run must leave the margin of --recompute auto.
 void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssumptions& assumptions, bool margin) {
   const auto computed = [&](const char* flag) {
     const Origin::Kind kind = setup.config.origins.of(flag).kind;
@@ -202,7 +202,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 PlanOutput plan_output(const std::vector<std::string>& arguments) {
-  // The simulated operators need no gradients; autograd would take a quarter of the time.
+  // The simulation requires no autograd, which would take a quarter of the time.
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const auto help = std::find(arguments.begin(), arguments.end(), "--help");
   if (help != arguments.end() && help + 1 != arguments.end() && !help[1].starts_with("-")) {
@@ -229,7 +229,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   try {
     calibration = calibration_of(machine, options.calibration);
   } catch (const UserError& error) {
-    // With several hosts, those without a calibration are left out.
+    // With several host types, types without a calibration are excluded.
     if ((options.compare && asked.size() == 1) || !options.calibration.empty()) throw;
     memory_only = fmt::format("only memory is planned: {}", error.what());
   }
@@ -268,7 +268,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
       return plan(nullptr);
     }
   };
-  // A comparison chooses its layouts itself.
+  // compare_plans() chooses the layouts of a comparison.
   const LayoutChoice nodes = with_times([&](const Calibration* times) {
     return layout_of(setup, machine, options.compare ? nullptr : times, assumptions);
   });

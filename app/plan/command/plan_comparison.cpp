@@ -16,10 +16,10 @@
 namespace mpzero::plan {
 namespace {
 
-// Minimum ratio of a micro-batch to the one before.
+// Minimum ratio of consecutive micro-batches.
 constexpr double kMicroBatchRatio = 1.5;
 
-// Whether the GPUs of these hosts support the run's FP8 recipe.
+// Returns true if the GPUs of `hosts` support the run's FP8 recipe.
 bool multiplies(const PlanMachine& hosts, const RunConfig& config) {
   if (!config.fp8_options || hosts.is_cpu()) return true;
   try {
@@ -30,7 +30,7 @@ bool multiplies(const PlanMachine& hosts, const RunConfig& config) {
   return true;
 }
 
-// Divisors of a rank's share of the global batch, ascending: 1, 2, 3, 5, 9, 15, 30, … for 180.
+// Returns divisors of a rank's share of the global batch in ascending order, e.g. 1, 2, 3, 5, 9, 15, 30, … for 180.
 std::vector<int64_t> micro_batches(int64_t of_rank) {
   std::vector<int64_t> divisors = {1};
   for (int64_t size = 2; size <= of_rank; ++size) {
@@ -40,7 +40,7 @@ std::vector<int64_t> micro_batches(int64_t of_rank) {
   return divisors;
 }
 
-// Whether more memory would make the candidate faster.
+// Returns true if more memory would make the candidate faster.
 bool recomputes_by_need(const PlanCandidate& candidate) {
   const LayerLevels& levels = candidate.plan.memory.levels;
   return candidate.recompute == "auto" && levels.none != levels.count();
@@ -50,7 +50,7 @@ void add_price(PlanMachine& machine, const PlanOptions& options) {
   if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
 }
 
-// As many hosts of every other CPU type, with as many ranks per host.
+// Returns `machine` and every other CPU type, with the same number of hosts and ranks per host.
 std::vector<PlanMachine> cpu_machines(const PlanMachine& machine, const PlanOptions& options,
                                       const std::string& network) {
   std::vector<PlanMachine> all = {machine};
@@ -62,7 +62,7 @@ std::vector<PlanMachine> cpu_machines(const PlanMachine& machine, const PlanOpti
   return all;
 }
 
-// Hosts of every other type with the same total number of GPUs.
+// Returns `machine` and hosts of every other type with the same total number of GPUs.
 std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions& options, const std::string& network,
                                   std::vector<std::string>& left_out) {
   std::vector<PlanMachine> all = {machine};
@@ -82,7 +82,7 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   return all;
 }
 
-// Warnings about prices, rates and mixed estimates in the ranking.
+// Returns warnings about prices, rates and mixed estimates in the ranking.
 std::vector<std::string> warnings_of(const PlanComparison& comparison, const PlanOptions& options) {
   const std::vector<PlanCandidate>& ranked = comparison.ranked;
   std::vector<std::string> warnings;
@@ -131,9 +131,9 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       .ranked = {}, .asked = {}, .train_batch_size = setup.config.train_batch_size, .left_out = {}, .warnings = {}};
   for (const PlanMachine& one : asked) comparison.asked.push_back(hosts_of(one));
   std::vector<std::string> other_batches;
-  std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
-  std::map<std::string, std::vector<std::string>> without_fp8;   // likewise
-  std::map<std::string, int64_t> without_times, refused;         // configurations by hosts and reason
+  std::map<std::string, std::vector<std::string>> uncalibrated;  // GPU -> instances
+  std::map<std::string, std::vector<std::string>> without_fp8;   // GPU -> instances
+  std::map<std::string, int64_t> without_times, refused;         // reason -> number of configurations
   for (const PlanMachine& hosts : several ? asked : machines(machine, options, line.network, comparison.left_out)) {
     const int ranks = hosts.world_size();
     int64_t batch = setup.config.train_batch_size;
@@ -155,8 +155,8 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       continue;
     }
     const int64_t of_rank = batch / ranks;
-    bool fits = false;  // a configuration of this micro-batch fits, or was refused for another reason than memory
-    // Returns whether offload cannot make the configuration faster.
+    bool fits = false;  // a configuration with this micro-batch fits, or was rejected for a reason other than memory
+    // Returns true if offload cannot make the configuration faster.
     const auto try_one = [&](const PlanChoice& choice) {
       ++comparison.tried;
       std::optional<PlanCandidate> candidate;
@@ -165,7 +165,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       };
       try {
         candidate = evaluate(line, setup, hosts, *calibration, assumptions, choice);
-      } catch (const MissingTimes& error) {  // it fits
+      } catch (const MissingTimes& error) {  // the configuration fits
         ++without_times[reason(error)];
         return fits = true;
       } catch (const UserError& error) {  // a larger micro-batch may be allowed
@@ -197,7 +197,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
             try_one(choice);
           }
         }
-        if (!fits) break;  // larger ones do not fit either
+        if (!fits) break;  // larger micro-batches do not fit either
       }
     }
   }

@@ -7,27 +7,27 @@
 namespace mpzero::plan {
 
 // Expected relative errors of a plan's times.
-constexpr double kErrorOfEstimate = 0.5;   // a rate from data sheets or other hardware
-constexpr double kErrorOfPublished = 0.2;  // a rate from published measurements
-// A size far from all measured sizes. Matrix products estimated from other shapes were all within this error
-// (docs/formats.md).
+constexpr double kErrorOfEstimate = 0.5;   // rates from data sheets or different hardware
+constexpr double kErrorOfPublished = 0.2;  // rates from published measurements
+// Sizes far from all measured sizes. All matmuls estimated from other shapes were within this error (docs/formats.md).
 constexpr double kErrorOfDistant = 0.2;
 
-// Relative errors by the part that determines the time.
+// Relative errors of the parts of a step.
 struct PartErrors {
-  double kernels = 0;         // the calibration's
-  double host_bound = 0;      // in addition, for the time outside of communication and the optimizer
-  double communication = 0;   // 0: no more than the calibration's
-  double host_optimizer = 0;  // likewise, if the host updates
+  double kernels = 0;         // error of the calibration
+  double host_bound = 0;      // added to `kernels` outside of communication and the optimizer
+  double communication = 0;   // 0: same as `kernels`
+  double host_optimizer = 0;  // AdamW on the host; 0: same as `kernels`
 };
 
-// Error of the kernels' times: `measured` is the calibration's error, `distant_share` the share of time at distant
-// sizes.
+// Returns the error of the kernels' times. `measured`: error of the calibration. `distant_share`: share of the time at
+// sizes far from all measured sizes.
 inline double error_of_kernels(double measured, double distant_share) {
   return measured + distant_share * std::max(0.0, kErrorOfDistant - measured);
 }
 
-// Error of a step: the parts' errors weighted by their exposed times. No part has less than the calibration's error.
+// Returns the error of a step: the errors of the parts, weighted by exposed time. The error of each part is at least
+// the calibration's error.
 inline double error_of_step(const StepSplit& split, const PartErrors& errors) {
   const double total = split.total();
   if (!(total > 0)) return errors.kernels + errors.host_bound;

@@ -26,13 +26,13 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// CUDA's memory on a GPU without NCCL: the middle of 0.45 to 0.86 GiB, the range consistent with what Qwen2.5-7B
-// recomputed on one H200 (133.4 GiB in bench/RESULTS.md). With NCCL: kUsualContext.
+// Memory of a CUDA context without NCCL: the midpoint of 0.45 to 0.86 GiB, the range consistent with a run of
+// Qwen2.5-7B on one H200 (133.4 GiB in bench/RESULTS.md). kUsualContext includes NCCL.
 constexpr int64_t kContextAlone = int64_t{655} << 20;
 
-// Memory of a CPU process: program and libraries, MPI's buffers, tokens. Measured runs: bench/PLAN.md.
+// Memory of a CPU process without tensors: program, libraries, MPI buffers and tokens (measured, bench/PLAN.md).
 constexpr int64_t kProcess = int64_t{165} << 20;
-// Large tensors keep up to 1/kKeptPart more memory from step to step: parallel::TensorMemory.
+// parallel::TensorMemory keeps up to 1/kKeptPart more memory for large tensors from step to step.
 constexpr int64_t kKeptPart = 8;
 
 int64_t context_of(const PlanMachine& machine) {
@@ -44,29 +44,29 @@ int64_t host_limit(const PlanMachine& machine) {
   return machine.host_bytes > 0 ? (machine.host_bytes - kHostMargin) / machine.gpus : kUnlimited;
 }
 
-// Memory for a rank's states and activations.
+// Returns the memory available for states and activations of a rank.
 int64_t available(const PlanMachine& machine) {
   if (!machine.is_cpu()) return machine.gpu_bytes - context_of(machine);
   if (machine.host_bytes == 0) return kUnlimited;
   return (host_limit(machine) - context_of(machine)) / (kKeptPart + 1) * kKeptPart;
 }
 
-// The part of `room` that a plan leaves free.
+// Returns the part of `room` that a plan leaves free.
 int64_t margin_of(const PlanMachine& machine, int64_t room) { return machine.is_cpu() ? 0 : memory_margin(room); }
 
 const char* memory_name(const PlanMachine& machine) { return machine.is_cpu() ? "memory per rank" : "GPU memory"; }
 
-// The memory that a rank's plan may use.
+// Returns the memory that a plan may use per rank.
 MemoryNeed limit_of(const PlanMachine& machine) {
   return {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)};
 }
 
-// The minimum, without spare states.
+// Returns the minimum need, without spare states.
 MemoryNeed least_need(const MemoryEstimate& estimate, const PlanMachine& machine) {
   return estimate.need_within(limit_of(machine), estimate.scenario(), 0);
 }
 
-// Memory for updates ahead of the norm; see RunMemory::host_extra_bytes.
+// Returns the memory for updates before the norm is known; see RunMemory::host_extra_bytes().
 std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const PlanMachine& machine) {
   const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const int64_t needed = least_need(estimate, machine).host;
@@ -75,7 +75,7 @@ std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const Pl
   return std::max<int64_t>(0, left);
 }
 
-// The smallest number of hosts, by doubling, on which the run fits unchanged. The global batch grows with it.
+// Doubles the number of hosts, and so the global batch, until the run fits without other changes.
 std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstimate& estimate,
                                        const PlanMachine& machine) {
   constexpr int kMost = 1024;
@@ -164,7 +164,7 @@ void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
   memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states) + memory.host_activations) * machine.gpus;
 }
 
-// The parts of a micro-batch.
+// Returns the times of the parts of a micro-batch.
 std::vector<Seconds> parts_of(const SimulatedRun& run) {
   std::vector<Seconds> parts = {run.times.embedding_forward, run.times.embedding_backward, run.times.head};
   for (const model::Recompute level : run.recompute) {
@@ -174,14 +174,14 @@ std::vector<Seconds> parts_of(const SimulatedRun& run) {
   return parts;
 }
 
-// Extrapolated share of a micro-batch's kernel time.
+// Returns the extrapolated share of a micro-batch's kernel time.
 double extrapolated_share(const std::vector<Seconds>& parts) {
   Seconds sum;
   for (const Seconds& part : parts) sum += part;
   return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
 }
 
-// Share by which a micro-batch's time changes if the host takes `times_as_long` to queue kernels.
+// Returns the relative change of a micro-batch's time if the host takes `times_as_long` to launch kernels.
 double host_share(const std::vector<Seconds>& parts, double times_as_long) {
   double total = 0, changed = 0;
   for (const Seconds& part : parts) {
@@ -210,7 +210,7 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, con
     const char* what;
     double seconds;
   };
-  // Reported separately: a smaller vocabulary reduces the head's products.
+  // Reported separately, because a smaller vocabulary reduces the matmuls of the head.
   const bool head = machine.is_cpu() && step.head > 0.5 * step.seconds;
   const auto shares = {Share{head ? "the LM head's products" : "matrix products", head ? step.head : step.matmuls},
                        Share{"attention", step.attention}, Share{"other kernels", step.elementwise},
@@ -255,8 +255,8 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .bottleneck = ""};
   const parallel::UnitParts units(model::model_units(setup.model), config.freeze_parameters);
   for (const UnitSpec& unit : units.parts()) {
-    // A checkpoint of adapters refers to the base of --init_from, but contains a random base. It stores moments in
-    // fp32, whatever their dtype in memory.
+    // A checkpoint of adapters refers to the base of --init_from, but contains a random base. Moments are stored in
+    // fp32, regardless of their dtype in memory.
     const int64_t frozen = setup.model.lora && !config.init_from.empty() ? 0 : 4;
     plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 12 : frozen);
     if (setup.model.lora && !unit.trainable()) plan.checkpoint.of_base += unit.numel() * frozen;
@@ -286,7 +286,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   run.options.codec = weight_codec(config.fp8_options, setup.model);
   set_rates(run, *calibration, machine);
   run.options.host_update.extra_bytes = extra;
-  // A CPU has nowhere to offload to.
+  // Offload does not apply to a CPU.
   if (machine.is_cpu())
     run.options.optimizer_placement = run.options.parameter_placement = parallel::Placement::kDevice;
   int64_t spare = std::max<int64_t>(

@@ -13,31 +13,31 @@
 
 namespace mpzero::plan {
 
-// Estimated memory and times of a run on these hosts. Bytes per rank, seconds.
+// Estimated memory (bytes per rank) and times (seconds) of a run.
 struct PlanEstimate {
   struct Memory {
     parallel::MemoryUse states;
     LayerLevels levels;
     int64_t activations = 0;       // kept from forward to backward
-    int64_t host_activations = 0;  // likewise, on the host
-    int64_t cast_weights = 0;      // weights kept in FP8, for `kept_casts` layers
+    int64_t host_activations = 0;  // activations offloaded to the host
+    int64_t cast_weights = 0;      // FP8 weights kept by `kept_casts` layers
     int64_t kept_casts = 0;
     int64_t workspace = 0;
-    int64_t context = 0;  // typical, of CUDA and NCCL; on a CPU, of the program
-    int64_t total = 0;    // of the GPU; on a CPU, of a rank's process
-    int64_t of_gpu = 0;   // capacity; on a CPU, a rank's share of the host's; 0: unknown
-    int64_t host = 0;     // all ranks of a host
-    int64_t of_host = 0;  // capacity; 0: unknown
+    int64_t context = 0;  // typical use by CUDA and NCCL; on a CPU, by the program
+    int64_t total = 0;    // GPU memory; on a CPU, memory of a rank's process
+    int64_t of_gpu = 0;   // GPU capacity; on a CPU, a rank's share of host memory; 0: unknown
+    int64_t host = 0;     // sum over all ranks of a host
+    int64_t of_host = 0;  // host capacity; 0: unknown
     bool fits = true;
     // GPU memory in use beyond the limit of --recompute auto, which leaves a margin; 0 if the margin is free.
     int64_t beyond_margin = 0;
-    std::string problem;  // what does not fit, and what would; empty if the run fits
+    std::string problem;  // error and suggested changes; empty if the run fits
   };
   struct Checkpoint {
     int64_t bytes = 0;
-    int64_t of_base = 0;            // for the frozen base of adapters, which is random without --init_from
-    std::optional<double> seconds;  // write time, all hosts together
-    bool by_calibration = false;    // `seconds` assumes the disk of the calibration's host
+    int64_t of_base = 0;            // frozen base of adapters, stored only without --init_from
+    std::optional<double> seconds;  // write time with all hosts
+    bool by_calibration = false;    // true if `seconds` assumes the disk of the calibrated host
   };
 
   int64_t parameters = 0;
@@ -45,10 +45,10 @@ struct PlanEstimate {
   int64_t micro_batch = 1, accumulation = 1;
   Memory memory;
   SimulatedStep step;
-  double error = 0;         // relative error of the step's time: half the width of the interval
-  double extrapolated = 0;  // share of the kernels' time at sizes far from all measured ones
-  double host_bound = 0;    // share of a micro-batch's time saved by a host that queues kernels twice as fast
-  double slow_host = 0;     // share added by a host that takes twice as long; 0 with the user's own calibration
+  double error = 0;         // relative error of the step's time (half the width of the interval)
+  double extrapolated = 0;  // share of the kernels' time at sizes far from all measured sizes
+  double host_bound = 0;    // share of a micro-batch's time that a host with half the launch time saves
+  double slow_host = 0;     // share that a host with twice the launch time adds; 0 if the user calibrated
   double tokens_per_second_per_gpu = 0;
   std::optional<double> mfu;
   Checkpoint checkpoint;
@@ -63,11 +63,11 @@ struct PlanAssumptions {
   std::optional<double> disk_rate;  // GB/s per host
 };
 
-// `setup`: including its layout. Without a calibration, or if the run does not fit, the step's time is 0.
+// Estimates a run with the layout of `setup`. The step's time is 0 without a calibration, or if the run does not fit.
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions);
 
-// The layout that the run would choose on these hosts.
+// Returns the layout that the run would choose on these hosts.
 LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                        const PlanAssumptions& assumptions);
 

@@ -20,7 +20,7 @@ LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::functi
     return found.empty();
   };
   const int64_t max_count = std::max<int64_t>(1, max_value / granularity);
-  // `low` fits, or is the smallest value; `high` does not fit, or exceeds the maximum.
+  // Invariant: `low` fits or is the smallest value, and `high` does not fit or exceeds the maximum.
   int64_t low = 1, high = 2;
   fit.fits = fits(low);
   if (fit.fits) {

@@ -22,30 +22,31 @@
 namespace mpzero::plan {
 namespace {
 
-// Latencies of ring and tree steps with NCCL's protocol "Simple": table hwLatencies of NCCL 2.28.9 (graph/tuning.cc).
+// Latencies of ring and tree steps with NCCL's Simple protocol, from the table hwLatencies in NCCL 2.28.9
+// (graph/tuning.cc).
 constexpr double kNvlinkHop = 3.4e-6, kPcieHop = 5.7e-6, kNetworkHop = 14e-6;
-// Assumption: sockets wake threads on both sides.
+// Assumed, because sockets wake threads on both sides.
 constexpr double kTcpHop = 40e-6;
-// baseLatencies of the same table: 8.4 us.
+// NCCL's baseLatencies (same file): 8.4 us.
 constexpr double kStart = 1e-5;
-// Shares of a link's rate that collectives reach; docs/plan.md lists the sources and marks estimates. NVLink: 360 to
-// 370 of 450 GB/s on H100s, 231 of 300 on A100s. EFA with GPUDirect: 350 to 357 of 400 GB/s in all-reduces of 8 GB on 4
-// to 16 p5.48xlarge. PCIe, an estimate: without peer access, each byte crosses it twice.
+// Fractions of a link's rate that collectives reach. docs/plan.md lists the sources and marks estimates. NVLink: 360 to
+// 370 of 450 GB/s on H100s, and 231 of 300 GB/s on A100s. EFA with GPUDirect: 350 to 357 of 400 GB/s in all-reduces of
+// 8 GB on 4 to 16 p5.48xlarge. PCIe is an estimate: without peer access, each byte crosses PCIe twice.
 constexpr double kOfNvlink = 0.78, kOfEfa = 0.85, kOfPcie = 0.4, kOfTcp = 0.8;
-// Estimated limits in Gb/s of traffic through host memory, from other hosts with 100 Gb/s: EFA 50 to 60 Gb/s on 8 to 32
-// p3dn.24xlarge, sockets 32 to 48 Gb/s with the best connections between four hosts.
+// Estimated limits in Gb/s of traffic through host memory, from hosts with 100 Gb/s: EFA reaches 50 to 60 Gb/s on 8 to
+// 32 p3dn.24xlarge, and sockets reach 32 to 48 Gb/s with the best connections between four hosts.
 constexpr double kMostEfaThroughHost = 50, kMostTcp = 40;
-// Rate of an all-to-all over sockets relative to a ring: its messages have 128 KiB (NCCL_P2P_NET_CHUNKSIZE), a ring's
-// 512 KiB (NCCL_BUFFSIZE over 8 steps). bench/RESULTS.md, "Two hosts": 2.0 and 3.0 GB/s with NCCL's own connections,
-// 6.1 and 11 GB/s with more.
+// Rate of an all-to-all over sockets relative to a ring. Messages have 128 KiB (NCCL_P2P_NET_CHUNKSIZE), compared with
+// 512 KiB in a ring (NCCL_BUFFSIZE over 8 steps). Measured: 2.0 and 3.0 GB/s with NCCL's default connections, 6.1 and
+// 11 GB/s with more connections (bench/RESULTS.md, "Two hosts").
 constexpr double kAllToAllOfTcp = 0.6;
-// Sockets use the interface of one card.
+// Sockets use the interface of a single network card.
 constexpr double kTcpGigabits = 100;
 
 struct Network {
-  double gigabits;  // all cards of a host
+  double gigabits;  // sum over all cards of a host
   bool efa;
-  bool direct = true;  // GPUDirect: GPUs reach EFA without host memory
+  bool direct = true;  // GPUDirect: transfers between GPU and EFA bypass host memory
 };
 
 double collective_gigabits(const Network& network) {
@@ -61,7 +62,7 @@ std::string basis_of(const Network& network) {
                      network.efa ? "EFA through host memory" : "TCP", most, network.gigabits);
 }
 
-// Error of the links that take most of a collective's time.
+// Returns the error of the links that determine the time of a collective.
 double error_of(const Network& network, int nodes, bool peer_access) {
   if (nodes > 1) return network.efa && network.direct ? kErrorOfPublished : kErrorOfEstimate;
   return peer_access ? 0 : kErrorOfEstimate;
@@ -85,7 +86,7 @@ int64_t memory_of(const std::string& gpu, int gigabytes) {
   return gigabytes * int64_t{1'000'000'000};
 }
 
-// Assumes the memory bandwidth of the largest instance with such GPUs.
+// Assumes the memory bandwidth of the largest instance with the same GPU.
 void assume_host(PlanMachine& machine) {
   int most = 0;
   for (const doctor::Instance& instance : doctor::all_instances()) {
@@ -128,11 +129,11 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
   return machine;
 }
 
-// A transfer between ranks moves each byte through host memory four times: in and out of a shared buffer. An estimate,
-// used if the calibration has no collectives.
+// Estimated accesses to host memory per byte in a transfer between ranks: a copy into a shared buffer and a copy out of
+// it, each a read and a write. Used if the calibration has no collectives.
 constexpr double kPassesOfCopy = 4;
-// Assumed latency of a message between processes of a host (Open MPI's shared memory), and of starting one (the sending
-// thread).
+// Assumed latency of a message between processes of a host (Open MPI's shared memory), and the time that the sending
+// thread takes to start a message.
 constexpr double kMessageHop = 5e-6, kMessageStart = 2e-5;
 
 PlanMachine cpu_machine(const std::string& name, const std::string& processor, int threads, int nodes, int per_host,
@@ -159,7 +160,7 @@ PlanMachine cpu_machine(const std::string& name, const std::string& processor, i
           .price = std::nullopt};
 }
 
-// An unknown host: DDR4-3200, one socket with eight channels.
+// Assumed for an unknown host: one socket with eight channels of DDR4-3200.
 constexpr double kUnknownHostRate = 205e9;
 
 [[noreturn]] void throw_no_instance(const std::string& type, std::vector<std::string> known) {
@@ -190,7 +191,8 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
     throw_user_error("--network efa: {} has no EFA; leave it out, or use a larger size.", type);
   }
   const bool efa = network != "socket" && instance->efa_devices > 0;
-  // Of the types on which NCCL's plugin does not require GPUDirect, only the P types have it (aws-ofi-nccl, issue 547).
+  // Among the types for which NCCL's plugin does not require GPUDirect, only the P types support it (aws-ofi-nccl issue
+  // 547).
   const Network cards{.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
                       .efa = efa,
                       .direct = instance->gpu_direct || type.starts_with("p")};
@@ -257,7 +259,7 @@ PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int64_
 
 namespace {
 
-// A host like the calibrated one or, without a calibration, like this machine.
+// Returns hosts like the calibrated host or, without a calibration, like this machine.
 PlanMachine like_calibrated_or_here(const std::string& calibration, int nodes, int ranks, const std::string& network) {
   const std::string here = doctor::processor_name();
   if (!calibration.empty()) {

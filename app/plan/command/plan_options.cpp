@@ -32,7 +32,7 @@ int64_t hosts_of(const char* flag, const std::string& text) {
   return static_cast<int64_t>(nodes);
 }
 
-// "p4d.24xlarge:2,p5.48xlarge": types with their number of hosts (default: 1).
+// Parses "p4d.24xlarge:2,p5.48xlarge": instance types with numbers of hosts (default: 1).
 std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& text) {
   std::vector<std::pair<std::string, int64_t>> all;
   for (size_t begin = 0; begin <= text.size();) {
@@ -96,7 +96,7 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
   };
 }
 
-// `rest`: flags of `mpzero train`, not parsed yet.
+// Returns true if `rest`, unparsed flags of `mpzero train`, contains --device cpu.
 bool asks_for_cpu(const std::vector<std::string>& rest) {
   for (size_t i = 0; i < rest.size(); ++i) {
     if (rest[i] == "--device=cpu") return true;
@@ -105,7 +105,8 @@ bool asks_for_cpu(const std::vector<std::string>& rest) {
   return false;
 }
 
-// Throws UserError for flags that contradict --instances. Sets `instance` and `nodes` to its first entry.
+// Sets `instance` and `nodes` to the first entry of --instances. Throws UserError for flags that conflict with
+// --instances.
 void read_instances(PlanOptions& options, bool gives_nodes) {
   if (options.instances.empty()) return;
   const auto refuse = [](const std::string& flag, const char* why) {

@@ -28,7 +28,8 @@ struct Length {
   std::optional<double> cost;
 };
 
-// std::nullopt if epochs determine the length, since a plan reads no data, or if the step's error is too large.
+// Returns std::nullopt if the length depends on epochs, because a plan reads no data, or if the step's error is too
+// large.
 std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
   if (facts.tokens <= 0 && facts.setup.config.counts_epochs()) return std::nullopt;
   if (plan.error >= kVagueError) return std::nullopt;
@@ -42,7 +43,7 @@ std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan
                 .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
-// The calibration's device; for a CPU, also its ranks and threads.
+// Returns the calibrated device, with ranks and threads for a CPU.
 std::string measured_on(const Calibration& calibration, const PlanMachine& machine) {
   const CalibrationData& data = calibration.data();
   if (!machine.is_cpu()) return data.device;
@@ -51,7 +52,7 @@ std::string measured_on(const Calibration& calibration, const PlanMachine& machi
                      counted(data.host.threads, "thread"), same ? "" : ", scaled by threads (an estimate)");
 }
 
-constexpr int64_t kLeastShown = (int64_t{1} << 30) / 200;  // bytes; less prints as 0.00 GiB
+constexpr int64_t kLeastShown = (int64_t{1} << 30) / 200;  // bytes; smaller values print as 0.00 GiB
 
 void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const PlanEstimate::Memory& memory = plan.memory;
@@ -85,7 +86,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   if (!memory.fits) lines.push_back(fmt::format("Does not fit: {}", memory.problem));
 }
 
-// The effect of the host's speed on a plan with small kernels.
+// Adds a line about the effect of the host's speed on small kernels.
 void add_host(std::vector<std::string>& lines, const Calibration& calibration, const PlanEstimate& plan) {
   const bool waits = plan.host_bound > 0.005, would_wait = plan.slow_host > 0.005;
   if (!waits && !would_wait) return;

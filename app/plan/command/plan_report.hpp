@@ -8,25 +8,25 @@
 
 namespace mpzero::plan {
 
-// Inputs of a plan's report.
+// Inputs of a plan report.
 struct PlanFacts {
   const RunSetup& setup;
   const PlanMachine& machine;
   const Calibration* calibration = nullptr;  // null: no step times
-  double tokens = 0;                         // of the whole training; 0: not set
-  std::string nodes = {};                    // reason for the layout; empty: one host
-  std::string largest = {};                  // the result of --max_seq_length or --largest_model
+  double tokens = 0;                         // training tokens; 0: not set
+  std::string nodes = {};                    // line about the layout; empty: one host
+  std::string largest = {};                  // result of --max_seq_length or --largest_model
 };
 
-// Hours and costs are omitted from this relative error of a step on: they would be wrong by half or more.
+// Reports omit hours and costs if the relative error of a step is at least this value.
 constexpr double kVagueError = 0.75;
 
-// "20.4", "0.042".
+// Formats hours, e.g. "20.4" or "0.042".
 std::string hours_text(double hours);
 
-// The lines of the report.
+// Returns the lines of the report.
 std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimate& plan);
-// docs/formats.md documents the fields.
+// Returns the report as JSON (docs/formats.md).
 nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& plan);
 
 }  // namespace mpzero::plan

@@ -7,14 +7,15 @@
 
 namespace mpzero::plan {
 
-// The hosts of a run, with its proven network.
+// Returns the hosts of a run, with the verified network if known.
 PlanMachine machine_of(const PlannedRun& run);
 
-// The plan of a run, with this layout. Throws if the GPU or processor has no calibration or the run cannot be planned.
+// Plans a run with the given layout. Throws if the GPU or processor has no calibration, or if the run cannot be
+// planned.
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
-// The predicted step of a starting run with this layout; see PlannedRun. std::nullopt if the GPU has no calibration, or
-// the run cannot be planned or does not fit.
+// Predicts a step of a run with the given layout. Returns std::nullopt if the device has no calibration, or if the run
+// cannot be planned or does not fit.
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
 }  // namespace mpzero::plan

@@ -19,34 +19,34 @@
 namespace mpzero::plan {
 namespace {
 
-// Time of a small kernel, independent of its data's size.
+// Minimum time of a kernel, independent of the size of its data.
 constexpr double kShortestKernel = 3e-6;
-// Host time to record an event or let a stream wait, relative to queueing a kernel. Fitted to the 60 such calls in the
-// backward of frozen_h100_qwen3_zero2_mb1_t512 on one GPU (bench/PLAN.md).
+// Host time of an event record or stream wait, relative to a kernel launch. Fitted to the 60 such calls in the backward
+// pass of frozen_h100_qwen3_zero2_mb1_t512 on one GPU (bench/PLAN.md).
 constexpr double kCallOfLaunch = 0.35;
 // Assumed start-up time of a copy between host and device.
 constexpr double kCopyStart = 1e-5;
-// Bytes per parameter of AdamW on the host: master weight and moments, in and out. Gradient and parameter stay in the
-// cache (bench/RESULTS.md).
+// Returns the bytes per parameter of AdamW on the host: reads and writes of master weight and moments. Gradient and
+// parameter stay in the cache (bench/RESULTS.md).
 double host_bytes(at::ScalarType moments) {
   return 2 * (sizeof(float) + 2 * static_cast<double>(c10::elementSize(moments)));
 }
-// Share of PCIe's data-sheet rate that copies reach after packet headers: 55 of 64 GB/s measured on H200s.
+// Fraction of PCIe's data-sheet rate that copies reach after packet headers: 55 of 64 GB/s, measured on H200s.
 constexpr double kOfPcieCopy = 0.86;
 
-// Time of FlashAttention with packed documents relative to cuDNN's attention: bench/RESULTS.md, "Packed documents".
+// Time of FlashAttention with packed documents relative to cuDNN attention (bench/RESULTS.md, "Packed documents").
 constexpr double kPackedAttention = 2.5;
 
-// Estimated slowdown of compute on a CPU calibrated with another number of threads.
+// Estimates the slowdown of compute on a CPU calibrated with a different number of threads.
 double threads_factor(const Calibration& calibration, const PlanMachine& machine) {
   const int measured = calibration.data().host.threads;
   if (!machine.is_cpu() || measured == 0 || machine.threads == 0) return 1;
   return static_cast<double>(measured) / machine.threads;
 }
 
-// Means over the layers, which may differ in FP8 matmuls and frozen parameters, and over a step's micro-batches. The
-// first micro-batch casts the weights of layers that keep their casts, and finds the maxima of the others if these are
-// kept.
+// Returns means over the layers, which may differ in FP8 matmuls and frozen parameters, and over the micro-batches of a
+// step. The first micro-batch casts the weights of layers that keep their casts. For other layers, the first
+// micro-batch computes the maxima if maxima are kept.
 UnitTimes mean_times(const Calibration& calibration, const RunSetup& setup, MicroBatchShape shape,
                      const parallel::ZeroOptions& options_of_zero, int64_t kept_casts) {
   const bool keeps_maxima =
@@ -80,7 +80,7 @@ bool estimates_fp32(const Calibration& calibration, const RunConfig& config) {
   return config.dtype != "bf16" && !calibration.has_fp32() && calibration.fp32_of_bf16();
 }
 
-// Whether `name` is in `text` as a word: L4 is not in "NVIDIA L40S".
+// Returns true if `text` contains `name` as a word. "NVIDIA L40S" does not contain the word L4.
 bool has_word(const std::string& text, const std::string& name) {
   const auto is_part = [&](size_t place) {
     return place < text.size() && std::isalnum(static_cast<unsigned char>(text[place])) != 0;
@@ -91,7 +91,7 @@ bool has_word(const std::string& text, const std::string& name) {
   return false;
 }
 
-// The file's own names count as well.
+// Also matches the names listed in the file.
 bool is_of(const CalibrationData& data, const PlanMachine& machine) {
   if (machine.is_cpu()) return data.device == machine.processor;
   return has_word(data.device, machine.gpu) ||
@@ -104,7 +104,7 @@ const char* name_of(Collective collective) {
   return collective == Collective::kReduceScatter ? "reduce-scatter" : "all-gather";
 }
 
-// The cores that compute also move the tensors.
+// On a CPU, the cores that compute also run collectives.
 void set_cpu_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine) {
   run.costs.down = run.costs.up = [](int64_t) { return 0.0; };
   run.costs.launch = 0;
@@ -137,7 +137,7 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options, setup.layout);
-  // Packed documents take as long as sequences of their length, with a slower kernel on a GPU.
+  // Packed documents are modeled as sequences of their length, with a slower attention kernel on a GPU.
   const int64_t tokens = setup.config.micro_batch_size * setup.config.seq_length;
   const double slower = machine.is_cpu() ? 1 : kPackedAttention;
   const double document = std::min(1.0, slower * setup.attention_share) * static_cast<double>(setup.config.seq_length);
@@ -166,7 +166,7 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.memory = [&calibration, slower](int64_t bytes) {
     return kShortestKernel + slower * device_copy_seconds(calibration, static_cast<double>(bytes) / 2);
   };
-  // The calibration times whole models; units follow each other without a gap.
+  // Rates are those of the whole model, because the kernels of units run back to back.
   const int64_t whole = model::num_parameters(run.model);
   run.costs.adamw = [rate = slower * adamw_seconds(calibration, whole, types) / static_cast<double>(whole)](
                         int64_t parameters) { return kShortestKernel + rate * static_cast<double>(parameters); };
@@ -193,7 +193,7 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   // The ranks of a host share its memory bandwidth.
   const double memory = host_estimate(calibration, machine).bytes_per_second;
   run.host_adamw = [&calibration, ranks = machine.gpus, memory, bytes = host_bytes(types.moments)](int64_t parameters) {
-    // The calibration's moments are fp32.
+    // The calibration was measured with fp32 moments.
     const double one = memory > 0 ? static_cast<double>(parameters) * bytes / (kOfHostMemory * memory)
                                   : host_adamw_seconds(calibration, parameters) * bytes / host_bytes(at::kFloat);
     return one * ranks;

@@ -9,34 +9,37 @@
 
 namespace mpzero::plan {
 
-// Inputs of a simulation from a calibration, or from the hosts if they differ from the calibrated one.
+// Derives the inputs of a simulation from a calibration and the planned hosts.
 
-// Reads `file` or, if empty, the file in configs/calibrations for the GPU or processor. Throws UserError.
+// Reads the calibration in `file` or, if `file` is empty, the shipped calibration for the GPU or processor. Throws
+// UserError if the calibration is missing, invalid or for the wrong kind of device.
 Calibration calibration_of(const PlanMachine& machine, const std::string& file);
 
-// `kept_casts`: number of layers that keep their weights' FP8 casts.
+// Returns the times of the model's units, as a mean over layers and micro-batches. `kept_casts`: number of layers that
+// keep the FP8 casts of their weights.
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts = 0);
 // Sets run.costs, run.host_adamw and run.within_host.
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine);
-// AdamW on the host, estimated from data sheets: memory bandwidth of a host, and its instance. 0: from the calibration.
+// Memory bandwidth of a host from data sheets, used to estimate AdamW on the host. 0: the calibration's rate is used.
+// `instance`: the type whose data sheets are used.
 struct HostEstimate {
   double bytes_per_second = 0;
   std::string instance;
 };
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
-// Whether the time of AdamW on the host is an estimate: from data sheets, or from the host of a shipped calibration.
+// Returns true if AdamW's time on the host is estimated from data sheets or the host of a shipped calibration.
 bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& machine);
-// 0: not measured.
+// Returns the write rate of the disk, or 0 if not measured.
 double disk_bytes_per_second(const Calibration& calibration);
-// Relative error of a step's time: half the width of the interval. Larger for another device than the calibrated one,
-// for a CPU measured with other threads, and for FP8 or fp32 if not measured.
+// Returns the relative error of a step's time (half the width of the interval). The error is larger if the calibration
+// is for a different device, for a CPU with different ranks or threads, or lacks the run's FP8 or fp32 times.
 double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config);
-// A warning if the calibration is for another GPU or processor than the plan; else empty.
+// Returns a warning if the calibration is for a different GPU or processor, otherwise an empty string.
 std::string of_another_device(const Calibration& calibration, const PlanMachine& machine);
-// A warning if the plan's FP8 or fp32 matmuls are estimates; else empty.
+// Returns a warning if the plan's FP8 or fp32 matmuls are estimates, otherwise an empty string.
 std::string estimated_products(const Calibration& calibration, const RunConfig& config);
-// Whether the calibration has the collectives between a host's ranks.
+// Returns true if hosts have several CPU ranks and the calibration contains collectives between them.
 bool has_collectives(const Calibration& calibration, const PlanMachine& machine);
 
 }  // namespace mpzero::plan

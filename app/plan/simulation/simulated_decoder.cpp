@@ -13,7 +13,7 @@ void SimulatedDecoder::take(const Seconds& seconds, const char* unit) const {
   device.queue(Work::kMatmuls, unit, seconds.matmuls * slowdown_);
   device.queue(Work::kAttention, unit, seconds.attention * slowdown_);
   device.queue(Work::kElementwise, unit, seconds.elementwise * slowdown_);
-  // The last kernel begins once the host has queued it.
+  // The last kernel begins once the host has launched the kernel.
   device.host_waits_until(queued);
   device.wait_until(device.current_stream(), queued);
 }
@@ -37,7 +37,7 @@ at::Tensor SimulatedDecoder::layer_forward(model::Weights, const at::Tensor& x, 
 
 at::Tensor SimulatedDecoder::layer_backward(model::Weights, const at::Tensor& dy, model::LayerActivations&,
                                             model::Gradients) const {
-  if (kept_.empty()) throw_failure("backward of a layer without its forward");
+  if (kept_.empty()) throw_failure("backward pass of a layer without a forward pass");
   take(times_.backward(kept_.back()));
   kept_.pop_back();
   return dy;

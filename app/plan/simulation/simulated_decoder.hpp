@@ -10,10 +10,10 @@ namespace mpzero::plan {
 // Name of the LM head's records on the simulated device.
 inline constexpr const char* kHeadUnit = "LM head";
 
-// A decoder that computes nothing and takes the times of a calibration. Its tensors are on the simulated device.
+// Decoder on the simulated device. Instead of computing, each call queues work that takes the calibrated times.
 class SimulatedDecoder final : public model::Decoder {
  public:
-  // `slowdown`: factor of all its times.
+  // `slowdown`: factor applied to all times.
   SimulatedDecoder(model::ModelConfig config, const UnitTimes& times, double slowdown = 1)
       : Decoder(std::move(config)), times_(times), slowdown_(slowdown) {}
 
@@ -36,7 +36,7 @@ class SimulatedDecoder final : public model::Decoder {
 
   UnitTimes times_;
   double slowdown_;
-  // Levels of the layers whose backward is pending, in forward order.
+  // Recompute levels of the layers whose backward is pending, in forward order.
   mutable std::vector<model::Recompute> kept_;
 };
 

@@ -20,16 +20,16 @@
 namespace mpzero::plan {
 namespace {
 
-// Steps before the steady state: the first gathers on first use, the second follows the first update.
+// Steps before the steady state. The first step gathers on first use, and the second step follows the first update.
 constexpr int64_t kStepsBefore = 3;
 constexpr double kAnyRate = 1e-4;
-// Lots of micro-batches in the shortest step to extrapolate from: the first lots use the parameters gathered since the
-// update, the last one waits for all reductions.
+// Number of lots (groups of micro-batches) in the shortest step to extrapolate from. The first lots use parameters
+// gathered since the update, and the last lot waits for all reductions.
 constexpr int64_t kLotsBefore = 3;
-// Allowed difference between lots, as a share of a lot's time: rounding.
+// Relative tolerance for rounding errors between lots.
 constexpr double kSteady = 1e-6;
 
-// A run's links, as long as its communicators live.
+// Links of a run, which must outlive the communicators.
 struct SharedLinks {
   BusyLink within, between;
 };
@@ -41,7 +41,7 @@ constexpr Names kWithin{"all-gather", "reduce-scatter", "all-to-all", "all-reduc
 constexpr Names kBetween{"all-gather between nodes", "reduce-scatter between nodes", "all-to-all between nodes",
                          "all-reduce between nodes"};
 
-// Scales the measured times to another number of ranks by the bytes that each rank receives.
+// Scales the measured times to a different number of ranks by the bytes that each rank receives.
 CollectiveSeconds measured(const SimulatedRun& run, const Group& group) {
   if (!run.within_host || group.hosts > 1) return {};
   const auto others = [](int ranks) { return static_cast<double>(ranks - 1) / ranks; };
@@ -73,7 +73,7 @@ LevelCommunicators communicators(const SimulatedRun& run, parallel::Timeline& ti
   }
   const int per_host = run.ranks.per_host, per_node = layout.ranks_per_node;
   const bool node_in_host = per_node <= per_host;
-  // The ranks of a node, and the ranks at the same place in all nodes; all places of a host use the network.
+  // Ranks of a shard group, and ranks with the same index in all shard groups. All indices on a host share the network.
   const Group node = node_in_host ? Group{.hosts = 1, .per_host = per_node}
                                   : Group{.hosts = per_node / per_host, .per_host = per_host};
   const Group places = node_in_host ? Group{.hosts = run.ranks.hosts, .per_host = per_host / per_node}
@@ -116,7 +116,7 @@ void count(SimulatedStep& step, const SimulatedDevice::Record& record, double st
   }
 }
 
-// Simulates each of a step's `micro_batches`.
+// Simulates every micro-batch of a step.
 SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   SimulatedDevice device(run.costs);
   SimulatedTimeline timeline;
@@ -141,7 +141,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   const int64_t moved = engine.parameters().move_to_device(run.memory_for_parameters);
   if (run.gather_limits_automatic) engine.parameters().use_memory(run.memory_for_parameters - moved);
 
-  // The loader has prefetched the tokens.
+  // The data loader has prefetched the tokens.
   const at::Tensor read = at::empty({run.micro_batch, run.seq_length}, at::kLong);
   const auto tokens = [&] { return read.to(SimulatedDevice::device(), /*non_blocking=*/false, /*copy=*/true); };
   SimulatedStep step;
@@ -167,7 +167,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   return step;
 }
 
-// The times of a step that grow with its micro-batches, in a fixed order.
+// Returns the times that grow with the number of micro-batches, in a fixed order.
 std::vector<double*> times_of(SimulatedStep& step) {
   StepSplit& split = step.split;
   std::vector<double*> times = {&step.seconds,
@@ -189,7 +189,7 @@ std::vector<double*> times_of(SimulatedStep& step) {
   return times;
 }
 
-// Extrapolates `last` by `more` lots; `last` has one lot more than `before`.
+// Extrapolates `last` by `more` lots. `last` has one more lot than `before`.
 SimulatedStep extended(SimulatedStep before, SimulatedStep last, int64_t more) {
   const std::vector<double*> from = times_of(before), to = times_of(last);
   for (size_t i = 0; i < to.size(); ++i) *to[i] += static_cast<double>(more) * (*to[i] - *from[i]);
@@ -203,7 +203,7 @@ bool has_same_collectives(const SimulatedStep& a, const SimulatedStep& b) {
       [](const auto& one) { return one.first; });
 }
 
-// Whether extrapolating from `first` and `before` predicts `last`.
+// Returns true if extrapolating from `first` and `before` predicts `last`.
 bool is_steady(const SimulatedStep& first, const SimulatedStep& before, SimulatedStep last) {
   if (!has_same_collectives(first, before) || !has_same_collectives(before, last)) return false;
   if (device_bytes(before.memory) != device_bytes(last.memory)) return false;
@@ -223,11 +223,11 @@ SimulatedStep simulate(const SimulatedRun& run) {
   const int64_t wanted = run.options.gradient_accumulation_steps;
   if (run.every_micro_batch) return simulate_each(run, wanted);
   int64_t simulated = 0;
-  // Simulates shorter steps, one lot apart, whose distance to the wanted number is a multiple of the lot. If the middle
-  // of a step repeats after one lot, each lot adds the same time; otherwise tries larger lots.
+  // Simulate three shorter steps that differ by one lot. If each lot adds the same time, extrapolate to the requested
+  // number of micro-batches. Otherwise, try larger lots.
   for (int64_t lot = 1;; lot *= 2) {
     const int64_t least = kLotsBefore * lot + wanted % lot;
-    // Saves nothing.
+    // The three steps would not be faster than the full step.
     if (3 * (least + lot) >= wanted) break;
     const SimulatedStep first = simulate_each(run, least), before = simulate_each(run, least + lot);
     const SimulatedStep last = simulate_each(run, least + 2 * lot);

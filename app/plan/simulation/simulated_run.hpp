@@ -19,44 +19,44 @@ namespace mpzero::plan {
 // Input of a simulation: one rank of a run.
 struct SimulatedRun {
   model::ModelConfig model;
-  parallel::ZeroOptions options;  // the run's; the device is replaced
+  parallel::ZeroOptions options;  // options of the run; the device is ignored
   parallel::ParallelLayout layout;
-  Group ranks;  // their placement on hosts
+  Group ranks;  // placement on hosts
   int64_t micro_batch = 1;
   int64_t seq_length = 1;
   std::vector<model::Recompute> recompute;  // by layer
-  int64_t memory_for_parameters = 0;        // left free by the memory plan; see ParameterStore::use_memory
+  int64_t memory_for_parameters = 0;        // bytes left free by the memory plan, see ParameterStore::use_memory()
   bool gather_limits_automatic = false;
   UnitTimes times;
   SimulatedDevice::Costs costs;
   std::function<double(int64_t)> host_adamw;  // seconds to update N parameters with this rank's share of the cores
   Links links;
-  CollectiveSeconds within_host = {};  // between all ranks of a host, if measured
-  double straggler_factor = 1;         // slowdown of compute on the slowest rank, which all wait for
+  CollectiveSeconds within_host = {};  // measured between all ranks of a host; empty: not measured
+  double straggler_factor = 1;         // slowdown of compute on the slowest rank
   double network_factor = 1;           // slowdown of every collective
   bool every_micro_batch = false;      // simulate every micro-batch instead of extrapolating
 };
 
-// One step in steady state. Seconds.
+// Times of one step in steady state, in seconds.
 struct SimulatedStep {
   double seconds = 0;
-  StepSplit split;  // as in a run's log
-  // Busy times, exposed or not; streams overlap.
+  StepSplit split;  // breakdown, as in the log of a run
+  // Busy times, including work that overlaps with other streams.
   double matmuls = 0, attention = 0, elementwise = 0;
-  double head = 0;  // part of these three: LM head and loss
+  double head = 0;  // LM head and loss, included in the three times above
   double optimizer = 0, host_optimizer = 0;
-  double down = 0, up = 0;  // between host and device
+  double down = 0, up = 0;  // copies to the host and to the device
   struct CollectiveTime {
     double seconds = 0;
     int64_t calls = 0;
   };
   std::map<std::string, CollectiveTime> collectives;
   parallel::MemoryUse memory;
-  int64_t simulated_micro_batches = 0;  // simulated per step to get these figures
+  int64_t simulated_micro_batches = 0;  // number per simulated step, summed over all attempts
 };
 
-// Runs ZeroEngine and TrainingPass on a simulated device. Simulates only as many micro-batches of a step as needed
-// until further ones add the same times, and extrapolates the rest.
+// Runs ZeroEngine and TrainingPass on a simulated device. Simulates a few micro-batches of a step until each adds the
+// same time, and extrapolates the rest.
 SimulatedStep simulate(const SimulatedRun& run);
 
 }  // namespace mpzero::plan
