@@ -42,7 +42,7 @@ std::string show_size(int64_t bytes) {
   return size >= kGigabyte ? fmt::format("{:.2f} GB", size / kGigabyte) : fmt::format("{:.2f} MB", size / kMegabyte);
 }
 
-// Rows under a heading, each column as wide as its widest cell; the last column is not padded.
+// Prints rows with aligned columns. The first row is the heading.
 void print_table(std::vector<std::vector<std::string>> rows) {
   std::vector<size_t> widths(rows.front().size());
   for (auto& row : rows) {
@@ -65,7 +65,7 @@ struct Arguments {
   fs::path other;  // only for diff
   std::string tag;
   std::optional<int64_t> keep_last;
-  std::optional<std::string> run;  // the first digits of an id, or "none"
+  std::optional<std::string> run;  // prefix of an id, or "none"
   bool dry_run = false;
 };
 
@@ -88,7 +88,7 @@ Arguments parse(const std::string& command, const std::vector<std::string>& argu
     throw_user_error("mpzero checkpoint {}: {}; see `mpzero checkpoint --help`", command, error.what());
   }
   if (!values.contains("folder")) {
-    throw_user_error("mpzero checkpoint {} needs a folder of checkpoints, e.g. `mpzero checkpoint {} checkpoints`",
+    throw_user_error("mpzero checkpoint {} requires a folder of checkpoints, e.g. `mpzero checkpoint {} checkpoints`",
                      command, command);
   }
   Arguments parsed;
@@ -98,7 +98,7 @@ Arguments parse(const std::string& command, const std::vector<std::string>& argu
   if (values.contains("run")) parsed.run = values["run"].as<std::string>();
   if (values.contains("dry_run")) parsed.dry_run = values["dry_run"].as<bool>();
   if (compares && !values.contains("other")) {
-    throw_user_error("mpzero checkpoint diff needs two folders, e.g. `mpzero checkpoint diff A B`");
+    throw_user_error("mpzero checkpoint diff requires two folders, e.g. `mpzero checkpoint diff A B`");
   }
   if (compares) parsed.other = values["other"].as<std::string>();
   for (const fs::path& folder : {parsed.folder, parsed.other}) {
@@ -109,7 +109,7 @@ Arguments parse(const std::string& command, const std::vector<std::string>& argu
   return parsed;
 }
 
-// The checkpoint that `latest` names; std::nullopt if it does not exist.
+// Returns the checkpoint in `latest`; std::nullopt and a `problem` if it is missing or invalid.
 std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) {
   try {
     return io::latest_checkpoint(folder);
@@ -119,7 +119,7 @@ std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) 
   }
 }
 
-// The ids of the runs that saved the folder's checkpoints, if their manifests record them.
+// Returns the run ids that the checkpoints' manifests record.
 std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
   std::set<std::string> runs;
   for (const io::CatalogEntry& entry : entries) {
@@ -129,15 +129,15 @@ std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
 }
 
 struct Found {
-  std::string problem;             // one sentence; empty: none
-  bool is_damage = false;          // else a system error or a newer format
-  const char* change = nullptr;    // change by another process; the checkpoint is then neither good nor damaged
-  std::vector<std::string> notes;  // other events, one sentence each
+  std::string problem;             // error message; empty: none
+  bool is_damage = false;          // false: system error or newer format
+  const char* change = nullptr;    // concurrent change; the checkpoint is then neither good nor damaged
+  std::vector<std::string> notes;  // other messages
 
   bool good() const { return problem.empty() && change == nullptr; }
 };
 
-// Opens a checkpoint and calls `read`, while a run may save and prune concurrently.
+// Opens a checkpoint and calls `read`. A run may concurrently save and remove checkpoints.
 Found look_at(const fs::path& folder, const std::function<void(const io::StoredCheckpoint&)>& read) {
   Found found;
   try {
@@ -176,7 +176,7 @@ int list(const Arguments& arguments) {
   for (const io::CatalogEntry& entry : entries) {
     std::vector<std::string> row = {
         entry.tag, "?", entry.saved_at.empty() ? "?" : entry.saved_at, show_size(entry.bytes), "?", "?"};
-    // Rechecks the problems that list_checkpoints found: a run may have replaced the files meanwhile.
+    // Checks again, since a run may have replaced the files after list_checkpoints().
     const Found found = look_at(entry.folder, [&](const io::StoredCheckpoint& stored) {
       row[1] = std::to_string(stored.progress().step);
       row[4] = stored.progress().dtype;
@@ -253,7 +253,7 @@ struct FactsOf {
   std::vector<CheckpointFact> facts;
 };
 
-// Reads the checkpoint `folder`, or the one in it that `tag` or `latest` names.
+// Reads the checkpoint `folder`, or the checkpoint `tag` (default: `latest`) in this folder.
 FactsOf read_facts(const fs::path& folder, const std::string& tag) {
   FactsOf found;
   io::read_checkpoint([&] { return found.checkpoint = io::find_checkpoint(folder, tag); },
@@ -269,7 +269,7 @@ int show(const Arguments& arguments) {
   return 0;
 }
 
-// Exit statuses as in diff(1): 1 for a difference, 2 for an unreadable checkpoint.
+// Same exit statuses as diff(1): 1 for differences, 2 for an unreadable checkpoint.
 int diff(const Arguments& arguments) {
   constexpr int kDifferent = 1;
   try {
@@ -285,7 +285,7 @@ int diff(const Arguments& arguments) {
   }
 }
 
-// The id of the run to prune: --run, else the run of the newest checkpoint.
+// Returns the id of the run to prune: --run or, by default, the run of the newest checkpoint.
 std::string run_to_prune(const Arguments& arguments, const std::vector<io::CatalogEntry>& newest_first) {
   const std::set<std::string> runs = runs_of(newest_first);
   if (!arguments.run) {
@@ -306,21 +306,21 @@ std::string run_to_prune(const Arguments& arguments, const std::vector<io::Catal
       found.push_back(id);
   }
   if (found.size() == 1) return found.front();
-  throw_user_error("--run {}: {} runs in {} have this id; choose one from `mpzero checkpoint ls`", *arguments.run,
+  throw_user_error("--run {}: {} runs in {} match this id; choose an id from `mpzero checkpoint ls`", *arguments.run,
                    found.empty() ? "no" : std::to_string(found.size()), arguments.folder.string());
 }
 
 int prune(const Arguments& arguments) {
   if (!arguments.keep_last || *arguments.keep_last < 1) {
     throw_user_error(
-        "mpzero checkpoint prune needs --keep_last N, the number of good checkpoints to keep (at least 1)");
+        "mpzero checkpoint prune requires --keep_last N, the number of good checkpoints to keep (at least 1)");
   }
   io::FolderLock lock(arguments.folder, {.purpose = io::FolderLock::Purpose::kPruning,
                                          .say = [](const std::string& line) { print_out("{}\n", line); },
                                          .warn = [](const std::string& line) { print_err("warning: {}\n", line); }});
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
   const std::string run = run_to_prune(arguments, entries);
-  // Checkpoints of several models in one folder are counted per model.
+  // If the folder contains checkpoints of several models, N applies to each model.
   std::map<std::string, std::vector<io::CatalogEntry>> of_model;
   for (io::CatalogEntry& entry : entries) {
     if (entry.run_id.value_or(run) != run) {
@@ -362,7 +362,7 @@ int prune(const Arguments& arguments) {
     if (named.insert(leftover.path).second) print_err("not removed: {}\n", leftover.problem);
   }
   if (doomed.empty())
-    print_out("nothing to remove: the folder has at most {} good checkpoints\n", *arguments.keep_last);
+    print_out("nothing to remove: the folder contains at most {} good checkpoints\n", *arguments.keep_last);
   return left.empty() ? 0 : kFailureExitCode;
 }
 
@@ -371,17 +371,17 @@ int prune(const Arguments& arguments) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR              list checkpoints, newest first; complete: all files in the manifest exist and have\n"
-         "                      the recorded sizes\n"
-         "  verify DIR [-t TAG] verify the checksums of all checkpoints, or of TAG only; status 1 if any is damaged\n"
+         "  ls DIR              list checkpoints, newest first. The state complete means that all files in the\n"
+         "                      manifest exist with the recorded sizes\n"
+         "  verify DIR [-t TAG] verify the checksums of all checkpoints, or only of TAG; status 1 if any is damaged\n"
          "  show DIR [-t TAG]   print run, step, model, settings and layout of a checkpoint\n"
-         "  diff A B            compare two checkpoints except their weights: status 0 if equal, 1 if different, 2 if\n"
-         "                      unreadable. A folder of checkpoints stands for its latest\n"
+         "  diff A B            compare two checkpoints without their weights: status 0 if equal, 1 if different, 2 "
+         "if\n"
+         "                      unreadable. For a folder of checkpoints, diff reads the latest checkpoint\n"
          "  prune DIR --keep_last N [--run ID] [--dry_run]\n"
-         "                      remove all but the newest N good checkpoints of a run, and unfinished saves. --run: "
-         "the\n"
-         "                      run's ID in ls, or none for checkpoints without one (default: the run of the newest\n"
-         "                      checkpoint). --dry_run only lists what it would remove\n";
+         "                      remove unfinished saves and all but the newest N good checkpoints of a run.\n"
+         "                      --run: ID from ls, or none for checkpoints without an ID (default: the run of the\n"
+         "                      newest checkpoint). --dry_run lists the checkpoints without removing them\n";
 }
 
 int checkpoint_command(const std::vector<std::string>& arguments) {
@@ -395,8 +395,8 @@ int checkpoint_command(const std::vector<std::string>& arguments) {
   const auto found = commands.find(command);
   if (found == commands.end()) {
     throw_user_error(
-        "mpzero checkpoint has the commands ls, verify, show, diff and prune, not \"{}\"; see `mpzero checkpoint "
-        "--help`",
+        "\"{}\" is not a command of mpzero checkpoint; use ls, verify, show, diff or prune (see `mpzero checkpoint "
+        "--help`)",
         command);
   }
   return found->second(parse(command, {arguments.begin() + 1, arguments.end()}));

@@ -1,4 +1,4 @@
-// mpzero train ...: the program that mpirun or srun starts once per rank.
+// Entry point of mpzero. mpirun or srun starts one process per rank.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ constexpr const char* kUsage =
     "  mpzero generate CHECKPOINT --prompt TEXT   complete a prompt\n"
     "  mpzero top RUN|JOB                         monitor a run on the terminal\n"
     "  mpzero failure DIR                         find the rank that failed\n"
-    "  mpzero help COMMAND                        list the command's flags\n"
+    "  mpzero help COMMAND                        list the flags of a command\n"
     "  mpzero train --help FLAG                   explain one flag\n"
     "  mpzero --version                           print the versions of mpzero and its libraries\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT             export fp32 safetensors\n";
@@ -71,13 +71,13 @@ void check_command(const std::string& command) {
                    nearest ? fmt::format("; did you mean `mpzero {}`?", *nearest) : "; `mpzero help` lists them.");
 }
 
-// `help COMMAND` as `COMMAND --help`.
+// Converts `help COMMAND` to `COMMAND --help`.
 std::vector<std::string> without_help(std::vector<std::string> arguments) {
   if (arguments.size() == 2 && arguments.front() == "help") arguments = {arguments[1], "--help"};
   return arguments;
 }
 
-// The output of `mpzero train` with --help, --help=json, --help FLAG or -h; empty without these flags.
+// Returns the output of `mpzero train` for --help, --help=json, --help FLAG or -h; empty if none of these flags is set.
 std::string train_help(const std::vector<std::string>& arguments) {
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i] == "--help=json") return command_line_help_json();
@@ -95,11 +95,11 @@ int dispatch(const std::vector<std::string>& arguments, const CommandLine& line,
   return train(line, mpi);
 }
 
-// Delay before a rank reports its own error, so that rank 0 can report the same error first.
+// Delay before other ranks report an error, so that rank 0 can report the same error first.
 constexpr std::chrono::milliseconds kPrecedence(300);
 
-// Ends every rank. If all ranks have the error, rank 0 reports it and all exit normally. Otherwise the failed rank
-// reports it and aborts the others.
+// Terminates all ranks. If the error occurred on all ranks, rank 0 reports the error and all ranks exit normally.
+// Otherwise, the failed rank reports the error and aborts the other ranks.
 int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope scope, int exit_code) {
   if (scope == ErrorScope::kAllRanks) {
     if (mpi.rank() == 0) print_err("mpzero: error: {}\n", message);
@@ -134,15 +134,17 @@ int run_alone(const std::function<int()>& command) {
   }
 }
 
-// Replaces this process with app/`name` from mpzero's tree, run by the tree's .venv or else by python3. The program
-// needs only Python 3.9 and its standard library. Throws UserError.
+// Replaces this process with the Python program app/`name` of mpzero's tree. Uses the interpreter in the tree's .venv,
+// if it exists, or python3. The programs require only Python 3.9 and the standard library. Throws UserError if the
+// program cannot be started.
 [[noreturn]] void become_python_program(const std::string& name, const std::vector<std::string>& arguments) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path tree = io::tree_of(fs::read_symlink("/proc/self/exe", error));
   const fs::path program = tree / "app" / name;
   if (!fs::exists(program, error)) {
-    throw_user_error("{} is missing; run mpzero from its checkout or from a cmake --install folder", program.string());
+    throw_user_error("{} does not exist; run mpzero from its checkout or from a cmake --install folder",
+                     program.string());
   }
   // Python finds its virtual environment through argv[0].
   for (const std::string& python : {(tree / ".venv/bin/python").string(), std::string("python3")}) {
@@ -153,10 +155,11 @@ int run_alone(const std::function<int()>& command) {
     argv.push_back(nullptr);
     ::execvp(python.c_str(), argv.data());
   }
-  throw_user_error("cannot start python3 for {} ({}); install it", program.string(), std::strerror(errno));
+  throw_user_error("cannot start python3 for {} ({}); install Python 3", program.string(), std::strerror(errno));
 }
 
-// Returns 0 if `check` does not throw. Before MPI starts, every task runs it, but only the first prints the error.
+// Runs `check` before MPI starts. Returns the exit code. All tasks run the check, but only the first task prints the
+// error.
 int check_launch(const std::function<void()>& check) {
   try {
     check();
@@ -169,18 +172,18 @@ int check_launch(const std::function<void()>& check) {
   }
 }
 
-// Minimum timeouts of MPI's start: on some clusters each node first loads the programs. Scripts end a doctor after 5
-// minutes.
+// Minimum timeouts of MPI_Init, which may be slow if nodes load the programs from a shared file system. Scripts end a
+// doctor after 5 minutes.
 constexpr std::chrono::minutes kStartPatience(10), kStartPatienceOfDoctor(4);
 
-// `stuck_after`: --stuck_after, seconds; 0: no limit.
+// `stuck_after`: value of --stuck_after in seconds; 0: no timeout.
 std::chrono::milliseconds start_patience(bool is_doctor, double stuck_after) {
   if (is_doctor) return kStartPatienceOfDoctor;
   if (stuck_after == 0) return std::chrono::years(100);
   return std::max<std::chrono::milliseconds>(kStartPatience, parallel::to_milliseconds(stuck_after));
 }
 
-// Reports the error and returns false if MPI cannot start.
+// Starts MPI. Reports an error and returns false on failure.
 bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv, const std::string& device,
                std::chrono::milliseconds patience) {
   parallel::leave_launcher(parallel::process_environment);
@@ -195,7 +198,7 @@ bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv
   }
 }
 
-// Only the first task runs the dry run.
+// Runs the dry run on the first task.
 int dry_run_once(const CommandLine& line) {
   if (!parallel::is_first_task(parallel::process_environment)) return EXIT_SUCCESS;
   return run_alone([&] { return dry_run(line, parallel::launch_size(parallel::process_environment)); });
@@ -232,7 +235,7 @@ int main(int argc, char** argv) {
   if (arguments.front() == "generate") {
     return mpzero::run_alone([&] { return mpzero::generate_command({arguments.begin() + 1, arguments.end()}); });
   }
-  // The ranks of a host measure its CPU together.
+  // With several ranks, all ranks of a host measure the CPU together.
   const bool calibrates = arguments.front() == "plan" && mpzero::plan::asks_to_calibrate(arguments) &&
                           mpzero::parallel::launch_size(mpzero::parallel::process_environment).world_size > 1;
   if (arguments.front() == "plan" && !calibrates) {
@@ -243,7 +246,7 @@ int main(int argc, char** argv) {
   }
   namespace parallel = mpzero::parallel;
   mpzero::CommandLine line;
-  // Parsed before MPI starts, so that a mistyped flag fails at once.
+  // Parsed before MPI starts, so that an invalid flag fails immediately.
   if (arguments.front() != "doctor" && !calibrates) {
     const auto read = [&] { line = mpzero::parse_command_line({arguments.begin() + 1, arguments.end()}); };
     if (const int code = mpzero::check_launch(read); code != 0) return code;

@@ -38,11 +38,11 @@ using mpzero::io::WeightsFormat;
 using mpzero::io::WeightType;
 
 constexpr int64_t kMebibyte = 1 << 20;
-// A smaller number is more likely in gigabytes, with the unit missing.
+// A smaller number without a unit was probably meant in gigabytes.
 constexpr double kFewestBareBytes = 1000;
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
-// "5GB" (powers of 1000, as transformers counts), "5GiB" (powers of 1024) or plain bytes.
+// Parses "5GB" (powers of 1000, as in transformers), "5GiB" (powers of 1024) or a number of bytes.
 int64_t parse_size(const std::string& text) {
   struct Suffix {
     std::string_view name;
@@ -59,11 +59,11 @@ int64_t parse_size(const std::string& text) {
   for (const Suffix& suffix : kSuffixes) {
     const double bytes = number * static_cast<double>(suffix.bytes);
     if (error == std::errc{} && unit.empty() && suffix.name.empty() && bytes < kFewestBareBytes) {
-      throw_user_error("--max_shard_size {} means {} bytes; add the unit, e.g. {}GB", text, text, text);
+      throw_user_error("--max_shard_size {} means {} bytes; add a unit, e.g. {}GB", text, text, text);
     }
     if (error == std::errc{} && unit == suffix.name && bytes >= 1 && bytes < 1e18) return static_cast<int64_t>(bytes);
   }
-  throw_user_error("--max_shard_size {} is not a size; write 5GB, 500MB or a number of bytes", text);
+  throw_user_error("--max_shard_size {} is not a valid size; use e.g. 5GB, 500MB or a number of bytes", text);
 }
 
 // Output format of adapters; std::nullopt: full weights.
@@ -98,9 +98,9 @@ struct Options {
   std::string given_format;  // empty: depends on the checkpoint
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
-  std::string base_model;    // base of adapters: a folder, or a name on the hub; empty: the run's
+  std::string base_model;    // base of adapters: folder or Hugging Face name; empty: the run's base
   std::string model_config;  // a file
-  std::string tokenizer;     // a folder, or the snapshot of a name on the hub; empty: the run's
+  std::string tokenizer;     // folder; empty: the run's tokenizer
   bool help = false;
 };
 
@@ -113,7 +113,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   try {
     po::store(po::command_line_parser(argc, argv).options(all).positional(positions).run(), values);
   } catch (const po::error& error) {
-    throw_user_error("{}: see zero_to_fp32 --help", error.what());
+    throw_user_error("{}; see zero_to_fp32 --help", error.what());
   }
   Options options;
   options.help = values.contains("help");
@@ -126,7 +126,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   // Older versions of DeepSpeed's script wrote a single file.
   for (const char* suffix : {".bin", ".pt", ".pth", ".safetensors"}) {
     if (!options.output_dir.ends_with(suffix) || std::filesystem::is_directory(options.output_dir)) continue;
-    throw_user_error("OUTPUT_DIR {} looks like a file, but zero_to_fp32 writes a folder; pass a folder",
+    throw_user_error("OUTPUT_DIR {} looks like a file name, but zero_to_fp32 writes several files; pass a folder",
                      options.output_dir);
   }
   options.tag = values["tag"].as<std::string>();
@@ -154,7 +154,8 @@ std::string show_names(const std::vector<std::string>& names) {
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 
-// Empty if mpzero does not support the architecture: a DeepSpeed checkpoint may be of any model.
+// Returns an empty string if mpzero does not support the architecture, since a DeepSpeed checkpoint may contain any
+// model.
 std::string causal_lm_class(std::string_view model_type) {
   for (const mpzero::model::Architecture* architecture : mpzero::model::architectures()) {
     if (architecture->model_type == model_type) return std::string(architecture->causal_lm_class);
@@ -162,26 +163,27 @@ std::string causal_lm_class(std::string_view model_type) {
   return "";
 }
 
-// Copies the tokenizer's files from `folder` to the output, or prints how to add them.
+// Copies the tokenizer's files from `folder` to the output. If `folder` is empty, prints how to add a tokenizer.
 void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options,
                    const std::filesystem::path& folder) {
   using namespace mpzero;
   const bool given = !options.tokenizer.empty();
   if (folder.empty()) {
     const std::string name = io::recorded_tokenizer(checkpoint);
-    mpzero::print_out("The output has no tokenizer: {}; add it and generation_config.json with --tokenizer FOLDER.\n",
-                      name.empty() ? "the checkpoint does not record it"
-                      : name == io::kBytesTokenizer
-                          ? "the run used bytes, which has no files"
-                          : fmt::format("the run's tokenizer {} is not available locally", name));
+    mpzero::print_out(
+        "The output contains no tokenizer: {}; to add the tokenizer and generation_config.json, pass --tokenizer "
+        "FOLDER.\n",
+        name.empty()                  ? "the checkpoint does not record the tokenizer"
+        : name == io::kBytesTokenizer ? "the run used the built-in tokenizer bytes, which has no files"
+                                      : fmt::format("the run's tokenizer {} is not available locally", name));
     return;
   }
   const std::vector<std::string> copied = io::copy_tokenizer(folder, options.output_dir, /*replaces=*/given);
   if (!copied.empty()) mpzero::print_out("Copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
 }
 
-// EOS ids besides those in the model's config.json. An existing generation_config.json in the output is kept unless
-// --tokenizer replaces it. `tokenizer`: its folder; may be empty.
+// Returns EOS ids in addition to those in config.json. An existing generation_config.json in the output is kept unless
+// --tokenizer is set. `tokenizer`: folder; may be empty.
 std::vector<int64_t> more_eos_ids(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options,
                                   const std::filesystem::path& tokenizer) {
   namespace io = mpzero::io;
@@ -218,8 +220,8 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   const bool has_config = !config.empty();
   if (unknown_type) {
     warn(
-        fmt::format("config.json is written without \"architectures\": mpzero has no class for its model_type \"{}\"; "
-                    "add the key to the file of --model_config if a program needs it",
+        fmt::format("config.json has no key \"architectures\": mpzero does not know the class of model_type \"{}\"; if "
+                    "a program requires the key, add it to the file passed as --model_config",
                     *unknown_type));
   }
   int64_t numel = 0;
@@ -238,63 +240,65 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
                     checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, files, files == 1 ? "" : "s",
                     options.output_dir);
   if (!exported.replaced.empty()) {
-    mpzero::print_out("This replaced the previous export: {}\n", show_names(exported.replaced));
+    mpzero::print_out("Replaced the previous export: {}\n", show_names(exported.replaced));
   }
   if (options.format != WeightsFormat::kHdf5) {
     add_tokenizer(checkpoint, options, tokenizer);
     if (!tokens.chat_template.empty()) {
       io::write_text_file(std::filesystem::path(options.output_dir) / io::kChatTemplateName, tokens.chat_template);
-      mpzero::print_out("Wrote {}: the template of the training data\n", io::kChatTemplateName);
+      mpzero::print_out("Wrote {}, the chat template of the training data\n", io::kChatTemplateName);
     }
     io::agree_with_config(options.output_dir, config, /*creates=*/tokens.end_of_turn_token_id.has_value());
   }
   if (!has_config) {
     mpzero::print_out(
-        "There is no config.json: DeepSpeed's checkpoints do not contain one; add it with --model_config FILE.\n");
+        "The output has no config.json, since DeepSpeed's checkpoints do not contain one; to add it, pass "
+        "--model_config FILE.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
-    mpzero::print_out("Load it with torch and transformers: transformers.{}.from_pretrained(\"{}\")\n",
+    mpzero::print_out("Load the model with transformers.{}.from_pretrained(\"{}\")\n",
                       mpzero::has_parameter(checkpoint.parameters(), mpzero::kSharedEmbedding) ? "AutoModelForSeq2SeqLM"
                                                                                                : "AutoModelForCausalLM",
                       options.output_dir);
   }
 }
 
-// Exports adapters for PEFT, or merges them into the weights of their base.
+// Exports adapters for PEFT, or merges them into their base.
 void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
   if (!options.given_format.empty() && !adapter_format_of(options.given_format)) {
-    throw_user_error("--format {}: {} contains adapters; choose peft, or merged for full weights", options.given_format,
-                     checkpoint.folder().string());
+    throw_user_error("--format {} is not supported for the adapters in {}; use peft, or merged for full weights",
+                     options.given_format, checkpoint.folder().string());
   }
   const std::string& base = options.base_model.empty() ? checkpoint.run().init_from : options.base_model;
   if (std::error_code missing; std::filesystem::equivalent(base, options.output_dir, missing)) {
-    throw_user_error("OUTPUT_DIR {} is the base of the adapters, which the export would replace; use another folder",
-                     options.output_dir);
+    throw_user_error(
+        "OUTPUT_DIR {} contains the base of the adapters, which the export would overwrite; use a different folder",
+        options.output_dir);
   }
   if (options.given_format == "merged") {
     if (!options.base_model.empty() && checkpoint.run().init_from_hash.empty()) {
-      throw_user_error("--base_model {}: {} contains the base of its adapters; leave out --base_model",
+      throw_user_error("--base_model {}: {} already contains the base of its adapters; omit --base_model",
                        options.base_model, checkpoint.folder().string());
     }
     SingleProcess alone;
     convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
     const nlohmann::json settings = nlohmann::json::parse(checkpoint.progress().settings_json, nullptr, false);
     if (!settings.is_object() || !settings.contains("base_codes")) return;
-    mpzero::print_out("The adapters were trained on a base in {}, and are merged into its original weights, {}\n",
+    mpzero::print_out("The adapters were trained on a base quantized to {} and merged into the unquantized base, {}\n",
                       settings["base_codes"].dump(), base);
     return;
   }
   if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty() ||
       options.gives_shard_size) {
     throw_user_error(
-        "--format peft writes only adapters, to one file; leave out --model_config, --tokenizer, --base_model and "
+        "--format peft writes only the adapters, to a single file; omit --model_config, --tokenizer, --base_model and "
         "--max_shard_size");
   }
   const io::Exported exported = io::export_adapters(checkpoint, options.output_dir, options.type, warn);
   mpzero::print_out("Wrote the adapters of step {} of {} to {}: {}\n", checkpoint.progress().step,
                     checkpoint.folder().string(), options.output_dir, fmt::join(exported.files, ", "));
   if (!exported.replaced.empty()) {
-    mpzero::print_out("This replaced the previous export: {}\n", show_names(exported.replaced));
+    mpzero::print_out("Replaced the previous export: {}\n", show_names(exported.replaced));
   }
   if (checkpoint.run().init_from.empty()) {
     warn(
@@ -303,13 +307,13 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
                     checkpoint.folder().string()));
     return;
   }
-  mpzero::print_out("Load them: peft.PeftModel.from_pretrained(base_model, \"{}\")\n", options.output_dir);
+  mpzero::print_out("Load the adapters with peft.PeftModel.from_pretrained(base_model, \"{}\")\n", options.output_dir);
 }
 
 void convert_checkpoint(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   if (mpzero::io::adapters_of(checkpoint)) return convert_adapters(checkpoint, options);
   if (adapter_format_of(options.given_format) || !options.base_model.empty()) {
-    throw_user_error("{} contains no adapters; leave out --base_model and --format {}", checkpoint.folder().string(),
+    throw_user_error("{} contains no adapters; omit --base_model and --format {}", checkpoint.folder().string(),
                      options.given_format.empty() ? "peft" : options.given_format);
   }
   convert(checkpoint, options);
@@ -320,27 +324,27 @@ void convert_checkpoint(const mpzero::io::StoredCheckpoint& checkpoint, const Op
 int main(int argc, char** argv) {
   try {
     po::options_description visible("Options");
-    visible.add_options()                                                                             //
-        ("help,h", "show this text")                                                                  //
-        ("tag,t", po::value<std::string>()->default_value("", "latest"),                              //
-         "checkpoint in the folder, e.g. qwen3_0_6b-500steps")                                        //
-        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "maximum size of a file")  //
+    visible.add_options()                                                                                //
+        ("help,h", "show this help")                                                                     //
+        ("tag,t", po::value<std::string>()->default_value("", "latest"),                                 //
+         "tag of the checkpoint, e.g. qwen3_0_6b-500steps")                                              //
+        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "maximum size of each file")  //
         ("format", po::value<std::string>()->default_value("", "safetensors; adapters: peft"),
-         "safetensors, pt (torch.load) or hdf5; adapters: peft or merged")                                     //
-        ("base_model", po::value<std::string>()->default_value("", "the run's"), "base of adapters to merge")  //
-        ("dtype", po::value<std::string>()->default_value("fp32"), "fp32 or bf16")(
-            "model_config", po::value<std::string>()->default_value("", "the checkpoint's"), "the model's config.json")(
-            "tokenizer", po::value<std::string>()->default_value("", "the run's"),
-            "folder with tokenizer.json, copied to the output with generation_config.json")(
-            "safe_serialization", "no effect, for compatibility with DeepSpeed: safetensors is the default");
+         "output format: safetensors, pt (for torch.load) or hdf5; for adapters: peft or merged")                   //
+        ("base_model", po::value<std::string>()->default_value("", "the run's"), "base model for --format merged")  //
+        ("dtype", po::value<std::string>()->default_value("fp32"), "data type of the weights: fp32 or bf16")(
+            "model_config", po::value<std::string>()->default_value("", "from the checkpoint"),
+            "config.json of the model")("tokenizer", po::value<std::string>()->default_value("", "the run's"),
+                                        "folder with tokenizer.json and generation_config.json to copy to the output")(
+            "safe_serialization", "ignored; accepted for compatibility with DeepSpeed's zero_to_fp32.py");
     const Options options = parse_options(argc, argv, visible);
     if (options.help) {
       std::ostringstream text;
-      text << "Exports a checkpoint of mpzero or DeepSpeed as weights for transformers.\n\n"
+      text << "Converts a checkpoint of mpzero or DeepSpeed to weights for transformers.\n\n"
               "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format FORMAT]\n"
               "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER] [--base_model "
               "FOLDER]\n\n"
-              "CHECKPOINT_DIR: folder of checkpoints (with `latest`), or one checkpoint.\n\n"
+              "CHECKPOINT_DIR: folder of checkpoints (with `latest`), or a single checkpoint.\n\n"
            << visible;
       mpzero::write_output(mpzero::Output::kStdout, text.str());
       return 0;

@@ -22,7 +22,7 @@ io::CarriedValues values_like(const std::string& unit, const char* name, const a
   return {.unit = unit, .name = name, .shape = tensor.sizes().vec(), .is_bf16 = tensor.scalar_type() == at::kBFloat16};
 }
 
-// Descriptions of the values of all units, in the order of carried_tensors().
+// Describes the tensors of all units, in the order of carried_tensors().
 std::vector<io::CarriedValues> carried_values(const std::vector<UnitSpec>& units, const parallel::ZeroEngine& engine) {
   std::vector<io::CarriedValues> values;
   for (size_t u = 0; u < units.size(); ++u) {
@@ -45,7 +45,7 @@ std::shared_ptr<const io::CarriedState> state_of(const RunSetup& setup, const st
                                                              .fetch = std::move(fetch)});
 }
 
-// The ranks that satisfy `is`, as "rank 1" or "ranks 0 and 2"; empty: none.
+// Lists the ranks that satisfy `is`: "rank 1", "ranks 0 and 2"; empty if there are none.
 std::string ranks_where(std::span<const CarriedFound> found, const auto& is) {
   std::vector<size_t> ranks;
   for (size_t rank = 0; rank < found.size(); ++rank) {
@@ -62,7 +62,8 @@ std::string describe(int64_t nodes, int64_t ranks_per_node) {
   return fmt::format("{} of {}", counted(nodes, "shard group"), counted(ranks_per_node, "rank"));
 }
 
-// Reads the `wanted` values from this rank's file. Nothing if the file is missing or damaged, which `found` records.
+// Reads the `wanted` values from this rank's file and updates `found`. Returns std::nullopt if the file is missing or
+// damaged.
 std::optional<io::StoredCarried> read_file(const io::StoredCheckpoint& checkpoint, int rank,
                                            std::span<const io::CarriedValues> wanted, CarriedFound& found) {
   try {
@@ -96,7 +97,7 @@ std::vector<CarriedFound> of_all_ranks(ProcessGroup& group, const CarriedFound& 
   return found;
 }
 
-// The effect of discarding carried state, for a sentence. `settings`: those of the run that saved it, JSON.
+// Describes the effect of discarding carried state. `settings`: JSON settings of the run that saved the checkpoint.
 std::string describe_loss(const std::string& settings) {
   const nlohmann::json saved = nlohmann::json::parse(settings, nullptr, /*allow_exceptions=*/false);
   const auto compressed = [&](const char* key) {
@@ -104,10 +105,10 @@ std::string describe_loss(const std::string& settings) {
   };
   std::vector<const char*> parts;
   if (compressed("zero_quantized_gradients")) {
-    parts.push_back("the gradients' error feedback, less than one step's rounding");
+    parts.push_back("the error feedback of gradients (less than the rounding error of one step)");
   }
   if (compressed("zero_quantized_weights")) {
-    parts.push_back("the parameters' error feedback");
+    parts.push_back("the error feedback of parameters");
   }
   return parts.empty() ? "" : fmt::format("; this drops {}", fmt::join(parts, ", and "));
 }
@@ -115,14 +116,15 @@ std::string describe_loss(const std::string& settings) {
 std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const CarriedChoice& choice) {
   const std::string folder = checkpoint.folder().string();
   if (!choice.left_out.empty()) {
-    return {fmt::format("{}: the state of compression between shard groups is discarded: {}{}.", folder,
-                        choice.left_out, describe_loss(checkpoint.progress().settings_json))};
+    return {fmt::format("{}: discarding the compression state of shard groups: {}{}.", folder, choice.left_out,
+                        describe_loss(checkpoint.progress().settings_json))};
   }
   std::vector<std::string> all;
   const auto add = [&](const char* what, const char* missing, const std::string& ranks) {
     if (ranks.empty()) return;
     all.push_back(
-        fmt::format("{} lacks, for {}, {} in this run's shapes and dtype: compression of {} starts as in a new run.",
+        fmt::format("{} has no state for {} ({}) that matches this run's shapes and dtype; compression of {} starts "
+                    "without error feedback.",
                     folder, ranks, missing, what));
   };
   add("gradients", "error feedback of the gradients", choice.gradients_missing);
@@ -130,7 +132,7 @@ std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const
   return all;
 }
 
-// The tensors of the values found and chosen.
+// Returns the chosen tensors, one element per unit.
 std::vector<parallel::Carried> tensors_of(const io::StoredCarried& stored, const std::vector<UnitSpec>& units,
                                           const parallel::ZeroEngine& engine, const CarriedChoice& choice) {
   std::vector<parallel::Carried> carried(units.size());
@@ -221,7 +223,7 @@ std::vector<parallel::Carried> read_carried(const io::StoredCheckpoint& checkpoi
   mine.holders = checkpoint.carrying_ranks();
   std::optional<io::StoredCarried> stored;
   run_on_all_ranks(group, [&] {
-    // State of another number of ranks is discarded, damaged or not.
+    // If the number of ranks differs, the state is discarded without reading it.
     if (wanted.empty() || mine.holders != group.world_size()) return;
     stored = read_file(checkpoint, group.rank(), wanted, mine);
     if (stored) note_stored(*stored, wanted, mine);
@@ -231,7 +233,7 @@ std::vector<parallel::Carried> read_carried(const io::StoredCheckpoint& checkpoi
   if (std::ranges::all_of(found, [](const CarriedFound& one) { return one.holders == 0; })) {
     if (engine.carries()) {
       warnings.push_back(fmt::format(
-          "{} has no state of compression between shard groups: compression starts as in a new run.", folder));
+          "{} contains no compression state of shard groups; compression starts without error feedback.", folder));
     }
     return {};
   }

@@ -22,11 +22,11 @@ std::string shown(const std::string& text) {
   std::string line = printable(text);
   if (line.size() <= kMostBytes) return line;
   size_t end = kMostBytes;
-  while ((line[end] & 0xC0) == 0x80) --end;  // within a UTF-8 character
+  while ((line[end] & 0xC0) == 0x80) --end;  // do not split a UTF-8 character
   return line.substr(0, end);
 }
 
-// Adds the members of an object, nested ones as "outer.inner". Does not split data identities.
+// Adds the members of an object, with nested keys as "outer.inner". A data identity is a single fact.
 void add_members(const json& object, const std::string& section, const std::string& prefix,
                  std::vector<CheckpointFact>& facts) {
   for (const auto& [key, value] : object.items()) {

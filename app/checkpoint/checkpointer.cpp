@@ -22,10 +22,11 @@ constexpr double kGibibyte = 1 << 30;
 constexpr double kGigabyte = 1e9;
 // Slowdown factor above which a save is reported as throttled.
 constexpr double kNoticeable = 1.05;
-// Fraction of free host memory that a snapshot may use; the rest is for later allocations and for other processes.
+// Fraction of available host memory that a snapshot may use. The rest is reserved for later allocations and other
+// processes.
 constexpr double kShareForSnapshots = 0.8;
 
-// Adds its lifetime to both targets.
+// Adds the elapsed time to both targets on destruction.
 class Stopwatch {
  public:
   Stopwatch(double& one, double& other) : one_(one), other_(other) {}
@@ -81,7 +82,7 @@ bool Checkpointer::is_due(const RunPosition& at) const {
 }
 
 void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
-  // A copy for the last checkpoint alone gains nothing, since training has ended by then.
+  // If only the last checkpoint is saved, a copy has no benefit, since training has already ended.
   if (!config_.async_save || steps_until_next_save(at) == config_.max_steps - at.step) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
   std::vector<bool> writes;
@@ -89,7 +90,7 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
   for (const io::UnitShard& shard : shards) writes.push_back(shard.count > 0);
   auto snapshot = std::make_unique<StateSnapshot>(engine_, std::move(writes), saves_carried(setup_, engine_), device_,
                                                   at::get_num_threads());
-  // Ranks of a host share its memory, and all ranks must decide alike.
+  // Ranks on a host share memory, and all ranks must make the same decision.
   struct Need {
     int64_t wanted = 0;
     int64_t left = 0;
@@ -103,8 +104,8 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
   }
   if (excess(tightest) > 0) {
     log_.warn(
-        fmt::format("saving will pause training: a copy of the states needs {:.1f} GiB of host memory, but the host "
-                    "has {:.1f} GiB left; use more hosts or a smaller model.",
+        fmt::format("training will pause for saves: a copy of the training state needs {:.1f} GiB of host memory, but "
+                    "only {:.1f} GiB are available; use more hosts or a smaller model.",
                     static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
     return;
   }
@@ -141,7 +142,7 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
     snapshot_->wait();
     return snapshot_->values(shard, kind);
   };
-  // Called by the writing thread: an update that waits for the end of a hold must not wait for work after the step.
+  // Called on the writing thread. An update may wait for this release, so it must not depend on work after the step.
   const auto done = [this] { snapshot_->release(); };
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
@@ -228,7 +229,7 @@ void Checkpointer::conclude() {
   log_.say(fmt::format(
       "Saved checkpoint: {} (written in {:.1f} s during training, {:.2f} GB/s{}; training paused for {:.3f} s)",
       (job.checkpoint_dir / job.tag).string(), seconds, static_cast<double>(published.bytes) / kGigabyte / seconds,
-      held_back ? fmt::format(", throttled to spare training; {:.1f} s at full speed", save->unhindered_seconds())
+      held_back ? fmt::format(", throttled to protect training; {:.1f} s at full speed", save->unhindered_seconds())
                 : std::string(),
       blocked_by_save_));
   log_.saved(job.progress.step, seconds, published.bytes, blocked_by_save_);
@@ -236,11 +237,11 @@ void Checkpointer::conclude() {
 }
 
 void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
-  last_error_ = fmt::format("the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
-                            saved_step_ ? fmt::format("that of step {} remains", *saved_step_)
+  last_error_ = fmt::format("could not save the checkpoint of step {}: {}; {}", job.progress.step, sentence(reason),
+                            saved_step_ ? fmt::format("the checkpoint of step {} remains", *saved_step_)
                                         : std::string("there is no earlier checkpoint"));
   log_.save_failed();
-  // finish() reports a failure of the last checkpoint.
+  // finish() reports errors of the last checkpoint.
   if (job.progress.step >= last_step_.value_or(config_.max_steps)) return;
   folder_.stop_where_taken();
   log_.warn(last_error_ + ", and training continues.");
@@ -288,7 +289,7 @@ void Checkpointer::finish_after_error() {
     save_->wait();
     conclude();
   } catch (const std::exception& error) {
-    // Do not replace the error that ended training.
+    // Keep the error that ended training.
     log_.warn(error.what());
   }
 }

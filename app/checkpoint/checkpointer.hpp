@@ -19,53 +19,54 @@
 
 namespace mpzero {
 
-// Saves a run's checkpoints during training. Training pauses at most for copying the states to host memory, less the
-// part that overlaps with the next forward and backward pass; threads write the copy. If host memory is short, training
-// waits until the checkpoint is written.
+// Saves a run's checkpoints during training. Copies the training state to host memory, overlapped with the next forward
+// and backward pass, and writes the copy on background threads. If host memory is too small for a copy, training pauses
+// until the checkpoint is written.
 //
-// If a save fails, prints a warning and keeps earlier checkpoints, and training continues. The last checkpoint is
-// retried; if that fails too, the run ends with an error.
+// If a save fails, training continues with a warning, and earlier checkpoints are kept. The last checkpoint is retried;
+// if all retries fail, the run ends with an error.
 class Checkpointer {
  public:
   using Waits = std::vector<std::chrono::seconds>;
-  // All arguments must outlive it. Saves during training write to `files`. `last_save_waits`: the wait before each
-  // retry of the last checkpoint.
+  // All arguments must outlive this object. `files`: destination of background saves. `last_save_waits`: delay before
+  // each retry of the last checkpoint.
   Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
                io::FileSystem& files = io::disk(),
                Waits last_save_waits = {std::chrono::seconds(2), std::chrono::seconds(4), std::chrono::seconds(8)});
 
-  // Call before the first step, with the training state allocated: checks whether host memory fits a copy, and
-  // allocates it in the background. `available_bytes`: see available_host_bytes(). Collective.
+  // Must be called before the first step, after the training state is allocated. Allocates host memory for a copy of
+  // the state in the background, if enough is available. `available_bytes`: see available_host_bytes(). Collective.
   void prepare(const RunPosition& at, int64_t available_bytes);
 
-  // Each step calls the following in this order. Collective, like the calls below.
+  // Each step must call the next three functions in this order. All functions from here to finish_after_error() are
+  // collective.
   //
-  // Before the engine's update. Returns the seconds that training has paused for checkpoints since the last call.
+  // Must be called before the engine's update. Returns the seconds for which training has paused for checkpoints since
+  // the previous call.
   double before_update();
-  // Before validation, when a save cannot slow down any step.
+  // Must be called before validation. Removes the write throttle, since no training step can be slowed down.
   void before_validation();
-  // After the step, which took `seconds`: polls the save in flight, sets its pace so that steps do not take longer, and
-  // saves if --checkpoint_freq or the run's end requires it. Only one checkpoint is written at a time: the next waits
-  // for the previous. `stops`: save_last() follows instead.
+  // Must be called after the step, whose duration was `seconds`. Polls the save in flight, throttles it so that it does
+  // not slow down training, and starts a save if one is due. Only one save is in flight at a time; a new save waits for
+  // the previous one. `stops`: do not save, because save_last() follows.
   void after_step(const RunPosition& position, double seconds, bool stops);
 
-  // Saves the run's last checkpoint if it is not saved yet, and waits for it. Throws on all ranks if it cannot be
-  // saved.
+  // Saves the run's last checkpoint, unless that step is already saved, and waits for completion. Throws on all ranks
+  // if the save fails.
   void save_last(const RunPosition& position);
-  // Waits for the save in flight. Throws on all ranks if the checkpoint of `last` was due and could not be saved.
+  // Waits for the save in flight. Throws on all ranks if a checkpoint was due at `last` and the save failed.
   void finish(const RunPosition& last);
-  // Waits for the save in flight while another error ends the run on all ranks; errors of the save become warnings.
+  // Waits for the save in flight after an error on all ranks. Reports errors of the save as warnings.
   void finish_after_error();
 
-  // The step of the newest checkpoint that the run resumed from or saved.
+  // Step of the newest checkpoint that the run saved or resumed from.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   void resumed_from(int64_t step) { saved_step_ = step; }
-  // Expected seconds until a save that starts now is complete, including the save in flight, from the last checkpoint
-  // that this run saved; 0: none saved yet. Nothing throttles a save that training waits for, so this is the time at
-  // full speed, as far as the disk's own speed is known.
+  // Returns the expected seconds, without throttling, until a save that starts now is complete. Includes the save in
+  // flight. Estimated from the last save of this run; 0 before the first save.
   double expected_save_seconds() const;
-  // Bytes per second that this rank may write of the save in flight; std::nullopt: none in flight.
+  // Returns this rank's write limit in bytes per second for the save in flight; std::nullopt if no save is in flight.
   std::optional<double> write_rate() const;
 
  private:
@@ -90,16 +91,16 @@ class Checkpointer {
   io::FileSystem& files_;
   at::Device device_;
   const Waits last_save_waits_;
-  std::unique_ptr<StateSnapshot> snapshot_;  // null: training waits for saves
+  std::unique_ptr<StateSnapshot> snapshot_;  // null: saves are synchronous
   std::unique_ptr<io::BackgroundSave> save_;
   std::optional<int64_t> saved_step_;
   std::vector<int> writers_cores_;  // see io::BackgroundTask
   io::SaveThrottle throttle_;
-  double save_seconds_ = 0;           // of the last checkpoint, at full speed
-  std::optional<int64_t> last_step_;  // step of the last checkpoint if the run stops before max_steps
-  std::string last_error_;            // of the last save; empty: it succeeded
-  double blocked_seconds_ = 0;        // since before_update()
-  double blocked_by_save_ = 0;        // in total, for the save in flight
+  double save_seconds_ = 0;           // duration of the last save without throttling
+  std::optional<int64_t> last_step_;  // step of the last checkpoint; unset until save_last()
+  std::string last_error_;            // error of the last save; empty: success
+  double blocked_seconds_ = 0;        // since the last before_update()
+  double blocked_by_save_ = 0;        // total for the save in flight
 };
 
 }  // namespace mpzero

@@ -25,12 +25,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A damaged or unfinished checkpoint; the message contains its path and the reason.
+// Thrown for a damaged or unfinished checkpoint. The message contains the path and the reason.
 class Unusable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Runs `work`, which reads a checkpoint. Damage known to all ranks becomes Unusable.
+// Runs `work`, which reads a checkpoint. Converts Damaged on all ranks to Unusable.
 void read_or_give_up(const std::function<void()>& work) {
   try {
     work();
@@ -40,7 +40,7 @@ void read_or_give_up(const std::function<void()>& work) {
   }
 }
 
-// The arguments that all attempts to resume share; see resume_with().
+// Arguments of resume_with().
 struct Resumption {
   const RunSetup& setup;
   const std::vector<UnitSpec>& units;
@@ -52,7 +52,7 @@ struct Resumption {
   bool names_checkpoint() const { return !setup.config.resume_from_checkpoint.empty(); }
 };
 
-// Calls `check` on all ranks. If the user did not name the checkpoint, a refusal also suggests a new run.
+// Calls `check` on all ranks. Unless the user selected the checkpoint, adds the suggestion of a new run to a UserError.
 void refuse_with_remedy(const Resumption& resumption, const std::function<void()>& check) {
   run_on_all_ranks(resumption.group, [&] {
     try {
@@ -68,8 +68,9 @@ void refuse_with_remedy(const Resumption& resumption, const std::function<void()
   });
 }
 
-// Throws Unusable on all ranks if the checkpoint is damaged, and the errors of run_on_all_ranks if the run cannot
-// resume from an intact one, or a system error prevented reading it. `opened`: the folder, if it could be opened.
+// Resumes from one checkpoint. Throws Unusable on all ranks if the checkpoint is damaged. Throws the errors of
+// run_on_all_ranks() if the run cannot resume from the checkpoint or a system error occurs. `opened`: set if the folder
+// could be opened.
 Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder>& opened,
                 const io::RunRecord& of_candidates, const Resumption& resumption) {
   const auto& [setup, units, read_states, weights_check, group, warnings] = resumption;
@@ -102,8 +103,8 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
           .recompute = std::move(continuation.recompute)};
 }
 
-// The same, with retries if a system error prevents reading the checkpoint. If it persists, the run ends rather than
-// resume from an older checkpoint. All ranks do the same, since they know of the same error.
+// Retries restore() after system errors. A persistent error ends the run, instead of resuming from an older checkpoint.
+// All ranks retry together, since they observe the same error.
 Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resumed()>& restore_it) {
   std::optional<Resumed> resumed;
   std::exception_ptr of_this_rank;
@@ -119,7 +120,7 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
   } catch (const Error& error) {
     if (error.system_error() == 0) throw;
     const std::string sentence = fmt::format(
-        "{} cannot be read: {}; it may be intact: fix the error and start again, or pass an older checkpoint with "
+        "cannot read {}: {}; the checkpoint may be intact: fix the error and restart, or pass an older checkpoint with "
         "--resume_from_checkpoint DIR",
         checkpoint.string(), error.what());
     if (error.exit_code() == kUserErrorExitCode) throw UserError(sentence, error.scope(), error.system_error());
@@ -129,7 +130,7 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
   return *resumed;
 }
 
-// restore(), repeated if another run has replaced the checkpoint while it was read.
+// Repeats restore() if a different run replaced the checkpoint during the read.
 Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candidates, const Resumption& resumption) {
   for (int attempt = 1;; ++attempt) {
     std::shared_ptr<const io::OpenFolder> opened;
@@ -144,7 +145,7 @@ Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candi
       if (error.scope() != ErrorScope::kAllRanks || is_last()) throw;
     }
     resumption.warnings.push_back(fmt::format(
-        "{} was replaced by another process while it was being read; reading it again.", checkpoint.string()));
+        "{} was replaced by another process during the read; reading the checkpoint again.", checkpoint.string()));
   }
 }
 
@@ -189,7 +190,7 @@ std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<Unit
     }
   }
   if (first_problem.empty()) return std::nullopt;
-  throw UserError(fmt::format("{}; the run has no other complete checkpoint{}; pass another with "
+  throw UserError(fmt::format("{}; the run has no other complete checkpoint{}; pass a checkpoint with "
                               "--resume_from_checkpoint, or start a new run with --overwrite",
                               first_problem, left_out),
                   ErrorScope::kAllRanks);
@@ -199,10 +200,10 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings) {
   const auto fill = [&](const io::StoredCheckpoint& stored) {
-    // Discarded if the checkpoint turns out to be damaged, or is read again.
+    // Discarded if the checkpoint is damaged or read again.
     std::vector<std::string> about_carried;
     const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
-    // In a folder of checkpoints, `latest` may have changed since the run began.
+    // If --init_from is a folder of checkpoints, `latest` may have changed since the run started.
     const std::string base = setup.model.lora && !setup.init_from_latest ? setup.config.init_from : "";
     const io::CheckpointWithBase whole(stored, base, group);
     engine.restore([&](size_t unit, StateKind kind, int64_t begin,

@@ -15,32 +15,31 @@
 
 namespace mpzero {
 
-// Restores the engine from the checkpoint that --resume_from_checkpoint names, or from the newest good one in its
-// folder or in the checkpoint folder. A damaged or unfinished checkpoint is a warning, and the next older one is tried;
-// with --resume_strict, or if none is left, this throws. A checkpoint that cannot be read for another reason (a system
-// error, a newer format) throws, since it may be complete and the newest. Returns nothing if there is no checkpoint.
-// Collective: an error on one rank is thrown on all. Each rank reads its own shard. Adds a warning for each change that
-// may be unintended.
+// Restores the engine from --resume_from_checkpoint or from the newest complete checkpoint in a folder (by default
+// --checkpoint_dir). Each rank reads its own shard. Returns std::nullopt if there is no checkpoint. Adds a warning for
+// each change that may be unintended. Collective: an error on one rank is thrown on all ranks.
 //
-// Tries only checkpoints of one run: see io::ResumeCandidates. Throws UserError for a run of other weights, or one that
-// check_resumable or check_unfinished refuses.
+// Skips a damaged or unfinished checkpoint with a warning and tries the next older one of the same run
+// (io::ResumeCandidates). Throws if --resume_strict is set or no checkpoint remains. Any other read error (system
+// error, newer format) also throws, since the checkpoint may be intact. Throws UserError if the run started from
+// different weights, or if check_resumable() or check_unfinished() refuses the checkpoint.
 struct Resumed {
   std::filesystem::path checkpoint;
-  RunConfig config;  // of the resumed run: see Continuation
+  RunConfig config;  // see Continuation
   RunPosition position;
-  io::RunRecord run;                       // its id is empty if the run has none yet
+  io::RunRecord run;                       // the id is empty for a checkpoint without an id
   bool checkpoint_has_id = true;           // false: saved by DeepSpeed or an older mpzero
-  std::vector<std::string> changes;        // for the user, one per line: see Continuation
+  std::vector<std::string> changes;        // log lines: see Continuation
   std::optional<std::string> recompute{};  // see Continuation
 };
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings);
 
-// Reads the required states of a checkpoint. Collective; throws Damaged on all ranks if they are damaged.
+// Reads a checkpoint's states. Collective. Throws Damaged on all ranks if a state is damaged.
 using ReadStates = std::function<void(const io::StoredCheckpoint&)>;
 
-// resume_run() with another reader of the states. Makes all decisions, for a run and for its preview.
+// Implements resume_run() and preview_resume(), which read the states differently.
 std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                    const ReadStates& read_states, WeightsCheck weights_check, ProcessGroup& group,
                                    std::vector<std::string>& warnings);

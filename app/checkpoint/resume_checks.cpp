@@ -24,7 +24,7 @@ bool is_allowed(const std::string& key, const RunConfig& config) {
   return std::find(config.allow_changed.begin(), config.allow_changed.end(), key) != config.allow_changed.end();
 }
 
-// std::nullopt if the checkpoint has no config.json.
+// Returns std::nullopt if the checkpoint has no config.json.
 std::optional<std::vector<ModelChange>> model_changes_since(const io::StoredCheckpoint& checkpoint,
                                                             const RunSetup& setup) {
   const std::string& text = checkpoint.progress().model_config_json;
@@ -40,8 +40,9 @@ void check_same_model(const std::string& folder, const std::vector<ModelChange>&
     descriptions.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
   }
   if (descriptions.empty()) return;
-  throw_user_error("{} is a checkpoint of another model: {}; pass the --model_type or --model_config of its training",
-                   folder, fmt::join(descriptions, ", "));
+  throw_user_error(
+      "{} is a checkpoint of a different model: {}; pass the --model_type or --model_config with which it was trained",
+      folder, fmt::join(descriptions, ", "));
 }
 
 void check_meant(const std::string& folder, const std::vector<ModelChange>& changes, const RunConfig& config) {
@@ -54,15 +55,16 @@ void check_meant(const std::string& folder, const std::vector<ModelChange>& chan
   }
   if (keys.empty()) return;
   throw_user_error(
-      "{} was trained with {}, this run has {}; use the same, or --allow_changed {} if the change is intended", folder,
-      fmt::join(before, " and "), fmt::join(now, " and "), fmt::join(keys, ","));
+      "{} was trained with {}, but this run has {}; use the same value, or pass --allow_changed {} if the change is "
+      "intended",
+      folder, fmt::join(before, " and "), fmt::join(now, " and "), fmt::join(keys, ","));
 }
 
 void check_optimizer(const std::string& folder, const nlohmann::json& known) {
   if (!known.contains("optimizer") || known["optimizer"] == "AdamW") return;
   throw_user_error(
-      "{} was trained with the optimizer {:.100}, whose states AdamW cannot use; convert it with zero_to_fp32 and pass "
-      "the result as --init_from",
+      "{} was trained with the optimizer {:.100}, whose states AdamW cannot use; export the weights with zero_to_fp32 "
+      "and pass them as --init_from",
       folder, known["optimizer"].dump());
 }
 
@@ -75,7 +77,7 @@ std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& cha
   return descriptions;
 }
 
-// A file without a hash is not refused, since too little is known, unless it is of the built-in tokenizer.
+// Ignores files without a tokenizer hash, which cannot be compared, unless their tokenizer is built in.
 void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, std::vector<ModelChange>& changes) {
   const auto before = train_data_of(known);
   if (!before || !setup.data) return;
@@ -87,23 +89,23 @@ void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, st
                      .rule = ChangeRule::kOnPurpose});
 }
 
-// Notes the keys of --allow_changed that have not changed, as in later starts of the same command.
+// Reports keys of --allow_changed that have not changed, as in restarts of the same command.
 void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, Continuation& run) {
   for (const std::string& key : config.allow_changed) {
-    if (key == kTokenizerKey) continue;  // may be for token files that differ from the weights of --init_from
+    if (key == kTokenizerKey) continue;  // may refer to the tokenizer of --init_from instead
     const auto is_key = [&](const ModelChange& change) { return change.key == key; };
     if (std::any_of(changes.begin(), changes.end(), is_key)) continue;
     run.changes.push_back(
-        fmt::format("--allow_changed {} has no effect: the value is unchanged since the checkpoint", key));
+        fmt::format("--allow_changed {} has no effect: the value is the same as in the checkpoint", key));
   }
 }
 
-// The data order and, if known, the data's identity.
+// Formats the data order and, if known, the data identity.
 std::string show_data(const std::string& order, const std::optional<io::TokenIdentity>& identity) {
   return identity ? fmt::format("{}, {}", order, io::show(*identity)) : order;
 }
 
-// position_after() reports changes of only seq_length and `shuffle`, and of the sources of a mixture.
+// Excludes changes that position_after() reports: seq_length and `shuffle` alone, and the sources of a mixture.
 void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, const RunSetup& setup,
                   Continuation& run) {
   if (!run.position.sources.empty()) return;
@@ -119,8 +121,8 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
   const std::string data_now = show_data(setup.data_order, now);
   if (!is_same) run.differences.push_back(fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
   run.warnings.push_back(
-      fmt::format("the training data differs from that of {} ({}; now {}): the run continues at sequence {} of the new "
-                  "order and may repeat sequences.",
+      fmt::format("the training data differs from the data of {} (before: {}; now: {}): the run continues at sequence "
+                  "{} of the new order and may repeat sequences.",
                   checkpoint.folder().string(), data_before, data_now, run.position.sequences_seen));
 }
 
@@ -131,30 +133,32 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
   const io::TrainingProgress& progress = checkpoint.progress();
   const double lr = config.schedule.lr(progress.step);
   if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
-  run.warnings.push_back(fmt::format(
-      "the schedule differs from that of {}: step {} used learning rate {:.6g}, this run's schedule has {:.6g}; to "
-      "keep it, use the same learning rate and total_num_steps (or --max_steps, if total_num_steps is missing).",
-      checkpoint.folder().string(), progress.step, progress.lr, lr));
+  run.warnings.push_back(
+      fmt::format("the schedule differs from the schedule of {}: step {} used learning rate {:.6g}, but this run's "
+                  "schedule has {:.6g}; to keep the old one, use the same learning rate and total_num_steps (or "
+                  "--max_steps, if total_num_steps is not set).",
+                  checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
 
-// A train_batch_size that is not set follows from micro-batch, accumulation and ranks, and changes with them.
+// If train_batch_size is not set, it depends on micro-batch size, accumulation and the number of ranks.
 void note_batch(const nlohmann::json& known, const RunConfig& config, Continuation& run) {
   const auto before = known.find("train_batch_size");
   if (before == known.end() || !before->is_number_integer() || *before == config.train_batch_size) return;
   if (config.origins.of("train_batch_size").kind != Origin::Kind::kComputed) return;
   run.warnings.push_back(
-      fmt::format("the global batch (micro-batch x accumulation x ranks) changes from {} to {} sequences; pass "
-                  "--train_batch_size {} to keep it.",
+      fmt::format("the global batch size (micro-batch x accumulation x ranks) changes from {} to {} sequences; pass "
+                  "--train_batch_size {} to keep the old size.",
                   before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
 }
 
-// DeepSpeed records how many sequences were seen, but not their order: the run skips the same number in its own.
+// DeepSpeed records the number of consumed sequences but not their order, so the run skips the same number of
+// sequences.
 void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {
     run.warnings.push_back(
         fmt::format("{} was saved by DeepSpeed, which does not record the data order: the run continues at sequence {} "
-                    "of its own order and may repeat sequences.",
+                    "of mpzero's order and may repeat sequences.",
                     checkpoint.folder().string(), progress.sequences_seen));
   }
 }
@@ -164,8 +168,8 @@ void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunCo
   const double lr = config.schedule.lr(progress.step + 1);
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
   run.warnings.push_back(
-      fmt::format("the schedule differs from that of {}: step {} would have had learning rate {:.6g}, this run's "
-                  "schedule has {:.6g}; to keep it, use the same scheduler and total_num_steps.",
+      fmt::format("the schedule differs from the schedule of {}: step {} would have had learning rate {:.6g}, but this "
+                  "run's schedule has {:.6g}; to keep the old one, use the same scheduler and total_num_steps.",
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
 }
 
@@ -177,7 +181,7 @@ void follow_schedule(const io::StoredCheckpoint& checkpoint, const nlohmann::jso
   if (!schedule.warning.empty()) run.warnings.push_back(std::move(schedule.warning));
 }
 
-// Keys of settings that are not known before the data is prepared.
+// Returns the keys of settings that are unknown until the data is prepared.
 std::vector<const char*> undecided_settings(const RunSetup& setup) {
   std::vector<const char*> keys;
   if (!setup.data) keys = {kTrainData, kValidationData};
@@ -188,7 +192,7 @@ std::vector<const char*> undecided_settings(const RunSetup& setup) {
   return keys;
 }
 
-// The checkpoint's number of sequences overrides that of --validation_batches on this layout.
+// The checkpoint's number of validation sequences overrides --validation_batches, which depends on the layout.
 void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, Continuation& run) {
   RunConfig& config = run.config;
   if (config.validation_data.empty()) return;
@@ -196,14 +200,13 @@ void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::j
   const auto recorded = known.find(kValidationSequences), data = known.find(kValidationData);
   if (recorded == known.end() && data != known.end() && !data->is_null()) {
     run.changes.push_back(fmt::format(
-        "{} does not record the size of its validations (older mpzero): validation losses may not be comparable",
-        folder));
+        "{} does not record the validation size (older mpzero): validation losses may not be comparable", folder));
   }
   if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
   if (!config.validation_batches || *recorded == config.validation_sequences) return;
-  run.changes.push_back(
-      fmt::format("Validation keeps the {} sequences of {}; --validation_batches {} means {} on this layout",
-                  recorded->get<int64_t>(), folder, *config.validation_batches, config.validation_sequences));
+  run.changes.push_back(fmt::format(
+      "Validation uses {} sequences, as in {}; --validation_batches {} would be {} sequences on this layout",
+      recorded->get<int64_t>(), folder, *config.validation_batches, config.validation_sequences));
   config.validation_sequences = recorded->get<int64_t>();
 }
 
@@ -212,30 +215,30 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
   const std::string folder = checkpoint.folder().string();
   if (!model_is_known) {
     run.warnings.push_back(
-        fmt::format("{} does not record its model configuration: heads, rope_theta, rope_scaling and rms_norm_eps were "
-                    "not compared.",
+        fmt::format("{} does not record a model configuration, so heads, rope_theta, rope_scaling and rms_norm_eps "
+                    "were not compared.",
                     folder));
   }
   if (checkpoint.made_by_mpzero() && !train_data_of(known)) {
     run.changes.push_back(
-        fmt::format("{} does not record its settings (older mpzero): only its ds_config.json was compared", folder));
+        fmt::format("{} does not record its settings (older mpzero), so only ds_config.json was compared", folder));
   }
 }
 
-// Dropout may change: it is reported with the other changes.
+// Excludes dropout, which may change and is reported separately.
 void check_same_adapters(std::optional<LoraConfig> saved, std::optional<LoraConfig> now, const std::string& folder) {
   if (!saved && !now) return;
   if (!saved) {
-    throw_user_error("{} has no adapters, but this run has (--lora_r {}); start a new run with --init_from {}", folder,
+    throw_user_error("{} has no adapters, but this run has --lora_r {}; start a new run with --init_from {}", folder,
                      now->r, folder);
   }
   const LoraConfig wanted = *saved;
   if (now) saved->dropout = now->dropout;
   if (saved == now) return;
   throw_user_error(
-      "{} has adapters with {}, this run has {}; pass --lora_r {} --lora_alpha {} --lora_target_modules {}{}{}", folder,
-      describe_lora(wanted), now ? describe_lora(*now) : "none", wanted.r, wanted.alpha, fmt::join(wanted.targets, ","),
-      wanted.rslora ? " --use_rslora" : "",
+      "{} has adapters with {}, but this run has {}; pass --lora_r {} --lora_alpha {} --lora_target_modules {}{}{}",
+      folder, describe_lora(wanted), now ? describe_lora(*now) : "none", wanted.r, wanted.alpha,
+      fmt::join(wanted.targets, ","), wanted.rslora ? " --use_rslora" : "",
       wanted.dropout > 0 ? fmt::format(" --lora_dropout {}", wanted.dropout) : "");
 }
 
@@ -254,12 +257,13 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
   check_optimizer(folder, known);
   if (setup.config.lora.coded() && checkpoint.run().init_from_hash.empty()) {
     throw_user_error(
-        "{} has a base with random weights, which --load_in_8bit and --load_in_4bit do not quantize; remove {}", folder,
-        setup.config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit");
+        "the base model of {} has random weights, which --load_in_8bit and --load_in_4bit do not support; omit {}",
+        folder, setup.config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit");
   }
   if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
     throw_user_error(
-        "{} was trained with --seed {}, this run has --seed {}, which would change the data order; use the same seed",
+        "{} was trained with --seed {}, but this run has --seed {}, which would change the data order; use the same "
+        "seed",
         folder, checkpoint.progress().seed, setup.config.seed);
   }
 }
@@ -270,10 +274,11 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   const ResumedPosition resumed = position_after(checkpoint, setup, known);
   Continuation run{
       .config = setup.config, .position = resumed.position, .changes = {}, .warnings = {}, .differences = {}};
-  // Epochs are counted in the run's first batch size, so that another batch size does not change the run's length.
+  // Epochs are counted with the run's first batch size, so that a different batch size does not change the run's
+  // length.
   const nlohmann::json batch = known.value(kEpochBatch, known.value("train_batch_size", nlohmann::json()));
   if (batch.is_number_integer() && batch.get<int64_t>() > 0) run.config.epoch_batch = batch.get<int64_t>();
-  std::vector<std::string> given_before;  // set_up_run has reported these
+  std::vector<std::string> given_before;  // already reported by set_up_run()
   if (setup.train_windows > 0) apply_epochs(run.config, setup.train_windows, given_before, run.position);
   follow_validation(checkpoint, known, run);
   RunSetup continued = setup;
@@ -295,9 +300,9 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   for (std::string& change : changed_layout(known, now)) all.push_back(std::move(change));
   if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
-    run.changes.push_back(
-        fmt::format("The tokens of {} and {} could not be compared: equal counts, but no checksum in common",
-                    fmt::join(keys, " and "), checkpoint.folder().string()));
+    run.changes.push_back(fmt::format(
+        "Could not compare the tokens of {} and {}: the counts are equal, but the two have no checksum in common",
+        fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   note_batch(known, run.config, run);
   if (!resumed.line.empty()) run.changes.push_back(resumed.line);
@@ -316,8 +321,8 @@ void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& se
   const bool is_finished = setup.knows_length() && step >= run.config.max_steps;
   if (!is_finished || run.differences.empty()) return;
   throw_user_error(
-      "{} is at or past the last step {} and has other settings ({}), so nothing would be trained; raise {} to "
-      "continue with these settings",
+      "{} is at or past the last step, {}, but the settings have changed ({}), so no step would be trained; raise {} "
+      "to continue with the new settings",
       checkpoint.folder().string(), run.config.max_steps, fmt::join(run.differences, ", "),
       run.config.num_train_epochs ? "--num_train_epochs"
       : run.config.sequences      ? "--epochs"

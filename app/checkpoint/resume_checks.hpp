@@ -8,28 +8,29 @@
 #include "base/parameter_spec.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 
-// Changes that a run may make when it resumes from a checkpoint: see the table in docs/runs.md.
+// Checks which settings a resumed run may change: see the table in docs/runs.md.
 namespace mpzero {
 
-// Throws UserError if the run cannot resume from the checkpoint: other parameters, another model of the same
-// parameters, states of another optimizer, another seed. The message contains each difference with both values.
+// Throws UserError if the checkpoint has different parameters, a different model configuration, optimizer or seed. The
+// message lists each difference with both values.
 void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const std::vector<UnitSpec>& units);
 
-// How a run continues from a checkpoint that check_resumable has accepted.
+// The state and settings of a run that resumes from a checkpoint accepted by check_resumable().
 struct Continuation {
-  RunConfig config;  // with the length and the schedule computed from the position
+  RunConfig config;  // length and schedule are computed from the position
   RunPosition position;
-  std::vector<std::string> changes;        // log lines about changes
-  std::vector<std::string> warnings;       // about changes that may be unintended
-  std::vector<std::string> differences;    // each key with both values: "lr 0.001 -> 0.0001"; without the layout
-  std::optional<std::string> recompute{};  // of the checkpoint's run; std::nullopt: not recorded
+  std::vector<std::string> changes;        // log lines
+  std::vector<std::string> warnings;       // changes that may be unintended
+  std::vector<std::string> differences;    // key and both values: "lr 0.001 -> 0.0001"; excludes the layout
+  std::optional<std::string> recompute{};  // --recompute of the checkpoint's run; std::nullopt: not recorded
 };
-// Before the data is prepared, does not compare the data's identity, nor settings that depend on its size, such as the
-// steps of --epochs. Throws UserError if the schedule cannot continue: see schedule_after.
+// Computes how the run continues. If the training data does not exist yet, omits the comparison of data identities and
+// of settings that depend on the data size, such as the steps of --epochs. Throws UserError if the schedule cannot
+// continue: see schedule_after().
 Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup& setup);
 
-// Throws UserError if no step is left to train and `run` has differences: the finished run is not the requested one,
-// and a start that ends at once would look as if it were.
+// Throws UserError if the checkpoint is at the last step but `run` has differences. Otherwise the run would end
+// immediately and look as if the changed settings had been trained.
 void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const Continuation& run);
 
 }  // namespace mpzero

@@ -24,21 +24,21 @@ namespace {
 io::ResumeCandidates candidates_of(const RunConfig& config) {
   if (config.resume_from_checkpoint.empty()) return io::resume_candidates(config.checkpoint_dir, config.model_type);
   const fs::path folder = config.resume_from_checkpoint;
-  // A folder of checkpoints, or a single checkpoint, which is then the only candidate.
+  // A single checkpoint is the only candidate.
   io::ResumeCandidates candidates;
   if (!io::looks_like_checkpoint(folder)) candidates = io::resume_candidates(folder, config.model_type);
   if (candidates.folders.empty()) candidates.folders.push_back(io::find_checkpoint(folder));
   return candidates;
 }
 
-// Throws UserError if more than one run is possible.
+// Throws UserError if several runs are possible.
 void check_one_run(const io::ResumeCandidates& candidates) {
   if (candidates.newest_of_runs.size() < 2) return;
   std::vector<std::string> ways;
   for (const io::CatalogEntry& entry : candidates.newest_of_runs) {
     ways.push_back(fmt::format("--resume_from_checkpoint {} ({})", entry.folder.string(), io::show_run(*entry.run_id)));
   }
-  throw_user_error("{}, so its run is unknown, and the folder has checkpoints of {} runs; pass {}",
+  throw_user_error("{}, so its run is unknown, and the folder contains checkpoints of {} runs; pass {}",
                    without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
 }
 
@@ -48,7 +48,7 @@ std::string start_new_run(const RunConfig& config) {
   const bool is_array = parallel::process_environment("SLURM_ARRAY_TASK_ID").has_value();
   const bool can_overwrite =
       config.init_from.empty() || !starts_from_any_of(config, io::list_checkpoints(config.checkpoint_dir));
-  return fmt::format(", or start a new run: in another --checkpoint_dir{}{}",
+  return fmt::format(", or start a new run: in a different --checkpoint_dir{}{}",
                      is_array ? ", e.g. checkpoints/$SLURM_ARRAY_TASK_ID for each array task" : "",
                      can_overwrite ? ", or with --overwrite, which moves the old run to old-<n>" : "");
 }
@@ -69,10 +69,10 @@ ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group) {
     io::ResumeCandidates candidates;
     io::retry_reading([&] { candidates = candidates_of(config); });
     if (!candidates.problem_of_latest.empty() && config.resume_strict) {
-      throw_user_error("{}; pass a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
+      throw_user_error("{}; pass a checkpoint with --resume_from_checkpoint, or omit --resume_strict",
                        candidates.problem_of_latest);
     }
-    // With --resume_strict, there is no fallback to another checkpoint.
+    // --resume_strict disables the fallback to a different checkpoint.
     if (!config.resume_strict) check_one_run(candidates);
     choices.run = candidates.run;
     choices.problem = candidates.problem_of_latest;

@@ -12,24 +12,25 @@
 
 namespace mpzero {
 
-// The end of a sentence if the user may start a new run instead. In a task of a job array, suggests a folder for each
-// task. Suggests --overwrite unless it would move the weights of --init_from.
+// Returns the end of an error message that suggests starting a new run. In a Slurm job array, suggests one folder per
+// task. Suggests --overwrite unless that would move the weights of --init_from.
 std::string start_new_run(const RunConfig& config);
 
-// The checkpoints that a run may resume from, best first, as rank 0 found them.
+// The checkpoints that a run may resume from, in order of preference. Found by rank 0 and broadcast to all ranks.
 struct ResumeChoices {
   std::vector<std::filesystem::path> folders;
   io::RunRecord run;           // see io::ResumeCandidates
   std::string problem;         // see io::ResumeCandidates::problem_of_latest
-  std::string left_out;        // part of a sentence; empty: none
+  std::string left_out;        // "not tried: ..."; empty: all checkpoints are candidates
   std::string problem_of_run;  // see io::ResumeCandidates
 };
 
-// The checkpoints of --resume_from_checkpoint, or of the checkpoint folder. Throws UserError if the run is ambiguous,
-// or with --resume_strict if `latest` refers to no good checkpoint. Collective.
+// Finds the checkpoints in --resume_from_checkpoint or, by default, in --checkpoint_dir. Throws UserError if the
+// checkpoints are of several runs and `latest` does not select one of the runs, or if --resume_strict is set and
+// `latest` is invalid. Collective.
 ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group);
 
-// Removes the remedy from a sentence about a checkpoint, for problems that the run solves itself.
+// Removes the suggested remedy from an error message about a checkpoint, for use in a warning.
 std::string without_remedy(std::string text);
 
 }  // namespace mpzero

@@ -14,15 +14,16 @@ namespace {
 
 using nlohmann::json;
 
-// Maximum sequence length in tokens: far beyond any model, and small enough to multiply without overflow.
+// Maximum sequence length in tokens. Prevents overflow in products.
 constexpr int64_t kLongest = int64_t{1} << 31;
 
-// The number of sequences of `seq_length` tokens, with one more token for the last target.
+// Returns the number of sequences of `seq_length` tokens. The last target needs one more token.
 int64_t windows_of(int64_t num_tokens, int64_t seq_length) {
   const int64_t windows = seq_length < 1 ? 0 : (num_tokens - 1) / seq_length;
   if (windows < 1) {
-    throw_user_error("the checkpoint records seq_length {} and {} training tokens; choose another checkpoint",
-                     seq_length, num_tokens);
+    throw_user_error(
+        "the checkpoint records seq_length {} and {} training tokens, which is invalid; choose a different checkpoint",
+        seq_length, num_tokens);
   }
   return windows;
 }
@@ -39,7 +40,8 @@ bool known_shuffle(const json& known, bool otherwise) {
 
 int64_t round_up(int64_t tokens, int64_t seq_length) { return (tokens + seq_length - 1) / seq_length; }
 
-// The first whole window of `now` tokens after `seen` windows of `before` tokens, over the epochs of one file.
+// Returns the first complete window of `now` tokens after `seen` windows of `before` tokens, across the epochs of a
+// file.
 int64_t window_after(int64_t seen, int64_t num_tokens, int64_t before, int64_t now) {
   const int64_t windows_before = windows_of(num_tokens, before), windows = windows_of(num_tokens, now);
   return seen / windows_before * windows + std::min(windows, round_up(seen % windows_before * before, now));
@@ -60,7 +62,8 @@ std::string show_shares(const std::vector<RecordedSource>& sources) {
   return fmt::to_string(fmt::join(items, ","));
 }
 
-// The positions of the checkpoint's run in its files. Empty: unknown, or neither run uses a mixture.
+// Returns the checkpoint's positions in the sources of the training data. Empty if they are unknown, or neither run
+// uses a mixture.
 std::vector<RecordedSource> sources_before(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                                            const json& known) {
   std::vector<RecordedSource> sources = recorded_sources(known, checkpoint.folder().string());
@@ -72,10 +75,10 @@ std::vector<RecordedSource> sources_before(const io::StoredCheckpoint& checkpoin
            .at = {.weight = 1, .seed = progress.seed, .windows_seen = progress.sequences_seen, .drawn = 0}}};
 }
 
-// Continues this run's sources at the positions of the checkpoint's, whose sequences had `length_before` tokens.
+// Sets the positions of this run's sources from the checkpoint, whose sequences had `length_before` tokens.
 void continue_sources(const std::vector<RecordedSource>& before, const RunSetup& setup, int64_t length_before,
                       ResumedPosition& resumed) {
-  constexpr double kRounding = 1e-12;  // of a fraction: 0.7 of 1 equals 7 of 10
+  constexpr double kRounding = 1e-12;  // relative weights are rounded: 0.7 of 1 equals 7 of 10
   const int64_t length = setup.config.seq_length;
   std::vector<RecordedSource> now;
   for (const io::MixtureSource& at : new_sources(setup)) {
@@ -137,8 +140,8 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
                           .line = "",
                           .warning = ""};
   if (before < 1 || before > kLongest) {
-    throw_user_error("{} records an invalid seq_length {}; choose another checkpoint.", checkpoint.folder().string(),
-                     before);
+    throw_user_error("{} records an invalid seq_length {}; choose a different checkpoint.",
+                     checkpoint.folder().string(), before);
   }
   const bool same_order = before == config.seq_length && was_shuffled == config.shuffle;
   const std::string change =
@@ -149,8 +152,8 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
     if (same_order) return resumed;
     resumed.position.sequences_seen = round_up(progress.sequences_seen * before, config.seq_length);
     resumed.warning = fmt::format(
-        "the sequence order has changed ({}): each file continues at the same fraction of its epoch; some of its "
-        "tokens are repeated and about as many skipped.",
+        "the sequence order has changed ({}): each file continues at the same fraction of its epoch, so some tokens "
+        "are repeated and about as many are skipped.",
         change);
     return resumed;
   }
@@ -158,7 +161,7 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
   const std::optional<io::TokenIdentity> data = train_data_of(known);
   const bool same_size = data && data->num_tokens == setup.train_tokens;
   if (!same_size || data->num_tokens <= std::max(before, config.seq_length)) {
-    // Other data has other epochs; compare_data() reports it.
+    // compare_data() reports different data.
     resumed.position.sequences_seen = round_up(progress.sequences_seen * before, config.seq_length);
     return resumed;
   }
@@ -169,13 +172,14 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
   resumed.position.sequences_seen = window_after(progress.sequences_seen, data->num_tokens, before, config.seq_length);
   const int64_t next = resumed.position.sequences_seen - epoch * windows;
   if (was_shuffled || config.shuffle) {
-    // Each token of the epoch was seen with probability `share`, and is still to come with probability 1 - share.
+    // Each token was seen before the checkpoint with probability `share` and is seen after it with probability 1 -
+    // share.
     const double share = static_cast<double>(seen) / static_cast<double>(windows_before * before);
     const auto tokens = static_cast<int64_t>(share * (1 - share) * static_cast<double>(windows_before * before));
     std::string& report = tokens > 0 ? resumed.warning : resumed.line;
     report = fmt::format(
-        "the sequence order has changed ({}): epoch {} continues after {} tokens; about {} of its tokens are repeated "
-        "and about as many skipped.",
+        "the sequence order has changed ({}): epoch {} continues after {} tokens, so about {} tokens are repeated and "
+        "about as many are skipped.",
         change, epoch + 1, seen, tokens);
     return resumed;
   }

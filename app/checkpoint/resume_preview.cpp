@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Throws UserError if permissions prevent creating the folder, or files in it.
+// Throws UserError if the folder, or files in the folder, cannot be created.
 void check_could_be_written(const fs::path& folder) {
   std::error_code ignored;
   fs::path existing = fs::absolute(folder);
@@ -31,7 +31,7 @@ void check_could_be_written(const fs::path& folder) {
     error = errno;
   }
   if (error == 0) return;
-  throw_user_error("--checkpoint_dir {} is not writable ({}: {}); choose another folder.", folder.string(),
+  throw_user_error("--checkpoint_dir {} is not writable ({}: {}); choose a different folder.", folder.string(),
                    existing.string(), std::generic_category().message(error));
 }
 

@@ -13,13 +13,13 @@ namespace mpzero {
 
 struct ResumePreview {
   std::optional<Resumed> resumed;                 // std::nullopt: the run would start from the beginning
-  std::optional<std::filesystem::path> moved_to;  // folder to which --overwrite would move checkpoints of other runs
+  std::optional<std::filesystem::path> moved_to;  // folder to which --overwrite would move other runs' checkpoints
 };
 
-// The outcome of a start with the existing checkpoints, as resume_run() decides it. Throws UserError if the start
-// would be refused: another model, checkpoints of another run in --checkpoint_dir, a folder that is not writable, or
-// weights of --init_from that do not fit or are not the run's initial weights. Does not read states, reads weights only
-// to compare them with those of another path, and writes nothing.
+// Predicts how a run would treat the existing checkpoints, with the logic of resume_run(). Throws UserError if the run
+// would fail to start: --checkpoint_dir is not writable or contains checkpoints of a different run, the checkpoint has
+// a different model, or the weights of --init_from do not match the model or the run's initial weights. Writes no files
+// and reads no optimizer states. Reads the weights only if their path has changed.
 ResumePreview preview_resume(const RunSetup& setup, const std::vector<UnitSpec>& units,
                              std::vector<std::string>& warnings);
 

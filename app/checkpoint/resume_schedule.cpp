@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 using parallel::LrSchedule;
 
-// Fraction of the peak below which almost nothing is learned. Schedules end at 0, at 1e-4 (DeepSpeed's default), or at
-// a tenth.
+// Fraction of the peak below which a learning rate is considered to be near 0. Schedules typically end at 0, 1e-4
+// (DeepSpeed's default) or 0.1 of the peak.
 constexpr double kAlmostNothing = 1e-2;
 
 constexpr std::array<const char*, 8> kShape = {
@@ -34,32 +34,32 @@ bool shapes_differ(const json& known, const json& now) {
   });
 }
 
-// The schedule in force at the checkpoint, if its settings record it.
+// Returns the effective schedule at the checkpoint, if recorded.
 std::optional<LrSchedule> schedule_of(const json& known) {
   const bool has_changed = known.contains(kScheduleInForce);
   return schedule_of_record(has_changed ? known[kScheduleInForce] : known);
 }
 
-// The schedule up to its end, then the rate of its last update.
+// Extends the schedule beyond its end with its last learning rate.
 LrSchedule held(const LrSchedule& schedule, int64_t step) {
   if (schedule.held_from() || !schedule.total_num_steps()) return schedule;
   return schedule.held_from(std::max(static_cast<double>(*schedule.total_num_steps()), schedule.time(step)));
 }
 
-// The steps of the settings' schedule that remain after `step`; nothing if it has no end.
+// Returns the steps of the configured schedule after `step`; std::nullopt if the schedule has no end.
 std::optional<int64_t> remaining(const RunConfig& config, int64_t step) {
   if (!config.schedule.total_num_steps()) return std::nullopt;
   return (config.schedule_ends_at_max_steps ? config.max_steps : *config.schedule.total_num_steps()) - step;
 }
 
-// The settings' schedule, stretched over the remaining steps: the next update has the rate `lr`, the last one that of
-// the schedule's end. Warms up from `lr`; without a warm-up, decays from there.
+// Fits the configured schedule to the remaining steps: warms up from `lr`, or decays from `lr` if the schedule has no
+// warm-up, to the schedule's final learning rate.
 LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   LrSchedule schedule = config.schedule;
   if (schedule.warmup_num_steps() == 0) {
     if (lr < kAlmostNothing * schedule.peak_lr()) {
       throw_user_error(
-          "the schedule has no warm-up, and a decay cannot start at the checkpoint's learning rate {:.4g}; pass "
+          "the schedule has no warm-up and cannot decay from the checkpoint's learning rate {:.4g}; pass "
           "--warmup_steps, or --schedule_on_resume keep or extend.",
           lr);
     }
@@ -71,8 +71,8 @@ LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   const int64_t total = *schedule.total_num_steps();
   if (*steps < 1) {
     throw_user_error(
-        "--schedule_on_resume rewarm: total_num_steps {} of the schedule is not beyond the checkpoint's step {}; raise "
-        "it, or leave it out to use --max_steps.",
+        "--schedule_on_resume rewarm: total_num_steps {} does not exceed the checkpoint's step {}; raise "
+        "total_num_steps, or omit it to use --max_steps.",
         total, step);
   }
   if (*steps == 1) return schedule;
@@ -80,7 +80,7 @@ LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   return schedule.with_clock(LrSchedule::Clock{.step = step, .time = 1 - rate, .rate = rate});
 }
 
-// Whether more than half of the remaining steps train at a rate near 0. Samples at most 10,000 of them.
+// Returns true if more than half of the remaining steps have a learning rate near 0. Samples at most 10,000 steps.
 bool trains_at_almost_nothing(const LrSchedule& schedule, const RunConfig& config, int64_t step) {
   const int64_t stride = (config.max_steps - step + 9'999) / 10'000;
   int64_t all = 0, few = 0;
@@ -90,14 +90,14 @@ bool trains_at_almost_nothing(const LrSchedule& schedule, const RunConfig& confi
   return 2 * few > all;
 }
 
-// If the user has not chosen: the learning rate does not jump.
+// The default of --schedule_on_resume: the learning rate does not jump.
 ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int64_t step, double lr) {
-  // Explicit only if the settings' schedule has a clock: its time is not the update's number.
+  // Recorded explicitly only if the configured schedule has a clock, since its time then differs from the step.
   const ResumedSchedule as_extended{
       .schedule = config.schedule.clock() ? std::optional(config.schedule) : std::nullopt, .line = "", .warning = ""};
   if (same_lr(config.schedule.lr(step + 1), before.lr(step + 1))) return as_extended;
   const LrSchedule kept = held(before, step);
-  // If no rate is held, the run ends within the schedule.
+  // False if the run ends before the schedule does.
   const bool is_held = kept.held_from() && kept.time(config.max_steps) > *kept.held_from();
   const bool warms_up = is_held && kept.lr(config.max_steps) < kAlmostNothing * before.peak_lr() &&
                         remaining(config, step).value_or(0) > 0;
@@ -105,23 +105,23 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
   const auto rates = [&](const LrSchedule& schedule) { return describe_rates(schedule, step + 1, config.max_steps); };
   if (warms_up && trains_at_almost_nothing(chosen, config, step)) {
     throw_user_error(
-        "the schedule has ended: most of the {} steps up to --max_steps {} would train at less than 1% of the peak "
-        "learning rate ({}); train longer, or pass --schedule_on_resume keep, rewarm or extend.",
+        "the schedule has ended: most of the {} steps up to --max_steps {} would use less than 1% of the peak learning "
+        "rate ({}); raise --max_steps, or pass --schedule_on_resume keep, rewarm or extend.",
         config.max_steps - step, config.max_steps, rates(chosen));
   }
-  const char* again =
-      chosen.warmup_num_steps() > 0 ? "the learning rate warms up again" : "the learning rate decays again from there";
+  const char* again = chosen.warmup_num_steps() > 0 ? "the learning rate warms up again"
+                                                    : "the learning rate decays again from its last value";
   const std::string what = warms_up ? fmt::format("the checkpoint's schedule ends near 0, so {}", again)
-                                    : "the checkpoint's schedule is kept, then its last learning rate";
+                                    : "the checkpoint's schedule is kept, followed by its last learning rate";
   return {.schedule = chosen,
           .is_explained = true,
           .line = "",
-          .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); choose another with "
+          .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); to change this, pass "
                                  "--schedule_on_resume keep, rewarm or extend (extend: {}).",
                                  what, rates(chosen), rates(config.schedule))};
 }
 
-// Tokens in a step of this run, relative to a step of the checkpoint's run; 1 if unknown.
+// Returns the ratio of tokens per step in this run to tokens per step in the checkpoint's run; 1 if unknown.
 double growth_of_steps(const json& known, const RunConfig& config) {
   const auto number = [&](const char* key, int64_t otherwise) {
     const auto found = known.find(key);
@@ -132,8 +132,8 @@ double growth_of_steps(const json& known, const RunConfig& config) {
   return static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length) / before;
 }
 
-// Whether a length in steps differs, also as a number of tokens: by a whole step or more, of either run. A warm-up or
-// decay of as many steps as before is unchanged, whatever its tokens.
+// Returns true if a length differs both in steps and, by at least one step of either run, in tokens. A warm-up or decay
+// with the same number of steps is considered unchanged.
 bool lengths_differ(const json& known, const json& now, double growth) {
   return std::any_of(kLength.begin(), kLength.end(), [&](const std::string& key) {
     if (!known.contains(key) || !now.contains(key)) return false;
@@ -148,7 +148,7 @@ LrSchedule chosen_by_flag(const std::optional<LrSchedule>& before, const RunConf
   if (config.schedule_on_resume == ScheduleOnResume::kExtend) return config.schedule;
   if (!lr) {
     throw_user_error(
-        "--schedule_on_resume {}: the checkpoint does not record its learning rate; use extend, or omit the flag.",
+        "--schedule_on_resume {}: the checkpoint does not record a learning rate; use extend, or omit the flag.",
         flag_named("schedule_on_resume").show(config));
   }
   if (config.schedule_on_resume == ScheduleOnResume::kRewarm) return rewarmed(config, step, *lr);
@@ -177,7 +177,7 @@ ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const Run
   const bool other_shape = shapes_differ(known, now);
   const bool other_length = lengths_differ(known, now, growth);
   if (before && !other_shape && !other_length && !asks_anew) {
-    // The settings' schedule, unless an earlier start has changed it.
+    // Use the configured schedule unless an earlier resume changed it.
     const bool is_other = is_paced || known.contains(kScheduleInForce);
     return {.schedule = is_other ? before : std::nullopt, .is_explained = is_other, .line = "", .warning = ""};
   }

@@ -10,25 +10,25 @@
 
 namespace mpzero {
 
-// The learning-rate schedule after a checkpoint.
+// The learning rate schedule of a resumed run.
 struct ResumedSchedule {
-  std::optional<parallel::LrSchedule> schedule;  // std::nullopt: the schedule of the run's settings
-  bool is_explained = false;                     // no other sentence about the schedule is needed
-  std::string line;                              // for the log; empty: nothing to say
-  std::string warning;                           // about choices that the user has not made; empty: none
+  std::optional<parallel::LrSchedule> schedule;  // std::nullopt: the schedule in the run's settings
+  bool is_explained = false;                     // `line` or `warning` already explains the schedule
+  std::string line;                              // log line; empty: none
+  std::string warning;                           // warning about a default choice; empty: none
 };
 
-// Whether two learning rates are equal up to rounding.
+// Returns true if two learning rates are equal up to rounding.
 bool same_lr(double a, double b);
 
-// Chooses the schedule by --schedule_on_resume. `known`: the checkpoint's settings.
+// Selects the schedule according to --schedule_on_resume. `known`: the checkpoint's settings.
 //
-// A schedule that is unchanged since the checkpoint continues as it was in force there, so that a requeued command
-// applies a change only once. If epochs set its length, it advances with the sequences: another batch size or
-// seq_length changes how much of it a step covers. If its length has changed, the learning rate does not jump unless
-// `extend` is requested: the schedule is kept, and then its last rate; one that ends near 0 warms up again within the
-// remaining steps. If more than its length has changed, the new schedule applies. Throws UserError if the checkpoint or
-// the schedule does not allow the requested choice.
+// If the settings are unchanged, the checkpoint's effective schedule continues, so that a requeued job applies a change
+// only once. If epochs set the length, the schedule advances by sequences: a different batch size or seq_length changes
+// the fraction that one step covers. If only the length has changed, the learning rate does not jump by default: the
+// old schedule is kept, followed by its last rate, or warms up again within the remaining steps if it ends near 0. If
+// other parts of the schedule have changed, the new schedule applies. Throws UserError if the checkpoint or the
+// schedule does not allow the requested choice.
 ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config,
                                const nlohmann::json& known);
 

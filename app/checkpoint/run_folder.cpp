@@ -26,8 +26,8 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a.empty() ? "." : a, b.empty() ? "." : b, error) && !error;
 }
 
-// Whether `folder` contains `checkpoint` in any spelling: "tiny-4steps/", a link to it, or a link to a folder elsewhere
-// that is one of `entries`, the folder's checkpoints.
+// Returns true if `checkpoint` is in `folder`. Resolves symbolic links and accepts any spelling, e.g. "tiny-4steps/".
+// `entries`: the checkpoints of `folder`, which may be links themselves.
 bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
   std::error_code error;
   const fs::path path = fs::weakly_canonical(checkpoint, error);
@@ -37,7 +37,7 @@ bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector
                      [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, checkpoint); });
 }
 
-// Whether a file next to the checkpoints belongs to the run that saved them.
+// Returns true if a file in the checkpoint folder belongs to the run that saved the checkpoints.
 bool belongs_to_run(const fs::path& file, const std::string& metrics_file) {
   const std::string name = file.filename().string();
   const std::string extension = file.extension().string();
@@ -47,7 +47,7 @@ bool belongs_to_run(const fs::path& file, const std::string& metrics_file) {
          (name.starts_with("trace-rank") && extension == ".json");
 }
 
-// "tiny-9steps", "tiny-9steps and 2 more".
+// Formats tags as "tiny-9steps" or "tiny-9steps and 2 more".
 std::string show_tags(const std::vector<io::CatalogEntry>& entries) {
   const std::string& first = entries.front().tag;
   return entries.size() == 1 ? first : fmt::format("{} and {} more", first, entries.size() - 1);
@@ -61,7 +61,7 @@ std::string show_runs(const std::vector<io::CatalogEntry>& entries) {
   return fmt::to_string(fmt::join(runs, ", "));
 }
 
-// Files that move together with all checkpoints of the folder.
+// Returns the files that are moved if all checkpoints of the folder are moved.
 std::vector<std::string> files_of_run(const fs::path& folder, const std::string& metrics_file) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -73,7 +73,7 @@ std::vector<std::string> files_of_run(const fs::path& folder, const std::string&
   return names;
 }
 
-// The checkpoints of other runs in the folder that this run would overwrite or mix with its own.
+// Returns the conflicting checkpoints of other runs in the folder.
 std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunRecord& run,
                                          const std::optional<Resumed>& resumed) {
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(config.checkpoint_dir);
@@ -82,21 +82,21 @@ std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunR
   std::erase_if(entries, [&](const io::CatalogEntry& entry) {
     if (entry.run_id == run.id) return true;
     if (!from_here) return false;
-    // A checkpoint without an id is the origin of this run; a damaged one may be, and is of no other use.
+    // This run started from a checkpoint without an id. A damaged checkpoint may also belong to this run.
     if (!entry.run_id || entry.run_id->empty()) return true;
     return io::step_of_tag(entry.tag, config.model_type).value_or(0) <= resumed->position.step;
   });
   return entries;
 }
 
-// Throws UserError if --overwrite would move the weights of --init_from: a later start of the same command would not
-// find them, or would find others under the same name.
+// Throws UserError if --overwrite would move the weights of --init_from. A restart of the same command would not find
+// the weights, or would find different weights under the same name.
 void check_init_from_stays(const RunConfig& config, const std::vector<io::CatalogEntry>& to_move) {
   if (!starts_from_any_of(config, to_move)) return;
   const fs::path folder = config.checkpoint_dir;
   throw_user_error(
-      "--init_from {}: --overwrite would move these weights to {}, where a restart would not find them; use another "
-      "--checkpoint_dir, or a checkpoint in an old-<n> folder of {}, which stays in place",
+      "--init_from {}: --overwrite would move these weights to {}, where a restart would not find them; use a "
+      "different --checkpoint_dir, or weights in an old-<n> folder of {}, which is not moved",
       config.init_adapters.empty() ? config.init_from : config.init_adapters,
       (folder / io::next_old_name(folder)).string(), folder.string());
 }
@@ -109,7 +109,7 @@ bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEn
     std::error_code error;
     const fs::path path = fs::weakly_canonical(fs::absolute(given, error), error);
     if (error) continue;
-    // The weights may be in a subfolder of the checkpoint.
+    // The weights may be in a subfolder of a checkpoint.
     for (fs::path above = path; above.has_relative_path(); above = above.parent_path()) {
       const auto is_above = [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, above); };
       if (std::any_of(entries.begin(), entries.end(), is_above)) return true;
@@ -135,13 +135,13 @@ void RunFolder::open() {
             .patience_with_predecessor = requeued ? io::FolderLock::kPatienceWithPredecessor : std::chrono::minutes(0),
             .say = [this](const std::string& line) { log_.say(line); },
             .warn = [this](const std::string& line) { log_.warn(line); }});
-    // Left by the previous start: a job may restart its ranks without being requeued.
+    // A leftover of the previous start, since a job may restart its ranks without being requeued.
     fs::remove(fs::path(config_.checkpoint_dir) / "stop.json");
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);
   });
   if (!finished.empty()) {
-    log_.warn(fmt::format("a start with --overwrite was interrupted; its files are now in {}.", finished));
+    log_.warn(fmt::format("completed an interrupted --overwrite; the moved files are in {}.", finished));
   }
 }
 
@@ -172,7 +172,7 @@ void RunFolder::stop_where_taken() {
       check_owner();
     } catch (const io::FolderTaken&) {
       throw;
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): what the save failed for has been said
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the error of the save is already reported
     }
   });
 }
@@ -180,15 +180,15 @@ void RunFolder::stop_where_taken() {
 void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
   const std::vector<std::string> problems = new_problems(left);
   if (problems.empty()) return;
-  log_.warn(
-      fmt::format("{} contains leftover files of earlier saves: {}. They only take up space; delete them by hand.",
-                  config_.checkpoint_dir, fmt::join(problems, "; ")));
+  log_.warn(fmt::format(
+      "{} contains leftover files of earlier saves: {}. The files only use disk space; delete them manually.",
+      config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
 void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
   const std::vector<std::string> problems = new_problems(unread);
   if (problems.empty()) return;
-  log_.warn(fmt::format("checkpoints in {} cannot be read, and may be newer than this run's: {}.",
+  log_.warn(fmt::format("some checkpoints in {} cannot be read and may be newer than the checkpoints of this run: {}.",
                         config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
@@ -203,10 +203,10 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const
                                     : fmt::format(", or --overwrite, which moves the other run to {}",
                                                   (folder / io::next_old_name(folder)).string());
   throw_user_error(
-      "{} contains {} of another run ({}), and {}; use another --checkpoint_dir{}", folder.string(), show_tags(others),
-      show_runs(others),
-      resumed ? fmt::format("this one ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
-              : std::string("this one starts from the beginning"),
+      "{} contains {} of a different run ({}), but {}; use a different --checkpoint_dir{}", folder.string(),
+      show_tags(others), show_runs(others),
+      resumed ? fmt::format("this run ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
+              : std::string("this run starts from step 0"),
       overwrite);
 }
 
@@ -225,7 +225,7 @@ void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& re
       if (entry.tag == latest) to_move_.emplace_back("latest");
     }
     if (all && fs::exists(fs::symlink_status(folder / "latest"))) to_move_.emplace_back("latest");
-    // `latest` first, so that it never names a checkpoint that is gone.
+    // `latest` is moved first, so that it never refers to a missing checkpoint.
     to_move_.insert(to_move_.end(), tags.begin(), tags.end());
     if (!all) return;
     for (const std::string& name : files_of_run(folder, config_.metrics_file)) to_move_.push_back(name);
@@ -240,8 +240,8 @@ void RunFolder::make_room() {
     moved_to = io::move_aside(config_.checkpoint_dir, to_move_).string();
   });
   if (moved_to.empty()) return;
-  log_.say(
-      fmt::format("Moved the other run's checkpoints to {}; resume it with --checkpoint_dir {}", moved_to, moved_to));
+  log_.say(fmt::format("Moved the other run's checkpoints to {}; resume that run with --checkpoint_dir {}", moved_to,
+                       moved_to));
 }
 
 }  // namespace mpzero

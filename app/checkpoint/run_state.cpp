@@ -20,21 +20,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The weights of --init_from, with the model's names and shapes.
+// Opens the weights of --init_from and matches them to the model's names and shapes.
 std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std::vector<UnitSpec>& units,
                                                io::TiedHead head = io::TiedHead::kCompare) {
   return io::match_weights(io::open_initial_weights(folder), units, folder, head);
 }
 
-// Why the weights cannot be compared: they were removed. Empty: they exist.
+// Explains why the weights cannot be compared; empty if they exist.
 std::string missing_weights(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return "no longer exists";
   return io::has_initial_weights(folder) ? "" : "no longer contains weights";
 }
 
-// The folder of --init_from. If it was given as a folder of checkpoints, whose `latest` may have changed since `run`
-// began: the checkpoint in that folder that the run began with.
+// Returns the folder of --init_from. If --init_from is a folder of checkpoints, whose `latest` may have changed,
+// returns the checkpoint in that folder from which `run` started.
 fs::path weights_to_compare(const RunSetup& setup, const io::RunRecord& run) {
   const fs::path now = recorded_init_from(setup.config);
   const fs::path before = run.init_from;
@@ -49,7 +49,7 @@ std::vector<UnitSpec> only_adapters(std::vector<UnitSpec> units) {
   return units;
 }
 
-// Like problem_of_initial_weights, for the adapters of --init_from.
+// Like problem_of_initial_weights(), but for the adapters of --init_from.
 std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
                                         ProcessGroup& group, std::vector<std::string>& warnings) {
   const std::string& given = setup.config.init_adapters;
@@ -63,9 +63,9 @@ std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunReco
   });
   exists = broadcast(group, exists);
   if (run.init_adapters_hash.empty() || (!exists && (compares_before || before == now))) {
-    warnings.push_back(fmt::format("{} continues with its own adapters; those of --init_from {} were not compared: {}.",
-                                   checkpoint.string(), folder,
-                                   exists ? "the run recorded no hash" : "they no longer exist"));
+    warnings.push_back(
+        fmt::format("{} continues with its own adapters; the adapters of --init_from {} were not compared: {}.",
+                    checkpoint.string(), folder, exists ? "the run recorded no hash" : "they no longer exist"));
     return "";
   }
   std::string hash;
@@ -78,8 +78,8 @@ std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunReco
   }
   if (hash == run.init_adapters_hash) return "";
   return fmt::format(
-      "{} belongs to a run that started from the adapters of {} (xxh3 {}), not from those of --init_from "
-      "{} (xxh3 {}); pass the same adapters",
+      "{} belongs to a run that started from the adapters of {} (xxh3 {}), not from the adapters of --init_from {} "
+      "(xxh3 {}); pass the same adapters",
       checkpoint.string(), run.init_adapters, run.init_adapters_hash, folder, hash);
 }
 
@@ -129,15 +129,15 @@ void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup&
   engine.initialize(io::WithAdapters(weights, adapters ? static_cast<const ParameterSource&>(*adapters) : random),
                     group);
   source->verify_what_was_read(group);
-  // Every rank reads unsharded states, so only rank 0 counts them.
+  // Every rank reads all unsharded states, so only rank 0 adds them to the hash.
   const bool counts = config.zero.stage > 0 || group.rank() == 0;
   setup.run.init_from_hash = weights.hash(units, counts, group);
   if (!adapters) return;
   adapter_source->verify_what_was_read(group);
   setup.run.init_adapters_hash = adapters->hash(adapter_units, counts, group);
   if (setup.init_base_hash.empty() || setup.init_base_hash == setup.run.init_from_hash) return;
-  throw UserError(fmt::format("{} has adapters of a base with xxh3 {}, but {} has other weights (xxh3 {}); pass the "
-                              "weights that they were trained on with --base_model",
+  throw UserError(fmt::format("the adapters of {} were trained on a base with xxh3 {}, but the weights of {} have xxh3 "
+                              "{}; pass the original base with --base_model",
                               config.init_adapters, setup.init_base_hash, config.init_from, setup.run.init_from_hash),
                   ErrorScope::kAllRanks);
 }
@@ -147,17 +147,17 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   if (run.id.empty() || setup.config.init_from.empty()) return "";
   std::string of_adapters = problem_of_initial_adapters(setup, run, checkpoint, group, warnings);
   if (!of_adapters.empty()) return of_adapters;
-  // The base of adapters was compared while it was read, unless the checkpoint contains the base itself.
+  // The base of adapters was compared when it was read, unless the checkpoint contains the base.
   if (setup.model.lora && check == WeightsCheck::kContent && !run.init_from_hash.empty()) return "";
   const fs::path folder = weights_to_compare(setup, run);
   const auto others = [&](const std::string& hash) {
     return fmt::format(
-        "{} belongs to a run that started from {}, not from the weights of --init_from {}{}; leave out --init_from{}",
+        "{} belongs to a run that started from {}, not from the weights of --init_from {}{}; omit --init_from{}",
         checkpoint.string(), describe_weights(run), folder.string(), hash,
         setup.names_model ? "" : ", and pass the run's model with --model_config or --model_type");
   };
   const bool same_path = folder == run.init_from || recorded_init_from(setup.config) == run.init_from;
-  // The initial weights may have been removed; the run continues without them. Rank 0 decides for all.
+  // The run continues if the initial weights have been removed. Rank 0 decides for all ranks.
   std::string missing;
   run_on_all_ranks(group, [&] {
     if (group.rank() == 0) missing = missing_weights(folder);
@@ -166,9 +166,9 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   if (run.init_from_hash.empty() || !missing.empty()) {
     if (!same_path) return others("");
     if (!missing.empty()) {
-      warnings.push_back(
-          fmt::format("--init_from {} {}, so its weights were not compared with the run's; the path is the same.",
-                      folder.string(), missing));
+      warnings.push_back(fmt::format(
+          "--init_from {} {}, so its weights were not compared with the run's initial weights; the path is the same.",
+          folder.string(), missing));
     }
     return "";
   }

@@ -13,41 +13,40 @@
 
 namespace mpzero {
 
-// Initializes the engine with the weights and adapters of --init_from, or with random ones. Records the hashes of the
-// initial weights and adapters (io/weights/initial_weights.hpp) in setup.run. Adds warnings about the folder to
-// `warnings`. Collective.
+// Initializes the engine with the weights and adapters of --init_from, or with random values. Stores the hashes of the
+// initial weights and adapters (io/weights/initial_weights.hpp) in setup.run. Adds warnings about the folder.
+// Collective.
 void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
                     std::vector<std::string>& warnings);
 
-// Throws UserError unless `folder` contains one tensor for each parameter, with its shape, and no others. Reads
-// headers, and the beginning of a head that should be tied.
+// Throws UserError unless the tensors in `folder` match the names and shapes of the parameters. Reads only headers, and
+// the beginning of an output projection that should be tied to the embedding.
 void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units,
                            std::vector<std::string>& warnings);
 
-// When the weights of --init_from are read for comparison: always, or only if their path has changed, since a preview
-// trusts an unchanged path.
+// When to compare the content of the weights of --init_from: always, or only if their path has changed. A preview
+// assumes that an unchanged path has unchanged content.
 enum class WeightsCheck : uint8_t { kContent, kContentOfOtherPath };
 
-// A sentence if --init_from names other weights or adapters than those that `run`, which saved `checkpoint`, began
-// with; the same on all ranks. Reads the weights and compares hashes; compares paths if the run recorded no hash or the
-// weights are gone. Empty if they match, or without the flag. Collective.
+// Returns an error message if the weights or adapters of --init_from differ from the initial ones of `run`, which saved
+// `checkpoint`; empty if they match or the flag is not set. Compares hashes, or paths if the run recorded no hash or
+// the weights no longer exist. Collective. All ranks return the same value.
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run,
                                        const std::filesystem::path& checkpoint, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings);
 
-// The engine's parts as checkpoints store them: as references for a base that the run began with. `setup.run` must be
-// set.
+// Returns `parts`, with the frozen base of adapters marked as stored by reference to --init_from. Requires setup.run.
 std::vector<UnitSpec> saved_units(const RunSetup& setup, std::vector<UnitSpec> parts);
 
-// This rank's part of a checkpoint, by unit. Unsharded states are the same on every rank; rank 0 writes them.
+// Returns this rank's part of a checkpoint, one element per unit. With stage 0, rank 0 writes all states.
 std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,
                                              const parallel::ZeroEngine& engine, int rank);
 
-// The save of a checkpoint at this position. `units` must outlive it.
+// Describes the save of a checkpoint at `position`. `units` must outlive the result.
 io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,
                            const parallel::ZeroEngine& engine, int rank);
 
-// The tag of step `step`: "<model_type>-<step>steps".
+// Returns the tag of a step's checkpoint: "<model_type>-<step>steps".
 std::string checkpoint_tag(const RunConfig& config, int64_t step);
 
 }  // namespace mpzero

@@ -17,12 +17,12 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kPageElements = io::kPageBytes / kFloatBytes;
-// Bytes per copy: small compared with a unit, large compared with the cost of distributing it.
+// Bytes per copy. Small enough to balance threads within a unit, large enough to hide the scheduling overhead.
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
 
 int64_t round_up_to_page_elements(int64_t count) { return (count + kPageElements - 1) / kPageElements * kPageElements; }
 
-// Copies within host memory, divided among threads.
+// Copies within host memory, distributed over threads.
 class Copies {
  public:
   void add(const void* from, void* to, int64_t bytes) {
@@ -75,7 +75,7 @@ StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> wri
   int64_t elements = 0;
   for (size_t u = 0; u < writes.size(); ++u) {
     const int64_t count = engine.shard(u).count;
-    // make_room_for_holds() allocates for all units.
+    // make_room_for_holds() allocates memory for all units.
     if (engine.can_hold(u)) held_bytes_ += static_cast<int64_t>(kStateKinds.size()) * count * kFloatBytes;
     if (!writes[u] || count == 0) continue;
     part_of_unit_[u] = parts_.size();
@@ -97,7 +97,7 @@ StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> wri
     }
     if (!carried_.empty()) engine.set_residual_reader([this] { wait_for_carried(); });
   }
-  // One page more, since the memory may not start at a page boundary.
+  // One extra page for alignment.
   copied_bytes_ = elements == 0 ? 0 : (elements + kPageElements) * kFloatBytes;
 }
 
@@ -170,7 +170,7 @@ void StateSnapshot::take_from_host(const std::vector<at::Tensor>& carried) {
     if (state.scalar_type() == at::kFloat) {
       copies.add(state.const_data_ptr<float>(), memory_.data_ptr<float>() + part.begin, part.count * kFloatBytes);
     } else {
-      memory_.narrow(0, part.begin, part.count).copy_(state);  // a frozen unit's parameters
+      memory_.narrow(0, part.begin, part.count).copy_(state);  // parameters of a frozen unit
     }
   }
   copies.run(copy_threads_);

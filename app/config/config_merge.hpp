@@ -14,14 +14,14 @@
 
 namespace mpzero {
 
-// Merges each flag with its key in the file and collects all conflicts into one error. With --deepspeed_config_yields
-// the flag overrides the key instead. Records the origin of each value.
+// Merges each flag with its key in ds_config.json. Reports all conflicts in one error, unless --deepspeed_config_yields
+// makes flags override keys. Records the origin of each value.
 class ConfigMerge {
  public:
-  // `line` and `file` must outlive the merge.
+  // `line` and `file` must outlive this object.
   ConfigMerge(const CommandLine& line, const io::DsConfig& file) : line_(line), file_(file) {}
 
-  // Sets the flag's member, in which `settings` already has the command line's value, and its origin.
+  // Sets the flag's member of `settings`, which already has the value from the command line, and the flag's origin.
   void merge(const Flag& flag, Settings& settings, Origins& origins) {
     origins.set(flag.name, line_.gives(flag.name) ? Origin{Origin::Kind::kFlag, line_.name_of(flag.name)} : Origin{});
     if (!flag.file) return;
@@ -29,7 +29,8 @@ class ConfigMerge {
                flag.file->read);
   }
 
-  // The value of the flag or the file, which must agree; std::nullopt if neither is given, and `origin` is unchanged.
+  // Returns the value of the flag or the key. Records a conflict if the two differ. Returns std::nullopt and leaves
+  // `origin` unchanged if neither is set.
   template <typename T>
   std::optional<T> given(const char* flag, const std::optional<T>& from_flag, const char* key,
                          const io::Setting<T>& from_file, Origin& origin) {
@@ -45,7 +46,8 @@ class ConfigMerge {
     return from_flag;
   }
 
-  // Like given(), with a default: `own_default` if the key is "auto" or its section is missing, else DeepSpeed's.
+  // Like given(), but with a default: `own_default` if the key is "auto" or its section is missing, otherwise
+  // DeepSpeed's default.
   template <typename T>
   T value(const char* flag, const std::optional<T>& from_flag, const char* key, const io::Setting<T>& from_file,
           bool section_present, T own_default, Origin& origin) {
@@ -58,13 +60,13 @@ class ConfigMerge {
     return own_default;
   }
 
-  // Why mpzero's own default applies.
+  // Returns the reason for using mpzero's default: "optimizer is missing".
   std::string default_reason(const std::string& key, bool is_auto) const {
     if (!file_.given()) return "";
     return is_auto ? key + " is \"auto\"" : key.substr(0, key.find('.')) + " is missing";
   }
 
-  // Whether the flag overrides a key with a different value; otherwise records a conflict.
+  // Returns true if the flag overrides the key. Otherwise, records a conflict.
   template <typename T, typename U>
   bool flag_holds(const char* flag, const T& from_flag, const char* key, const U& from_file) {
     if (line_.deepspeed_config_yields) {
@@ -80,10 +82,10 @@ class ConfigMerge {
     mismatches_.push_back(fmt::format("--{} {} but {} {}", line_.name_of(flag), from_flag, key, from_file));
   }
 
-  // Values of the file that flags override: "--FLAG VALUE (KEY VALUE)".
+  // Keys that flags override: "--FLAG VALUE (KEY VALUE)".
   const std::vector<std::string>& replaced() const { return replaced_; }
 
-  // Throws UserError listing all conflicts, if any.
+  // Throws UserError if there are conflicts. The message lists all of them.
   void finish() const {
     if (mismatches_.empty()) return;
     throw_user_error(
@@ -102,7 +104,7 @@ class ConfigMerge {
     }
   }
 
-  // A key that a resolve_ function merges.
+  // The key is merged by a resolve_ function.
   template <typename Value>
   void merge(const Flag&, const Value&, std::monostate, Settings&, Origins&) {}
 

@@ -19,18 +19,18 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
     if (!json.contains(place) || json[place] != true) continue;
     throw_user_error(
         "zero_optimization.{} changes DeepSpeed's file layout, which --checkpoint_format deepspeed does not support; "
-        "set it to false or leave the flag out.",
+        "set the key to false or omit the flag.",
         key);
   }
   if (!config.optimizer.no_decay.empty()) {
     throw_user_error(
-        "--checkpoint_format deepspeed writes one parameter group, so DeepSpeed would resume without --no_decay {}; "
-        "leave out one of the two flags.",
+        "--checkpoint_format deepspeed writes a single parameter group, so DeepSpeed would ignore --no_decay {}; omit "
+        "one of the two flags.",
         fmt::join(config.optimizer.no_decay, ","));
   }
   if (!config.freeze_parameters.empty()) {
     throw_user_error(
-        "--checkpoint_format deepspeed does not support --freeze_parameters {}; leave out one of the two flags.",
+        "--checkpoint_format deepspeed does not support --freeze_parameters {}; omit one of the two flags.",
         fmt::join(config.freeze_parameters, ","));
   }
   if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
@@ -41,11 +41,11 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
   if (config.zero.quantized_gradient_bits > 0 || config.zero.quantized_weights) {
     warnings.emplace_back(
         "--checkpoint_format deepspeed does not save the error feedback of zero_quantized_gradients and "
-        "zero_quantized_weights: a resume restarts it, which changes losses slightly.");
+        "zero_quantized_weights: a resumed run starts without error feedback, which slightly changes the loss.");
   }
   if (config.zero.stage == 0) {
     warnings.emplace_back(
-        "--checkpoint_format deepspeed writes files of ZeRO stage 1; resume in DeepSpeed with stage 1 or 2.");
+        "--checkpoint_format deepspeed writes ZeRO stage 1 checkpoints; resume in DeepSpeed with stage 1 or 2.");
   }
 }
 

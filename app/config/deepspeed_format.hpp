@@ -9,11 +9,11 @@
 
 namespace mpzero {
 
-// For --checkpoint_format deepspeed: throws UserError if ds_config.json selects a file layout that mpzero does not
-// write; DeepSpeed would load mpzero's files wrongly without an error.
+// Throws UserError if --checkpoint_format deepspeed is set and ds_config.json selects a file layout that mpzero does
+// not support. DeepSpeed would silently load such a checkpoint incorrectly.
 void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& warnings);
 
-// The run's settings for DeepSpeed's files after `step` updates.
+// Returns the run's settings for DeepSpeed's checkpoint files after `step` updates.
 io::DeepSpeedSettings deepspeed_settings(const RunConfig& config, int64_t step);
 
 }  // namespace mpzero

@@ -34,7 +34,7 @@ std::string show(const std::optional<model::RopeScaling>& scaling) {
   for (const auto& [key, value] : keys.items()) values.push_back(fmt::format("{} {}", key, value.dump()));
   return fmt::format("{} ({})", type, fmt::join(values, "; "));
 }
-// Omits dropout, which may change.
+// Excludes dropout, which may change.
 std::string show(const std::optional<model::T5Config>& t5) {
   if (!t5) return "none";
   return fmt::format("{} encoder layers; {} buckets up to {}; {}; pad_token_id {}; decoder_start_token_id {}",
@@ -42,7 +42,7 @@ std::string show(const std::optional<model::T5Config>& t5) {
                      t5->pad_token_id, t5->decoder_start_token_id);
 }
 
-// Omits dropout, which may change.
+// Excludes dropout, which may change.
 std::string show(const std::optional<LoraConfig>& lora) { return lora ? describe_lora(*lora) : "none"; }
 
 }  // namespace

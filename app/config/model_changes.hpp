@@ -10,14 +10,14 @@
 
 namespace mpzero {
 
-// Whether a run may resume from a checkpoint whose model has a different value for a key.
+// Rule for a model configuration key whose value differs from the checkpoint's.
 enum class ChangeRule : uint8_t {
-  kRefused,    // changes the meaning of the weights
-  kOnPurpose,  // with --allow_changed, e.g. to extend the context
-  kFree,       // does not change the meaning of the weights
+  kRefused,    // the key changes the meaning of the weights
+  kOnPurpose,  // allowed with --allow_changed, e.g. to extend the context
+  kFree,       // the key does not change the meaning of the weights
 };
 
-// A key of config.json whose value differs between two models, formatted for messages.
+// A config.json key with different values in two models, formatted for messages.
 struct ModelChange {
   std::string key;
   std::string before;
@@ -27,11 +27,11 @@ struct ModelChange {
   bool operator==(const ModelChange&) const = default;
 };
 
-// Valid keys for --allow_changed: those with ChangeRule::kOnPurpose, and kTokenizerKey for token files.
+// Valid values of --allow_changed: keys with ChangeRule::kOnPurpose, and kTokenizerKey for token files.
 inline constexpr std::array<const char*, 4> kChangedOnPurpose = {"rope_theta", "rope_scaling", "rms_norm_eps",
                                                                  kTokenizerKey};
 
-// The differing keys, in the order of ModelConfig.
+// Returns the keys that differ, in the order of ModelConfig.
 std::vector<ModelChange> model_changes(const model::ModelConfig& before, const model::ModelConfig& now);
 
 }  // namespace mpzero

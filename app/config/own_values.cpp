@@ -10,16 +10,16 @@
 namespace mpzero {
 namespace {
 
-// A value of mpzero, and the default of the Trainer's command line (transformers 5.23).
+// An effective value, and the Trainer's default (transformers 5.23).
 struct OwnValue {
   Origin origin;
-  std::string value;     // with its name
-  std::string trainers;  // without its name
-  std::string flag;      // the Trainer's name, with accepted values
+  std::string value;     // name and value
+  std::string trainers;  // value only
+  std::string flag;      // Trainer's flag and accepted values
   bool differs = true;
 };
 
-// `value`: with its name. `takes`: the flag's accepted values.
+// `value`: name and value. `takes`: accepted values.
 OwnValue own_value(const RunConfig& config, const std::string& name, const std::string& value, const char* takes = "") {
   const Flag& flag = flag_named(name);
   const std::string& trainers_name = flag.trainer.value().name;
@@ -32,7 +32,7 @@ OwnValue own_value(const RunConfig& config, const std::string& name, const std::
           .differs = flag.show(trainers) != flag.show(config)};
 }
 
-// Adds one warning for all of `values` that are mpzero's defaults and differ from the Trainer's.
+// Adds a single warning for all mpzero defaults in `values` that differ from the Trainer's defaults.
 void warn(const std::string& path, const std::vector<OwnValue>& values, std::vector<std::string>& warnings) {
   std::vector<std::string> reasons, own, trainers, flags;
   for (const OwnValue& value : values) {
@@ -46,8 +46,9 @@ void warn(const std::string& path, const std::vector<OwnValue>& values, std::vec
   }
   if (own.empty()) return;
   warnings.push_back(fmt::format(
-      "{}: {}; mpzero's defaults apply: {}. The Hugging Face Trainer's are {}. Set them with {}, or in the file.", path,
-      fmt::join(reasons, ", "), fmt::join(own, ", "), fmt::join(trainers, ", "), fmt::join(flags, ", ")));
+      "{}: {}, so mpzero's defaults apply: {}. The Hugging Face Trainer's defaults are {}. Set the values with {}, or "
+      "in the file.",
+      path, fmt::join(reasons, ", "), fmt::join(own, ", "), fmt::join(trainers, ", "), fmt::join(flags, ", ")));
 }
 
 }  // namespace

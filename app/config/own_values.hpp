@@ -7,8 +7,8 @@
 
 namespace mpzero {
 
-// Adds a warning for each part of the file that is missing or "auto" and set by no flag, if mpzero's default differs
-// from that of the Hugging Face Trainer, which fills such gaps for DeepSpeed's users.
+// Adds a warning for each ds_config.json section or key that is missing or "auto", is not set by a flag, and has a
+// different default in the Hugging Face Trainer, which fills in such values for DeepSpeed.
 void warn_of_own_values(const io::DsConfig& file, const RunConfig& config, std::vector<std::string>& warnings);
 
 }  // namespace mpzero

@@ -6,11 +6,12 @@
 
 namespace mpzero {
 
-// The command that creates the token file `path` from --dataset and --tokenizer. For --train_data it also creates a
-// missing --validation_data; for --validation_data alone it uses the dataset's validation split.
+// Returns the app/prepare_data.py command that creates the token file `path` from --dataset and --tokenizer. If `path`
+// is --train_data, the command also creates a missing --validation_data. If only --validation_data is missing, the
+// command uses the dataset's validation split.
 std::string prepare_data_command(const CommandLine& command_line, const std::string& path);
 
-// The command that adds checksums to the token file `path`.
+// Returns the command that adds checksums to the token file `path`.
 std::string rewrite_data_command(const std::string& path);
 
 }  // namespace mpzero

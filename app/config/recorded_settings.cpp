@@ -26,7 +26,7 @@ ordered_json to_json(const io::TokenIdentity& identity) {
   return object;
 }
 
-// std::nullopt if `value` is not an identity.
+// Returns std::nullopt if `value` is not an identity.
 std::optional<io::TokenIdentity> to_identity(const json& value) {
   if (!value.is_object() || !value.contains("num_tokens") || !value["num_tokens"].is_number_integer()) {
     return std::nullopt;
@@ -42,30 +42,31 @@ std::optional<io::TokenIdentity> to_identity(const json& value) {
 
 constexpr const char* kSources = "sources";
 
-// Two files with the same tokens would be read in the same order, each sequence twice.
+// Throws UserError if two files contain the same tokens, since each sequence would be read twice.
 void check_are_different(const std::vector<io::TokenIdentity>& sources, const RunConfig& config) {
   for (size_t i = 0; i < sources.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (!io::same_tokens(sources[i], sources[j]).value_or(false)) continue;
       throw_user_error(
-          "--train_data {}: files {} and {} contain the same tokens; keep one of them, with the sum of the weights.",
+          "--train_data {}: files {} and {} contain the same tokens; keep one of the two, with the sum of both "
+          "weights.",
           config.train_data, j + 1, i + 1);
     }
   }
 }
 
-// Whether the key is compared elsewhere: see schedule_after and changed_layout.
+// Returns true if the key is compared elsewhere: see schedule_after() and changed_layout().
 bool is_told_apart(const std::string& key) {
   return key == kScheduleInForce || key == kScheduleOnResume || key == kEpochBatch || key == "num_decay_steps" ||
          key == kLayout;
 }
 
-// DeepSpeed's optimizer types that mpzero treats as AdamW; see io::OptimizerSection.
+// Returns true for DeepSpeed's optimizer types that mpzero treats as AdamW: see io::OptimizerSection.
 bool is_adamw(const std::string& type) {
   return type == "AdamW" || type == "adamw" || type == "Adamw" || type == "Adam" || type == "adam";
 }
 
-// Whether weight decay is added to the gradient (L2 regularization); never for type AdamW.
+// Returns true if weight decay is added to the gradient (L2 regularization), which is never the case for AdamW.
 bool has_coupled_decay(const json& ds_config) {
   const json& optimizer = ds_config["optimizer"];
   if (optimizer["type"] != "Adam" && optimizer["type"] != "adam") return false;
@@ -74,7 +75,7 @@ bool has_coupled_decay(const json& ds_config) {
          params["weight_decay"] != 0;
 }
 
-// The settings in a ds_config.json, without "auto" values.
+// Returns the settings in a ds_config.json, excluding "auto" values.
 json settings_in(const json& ds_config) {
   json settings = json::object();
   const auto take = [&](const char* place, const char* key, auto has_type) {
@@ -102,16 +103,16 @@ json settings_in(const json& ds_config) {
   return settings;
 }
 
-// Parses a JSON object. `what`: its name in errors.
+// Parses a JSON object. `what`: name of the object for messages.
 json parse_object(const std::string& text, const std::string& what) {
   json object = parse_user_json(text, what, kConfigurationLimits);
-  if (!object.is_object()) throw_user_error("{} is not a JSON object; choose another checkpoint.", what);
+  if (!object.is_object()) throw_user_error("{} is not a JSON object; choose a different checkpoint.", what);
   return object;
 }
 
 using ValidationIdentities = std::map<std::string, io::TokenIdentity>;
 
-// The identity of a file without a name, or an object of identities by set name; null without validation.
+// Returns the identity of an unnamed file, or an object that maps set names to identities; null without validation.
 ordered_json to_json(const ValidationIdentities& sets) {
   if (const auto unnamed = sets.find(""); unnamed != sets.end()) return to_json(unnamed->second);
   ordered_json object;
@@ -134,7 +135,7 @@ std::string validation_key(const std::string& set) {
   return set.empty() ? kValidationData : fmt::format("{} {:.100}", kValidationData, set);
 }
 
-// Describes each set whose tokens differ, or that exists only before or only now.
+// Describes each set that was added, removed or changed.
 void compare_validation(const ValidationIdentities& before, const ValidationIdentities& now,
                         std::vector<std::string>& changes) {
   const auto shown = [](const ValidationIdentities& sets, const std::string& name) {
@@ -153,7 +154,7 @@ ordered_json to_json(const DataIdentity& data) {
   return {{kTrainData, to_json(data.train)}, {kValidationData, to_json(data.validation)}};
 }
 
-// Omits the tokenization, which is that of the training data.
+// Excludes the tokenization, which is recorded for the whole training data.
 ordered_json to_json(io::TokenIdentity identity, const std::string& file, const io::MixtureSource& at) {
   identity.tokenization = {};
   ordered_json object = to_json(identity);
@@ -217,7 +218,7 @@ ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::Mixt
         to_json(setup.data.value().sources[i], setup.train_files[i].path, sources[i]));
   }
   settings[kLayout] = layout_record(setup);
-  // Command-line values may contain invalid UTF-8, which a checkpoint cannot store; compare the stored form.
+  // Command-line values may contain invalid UTF-8, which JSON cannot store. Return the form that is stored.
   return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
@@ -248,7 +249,7 @@ std::vector<std::string> changed_settings(const json& known, ordered_json now) {
     if (before == after) continue;
     changes.push_back(fmt::format("{} {} -> {}", key, show_setting(before), show_setting(after)));
   }
-  // Settings of a newer mpzero, whose checkpoints this version may resume.
+  // A newer version of mpzero may have recorded additional settings.
   for (const auto& [key, value] : known.items()) {
     if (!now.contains(key) && !is_told_apart(key))
       changes.push_back(fmt::format("{:.100} {} -> unknown to this version", key, show_setting(value)));
@@ -306,8 +307,8 @@ std::vector<RecordedSource> recorded_sources(const json& settings, const std::st
       }
     }
   } catch (const std::exception& error) {
-    throw_user_error("{} records {}.{} without positions ({}); choose another checkpoint.", checkpoint, kTrainData,
-                     kSources, error.what());
+    throw_user_error("{} records {}.{} without valid positions ({}); choose a different checkpoint.", checkpoint,
+                     kTrainData, kSources, error.what());
   }
   return sources;
 }

@@ -11,8 +11,8 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/data/token_identity.hpp"
 
-// The settings that a checkpoint records for its run (io::TrainingProgress::settings_json), and a resumed run's changes
-// to them. The model's config.json is recorded separately: see model_changes.hpp.
+// The settings in a checkpoint (io::TrainingProgress::settings_json), and their comparison with a resumed run. The
+// model's config.json is compared separately: see model_changes.hpp.
 namespace mpzero {
 
 // Keys of recorded_settings().
@@ -23,58 +23,62 @@ inline constexpr const char* kLayout = "layout";
 
 struct RunSetup;
 
-// The tokens that a run trains and validates on.
+// Identities of a run's training and validation tokens.
 struct DataIdentity {
-  io::TokenIdentity train;                              // for a mixture: all its sources
-  std::map<std::string, io::TokenIdentity> validation;  // by the set's name; "" for a file without a name
+  io::TokenIdentity train;                              // for a mixture, the combination of all sources
+  std::map<std::string, io::TokenIdentity> validation;  // by name; "" for a file without a name
   std::vector<io::TokenIdentity> sources{};             // one per file of --train_data
 };
 
-// Identifies the run's token files, which rank 0 reads. Collective: an error is thrown on all ranks.
+// Computes the identities of the run's token files on rank 0. Collective: an error is thrown on all ranks.
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 
-// settings_record(), the data (if known), and layout_record() under kLayout, by key. `sources`: RunPosition::sources.
+// Returns settings_record(), the data identities (if known) and, under kLayout, layout_record(). `sources`:
+// RunPosition::sources.
 nlohmann::ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::MixtureSource>& sources = {});
 
-// The known settings of a checkpoint's run; a missing key is unknown. If no settings were recorded (DeepSpeed), those
-// in the checkpoint's ds_config.json. Throws UserError, naming `checkpoint`, if they are not valid JSON.
+// Returns the known settings of a checkpoint's run. Keys that were not recorded are missing. For DeepSpeed's
+// checkpoints, returns the settings in their ds_config.json. Throws UserError with the path `checkpoint` if the JSON is
+// invalid.
 nlohmann::json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint);
 
-// Formats a setting for messages, in at most about 100 characters; `value` is untrusted.
+// Formats a setting for messages, truncated to about 100 characters. `value` is untrusted.
 std::string show_setting(const nlohmann::json& value);
 
-// Whether `value` identifies the tokens of a file.
+// Returns true if `value` is the JSON form of an io::TokenIdentity.
 bool is_data_identity(const nlohmann::json& value);
 
-// Data identities with equal numbers of tokens and no common checksum compare equal.
+// Returns true if two settings are equal. Data identities with the same number of tokens and no common checksum are
+// considered equal.
 bool same_setting(const nlohmann::json& before, const nlohmann::json& now);
 
-// Describes each known setting of the checkpoint's run that has a different value in `now`, in the order of `now`:
-// "beta2 0.95 -> 0.999". Settings missing from `now` come last. Excludes the training data and the layout. Each named
-// validation set is a separate setting: "validation_data wiki".
+// Describes each known setting that differs in `now`: "beta2 0.95 -> 0.999". Follows the order of `now`; settings that
+// are missing from `now` are last. Excludes the training data and the layout. Each named validation set is a separate
+// setting: "validation_data wiki".
 std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
 
-// Describes changes of the layout, for keys in both records: "ranks 4 -> 2". They change results only by rounding.
+// Describes layout changes, for keys in both records: "ranks 4 -> 2". Layout changes affect results only by rounding.
 std::vector<std::string> changed_layout(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
-// The recorded value of --recompute; std::nullopt: not recorded.
+// Returns the recorded value of --recompute; std::nullopt if not recorded.
 std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 
-// Keys of data that cannot be compared: both records have them, with equal numbers of tokens and no common checksum.
+// Returns the data keys that cannot be compared: both records have the key, with the same number of tokens and no
+// common checksum.
 std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
-// A source of the training data, as recorded in the settings.
+// A source of the training data in a checkpoint's settings.
 struct RecordedSource {
   io::TokenIdentity identity;
   std::string file;
   io::MixtureSource at;
 };
 
-// The recorded sources of a mixture; empty for other runs. Throws UserError, naming `checkpoint`, for sources without
-// valid positions.
+// Returns the recorded sources of a mixture; empty if the run had no mixture. Throws UserError with the path
+// `checkpoint` if a source has no valid position.
 std::vector<RecordedSource> recorded_sources(const nlohmann::json& settings, const std::string& checkpoint);
 
-// The recorded training data; std::nullopt: unknown.
+// Returns the identity of the recorded training data; std::nullopt if unknown.
 std::optional<io::TokenIdentity> train_data_of(const nlohmann::json& settings);
 
 }  // namespace mpzero

@@ -27,13 +27,13 @@ using io::Setting;
 constexpr const char* kTrainBatch = "train_batch_size";
 constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
-// Largest divisor that an error suggests for the global batch.
+// Largest divisor to suggest for the global batch size.
 constexpr int64_t kMostOfBatch = 1'000'000'000;
 
 struct Batch {
   std::optional<int64_t> total, micro, accumulation;
 
-  // Whether the given values are consistent.
+  // Returns true if the values are consistent.
   bool fits(int data_parallel_size) const {
     if (!total) return true;
     const int64_t product = saturating_product(micro.value_or(1), accumulation.value_or(1), data_parallel_size);
@@ -41,8 +41,8 @@ struct Batch {
   }
 };
 
-// With --deepspeed_config_yields, drops values of the file that conflict with flags: first the accumulation, then the
-// micro-batch, then the total.
+// With --deepspeed_config_yields, drops conflicting values of ds_config.json: first accumulation, then micro-batch
+// size, then global batch size.
 void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
   const auto drop = [&](const char* name, std::optional<int64_t>& size) {
     if (batch.fits(data_parallel_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
@@ -59,7 +59,7 @@ void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
   if (batch.micro && batch.accumulation) {
     throw BatchRefused(
         fmt::format("{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "
-                    "x {} ranks; change one of them or the number of ranks.",
+                    "x {} ranks; change one of these values.",
                     where, *batch.total, *batch.micro, *batch.accumulation, data_parallel_size));
   }
   const int64_t divisor =
@@ -73,7 +73,8 @@ void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
       alone ? "" : fmt::format("{} or ", other)));
 }
 
-// Same as DeepSpeed: two of the three determine the third; the total or the micro-batch alone is enough.
+// As in DeepSpeed, any two of the three values determine the third, and the global batch size or the micro-batch size
+// alone is sufficient.
 void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& config) {
   Origins& origins = config.origins;
   const auto given = [&](const char* flag, int64_t size) {
@@ -91,7 +92,8 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
   const std::string where = file.given() ? file.path : std::string("the command line");
   if (!total && !micro) {
     if (file.given() && !file.train_micro_batch_size_per_gpu.is_auto() && !file.train_batch_size.is_auto()) {
-      throw_user_error("{} sets neither train_micro_batch_size_per_gpu nor train_batch_size; add one of them.", where);
+      throw_user_error("{} sets neither train_micro_batch_size_per_gpu nor train_batch_size; add one of the two.",
+                       where);
     }
     micro = 1;
     if (file.given()) {
@@ -110,7 +112,8 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
     }
   }
   const int64_t product = saturating_product(*micro, *accumulation, data_parallel_size);
-  if (product == std::numeric_limits<int64_t>::max()) throw_user_error("{}: the batch is too large; reduce it.", where);
+  if (product == std::numeric_limits<int64_t>::max())
+    throw_user_error("{}: the global batch size is too large; reduce it.", where);
   if (!total) origins.set(kTrainBatch, computed("micro-batch x accumulation x ranks"));
   total = total.value_or(product);
   if (!asked.fits(data_parallel_size)) refuse_batch(asked, where, data_parallel_size);
@@ -123,12 +126,12 @@ void check_allow_changed(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     if (std::find(kChangedOnPurpose.begin(), kChangedOnPurpose.end(), key) != kChangedOnPurpose.end()) continue;
     throw_user_error(
-        "--allow_changed {}: only {} can be allowed; other keys may always change, or never (docs/runs.md).", key,
-        fmt::join(kChangedOnPurpose, ", "));
+        "--allow_changed {} is not supported; pass {}. Other keys may either always or never change (docs/runs.md).",
+        key, fmt::join(kChangedOnPurpose, ", "));
   }
 }
 
-// Settings of the file's optimizer section without a flag.
+// Settings of the optimizer section that have no flag.
 void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig& config) {
   Origin& origin = config.origins.optimizer;
   origin.name = merge.default_reason("optimizer", /*is_auto=*/false);
@@ -136,7 +139,8 @@ void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig
   config.optimizer.bias_correction = file.optimizer.bias_correction.value;
 }
 
-// The file's cpu_checkpointing means --recompute host; --gradient_checkpointing true does not contradict it.
+// cpu_checkpointing in ds_config.json is equivalent to --recompute host and compatible with --gradient_checkpointing
+// true.
 void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
   constexpr const char* kKey = "activation_checkpointing.cpu_checkpointing";
   if (!file.cpu_checkpointing.given()) return;
@@ -152,7 +156,7 @@ void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerg
   config.origins.set("recompute", {Origin::Kind::kFile, kKey});
 }
 
-// The dtypes of communicated gradients, accumulated gradients, and AdamW's moments.
+// Resolves the dtypes of communicated gradients, accumulated gradients and AdamW's moments.
 void resolve_types(const DsConfig& file, RunConfig& config) {
   Origins& origins = config.origins;
   config.communication_dtype = file.communication_data_type.given() ? file.communication_data_type.value : config.dtype;
@@ -173,15 +177,15 @@ void resolve_types(const DsConfig& file, RunConfig& config) {
 }
 
 model::KeptCasts kept_casts(const io::Fp8Section& section, const RunConfig& config) {
-  // Stage 3 regathers parameters for each use.
+  // Stage 3 gathers parameters again for each use.
   if (config.zero.stage == 3) return model::KeptCasts::kNone;
-  // Free GPU memory is better used for optimizer states of the host.
+  // Free GPU memory is reserved for optimizer states.
   if (!section.cache_weights.given() && config.zero.offload_ratio_automatic) return model::KeptCasts::kNone;
   if (!section.cache_weights.given()) return model::KeptCasts::kAsToldLater;
   return section.cache_weights.value ? model::KeptCasts::kAll : model::KeptCasts::kNone;
 }
 
-// Selects the products in FP8 and their recipe. Called after resolve_zero.
+// Selects the FP8 products and the recipe. Must be called after resolve_zero().
 void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config,
                  std::vector<std::string>& warnings) {
   const io::Fp8Section& section = file.fp8;
@@ -189,8 +193,8 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   const std::optional<std::string> from_flag = line.gives("fp8") ? std::optional(line.fp8) : std::nullopt;
   Setting<std::string> recipe;
   recipe.value = !section.present || !section.enabled.value ? "none" : section.recipe.value;
-  // A section with neither `enabled` nor `recipe` contradicts no flag; one that only enables FP8 leaves the recipe to
-  // the flag.
+  // A section without `enabled` and `recipe` is compatible with any flag. If a section only enables FP8, the flag sets
+  // the recipe.
   const bool is_off = recipe.value == "none";
   if (section.recipe.given() || (section.enabled.given() && (is_off || from_flag.value_or("none") == "none"))) {
     recipe.source = io::SettingSource::kGiven;
@@ -214,12 +218,13 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   config.origins.set("fp8", origin);
   if (config.fp8 == "none") return;
   if (config.dtype != "bf16") {
-    throw_user_error("{}: FP8 needs bf16, but bf16.enabled (--bf16) is false; set it to true, or disable FP8.",
-                     origin.kind == Origin::Kind::kFlag ? "--fp8 " + config.fp8 : file.path + ": fp8.enabled");
+    throw_user_error(
+        "{}: FP8 requires bf16, but bf16.enabled (--bf16) is false; set bf16.enabled to true, or disable FP8.",
+        origin.kind == Origin::Kind::kFlag ? "--fp8 " + config.fp8 : file.path + ": fp8.enabled");
   }
   if (section.cache_weights.given() && section.cache_weights.value && config.zero.stage == 3) {
-    warnings.push_back(
-        fmt::format("{}: fp8.cache_weights has no effect at ZeRO stage 3, which regathers weights.", file.path));
+    warnings.push_back(fmt::format(
+        "{}: fp8.cache_weights has no effect with ZeRO stage 3, which gathers weights again for each use.", file.path));
   }
   using model::fp8::FastAccumulation;
   const std::string& fast = section.fast_accumulation.value;
@@ -233,17 +238,17 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
       .kept_casts = kept_casts(section, config)};
 }
 
-// Called after complete_batch.
+// Must be called after complete_batch().
 void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings) {
   constexpr int64_t kMultiple = 16;  // required by Hopper's FP8 products
   if (config.fp8 == "none" || config.micro_batch_tokens() % kMultiple == 0) return;
   warnings.push_back(fmt::format(
-      "the {} tokens of a micro-batch are not a multiple of {}, as FP8 on GPUs requires: operands are rounded to FP8 "
-      "and multiplied in bf16, slower than bf16 alone; change --seq_length or the micro-batch",
+      "a micro-batch has {} tokens, but FP8 on GPUs requires a multiple of {}; operands are rounded to FP8 and "
+      "multiplied in bf16, which is slower than bf16 alone; change --seq_length or the micro-batch size",
       config.micro_batch_tokens(), kMultiple));
 }
 
-// The Hugging Face Trainer's sizes for "auto", computed from hidden_size.
+// Computes "auto" sizes from hidden_size, as in the Hugging Face Trainer.
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
   if (section.reduce_bucket_size.is_auto()) zero.limits.reduce_bucket_size = square;
@@ -264,12 +269,12 @@ void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::str
   if (mics.is_auto() || (mics.given() && mics.value > 0)) take(mics, "mics_shard_size");
   if (zero.stage > 0) return;
   if (zero.ranks_per_node.value_or(kOneLevel) != kOneLevel) {
-    warnings.push_back(fmt::format("{}: {} has no effect at ZeRO stage 0.", file.path, zero.ranks_per_node_key));
+    warnings.push_back(fmt::format("{}: {} has no effect with ZeRO stage 0.", file.path, zero.ranks_per_node_key));
   }
   zero.ranks_per_node = kOneLevel;
 }
 
-// Quantization between shard groups. Their number is not known yet: see choose_layout.
+// Resolves quantization between shard groups, whose number is not known yet: see choose_layout().
 void resolve_compression(const DsConfig& file, const CommandLine& line, ZeroConfig& zero,
                          std::vector<std::string>& warnings) {
   if (file.zero.quantized_gradients.value) zero.quantized_gradient_bits = line.quantized_gradient_bits;
@@ -299,18 +304,19 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   zero.offload_optimizer_ratio = ratio.value;
   zero.offload_ratio_automatic = zero.offload_optimizer && ratio.is_auto();
   if (zero.offload_optimizer && zero.stage != 3 && (ratio.is_auto() || ratio.value < 1)) {
-    warnings.push_back(fmt::format(
-        "{}: DeepSpeed applies zero_optimization.offload_optimizer.ratio only at stage 3; mpzero also at stage {}.",
-        file.path, zero.stage));
+    warnings.push_back(
+        fmt::format("{}: mpzero applies zero_optimization.offload_optimizer.ratio also with stage {}, while DeepSpeed "
+                    "applies it only with stage 3.",
+                    file.path, zero.stage));
   }
   zero.offload_param = section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage == 3;
   if (section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage != 3) {
-    warnings.push_back(
-        fmt::format("{}: zero_optimization.offload_param has no effect at stage {}; only stage 3 offloads parameters.",
-                    file.path, zero.stage));
+    warnings.push_back(fmt::format(
+        "{}: zero_optimization.offload_param has no effect with stage {}; only stage 3 offloads parameters.", file.path,
+        zero.stage));
   }
   zero.pin_memory = section.offload_optimizer.pin_memory.value && section.offload_param.pin_memory.value;
-  // Overlap costs only buffers, so it is on unless the file disables it.
+  // Overlap is enabled by default, since it costs only buffers.
   zero.overlap_comm = !section.overlap_comm.given() || section.overlap_comm.value;
   if (section.reduce_bucket_size.given()) zero.limits.reduce_bucket_size = section.reduce_bucket_size.value;
   zero.limits.gather = {.prefetch_bucket_size = section.prefetch_bucket_size.value,
@@ -325,11 +331,12 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
 void check_model_name(const std::string& name) {
   if (!name.starts_with('.') && name.find('/') == std::string::npos) return;
   throw_user_error(
-      "--model_type {} is not a valid checkpoint name: it must not contain / or start with a dot; choose another.",
+      "--model_type {} is not a valid prefix of checkpoint names; choose a name without / that does not start with a "
+      "dot.",
       name);
 }
 
-// Flags that imply values of several members or of another flag.
+// Resolves flags that set several members or override a different flag.
 void settle_flags(const CommandLine& line, RunConfig& config) {
   config.model_type = model_name(line);
   check_model_name(config.model_type);
@@ -348,23 +355,23 @@ void settle_flags(const CommandLine& line, RunConfig& config) {
 
 void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
   if (line.train_data.empty()) {
-    throw_user_error("--train_data is missing; create a token file with {} and pass it.",
+    throw_user_error("--train_data is missing; create a token file with {} and pass its path.",
                      prepare_data_command(line, "data/train.h5"));
   }
   const bool has_ranks = line.gives("profile_ranks");
   if (!line.profile_steps && (has_ranks || line.gives("profile_dir"))) {
     warnings.push_back(
-        fmt::format("--{} has no effect: --profile_steps is missing.", has_ranks ? "profile_ranks" : "profile_dir"));
+        fmt::format("--{} has no effect without --profile_steps.", has_ranks ? "profile_ranks" : "profile_dir"));
   }
   for (const char* flag : {"metrics_address", "metrics_sd_dir"}) {
     if (line.metrics_port == 0 && line.gives(flag)) {
-      warnings.push_back(fmt::format("--{} has no effect: --metrics_port is missing.", flag));
+      warnings.push_back(fmt::format("--{} has no effect without --metrics_port.", flag));
     }
   }
   for (const char* flag : {"validation_freq", "validation_sequences", "validation_batches"}) {
     if (!line.validation_data.empty() || !line.gives(flag) || line.validation_freq == 0) continue;
     warnings.push_back(
-        fmt::format("--{} {} has no effect: --validation_data is missing.", flag, flag_named(flag).show(line)));
+        fmt::format("--{} {} has no effect without --validation_data.", flag, flag_named(flag).show(line)));
   }
 }
 
@@ -378,7 +385,7 @@ std::string model_name(const CommandLine& line) {
   const auto path = std::filesystem::absolute(config).lexically_normal();
   const std::filesystem::path hub_name = io::hub_name_of(path.parent_path());
   const auto folder = (hub_name.empty() ? path.parent_path() : hub_name).filename();
-  // A checkpoint's folder is named after model and step, and contains no config.json.
+  // The name of a checkpoint folder consists of model and step, and the folder contains no config.json.
   const std::string tag = folder.string();
   if (line.model_config.empty() && io::step_of_tag(tag, "") && !std::filesystem::exists(path)) {
     return tag.substr(0, tag.rfind('-'));

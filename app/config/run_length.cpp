@@ -17,22 +17,22 @@ int64_t epoch_batch(const RunConfig& config) {
   return config.epoch_batch > 0 ? config.epoch_batch : config.train_batch_size;
 }
 
-// Optimizer steps of `num_train_epochs`, with only whole batches in each epoch.
+// Returns the optimizer steps of `num_train_epochs`, counting only complete batches in each epoch.
 int64_t steps_of(double num_train_epochs, int64_t num_windows, int64_t batch) {
   const double steps = std::ceil(num_train_epochs * static_cast<double>(num_windows / batch));
   return steps < static_cast<double>(kNoLimit) ? static_cast<int64_t>(steps) : kNoLimit;
 }
 
-// Throws if the dataset does not fill one step.
+// Throws UserError if the dataset is smaller than one step.
 void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_t steps, const RunConfig& config) {
   if (steps >= 1) return;
   throw_user_error(
-      "--{} {} of {} sequences do not fill one optimizer step of {} (train_batch_size); raise --{} or use a smaller "
-      "batch.",
+      "--{} {} of {} sequences is less than one optimizer step of {} sequences (train_batch_size); raise --{} or "
+      "reduce the batch size.",
       flag, epochs, num_windows, config.train_batch_size, flag);
 }
 
-// The Trainer's number of steps. --max_steps and --epochs must agree with it if given.
+// Returns the Trainer's number of steps. --max_steps and --epochs, if set, must be consistent with this number.
 int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) {
   const double epochs = *config.num_train_epochs;
   const int64_t steps = steps_of(epochs, num_windows, epoch_batch(config));
@@ -55,9 +55,9 @@ void check_epochs(const RunConfig& config, int64_t num_windows, std::vector<std:
   const int64_t steps = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
   check_one_step("epochs", static_cast<double>(*config.epochs), num_windows, steps, config);
   if (config.max_steps_given != kNoLimit) {
-    warnings.push_back(fmt::format("--epochs {} is {} steps, --max_steps {}: the run ends at the smaller, {}.",
-                                   *config.epochs, steps, config.max_steps_given,
-                                   steps < config.max_steps_given ? "--epochs" : "--max_steps"));
+    warnings.push_back(fmt::format(
+        "--epochs {} is {} steps, but --max_steps is {}: the run ends at the smaller limit, {}.", *config.epochs, steps,
+        config.max_steps_given, steps < config.max_steps_given ? "--epochs" : "--max_steps"));
   }
 }
 
@@ -70,21 +70,21 @@ void resolve_length(const CommandLine& line, RunConfig& config) {
 
 void check_profile_steps(const RunConfig& config) {
   if (!config.profile_steps || config.profile_steps->last <= config.max_steps) return;
-  throw_user_error("--profile_steps {}-{} ends after the run's last step, {}; choose earlier steps or train longer.",
+  throw_user_error("--profile_steps {}-{} ends after the run's last step, {}; choose earlier steps or a longer run.",
                    config.profile_steps->first, config.profile_steps->last, config.max_steps);
 }
 
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings, const RunPosition& at) {
   const int64_t batch = config.train_batch_size;
-  // A longer seq_length may leave fewer sequences than the run's first batch had.
+  // After an increase of seq_length, an epoch may have fewer sequences than the run's first batch.
   const int64_t whole = num_windows / epoch_batch(config) * epoch_batch(config);
   config.epoch_sequences = whole > 0 ? whole : num_windows;
   if (config.save_strategy == SaveStrategy::kEpoch) {
     config.checkpoint_freq = num_windows / batch;
     if (config.checkpoint_freq < 1) {
       throw_user_error(
-          "--save_strategy epoch: the {} sequences of --train_data do not fill one optimizer step of {} "
-          "(train_batch_size); use a smaller batch, or --save_strategy steps.",
+          "--save_strategy epoch: the {} sequences of --train_data are less than one optimizer step of {} sequences "
+          "(train_batch_size); reduce the batch size, or use --save_strategy steps.",
           num_windows, batch);
     }
   }

@@ -39,7 +39,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Stands for a --train_data that is not given.
+// Placeholder for --train_data if the flag is not set.
 constexpr const char* kUnnamed = "(no --train_data)";
 
 fs::path preset_path(const std::string& model_type) {
@@ -52,7 +52,7 @@ fs::path preset_path(const std::string& model_type) {
   }
   if (known.empty()) {
     throw_user_error(
-        "--model_type {}: no presets in {}; start mpzero in its checkout, or pass a Hugging Face config.json as "
+        "--model_type {}: found no presets in {}; run mpzero from its checkout, or pass a Hugging Face config.json as "
         "--model_config",
         model_type, fmt::join(folders, " or "));
   }
@@ -74,7 +74,7 @@ bool names_model(const CommandLine& command_line) {
   return command_line.gives("model_type") || !command_line.model_config.empty();
 }
 
-// The model of --init_from, and its source for messages.
+// The model of --init_from.
 struct InitialModel {
   model::ModelConfig config;
   std::string source;
@@ -87,13 +87,14 @@ InitialModel read_initial_model(const io::InitialFolder& init, std::optional<int
   }
   const std::string source = "the model configuration of " + init.folder.string();
   if (init.model_config_json.empty()) {
-    throw_user_error("--init_from {}: the checkpoint has no model configuration; pass --model_config or --model_type.",
-                     init.folder.string());
+    throw_user_error(
+        "--init_from {}: the checkpoint contains no model configuration; pass --model_config or --model_type.",
+        init.folder.string());
   }
   return {.config = model::ModelConfig::from_json(init.model_config_json, source, positions), .source = source};
 }
 
-// Applies only the override of max_position_embeddings; read_model applies the others.
+// Applies only the override of max_position_embeddings. read_model() applies all other overrides.
 InitialModel model_with_positions(const CommandLine& command_line, const io::InitialFolder& init) {
   const std::optional<int64_t> positions = command_line.model_overrides.max_position_embeddings;
   const auto named = [&](const fs::path& path) {
@@ -112,11 +113,11 @@ InitialModel model_with_positions(const CommandLine& command_line, const io::Ini
 model::ModelConfig read_model(const CommandLine& command_line, const io::InitialFolder& init) {
   auto [model, source] = model_with_positions(command_line, init);
   const ModelOverrides& overrides = command_line.model_overrides;
-  // The other sizes of T5 apply to both encoder and decoder layers.
+  // All other overrides would apply to both encoder and decoder layers.
   if (ModelOverrides others = overrides; model.t5) {
     others.dropout_rate.reset();
     if (others != ModelOverrides{}) {
-      throw_user_error("{}: --dropout_rate is the only override for T5; change its config.json", source);
+      throw_user_error("{}: T5 supports only the override --dropout_rate; edit config.json instead", source);
     }
   }
   override_with(model.vocab_size, overrides.vocab_size);
@@ -130,18 +131,19 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   override_with(model.rope_theta, overrides.rope_theta);
   if (overrides.dropout_rate) {
     if (!model.t5)
-      throw_user_error("--dropout_rate {}: {} has no dropout; leave it out", *overrides.dropout_rate, model.model_type);
+      throw_user_error("--dropout_rate {}: {} has no dropout; omit the flag", *overrides.dropout_rate,
+                       model.model_type);
     model.t5->dropout_rate = *overrides.dropout_rate;
   }
   model.validate(source);
   return model;
 }
 
-// Refuses a model that differs from the config.json of --init_from: the weights would load even if their meaning
-// differs (rope_theta, heads).
+// Throws UserError if the model differs from the config.json of --init_from. The weights would load without an error
+// even if their meaning differs (rope_theta, heads).
 void check_init_model(const CommandLine& command_line, const io::InitialFolder& init, const model::ModelConfig& model) {
   const bool has_model = init.is_checkpoint ? !init.model_config_json.empty() : fs::exists(init.folder / "config.json");
-  // If the weights no longer exist, the resume compares the model.
+  // If the weights no longer exist, check_resumable() compares the model.
   if (command_line.init_from.empty() || init.is_gone || !names_model(command_line) || !has_model) return;
   std::vector<std::string> differences;
   for (const ModelChange& change : model_changes(read_initial_model(init).config, model)) {
@@ -152,14 +154,14 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
   const bool by_type = command_line.model_config.empty();
   const std::string flag = by_type ? "model_type" : "model_config";
   throw_user_error(
-      "--init_from {}: {} differs from --{} {}: {}; leave out --{} to use the folder's model, or override the "
-      "difference with flags such as --rope_theta.",
+      "--init_from {}: {} differs from --{} {}: {}; omit --{} to use the folder's model, or override the keys with "
+      "flags such as --rope_theta.",
       command_line.init_from, init.is_checkpoint ? "the checkpoint's model" : "its config.json", flag,
       by_type ? command_line.model_type : command_line.model_config, fmt::join(differences, ", "), flag);
 }
 
-// Whether the file exists; throws UserError if it is missing and `data_files` is kMustExist. `given`: flag and value,
-// "--validation_data wiki=wiki.h5".
+// Returns true if the file exists. Throws UserError if the file is missing and `data_files` is kMustExist. `given`:
+// flag and value, "--validation_data wiki=wiki.h5".
 bool has_data_file(const std::string& path, const std::string& given, const CommandLine& command_line,
                    DataFiles data_files, RunSetup& setup) {
   if (fs::exists(path)) return true;
@@ -172,8 +174,8 @@ bool has_data_file(const std::string& path, const std::string& given, const Comm
   return false;
 }
 
-// Refuses names of matrix products that the model does not have. Warns if no product is left, or if FP8 on GPUs does
-// not support a product's sizes.
+// Throws UserError if fp8.filter_fqns contains an unknown matrix product. Warns if all products are excluded, or if FP8
+// on GPUs does not support the sizes of a product.
 void check_fp8_products(const RunConfig& config, const model::ModelConfig& model, const std::string& source,
                         std::vector<std::string>& warnings) {
   constexpr int64_t kMultiple = 16;  // required for the sizes of Hopper's FP8 products
@@ -199,17 +201,17 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
     }
   }
   if (!is_any) {
-    warnings.push_back(fmt::format("{}: fp8.filter_fqns matches all products, so nothing runs in FP8.", source));
+    warnings.push_back(fmt::format("{}: fp8.filter_fqns excludes all matrix products, so FP8 has no effect.", source));
   } else if (!odd.empty()) {
     warnings.push_back(
-        fmt::format("{}: FP8 products on GPUs need sizes that are multiples of {}, unlike those of {}. Their operands "
-                    "are rounded to FP8 and multiplied in bf16, slower than bf16 alone; add them to fp8.filter_fqns.",
+        fmt::format("{}: FP8 on GPUs requires sizes that are multiples of {}. The operands of {} are rounded to FP8 "
+                    "and multiplied in bf16, which is slower than bf16 alone; add these products to fp8.filter_fqns.",
                     source, kMultiple, fmt::join(odd, ", ")));
   }
 }
 
-// Each tile would have its own FP8 scales, and its own dropout in adapters; --recompute host runs these without tiles.
-// T5's layers share inputs.
+// Tiles would have separate FP8 scales and separate adapter dropout, so --recompute host disables tiling for these
+// features. T5 is not supported, because its layers share inputs.
 void check_recompute(const RunConfig& config, const model::ModelConfig& model) {
   const bool tiled = config.recompute == Recomputation::kTiled;
   if (!tiled && config.recompute != Recomputation::kHost) return;
@@ -224,44 +226,46 @@ void check_recompute(const RunConfig& config, const model::ModelConfig& model) {
   if (model.t5) refuse("T5 (--model_type t5)");
 }
 
-// `where`: the file that sets sequence_parallel_size.
+// `where`: path of ds_config.json.
 void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model) {
   const auto refuse = [&](const std::string& why) {
     throw_user_error("{}: sequence_parallel_size {} {}", where, size, why);
   };
   if (size == 1) return;
-  if (model.t5) refuse("does not support T5 (--model_type t5); remove it");
+  if (model.t5) refuse("does not support T5 (--model_type t5); remove the key");
   if (world_size % size != 0) refuse(fmt::format("does not divide the run's {} ranks; use a divisor", world_size));
   if (model.num_attention_heads % size != 0) {
     refuse(fmt::format("does not divide the model's num_attention_heads {}; use a divisor", model.num_attention_heads));
   }
 }
 
-// Called after the model's checks.
+// Must be called after the validation of the model.
 void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model) {
   const int64_t size = config.sequence_parallel_size;
   if (config.seq_length % size != 0) {
-    throw_user_error("{}: sequence_parallel_size {} does not divide --seq_length {}; change one of them", where, size,
-                     config.seq_length);
+    throw_user_error("{}: sequence_parallel_size {} does not divide --seq_length {}; change one of the two", where,
+                     size, config.seq_length);
   }
   if (size > 1 && model.lora && model.lora->dropout > 0) {
-    throw_user_error("{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set it to 0", where,
-                     size, model.lora->dropout);
+    throw_user_error(
+        "{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set --lora_dropout to 0", where,
+        size, model.lora->dropout);
   }
 }
 
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
-  warnings.push_back(fmt::format(
-      "{} has no checksums (older version or another program), so corruption would go unnoticed; add them: {}",
-      data.path().string(), rewrite_data_command(data.path().string())));
+  warnings.push_back(
+      fmt::format("{} has no checksums (written by an older version or a different program), so corruption cannot be "
+                  "detected; add checksums with: {}",
+                  data.path().string(), rewrite_data_command(data.path().string())));
 }
 
 void append(std::vector<std::string>& all, std::vector<std::string> more) {
   std::ranges::move(more, std::back_inserter(all));
 }
 
-// The token ids and tokenizer that the run's model expects.
+// Returns the token ids and tokenizer that the model expects.
 ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder& init, const RunSetup& setup) {
   const std::vector<std::string>& allowed = line.allow_changed;
   ExpectedTokens expected{.model = "the model's config.json",
@@ -275,23 +279,23 @@ ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder&
   return expected;
 }
 
-// Opens a token file and checks that its ids and its length fit the run.
+// Opens a token file and checks its vocabulary, pairs and documents against the run.
 io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::vector<std::string>& warnings) {
   io::TokenDataset data(path, setup.config.seq_length, setup.config.document_mask);
   data.check_vocabulary(setup.model.vocab_size);
   check_pairs(data, setup.config, setup.model);
-  // transformers scales by the longest document so far, which depends on the order of the data.
+  // transformers scales by the length of the longest document so far, which would depend on the data order.
   if (data.masks_documents() && setup.config.seq_length > setup.model.rope_changes_after()) {
     throw_user_error(
-        "{}: the document mask does not support --seq_length {} with rope scaling that changes beyond {} tokens; "
-        "shorten it, or pass --document_mask false",
+        "{}: the document mask does not support --seq_length {} with RoPE scaling that changes beyond {} tokens; "
+        "reduce --seq_length, or pass --document_mask false",
         path, setup.config.seq_length, setup.model.rope_changes_after());
   }
   check_has_checksums(data, warnings);
   return data;
 }
 
-// The maximum number of documents in a window, among windows sampled across the file.
+// Returns the maximum number of documents per sequence, from a sample of sequences across the file.
 int64_t documents_per_window(const io::TokenDataset& data) {
   constexpr int64_t kSampled = 4096;
   const int64_t step = std::max<int64_t>(1, data.num_windows() / kSampled);
@@ -304,7 +308,7 @@ int64_t documents_per_window(const io::TokenDataset& data) {
   return static_cast<int64_t>(most);
 }
 
-// Opens a validation file and returns its tokenization. An error includes the set's name, if it has one.
+// Opens a validation file and returns its tokenization. Errors include the name of the set, if any.
 io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setup) {
   try {
     const io::TokenDataset data = open_data(file.path, setup, setup.warnings);
@@ -316,7 +320,7 @@ io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setu
   }
 }
 
-// Opens the training data and returns its first file; std::nullopt if a file is missing.
+// Opens the training data. Returns the first file; std::nullopt if a file is missing.
 std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles data_files,
                                            const ExpectedTokens& expected, RunSetup& setup) {
   RunConfig& config = setup.config;
@@ -340,8 +344,8 @@ std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles da
       if (!chat) chat = opened;
       if (chat->tokens.chat_template != used) {
         setup.warnings.push_back(
-            fmt::format("--train_data: {} and {} were rendered with different chat templates; exports and "
-                        "app/generate.py use the first.",
+            fmt::format("--train_data: {} and {} were prepared with different chat templates; exports and "
+                        "app/generate.py use the first template.",
                         chat->path, opened.path));
       }
     }
@@ -366,7 +370,7 @@ void use_train_data(const TokenFile& first, RunSetup& setup) {
   apply_epochs(config, setup.train_windows, setup.warnings);
   if (config.train_batch_size > setup.train_windows) {
     setup.warnings.push_back(
-        fmt::format("train_batch_size {} exceeds the {} sequences of {}: each step repeats some of them.",
+        fmt::format("train_batch_size {} exceeds the {} sequences of {}, so each step repeats some sequences.",
                     config.train_batch_size, setup.train_windows, config.train_data));
   }
   setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", setup.train_windows, config.seq_length,
@@ -374,7 +378,7 @@ void use_train_data(const TokenFile& first, RunSetup& setup) {
   if (setup.train_files.size() > 1) setup.data_order += fmt::format(", of {} files", setup.train_files.size());
 }
 
-// Checks the token files against the model, the sequence length and each other; sets values that depend on their sizes.
+// Checks that the token files match the model and each other, and sets values that depend on their sizes.
 void set_up_data(const CommandLine& line, const io::InitialFolder& init, DataFiles data_files, RunSetup& setup) {
   const ExpectedTokens expected = expected_tokens(line, init, setup);
   const std::optional<TokenFile> train_file = set_up_train_data(line, data_files, expected, setup);
@@ -389,7 +393,7 @@ void set_up_data(const CommandLine& line, const io::InitialFolder& init, DataFil
   if (train_file) use_train_data(*train_file, setup);
 }
 
-// The checkpoints that the run may resume from, best first; empty for a new run.
+// Returns the checkpoints that the run may resume from, in order of preference; empty for a new run.
 std::vector<fs::path> checkpoints_of_run(const CommandLine& line) {
   const std::string& named = line.resume_from_checkpoint;
   if (named == "none" || (named.empty() && line.overwrite)) return {};
@@ -398,15 +402,15 @@ std::vector<fs::path> checkpoints_of_run(const CommandLine& line) {
   return io::resume_candidates(folder, /*model_type=*/"").folders;
 }
 
-// The folder that the run started from, if --init_from is that folder, its parent, or its model's name on the hub. For
-// adapters, the folder of their base.
+// Returns the folder that the run started from if --init_from is this folder, its parent, or its Hugging Face name. For
+// adapters, returns the folder of the base.
 std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& line) {
   const std::string given = absolute_init_from(line.init_from);
   for (const fs::path& folder : checkpoints_of_run(line)) {
     std::unique_ptr<io::StoredCheckpoint> checkpoint;
     try {
       checkpoint = io::open_checkpoint(folder);
-    } catch (const Damaged&) {  // the resume reports it and tries the next one
+    } catch (const Damaged&) {  // resume_run() reports damage and tries the next checkpoint
       continue;
     }
     const io::RunRecord& run = checkpoint->run();
@@ -466,18 +470,18 @@ std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps) 
 io::InitialFolder find_init_from(const CommandLine& command_line) {
   if (command_line.init_from.empty()) {
     if (command_line.base_model.empty()) return {};
-    throw_user_error("--base_model {}: --init_from is missing; pass the adapters, or the base alone as --init_from",
+    throw_user_error("--base_model {} requires --init_from; pass adapters, or the base itself, as --init_from",
                      command_line.base_model);
   }
   io::InitialFolder found = io::find_initial_folder(command_line.init_from, command_line.base_model);
   const bool exists = io::has_initial_weights(found.folder);
   if (!exists) found = folder_that_run_began_with(command_line).value_or(found);
   if (!command_line.base_model.empty() && found.adapters.empty()) {
-    throw_user_error("--base_model {}: --init_from {} has no adapters that need a base; leave one of the two out",
+    throw_user_error("--base_model {}: --init_from {} contains no adapters that need a base; omit one of the two",
                      command_line.base_model, command_line.init_from);
   }
   if (exists && !found.problem.empty()) {
-    // A resumed run has its weights and does not need the tokenizer's files.
+    // A resumed run does not need the tokenizer's files.
     if (checkpoints_of_run(command_line).empty()) throw UserError(found.problem);
     found.warnings.push_back(found.problem + ".");
   }
@@ -487,11 +491,11 @@ io::InitialFolder find_init_from(const CommandLine& command_line) {
 std::string absolute_init_from(const std::string& init_from) {
   if (init_from.empty()) return "";
   std::error_code error;
-  // weakly_canonical alone does not make a relative path absolute if no part of it exists.
+  // weakly_canonical() does not make a relative path absolute if no component exists.
   fs::path folder = fs::absolute(init_from, error);
   if (!error) folder = fs::weakly_canonical(folder, error);
   if (!folder.has_filename()) folder = folder.parent_path();  // "weights/"
-  // The manifest is JSON, which cannot store invalid UTF-8.
+  // JSON manifests cannot store invalid UTF-8.
   const nlohmann::json text = error ? init_from : folder.string();
   return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
@@ -525,7 +529,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   const RunConfig& config = setup.config;
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
   if (ds_config.lora.present && !config.lora.r && !setup.model.lora) {
-    throw_user_error("{}: lora.r is missing; set it, or remove the section lora to train all weights", source);
+    throw_user_error("{}: lora.r is missing; set lora.r, or remove the lora section to train all weights", source);
   }
   set_up_lora(config, source, given.init_from, setup.model);
   check_split_sequences(config, source, setup.model);

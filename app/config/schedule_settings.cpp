@@ -29,7 +29,7 @@ const char* name_of(SchedulerType type) {
   return "";
 }
 
-// The flag that sets the warm-up, if any.
+// Returns the flag that sets the warm-up, if any.
 std::optional<Origin> warmup_flag(const CommandLine& line) {
   if (line.warmup_ratio) return Origin{Origin::Kind::kFlag, line.name_of("warmup_ratio")};
   if (line.warmup_steps) return Origin{Origin::Kind::kFlag, line.name_of("warmup_steps")};
@@ -72,7 +72,7 @@ void use_constant_rate(const CommandLine& line, ConfigMerge& merge, RunConfig& c
   config.origins.schedule.name = "scheduler is missing";
 }
 
-// DeepSpeed's schedules need at least one warm-up step; the Trainer fills "auto" accordingly.
+// DeepSpeed's schedules require at least one warm-up step, so "auto" is at least 1, as in the Trainer.
 int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& section, ConfigMerge& merge,
                        RunConfig& config) {
   const int64_t warmup =
@@ -87,7 +87,7 @@ int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& sect
   return section.warmup_num_steps.is_auto() ? std::max<int64_t>(1, warmup) : warmup;
 }
 
-// WarmupLR and WarmupDecayLR have their own peak besides the optimizer's lr.
+// WarmupLR and WarmupDecayLR have a peak learning rate that is independent of the optimizer's lr.
 double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, const RunConfig& config,
                       std::vector<std::string>& warnings) {
   const io::SchedulerSection& section = file.scheduler;
@@ -104,14 +104,14 @@ double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge
   const double max_lr = section.warmup_max_lr.value;
   if (max_lr != peak) {
     warnings.push_back(
-        fmt::format("{}: scheduler.params.warmup_max_lr is missing: the learning rate rises to DeepSpeed's default {}, "
-                    "not to the optimizer's {}.",
+        fmt::format("{}: scheduler.params.warmup_max_lr is not set, so the peak learning rate is DeepSpeed's default "
+                    "{} instead of the optimizer's lr {}.",
                     file.path, max_lr, peak));
   }
   return max_lr;
 }
 
-// The schedule of the file's section; ends at its total_num_steps, else at max_steps.
+// Uses the scheduler section of ds_config.json. The schedule ends at total_num_steps or, by default, at max_steps.
 void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config,
                  std::vector<std::string>& warnings) {
   const io::SchedulerSection& section = file.scheduler;
@@ -142,7 +142,7 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
   }
 }
 
-// Sets the default decay steps: 10% of all steps, rounded up; one epoch for step_lr.
+// Sets the default number of decay steps: 10% of all steps, rounded up, or one epoch for step_lr.
 void fit_decay(RunConfig& config, int64_t steps, double epoch) {
   const auto* schedule = std::get_if<parallel::TrainerLr>(&config.schedule.variant());
   if (schedule == nullptr) return;
@@ -169,7 +169,7 @@ void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warn
         if constexpr (requires { schedule.total_num_steps; }) {
           if (schedule.total_num_steps < schedule.warmup_num_steps) {
             warnings.push_back(fmt::format(
-                "the schedule's {} warm-up steps exceed its {} steps: the learning rate never reaches its peak.",
+                "the schedule has {} warm-up steps but only {} steps, so the learning rate never reaches its peak.",
                 schedule.warmup_num_steps, schedule.total_num_steps));
           }
         }
@@ -181,15 +181,15 @@ bool is_trainers(const parallel::LrSchedule& schedule) {
   return std::holds_alternative<parallel::TrainerLr>(schedule.variant());
 }
 
-// DeepSpeed's schedules treat 0 and 1 warm-up steps as 2, and so does lr_at().
+// DeepSpeed's schedules and lr_at() treat 0 and 1 warm-up steps as 2.
 void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnings) {
   const bool may_have_none =
       is_trainers(config.schedule) || std::holds_alternative<parallel::ConstantLr>(config.schedule.variant());
   if (may_have_none || config.schedule.warmup_num_steps() >= 1) return;
   const Origin& origin = config.origins.warmup;
   warnings.push_back(
-      fmt::format("{}{} 0: DeepSpeed's schedules warm up for at least two steps, and so does this run; use "
-                  "--lr_scheduler_type linear, cosine or constant for no warm-up.",
+      fmt::format("{}{} 0: this run warms up for two steps, the minimum of DeepSpeed's schedules; for no warm-up, use "
+                  "--lr_scheduler_type linear, cosine or constant.",
                   origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
 }
 
@@ -200,8 +200,8 @@ void fit_warmup(RunConfig& config, int64_t all_steps) {
   const Origin& origin = config.origins.warmup;
   if (origin.kind == Origin::Kind::kFile && config.schedule.warmup_num_steps() != steps) {
     throw_user_error(
-        "the command line and {} conflict: --warmup_ratio {} of {} steps is {} but {} {}; change or "
-        "remove one of the two, or let flags override the file with --deepspeed_config_yields true.",
+        "the command line and {} conflict: --warmup_ratio {} of {} steps is {}, but {} is {}; change or remove one of "
+        "the two, or let flags override the file with --deepspeed_config_yields true.",
         config.ds_config_path, *config.warmup_ratio, all_steps, steps, origin.name, config.schedule.warmup_num_steps());
   }
   config.schedule = config.schedule.with_warmup_num_steps(steps);

@@ -41,12 +41,12 @@ std::string describe(const Origin& origin) {
   return "";
 }
 
-// Before apply_epochs, --epochs alone sets no limit.
+// With --epochs alone, there is no limit until apply_epochs().
 std::string show_steps(int64_t steps) {
   return steps == std::numeric_limits<int64_t>::max() ? "as many as in --train_data" : fmt::to_string(steps);
 }
 
-// The kind of schedule and its learning rates.
+// Describes the type of the schedule and its learning rates.
 std::string kind_of(const parallel::ConstantLr& schedule) {
   return fmt::format("{}, lr {}", schedule_name(schedule), schedule.value);
 }
@@ -82,7 +82,7 @@ std::string kind_of(const parallel::TrainerLr& schedule) {
   return fmt::format("{}, lr {}{}{}", schedule_name(schedule), warmup, schedule.peak_lr, end);
 }
 
-// Adds the section's flags that have their own line.
+// Adds the section's flags that have a row in the table.
 void add_flags(const RunConfig& config, Recorded::Section section, std::vector<Row>& rows) {
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {
@@ -134,7 +134,7 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
   add_flags(config, Recorded::Section::kSchedule, rows);
 }
 
-// The number of data-parallel ranks.
+// Returns the number of data-parallel ranks.
 int64_t ranks_of(const RunConfig& config) {
   return config.train_batch_size / (config.micro_batch_size * config.gradient_accumulation_steps);
 }
@@ -167,7 +167,7 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
 }
 
-// Only the line: the record has validation_sequences in any run, as a flag.
+// Adds only a row, since validation_sequences is already recorded as a flag.
 void add_validation(const RunConfig& config, std::vector<Row>& rows) {
   if (config.validation_data.empty()) return;
   const int64_t sequences = config.validation_sequences;
@@ -176,7 +176,7 @@ void add_validation(const RunConfig& config, std::vector<Row>& rows) {
                   describe(config.origins.of("validation_sequences"))});
 }
 
-// Recorded only if used, so that records of other runs do not change.
+// Recorded only if enabled, so that records of other runs do not change.
 void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows) {
   const auto add = [&](const char* name, std::string key, const std::string& type) {
     const std::string value = nodes > 1 ? type : "not compressed: one shard group";
@@ -188,7 +188,7 @@ void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows)
   if (config.zero.quantized_weights) add("parameters between nodes", kOnlyWhereAsked[1], "int8");
 }
 
-// Recorded only if used.
+// Recorded only if enabled.
 void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   if (!config.fp8_options) return;
   const model::Fp8Options& options = *config.fp8_options;
@@ -202,8 +202,8 @@ void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   if (!options.filter_fqns.empty()) value += fmt::format(" without {}", fmt::join(options.filter_fqns, " "));
   std::string shown = value;
   if (config.zero.stage == 3) {
-    // Rowwise scaling quantizes differently in forward and backward, and offloaded weights are gathered as stored in
-    // host memory; see also weight_codec().
+    // Rowwise scaling requires different FP8 weights in forward and backward, and offloaded weights are gathered as
+    // stored in host memory. See also weight_codec().
     const bool in_codes =
         options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param && !adapters;
     shown += in_codes ? ", weights gathered in FP8 within a shard group" : ", weights gathered in bf16";
@@ -211,7 +211,7 @@ void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }
 
-// Recorded only if used.
+// Recorded only if enabled.
 void add_base(const RunConfig& config, std::vector<Row>& rows) {
   if (!config.lora.coded()) return;
   const bool nf4 = config.lora.load_in_4bit;
@@ -289,7 +289,7 @@ std::vector<Row> rows_of(const RunSetup& setup) {
 std::vector<std::string> settings_table(const RunSetup& setup) {
   const RunConfig& config = setup.config;
   const std::vector<Row> rows = rows_of(setup);
-  // A longer value moves its origin to the right: most lines fit a terminal of 80 columns.
+  // Keeps most lines within 80 columns. Longer values shift the origin to the right.
   constexpr size_t kValueWidth = 24;
   size_t name_width = 0;
   for (const Row& row : rows) name_width = std::max(name_width, row.name.size());
@@ -315,7 +315,7 @@ nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
   for (const Row& row : rows_of(config, /*nodes=*/1, /*adapters=*/false)) record.update(row.record);
   if (config.epoch_batch > 0 && config.epoch_batch != config.train_batch_size) record[kEpochBatch] = config.epoch_batch;
-  // The effective schedule, which a resumed run may have changed.
+  // A resumed run may have changed the schedule.
   if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {

@@ -9,30 +9,31 @@
 
 namespace mpzero {
 
-// Keys of settings_record: the effective schedule of a resumed run, if it differs from that of the other keys; and
+// Keys of settings_record(): a resumed run's effective schedule, if it differs from the configured one, and
 // --schedule_on_resume.
 inline constexpr const char* kScheduleInForce = "schedule_in_force";
 inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
-// The batch that epochs are counted in, if it differs from train_batch_size: see RunConfig::epoch_batch.
+// RunConfig::epoch_batch, if it differs from train_batch_size.
 inline constexpr const char* kEpochBatch = "epoch_batch";
 
-// Keys that a record has only if the feature is on: a missing key means that it is off.
+// Keys that are recorded only if the feature is enabled.
 inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights", "fp8",
                                                "freeze_parameters", "base_codes"};
 
-// The settings that affect a run's results, and its layout, one line each: name, value, and origin (key of the file,
-// flag or default). The first line names the file. Complete after apply_epochs.
+// Formats the settings that affect a run's results, and the run's layout, one line each: name, value and origin (key,
+// flag or default). The first line is the path of ds_config.json. Complete only after apply_epochs().
 std::vector<std::string> settings_table(const RunSetup& setup);
 
-// The rows of settings_table() without the first line: name, value and origin.
+// Returns the rows of settings_table(), without the first line, as {name, value, origin}.
 std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup);
 
-// The settings that affect results, by key of ds_config.json or flag; the same on any layout. Includes recorded flags
-// without a line in the table. A value that does not apply is null, such as total_num_steps for a constant rate.
+// Returns the settings that affect results, which do not depend on the layout. Keys are flags or keys of
+// ds_config.json. Includes recorded flags that are not in the table. A value that does not apply is null, e.g.
+// total_num_steps of a constant schedule.
 nlohmann::ordered_json settings_record(const RunConfig& config);
 
-// The run's layout on ranks and memory, by key of ds_config.json, flag or name. Affects speed, and results only by
-// rounding. Omits values that --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
+// Returns the layout on ranks and memory, which affects speed, but results only by rounding. Omits values that
+// --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
 nlohmann::ordered_json layout_record(const RunSetup& setup);
 
 }  // namespace mpzero

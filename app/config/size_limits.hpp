@@ -7,19 +7,19 @@
 
 namespace mpzero {
 
-// Throws UserError naming the values and the limit if sizes that are valid alone exceed a limit together: tokens per
-// micro-batch (kernels count them in 32 bits), tokens per step (exact numbers in the metrics), or micro-batches per
-// step (planned ahead). `where`: their source, a file or the command line. RunMemory checks the memory.
+// Throws UserError if a product of sizes exceeds its limit: tokens per micro-batch (32-bit indices in kernels), tokens
+// per step (exact values in metrics), or micro-batches per step (planned in advance). `where`: source of the values for
+// the message, a file or the command line. RunMemory checks memory.
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where);
 
-// Throws UserError if sequences are longer than the model's positions or its sliding window.
+// Throws UserError if seq_length exceeds the model's max_position_embeddings or sliding window.
 void check_seq_length(const RunConfig& config, const model::ModelConfig& model);
 
-// Lower bound of the activations of a micro-batch in bytes, with any recomputation: the inputs of all layers and the
-// projections of one. A double, which does not overflow.
+// Returns a lower bound, in bytes, for the activations of a micro-batch with any --recompute mode: the inputs of all
+// layers and the projections of one layer. Returns a double to avoid overflow.
 double least_activation_bytes(const RunConfig& config, const model::ModelConfig& model);
 
-// Host memory of the data loader in bytes, for micro-batches that are prefetched or in use.
+// Returns the data loader's host memory in bytes, for micro-batches that are prefetched or in use.
 double loader_bytes(const RunConfig& config);
 
 }  // namespace mpzero

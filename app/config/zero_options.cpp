@@ -31,15 +31,15 @@ parallel::WeightCodes codes_of(const LoraSettings& lora) {
 
 using model::LayerRole;
 
-// Whether any parameter matches.
+// Returns true if any parameter matches.
 bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
   std::regex regex;
   try {
     regex = std::regex(pattern);
   } catch (const std::regex_error& error) {
     throw_user_error(
-        "--freeze_parameters {} is not a regular expression (ECMAScript): {}; commas separate expressions: set one "
-        "that contains a comma as \"freeze\" in ds_config.json",
+        "--freeze_parameters {} is not a regular expression (ECMAScript): {}; if the expression contains a comma, set "
+        "it as \"freeze\" in ds_config.json",
         pattern, error.what());
   }
   return std::ranges::any_of(units, [&](const UnitSpec& unit) {
@@ -48,7 +48,7 @@ bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
   });
 }
 
-// Requires the weights of one matrix product to be in one part of the unit: see model::LayerLayout.
+// Throws UserError if only some weights of a fused matrix product are frozen: see model::LayerLayout.
 void check_groups(const UnitSpec& layer, const model::LayerLayout& layout) {
   static const std::vector<std::vector<LayerRole>> kGroups = {
       {LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue},
@@ -123,7 +123,8 @@ std::string describe_unevenness(const RankPlacement& ranks) {
   const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end(),
                                                   [](const auto& a, const auto& b) { return a.second < b.second; });
   if (fewest->second != most->second) {
-    return fmt::format("hosts have {} to {} ranks; start the same number on each", fewest->second, most->second);
+    return fmt::format("hosts have {} to {} ranks; start the same number of ranks on each host", fewest->second,
+                       most->second);
   }
   return "the ranks of a host are not consecutive; start them host by host (mpirun --map-by slot, srun "
          "--distribution=block)";
@@ -185,14 +186,15 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
   }
   if (unused.size() == patterns.size()) {
     throw_user_error(
-        "--no_decay {} matches no parameter of the model; use parts of Hugging Face's names, e.g. norm,bias.",
+        "--no_decay {} matches no parameter of the model; use substrings of Hugging Face parameter names, e.g. "
+        "norm,bias.",
         fmt::join(patterns, ","));
   }
   if (!unused.empty()) {
     warnings.push_back(fmt::format("--no_decay {} matches no parameter of the model.", fmt::join(unused, ",")));
   }
   if (!frozen.empty()) {
-    warnings.push_back(fmt::format("--no_decay {} matches only frozen parameters, which have no weight decay anyway.",
+    warnings.push_back(fmt::format("--no_decay {} matches only frozen parameters, to which weight decay never applies.",
                                    fmt::join(frozen, ",")));
   }
 }
@@ -206,11 +208,12 @@ void check_coded_base(const RunConfig& config, bool begins) {
   const char* const flag = config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit";
   if (config.zero.quantized_weights) {
     throw_user_error(
-        "{}: zero_optimization.zero_quantized_weights would quantize the weights of {} again; remove one of the two",
+        "{}: zero_optimization.zero_quantized_weights would quantize the weights of {} again; remove one of the two "
+        "settings",
         config.ds_config_path, flag);
   }
   if (begins && config.init_from.empty()) {
-    throw_user_error("{} needs a trained base, which checkpoints refer to; pass it as --init_from", flag);
+    throw_user_error("{} requires a pretrained base model; pass the base as --init_from", flag);
   }
 }
 
@@ -221,19 +224,21 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   for (const std::string& pattern : patterns) {
     if (matches(units, pattern)) continue;
     throw_user_error(
-        "--freeze_parameters {} matches no parameter of the model; use a regular expression on Hugging Face's names, "
-        "e.g. embed_tokens or layers\\.[0-7]\\.",
+        "--freeze_parameters {} matches no parameter of the model; use a regular expression for Hugging Face parameter "
+        "names, e.g. embed_tokens or layers\\.[0-7]\\.",
         pattern);
   }
   const parallel::UnitParts parts(units, patterns);
   if (std::ranges::none_of(parts.units(), &UnitSpec::trainable)) {
-    throw_user_error("--freeze_parameters {} freezes all parameters; leave some trainable", fmt::join(patterns, ","));
+    throw_user_error("--freeze_parameters {} freezes all parameters; keep at least one parameter trainable",
+                     fmt::join(patterns, ","));
   }
   if (model.t5) {
     for (size_t u = 0; u < units.size(); ++u) {
       if (parts.of(u).size() == 1) continue;
-      throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; freeze whole blocks of a T5",
-                       units[u].name, parts.parts()[u].parameters.front().name);
+      throw_user_error(
+          "--freeze_parameters freezes some parameters of {} but not {}; T5 blocks can only be frozen as a whole",
+          units[u].name, parts.parts()[u].parameters.front().name);
     }
     return;
   }
@@ -241,8 +246,9 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   for (size_t u = 0; u < units.size(); ++u) {
     if (u > 0 && u + 1 < units.size()) check_groups(parts.units()[u], layout);
     if (config.fp8_options && parts.of(u).size() > 1) {
-      throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; freeze whole layers with FP8",
-                       units[u].name, parts.parts()[u].parameters.front().name);
+      throw_user_error(
+          "--freeze_parameters freezes some parameters of {} but not {}; FP8 layers can only be frozen as a whole",
+          units[u].name, parts.parts()[u].parameters.front().name);
     }
   }
 }

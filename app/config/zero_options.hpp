@@ -14,47 +14,49 @@ namespace mpzero {
 // Converts a run's configuration to the engine's options.
 parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
 
-// The placement of a run's ranks on hosts.
+// Placement of ranks on hosts.
 struct RankPlacement {
   int world_size = 1;
-  std::optional<int> per_host;    // if each host has the same number of consecutive ranks
-  std::vector<int> host_of = {};  // by rank, otherwise
+  std::optional<int> per_host;    // ranks per host; unset if counts differ or a host's ranks are not consecutive
+  std::vector<int> host_of = {};  // host of each rank if `per_host` is unset
 
-  bool one_nvlink_domain = false;  // the GPUs of all hosts share one
+  bool one_nvlink_domain = false;  // the GPUs of all hosts are in one NVLink domain
 
   int hosts() const;
   int host(int rank) const { return per_host ? rank / *per_host : host_of[static_cast<size_t>(rank)]; }
 };
 
-// `host_of`: a number per rank, equal for ranks on the same host.
+// `host_of`: one number per rank, equal for ranks on the same host.
 RankPlacement placement_of(const std::vector<int>& host_of);
 
-// Why hosts cannot be shard groups, and the remedy; empty if each host has the same number of consecutive ranks.
+// Explains why hosts cannot be shard groups, and the remedy. Returns an empty string if every host has the same number
+// of consecutive ranks.
 std::string describe_unevenness(const RankPlacement& ranks);
 
-// Whether there are several shard groups, one of which spans hosts.
+// Returns true if there are several shard groups and at least one spans several hosts.
 bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPlacement& ranks);
 
-// The shard groups, between which gradients and parameters travel once per step: as configured, else one per host.
-// Throws UserError if their size does not divide the number of ranks.
+// Returns the layout of shard groups: as configured, by default one group per host. Throws UserError if the group size
+// does not divide the number of ranks.
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
-// Quantization between shard groups, e.g. "gradients in 8 bits and parameters in 8 bits"; empty: none.
+// Describes quantization between shard groups: "gradients in 8 bits and parameters in 8 bits"; empty if there is none.
 std::string describe_compression(const RunConfig& config);
-// The text after "ZeRO-3" in a line about the run: shard groups and sequence ranks, if any.
+// Describes shard groups and sequence parallelism, if any, for the text after "ZeRO-3".
 std::string describe_levels(const parallel::ParallelLayout& layout);
 
-// Refuses --no_decay if no name matches a parameter; warns if some do not: norm,bias is also valid without biases.
+// Throws UserError if no name in --no_decay matches a parameter. Warns if only some match, because norm,bias is also
+// valid for models without biases.
 void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings);
 
-// model::flops_per_token of the run, without gradients of frozen weights.
+// Returns model::flops_per_token() without the weight gradients of frozen parameters.
 double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length);
 
-// For a run with a quantized base (8 or 4 bits): throws UserError if the base is random or would be quantized again.
-// `begins`: no checkpoint refers to a base.
+// Throws UserError if --load_in_8bit or --load_in_4bit is set and the base has random weights or is already quantized.
+// `begins`: the run does not resume from a checkpoint.
 void check_coded_base(const RunConfig& config, bool begins);
 
-// Throws UserError unless --freeze_parameters matches parameters of the model, leaves some trainable, and freezes all
-// or none of the weights that form one matrix product. `source`: the source of model_type, for messages.
+// Throws UserError unless --freeze_parameters matches at least one parameter, leaves at least one trainable, and
+// freezes all or none of the weights of each fused matrix product. `source`: origin of model_type, for messages.
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source);
 
 }  // namespace mpzero

@@ -30,7 +30,7 @@ std::string describe_length(const RunSetup& setup, const RunPosition& at) {
   const RunConfig& config = setup.config;
   const int64_t tokens = config.train_batch_size * config.seq_length;
   if (!setup.knows_length()) {
-    return fmt::format("as many steps of {} tokens as the prepared --train_data fills", tokens);
+    return fmt::format("unknown until --train_data is prepared; {} tokens per step", tokens);
   }
   const int64_t steps = std::max<int64_t>(0, config.max_steps - at.step);
   const int64_t left = saturating_product(steps, tokens);
@@ -47,14 +47,14 @@ std::string describe_length(const RunSetup& setup, const RunPosition& at) {
                      sequences / static_cast<double>(setup.train_windows));
 }
 
-// The learning rates of the first update after `step`, of the peak and of the last update.
+// Describes the first learning rate after `step`, the peak and the last one.
 std::string learning_rates(const RunSetup& setup, int64_t step) {
   const RunConfig& config = setup.config;
   if (!setup.knows_length() && (config.schedule_ends_at_max_steps || step > 0)) {
-    return "known once --train_data is prepared (the schedule depends on the number of steps)";
+    return "unknown until --train_data is prepared, since the schedule depends on the number of steps";
   }
   const parallel::LrSchedule& schedule = config.schedule_in_force();
-  if (setup.knows_length() && step >= config.max_steps) return "none: no steps left";
+  if (setup.knows_length() && step >= config.max_steps) return "none, since no steps remain";
   const int64_t last = setup.knows_length() ? config.max_steps : step + schedule.warmup_num_steps() + 2;
   return describe_rates(schedule, step + 1, std::max(last, step + 1));
 }
@@ -63,7 +63,7 @@ std::string describe_data(const RunSetup& setup) {
   const std::string data = setup.data_order.empty() ? "--train_data " + setup.config.train_data
                                                     : setup.data_order + ", " + setup.config.train_data;
   if (setup.missing_data.empty()) return data;
-  return fmt::format("not prepared: {}; create it with: {}", fmt::join(setup.missing_data, ", "),
+  return fmt::format("not found: {}; to create the data, run: {}", fmt::join(setup.missing_data, ", "),
                      setup.prepare_command);
 }
 
@@ -87,7 +87,7 @@ std::string describe_start(const RunSetup& setup, const ResumePreview& preview) 
   if (setup.knows_length()) {
     const int64_t left = config.max_steps - step;
     rest = left > 0 ? fmt::format("; {} remain{}", counted(left, "step"), left == 1 ? "s" : "")
-                    : fmt::format("; nothing to train: the run ends at step {}; raise --max_steps to continue",
+                    : fmt::format(", which is the end of the run ({} steps); raise --max_steps to continue",
                                   config.max_steps);
   }
   return fmt::format("after step {}, from {}{}{}", step, resumed->checkpoint.string(), rest, moves);
@@ -98,8 +98,8 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   const std::optional<TokenizerSize> size = read_tokenizer_size(line.tokenizer);
   if (!size || size->all <= model.vocab_size) return;
   const std::string sentence = fmt::format(
-      "--tokenizer {} has {} ids, but the model's vocabulary ends at {}; use the model's tokenizer, or --vocab_size "
-      "{}.",
+      "--tokenizer {} has {} ids, but the largest id in the model's vocabulary is {}; use the model's tokenizer, or "
+      "--vocab_size {}.",
       line.tokenizer, size->all, model.vocab_size - 1, size->all);
   if (size->regular > model.vocab_size) throw UserError(sentence);
   warnings.push_back(sentence);
@@ -125,8 +125,9 @@ DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& l
   ranks.started = !line.world_size && launch.world_size > 1;
   ranks.consecutive = line.world_size.has_value() || !launch.around_hosts;
   if (all % ranks.per_host != 0) {
-    throw_user_error("{} ranks are not a multiple of --nproc_per_node {}; change it or --world_size.", all,
-                     ranks.per_host);
+    throw_user_error(
+        "the number of ranks, {}, is not a multiple of --nproc_per_node {}; change --nproc_per_node or --world_size.",
+        all, ranks.per_host);
   }
   return ranks;
 }
@@ -151,7 +152,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
   const int hosts = ranks.world_size / ranks.per_host;
   const RunPosition at = resumed ? resumed->position : RunPosition{};
   std::vector<std::string> lines = {
-      fmt::format("Dry run: nothing is trained or written."),
+      fmt::format("Dry run: no training, no files written."),
       fmt::format("  {:<14} {}, {} parameters, {}", "model", config.model_type, model::num_parameters(setup.model),
                   counted(setup.model.num_hidden_layers, "layer")),
       fmt::format("  {:<14} {} on {}, ZeRO-{}{}, {}", "ranks", ranks.world_size, counted(hosts, "host"),
@@ -206,7 +207,8 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   if (!nodes.line.empty()) lines.push_back("  " + nodes.line);
   add(memory_report(setup, ranks, on_gpus, limit));
   add(settings_table(setup));
-  lines.emplace_back("Not checked: GPUs and network (mpzero doctor), checksums of data, weights and checkpoint.");
+  lines.emplace_back(
+      "Not checked: GPUs and network (use mpzero doctor), and checksums of data, weights and checkpoints.");
   for (const std::string& warning : setup.warnings) print_warning(warning);
   for (const std::string& text : lines) print_out("{}\n", text);
   return EXIT_SUCCESS;

@@ -12,23 +12,24 @@
 
 namespace mpzero {
 
-// `mpzero train --dry_run`: checks the run and prints a description without starting it. Reads flags, ds_config.json,
-// the model's config.json, and the headers of token files, weights and checkpoints; uses neither GPU nor MPI, and
-// writes nothing. Reports missing token files and checks the rest. Returns EXIT_SUCCESS. Throws UserError if the run
-// would refuse its input.
+// Implements `mpzero train --dry_run`: validates the run and prints a description. Reads flags, ds_config.json, the
+// model's config.json, and the headers of token files, weights and checkpoints. Uses neither GPU nor MPI, and writes no
+// files. Missing token files are reported but are not an error. Returns EXIT_SUCCESS. Throws UserError if the run would
+// fail to start.
 int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
-// The ranks from the flags, else from the launcher. Throws UserError if hosts would have unequal numbers of ranks.
+// Returns the ranks set by flags or, by default, by the launcher. Throws UserError if hosts would have different
+// numbers of ranks.
 DryRunRanks dry_run_ranks(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
-// The hosts of these ranks.
+// Returns the placement of these ranks on hosts.
 RankPlacement placement_of(const DryRunRanks& ranks);
 
-// Whether the layout is chosen as for GPUs. `device`: the configured device. With "auto" and several hosts, a machine
-// without GPUs that is not one of them is assumed to be a login node of hosts with GPUs.
+// Returns true if the run is assumed to use GPUs. `device`: value of --device. With "auto", a machine without GPUs is
+// assumed to be the login node of a GPU cluster if the run has several hosts and no launcher started it.
 bool chooses_for_gpus(const std::string& device, const DryRunRanks& ranks, const MachineMemory& machine);
 
-// Describes the run, one fact per line. `preview`: how it would treat existing checkpoints.
+// Describes the run, one fact per line. `preview`: see preview_resume().
 std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& ranks, const ResumePreview& preview);
 
 }  // namespace mpzero

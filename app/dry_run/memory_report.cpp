@@ -18,7 +18,8 @@ MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
   return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), setup.layout};
 }
 
-// Activations and workspace of a micro-batch. With --recompute auto, a range: they use the available GPU memory.
+// Formats the size of activations and workspace for a micro-batch. With --recompute auto, the size is a range that
+// depends on available GPU memory.
 std::string activations(const MemoryEstimate& estimate, const RunConfig& config, int64_t least) {
   if (config.recompute != Recomputation::kAuto) return gibibytes(least);
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
@@ -74,10 +75,11 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
     lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));
     add(device_lines(use, in_use));
     lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host),
-                                counted(ranks.per_host, "rank"), need.host == 0 ? ", as nothing is offloaded" : ""));
+                                counted(ranks.per_host, "rank"),
+                                need.host == 0 ? ", since offloading is disabled" : ""));
     return lines;
   }
-  lines.push_back(fmt::format("Memory per host, on the CPU: at least {} for {}, per rank:",
+  lines.push_back(fmt::format("Memory per host (CPU run): at least {} for {}; per rank:",
                               gibibytes(need.device * ranks.per_host), counted(ranks.per_host, "rank")));
   add(device_lines(use, in_use));
   return lines;
@@ -93,15 +95,15 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
     const auto changes =
         changes_that_fit(estimate.scenario(), ranks.world_size, limit,
                          [&](const MemoryScenario& changed) { return estimate.need_within(limit, changed); });
-    return fmt::format("the run does not fit: it needs {} of GPU memory, but a GPU has {}; {}", gibibytes(need.device),
+    return fmt::format("the run needs {} of GPU memory, but the GPU has only {}; {}", gibibytes(need.device),
                        gibibytes(*machine.smallest_gpu), describe_changes(changes));
   }
-  // The minimum: spare states are omitted if they do not fit.
+  // A lower bound, since spare states are omitted if they do not fit.
   const int64_t host = need.host * ranks.per_host;
   if (host <= machine.host) return std::nullopt;
   return fmt::format(
-      "the run does not fit into host memory: {} ranks per host need {}, but {} are available here; use more hosts or "
-      "ranks, lower \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
+      "the run does not fit in host memory: {} ranks per host need {}, but this host has only {} available; use more "
+      "hosts or ranks, reduce \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
       ranks.per_host, gibibytes(host), gibibytes(machine.host));
 }
 

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Same as in app/prepare/encoders.py: 256 bytes and the end of text.
+// 256 bytes and end of text, as in app/prepare/encoders.py.
 constexpr TokenizerSize kBytes{.regular = 257, .all = 257};
 
 constexpr const char* kFlag = "--tokenizer";
@@ -21,7 +21,7 @@ TokenizerSize size_of(const io::TokenizerVocabulary& vocabulary) {
   return {.regular = vocabulary.regular, .all = vocabulary.size()};
 }
 
-// Whether `tokenizer` can only be a path; same rule as in app/prepare/encoders.py.
+// Returns true if `tokenizer` can only be a path, by the same rule as in app/prepare/encoders.py.
 bool is_path(const std::string& tokenizer) {
   return tokenizer.ends_with(".json") || tokenizer.find_first_of("/.~") == 0 ||
          std::count(tokenizer.begin(), tokenizer.end(), '/') > 1;
@@ -38,7 +38,8 @@ std::optional<TokenizerSize> read_tokenizer_size(const std::string& tokenizer) {
     if (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt")) {
       return size_of(io::read_vocab_json(path / "vocab.json", kFlag));
     }
-    throw_user_error("--tokenizer {}: the folder has neither tokenizer.json nor vocab.json and merges.txt.", tokenizer);
+    throw_user_error("--tokenizer {}: the folder contains neither tokenizer.json nor vocab.json and merges.txt.",
+                     tokenizer);
   }
   if (!is_path(tokenizer)) return std::nullopt;
   throw_user_error("--tokenizer {} does not exist; pass a file, a folder, a Hugging Face name, or bytes.", tokenizer);

@@ -26,7 +26,7 @@ void read_command_flags(const std::vector<std::string>& arguments, const std::ve
     std::optional<std::string> value;
     if (equals != std::string::npos) value = argument.substr(equals + 1);
     if (flag->is_switch) {
-      if (value) throw_user_error("{} takes no value; leave it out.", name);
+      if (value) throw_user_error("{} takes no value; remove the value.", name);
     } else if (!value && i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
       value = arguments[++i];
     }

@@ -12,7 +12,7 @@
 namespace mpzero {
 namespace {
 
-// Accepts the same words as the Hugging Face Trainer's parser; case-insensitive.
+// Accepts the same case-insensitive words as the Trainer's parser.
 bool parse_boolean(const std::string& flag, const std::string& text) {
   std::string word = text;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -30,7 +30,7 @@ std::vector<std::string> parse_names(const std::string& flag, const std::string&
   for (std::string item; std::getline(items, item, ',');) {
     item.erase(0, item.find_first_not_of(' '));
     item.erase(item.find_last_not_of(' ') + 1);
-    if (item.empty()) throw_user_error("--{} {} has an empty name{}.", flag, text, remark);
+    if (item.empty()) throw_user_error("--{} {} contains an empty name{}.", flag, text, remark);
     names.push_back(item);
   }
   return names;
@@ -40,7 +40,7 @@ void check_not_empty(const std::string& flag, const std::string& text) {
   if (text.empty()) throw_user_error("--{} needs a value; pass one, or omit the flag.", flag);
 }
 
-// Parses a value; one overload per kind.
+// Parses a flag value of each type.
 struct Read {
   CommandLine& line;
   const std::string& flag;
@@ -55,7 +55,7 @@ struct Read {
   void operator()(const Real& value) const {
     const double number = parse_real(flag, text, value.minimum, value.limit);
     if (!value.may_be_minimum && number == value.minimum) {
-      throw_user_error("--{} {} is out of range; it must be more than {}.", flag, text, value.minimum);
+      throw_user_error("--{} {} is out of range; it must be greater than {}.", flag, text, value.minimum);
     }
     value.field.set(line, number);
   }
@@ -135,7 +135,7 @@ std::string Flag::show(const Settings& settings) const {
   if (shown.is_null()) return "";
   if (shown.is_string()) return shown.get<std::string>();
   if (shown.is_array()) return fmt::to_string(fmt::join(shown.get<std::vector<std::string>>(), ","));
-  // Formatted as in all messages: 5e-05, and 1 for 1.0.
+  // Same format as in messages: 5e-05, and 1 for 1.0.
   if (shown.is_number_float()) return fmt::to_string(shown.get<double>());
   return shown.dump();
 }

@@ -20,7 +20,7 @@ namespace mpzero {
 template <typename T>
 struct Field {
   void (*set)(Settings&, T);
-  std::optional<T> (*get)(const Settings&);  // std::nullopt if the member is an empty optional
+  std::optional<T> (*get)(const Settings&);  // returns std::nullopt if the member is an empty optional
 };
 
 template <typename T>
@@ -40,11 +40,11 @@ constexpr auto make_field() {
                   .get = [](const Settings& settings) -> std::optional<T> { return (settings.*....*members); }};
 }
 
-// The Field of a nested member: field<&Settings::optimizer, &OptimizerConfig::lr>.
+// Accessors of a nested member: field<&Settings::optimizer, &OptimizerConfig::lr>.
 template <auto... members>
 inline constexpr auto field = make_field<members...>();
 
-// Kinds of flag values, with their limits.
+// Types of flag values, with their ranges.
 
 struct Integer {
   Field<int64_t> field;
@@ -60,7 +60,7 @@ struct Unsigned {
 struct Real {
   Field<double> field;
   double minimum = 0;
-  bool may_be_minimum = true;                              // else the minimum is exclusive
+  bool may_be_minimum = true;                              // whether the minimum is inclusive
   double limit = std::numeric_limits<double>::infinity();  // exclusive
 };
 
@@ -73,13 +73,13 @@ struct Text {
   Field<std::string> field;
 };
 
-// Comma-separated names. `remark`: appended to the error about an empty name.
+// Comma-separated names. `remark`: suffix of the error about an empty name.
 struct Names {
   Field<std::vector<std::string>> field;
   std::string remark;
 };
 
-// One of several names, each mapped to a value of the member.
+// An enumeration: each name maps to a value of the member.
 struct Choice {
   std::vector<std::string> choices;
   std::string alone = {};  // value of a bare flag; empty: a value is required
@@ -101,11 +101,11 @@ Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>
   return made;
 }
 
-// A choice whose member stores the name itself. `alone`: see Choice.
+// A Choice whose member stores the name itself.
 Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone = "");
 
-// Any other value. `read` throws UserError naming the flag (`name`, without dashes) and the expected value; `show`
-// returns an empty string if there is no value.
+// A value with its own parser. `read` throws UserError with the flag (`name`, without leading dashes) and the expected
+// value. `show` returns an empty string if the member has no value.
 struct Custom {
   std::function<void(CommandLine&, const std::string& name, const std::string& text)> read;
   std::function<std::string(const Settings&)> show;
@@ -117,15 +117,15 @@ struct FileKey {
   using Reader = io::Setting<T> (*)(const io::DsConfig&);
 
   enum class Conflict : uint8_t {
-    kRefused,    // flag and key must have the same value
-    kFlagHolds,  // the flag replaces the key
+    kRefused,    // the flag must equal the key
+    kFlagHolds,  // the flag overrides the key
   };
 
   std::string name;
-  // std::monostate: the key affects more than one value, and a resolve_ function merges flag and key.
+  // std::monostate: the key affects several values, so a resolve_ function merges flag and key.
   std::variant<std::monostate, Reader<int64_t>, Reader<double>, Reader<bool>, Reader<std::vector<std::string>>> read =
       {};
-  // Whether the file has the key's section, in which a missing key takes DeepSpeed's default; null: the key has no
+  // Returns true if the file has the key's section; a missing key then has DeepSpeed's default. Null: the key has no
   // default.
   bool (*has_section)(const io::DsConfig&) = nullptr;
   Conflict conflict = Conflict::kRefused;
@@ -133,44 +133,44 @@ struct FileKey {
 
 // The equivalent flag of the Hugging Face Trainer (transformers 5.23).
 struct TrainersFlag {
-  std::string name = {};           // empty: the same name
-  std::string default_value = {};  // for messages that compare defaults; may be empty
+  std::string name = {};           // empty: same name
+  std::string default_value = {};  // for messages about different defaults; may be empty
 };
 
-// For flags that affect a run's results: the row in the settings table, and the key in a checkpoint's record, which a
-// resumed run compares.
+// Row in the settings table and key in checkpoints, for flags that affect a run's results. A resumed run compares the
+// value with the checkpoint's.
 struct Recorded {
   enum class Section : uint8_t { kOptimizer, kSchedule, kBatch, kData };
   Section section = Section::kData;
-  std::string label = {};  // empty: no row in the table
-  std::string key = {};    // empty: the value does not affect results
+  std::string label = {};  // name in the settings table; empty: no row
+  std::string key = {};    // key in checkpoints; empty: not recorded
 };
 
-// The complete definition of a flag of `mpzero train`. Its default is its member's initial value.
+// Definition of a flag of `mpzero train`. The default is the initial value of the flag's member in Settings.
 struct Flag {
   std::string name;
   std::variant<Integer, Unsigned, Real, Boolean, Text, Names, Choice, Custom> value;
-  std::string help;               // without the default
-  std::string unit = {};          // the value's placeholder in the help: STEPS, FILE
-  std::string default_text = {};  // if the default is not a single value
-  bool required = false;          // has no default
+  std::string help;               // description without the default
+  std::string unit = {};          // placeholder in the help, e.g. STEPS or FILE
+  std::string default_text = {};  // description of a default that is not a single value
+  bool required = false;          // true: no default
   std::optional<FileKey> file = {};
   std::optional<TrainersFlag> trainer = {};
   std::optional<Recorded> recorded = {};
 
-  // Whether `text` is the flag's name or the Trainer's.
+  // Returns true if `text` is the flag's name or its Trainer alias.
   bool is_named(const std::string& text) const;
-  // All names, its own first.
+  // Returns the flag's name, followed by its Trainer alias, if any.
   std::vector<std::string> names() const;
   bool is_boolean() const { return std::holds_alternative<Boolean>(value); }
-  // The value of a bare flag; empty: a value is required.
+  // Returns the value of a bare flag; empty if a value is required.
   std::string alone() const;
 
-  // Parses and checks `text` and sets the member. Throws UserError naming the flag (`name`, without dashes).
+  // Parses and validates `text` and sets the member. Throws UserError with the flag (`name`, without leading dashes).
   void read(CommandLine& line, const std::string& name, const std::string& text) const;
-  // The member's value as written on the command line; empty: no value.
+  // Returns the member's value in command-line syntax; empty if there is no value.
   std::string show(const Settings& settings) const;
-  // The member's value as JSON; null: no value.
+  // Returns the member's value as JSON; null if there is no value.
   nlohmann::ordered_json to_json(const Settings& settings) const;
 };
 

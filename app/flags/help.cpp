@@ -40,7 +40,7 @@ std::string placeholder(const Flag& flag) {
   return type == "names" ? "NAMES" : "VALUE";
 }
 
-// As written on the command line: 5e-5 for 5e-05.
+// Formats numbers as users write them: 5e-5 instead of 5e-05.
 std::string default_of(const Flag& flag) {
   if (!flag.default_text.empty()) return flag.default_text;
   std::string text = flag.show(Settings{});
@@ -49,7 +49,7 @@ std::string default_of(const Flag& flag) {
   return text;
 }
 
-// "beta1's meaning (default: 0.9) [ds_config: optimizer.params.betas[0]; Trainer: --adam_beta1]"
+// Example: "AdamW's beta1 (default: 0.9) [ds_config: optimizer.params.betas[0]; Trainer: --adam_beta1]"
 std::string explain(const Flag& flag) {
   std::vector<std::string> parts;
   if (!flag.help.empty()) parts.push_back(flag.help);
@@ -116,7 +116,8 @@ std::string command_line_help() {
     all.add(section);
   }
   po::options_description other("Other", kLineLength, kHelpLength);
-  other.add_options()("help", "show this help; also -h; --help=json prints JSON; --help FLAG explains one flag");
+  other.add_options()("help",
+                      "show this help (also -h). --help FLAG explains one flag; --help=json prints all flags as JSON");
   std::ostringstream text;
   text << "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n" << all.add(aliases).add(other);
   return text.str();

@@ -9,16 +9,16 @@ namespace mpzero {
 namespace {
 
 constexpr int64_t kMaxPort = 65535;
-// Limit of --dry_run; MPI counts ranks in 32 bits.
+// Limit for --dry_run. MPI ranks are 32-bit integers.
 constexpr int64_t kMaxRanks = 1'000'000;
 
-// Requires an address: a host name may have several, which may differ between nodes.
+// Accepts only IP addresses, since a host name may resolve to several addresses or to different ones on each node.
 void read_metrics_address(CommandLine& line, const std::string& flag, const std::string& text) {
   in6_addr parsed;
   if (::inet_pton(AF_INET, text.c_str(), &parsed) != 1 && ::inet_pton(AF_INET6, text.c_str(), &parsed) != 1) {
     throw_user_error(
-        "--{} \"{}\" is not an IP address; pass 127.0.0.1 (only this host), 0.0.0.0 (all addresses) or an address of "
-        "the host.",
+        "--{} \"{}\" is not an IP address; pass 127.0.0.1 (local access only), 0.0.0.0 (all interfaces) or an address "
+        "of the host.",
         flag, text);
   }
   line.metrics_address = text;
@@ -33,7 +33,7 @@ void read_profile_steps(CommandLine& line, const std::string& flag, const std::s
     int64_t number = 0;
     const auto [end, error] = std::from_chars(bound.data(), bound.data() + bound.size(), number);
     if (error != std::errc() || end != bound.data() + bound.size() || number < 1) {
-      throw_user_error("--{} must be a range of steps, counted from 1, e.g. 5-7, not \"{}\".", flag, text);
+      throw_user_error("--{} must be a range of steps such as 5-7, counted from 1, not \"{}\".", flag, text);
     }
     return number;
   };
@@ -51,97 +51,99 @@ std::string show_profile_steps(const Settings& settings) {
 }
 
 std::vector<Flag> length_flags() {
-  return {
-      {.name = "max_steps",
-       .value = Integer{.field = field<&Settings::max_steps>, .minimum = 1},
-       .help = "optimizer steps",
-       .unit = "STEPS",
-       .default_text = fmt::format("{}, or set by --epochs", Settings{}.max_steps),
-       .trainer = TrainersFlag{},
-       .recorded = Recorded{.section = Recorded::Section::kSchedule, .label = "steps", .key = "max_steps"}},
-      {.name = "epochs",
-       .value = Integer{.field = field<&Settings::epochs>, .minimum = 1},
-       .help = "passes over --train_data; with --max_steps, whichever ends first",
-       .default_text = "set by --max_steps"},
-      {.name = "num_train_epochs",
-       .value = Real{.field = field<&Settings::num_train_epochs>, .may_be_minimum = false},
-       .help = "epochs as the Trainer counts them: X times the complete optimizer steps in --train_data, rounded up",
-       .default_text = "set by --max_steps",
-       .trainer = TrainersFlag{}}};
+  return {{.name = "max_steps",
+           .value = Integer{.field = field<&Settings::max_steps>, .minimum = 1},
+           .help = "total number of optimizer steps",
+           .unit = "STEPS",
+           .default_text = fmt::format("{}, or set by --epochs", Settings{}.max_steps),
+           .trainer = TrainersFlag{},
+           .recorded = Recorded{.section = Recorded::Section::kSchedule, .label = "steps", .key = "max_steps"}},
+          {.name = "epochs",
+           .value = Integer{.field = field<&Settings::epochs>, .minimum = 1},
+           .help = "number of passes over --train_data; if --max_steps is also set, the smaller limit applies",
+           .default_text = "set by --max_steps"},
+          {.name = "num_train_epochs",
+           .value = Real{.field = field<&Settings::num_train_epochs>, .may_be_minimum = false},
+           .help = "number of epochs, counted as in the Trainer: X times the number of complete optimizer steps in "
+                   "--train_data, rounded up",
+           .default_text = "set by --max_steps",
+           .trainer = TrainersFlag{}}};
 }
 
 std::vector<Flag> observing_flags() {
-  return {{.name = "logging_freq",
-           .value = Integer{.field = field<&Settings::logging_freq>, .minimum = 1},
-           .help = "steps between log lines",
-           .unit = "STEPS",
-           .file = FileKey{.name = "steps_per_print",
-                           .read = [](const io::DsConfig& file) { return file.steps_per_print; },
-                           .conflict = FileKey::Conflict::kFlagHolds},
-           .trainer = TrainersFlag{.name = "logging_steps"}},
-          {.name = "validation_freq",
-           .value = Integer{.field = field<&Settings::validation_freq>},
-           .help = "steps between validations; 0 disables validation",
-           .unit = "STEPS"},
-          {.name = "validation_sequences",
-           .value = Integer{.field = field<&Settings::validation_sequences>},
-           .help = "sequences per validation, from the beginning of each --validation_data file; 0 validates on all",
-           .unit = "SEQUENCES",
-           .recorded = Recorded{.key = "validation_sequences"}},
-          {.name = "validation_batches",
-           .value = Integer{.field = field<&Settings::validation_batches>, .minimum = 1},
-           .help = "deprecated: use --validation_sequences N x train_micro_batch_size_per_gpu x ranks",
-           .default_text = "set by --validation_sequences"},
-          {.name = "metrics_file",
-           .value = Text{field<&Settings::metrics_file>},
-           .help = "write one JSON object per step to this file; none disables it",
-           .unit = "FILE",
-           .default_text = "metrics.jsonl in --checkpoint_dir"},
-          {.name = "metrics_port",
-           .value = Integer{.field = field<&Settings::metrics_port>, .maximum = kMaxPort},
-           .help = "port of the Prometheus endpoint on each node; 0 disables it. If the port is in use, mpzero warns "
-                   "and trains without it",
-           .unit = "PORT"},
-          {.name = "metrics_address",
-           .value = Custom{.read = read_metrics_address, .show = show_metrics_address},
-           .help = "IP address that --metrics_port binds on each node; 0.0.0.0 binds all",
-           .unit = "ADDRESS"},
-          {.name = "metrics_sd_dir",
-           .value = Text{field<&Settings::metrics_sd_dir>},
-           .help = "folder for a file_sd_configs file that lists the run's nodes for Prometheus; needs a "
-                   "--metrics_address that other hosts reach",
-           .unit = "DIR",
-           .default_text = "none"}};
+  return {
+      {.name = "logging_freq",
+       .value = Integer{.field = field<&Settings::logging_freq>, .minimum = 1},
+       .help = "number of steps between log lines",
+       .unit = "STEPS",
+       .file = FileKey{.name = "steps_per_print",
+                       .read = [](const io::DsConfig& file) { return file.steps_per_print; },
+                       .conflict = FileKey::Conflict::kFlagHolds},
+       .trainer = TrainersFlag{.name = "logging_steps"}},
+      {.name = "validation_freq",
+       .value = Integer{.field = field<&Settings::validation_freq>},
+       .help = "number of steps between validations; 0 disables validation",
+       .unit = "STEPS"},
+      {.name = "validation_sequences",
+       .value = Integer{.field = field<&Settings::validation_sequences>},
+       .help =
+           "number of sequences to validate on, from the start of each --validation_data file; 0 uses all sequences",
+       .unit = "SEQUENCES",
+       .recorded = Recorded{.key = "validation_sequences"}},
+      {.name = "validation_batches",
+       .value = Integer{.field = field<&Settings::validation_batches>, .minimum = 1},
+       .help = "deprecated: set --validation_sequences to N x train_micro_batch_size_per_gpu x ranks instead",
+       .default_text = "set by --validation_sequences"},
+      {.name = "metrics_file",
+       .value = Text{field<&Settings::metrics_file>},
+       .help = "output file for metrics, with one JSON object per step; none disables the file",
+       .unit = "FILE",
+       .default_text = "metrics.jsonl in --checkpoint_dir"},
+      {.name = "metrics_port",
+       .value = Integer{.field = field<&Settings::metrics_port>, .maximum = kMaxPort},
+       .help = "port of the Prometheus endpoint on each node; 0 disables the endpoint. If the port is in use, mpzero "
+               "prints a warning and trains without the endpoint",
+       .unit = "PORT"},
+      {.name = "metrics_address",
+       .value = Custom{.read = read_metrics_address, .show = show_metrics_address},
+       .help = "IP address to which the Prometheus endpoint binds on each node; 0.0.0.0 binds to all interfaces",
+       .unit = "ADDRESS"},
+      {.name = "metrics_sd_dir",
+       .value = Text{field<&Settings::metrics_sd_dir>},
+       .help = "folder for a Prometheus service discovery file (file_sd_configs) that lists the run's nodes; requires "
+               "a --metrics_address that is reachable from other hosts",
+       .unit = "DIR",
+       .default_text = "none"}};
 }
 
 std::vector<Flag> machine_flags() {
   return {{.name = "device",
            .value = choice(field<&Settings::device>, std::vector<std::string>{"auto", "cuda", "cpu"}),
-           .help = "device to train on: auto (a GPU if there is one), cuda or cpu"},
+           .help = "training device: auto (GPU if available), cuda or cpu"},
           {.name = "network",
            .value = choice(field<&Settings::network>, std::vector<std::string>{"auto", "efa", "socket"}),
-           .help = "transport between GPUs of different nodes: efa (or fail), socket (TCP), auto (efa on nodes with "
-                   "EFA devices, else NCCL's choice)"},
+           .help = "network transport between GPUs on different nodes: efa (fail if unavailable), socket (TCP) or auto "
+                   "(efa if the nodes have EFA devices, otherwise selected by NCCL)"},
           {.name = "grace_period",
            .value = Real{.field = field<&Settings::grace_period>},
-           .help = "time between a stop signal and the kill (Slurm's KillWait, or the lead time of --signal); a "
-                   "checkpoint that would take longer is skipped. 0: unknown, always save",
+           .help = "time between a stop signal and SIGKILL (Slurm's KillWait, or the lead time of --signal). A "
+                   "checkpoint that would take longer is skipped. 0 means unknown: the checkpoint is always saved",
            .unit = "SECONDS"},
           {.name = "ec2_notices",
            .value = Boolean{field<&Settings::ec2_notices>},
-           .help = "on EC2, save and stop on a spot interruption or maintenance notice"},
+           .help = "on EC2, save a checkpoint and stop after a Spot interruption or maintenance notice"},
           {.name = "stuck_after",
            .value = Real{.field = field<&Settings::stuck_after>},
-           .help = "end the run with a failure report if a rank makes no progress for this long; while training, also "
-                   "after max(300 s, 10 median steps). Set-up, the first step, validation and checkpoints get 3 times "
-                   "as long; 0 disables it",
+           .help = "timeout after which the run ends with a failure report if a rank makes no progress. During "
+                   "training, the run also ends after max(300 s, 10 x the median step time). The timeout is tripled "
+                   "for set-up, the first step, validation and checkpoints. 0 disables the timeout",
            .unit = "SECONDS"}};
 }
 
 std::vector<Flag> profile_flags() {
   return {{.name = "profile_steps",
            .value = Custom{.read = read_profile_steps, .show = show_profile_steps},
-           .help = "trace these steps for https://ui.perfetto.dev",
+           .help = "steps to trace; view the traces at https://ui.perfetto.dev",
            .unit = "FIRST-LAST",
            .default_text = "none"},
           {.name = "profile_ranks",
@@ -149,26 +151,26 @@ std::vector<Flag> profile_flags() {
            .help = "ranks to trace: 0 or all"},
           {.name = "profile_dir",
            .value = Text{field<&Settings::profile_dir>},
-           .help = "folder of the traces",
+           .help = "output folder for traces",
            .unit = "DIR",
-           .default_text = "folder of --metrics_file, else --checkpoint_dir"}};
+           .default_text = "folder of --metrics_file, or --checkpoint_dir if there is no metrics file"}};
 }
 
 std::vector<Flag> dry_run_flags() {
   return {{.name = "dry_run",
            .value = Boolean{field<&Settings::dry_run>},
-           .help = "check flags, files, data, memory and checkpoint, print the resolved run, and exit; needs no GPU "
-                   "and no mpirun, writes nothing"},
+           .help = "validate flags, files, data, memory and checkpoint, print the resolved configuration, and exit. "
+                   "Requires neither a GPU nor mpirun, and writes no files"},
           {.name = "world_size",
            .value = Integer{.field = field<&Settings::world_size>, .minimum = 1, .maximum = kMaxRanks},
-           .help = "with --dry_run: number of ranks",
+           .help = "number of ranks assumed by --dry_run",
            .unit = "RANKS",
-           .default_text = "ranks of mpirun or srun, else 1"},
+           .default_text = "set by mpirun or srun, otherwise 1"},
           {.name = "nproc_per_node",
            .value = Integer{.field = field<&Settings::nproc_per_node>, .minimum = 1, .maximum = kMaxRanks},
-           .help = "with --dry_run: ranks per host",
+           .help = "number of ranks per host assumed by --dry_run",
            .unit = "RANKS",
-           .default_text = "as mpirun placed them, else all"}};
+           .default_text = "set by mpirun or srun, otherwise all ranks"}};
 }
 
 }  // namespace

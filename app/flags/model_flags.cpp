@@ -24,34 +24,35 @@ FlagGroup model_flags() {
       "Model",
       {{.name = "model_type",
         .value = Text{field<&Settings::model_type>},
-        .help = "model preset in configs/models; also the prefix of checkpoint names",
+        .help = "model preset in configs/models, and prefix of checkpoint names",
         .unit = "NAME"},
        {.name = "model_config",
         .value = Text{field<&Settings::model_config>},
-        .help = "Hugging Face config.json, or its folder, used instead of a preset",
+        .help = "Hugging Face config.json, or folder that contains config.json, to use instead of a preset",
         .unit = "FILE"},
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},
-        .help = "initial weights: Hugging Face folder, model name in the Hugging Face cache, PEFT adapters, or "
-                "checkpoint (weights only); also sets the model unless --model_type or --model_config does",
+        .help = "initial weights: Hugging Face folder, name of a model in the Hugging Face cache, PEFT adapters, or "
+                "checkpoint (weights only). The model configuration is also loaded unless --model_type or "
+                "--model_config is set",
         .unit = "DIR",
         .default_text = "random weights"},
        {.name = "base_model",
         .value = Text{field<&Settings::base_model>},
-        .help = "base of the adapters in --init_from: folder, or model name in the Hugging Face cache",
+        .help = "base model of the adapters in --init_from: folder, or name of a model in the Hugging Face cache",
         .unit = "DIR",
-        .default_text = "the base that the adapters record"},
+        .default_text = "base model recorded in the adapters"},
        {.name = "bf16",
         .value = Boolean{kIsBf16},
-        .help = "bf16 weights and activations with fp32 master weights; false trains in fp32",
+        .help = "train with bf16 weights and activations and fp32 master weights; false trains in fp32",
         .file = FileKey{.name = "bf16.enabled",
                         .read = [](const io::DsConfig& file) { return file.bf16_enabled; },
                         .has_section = [](const io::DsConfig& file) { return file.given(); }},
         .trainer = TrainersFlag{.default_value = "false"}},
        {.name = "fp8",
         .value = choice(field<&Settings::fp8>, {"none", "tensorwise", "rowwise"}, /*alone=*/"tensorwise"),
-        .help = "FP8 matrix products in decoder layers, with one scale per tensor (tensorwise, the value of a bare "
-                "--fp8) or per row (rowwise); needs bf16 and, on GPUs, compute capability 8.9 or later",
+        .help = "FP8 matrix products in decoder layers, with one scale per tensor (tensorwise; same as --fp8 without a "
+                "value) or per row (rowwise). Requires bf16 and, on GPUs, compute capability 8.9 or later",
         .file = FileKey{.name = "fp8.recipe"}},
        {.name = "recompute",
         .value = choice<Recomputation>(field<&Settings::recompute>, {{"none", Recomputation::kNone},
@@ -60,18 +61,19 @@ FlagGroup model_flags() {
                                                                      {"tiled", Recomputation::kTiled},
                                                                      {"host", Recomputation::kHost},
                                                                      {"auto", Recomputation::kAuto}}),
-        .help = "activation checkpointing: none; selective (recomputes cheap operations); full (keeps layer inputs); "
-                "tiled (full, MLP in tiles of 8,192 tokens); host (tiled, layer inputs in host memory); auto (the "
-                "least that fits into GPU memory; none on the CPU)",
+        .help = "activation checkpointing: none, selective (recompute cheap operations), full (store only layer "
+                "inputs), tiled (full, with the MLP in tiles of 8,192 tokens), host (tiled, with layer inputs in host "
+                "memory) or auto (least recomputation that fits in GPU memory; none on CPUs)",
         .file = FileKey{.name = "activation_checkpointing.cpu_checkpointing"}},
        {.name = "gradient_checkpointing",
         .value = Boolean{field<&Settings::gradient_checkpointing>},
-        .help = "the Trainer's flag: true means --recompute full, false --recompute none",
+        .help = "activation checkpointing, as in the Trainer: true is equivalent to --recompute full, false to "
+                "--recompute none",
         .default_text = "set by --recompute",
         .trainer = TrainersFlag{.default_value = "false"}},
        {.name = "deterministic",
         .value = Boolean{field<&Settings::deterministic>},
-        .help = "bit-identical results on GPUs, with slower attention; the CPU is always deterministic"}}};
+        .help = "bit-identical results on GPUs, with slower attention; CPU runs are always deterministic"}}};
 }
 
 FlagGroup override_flags() {
@@ -93,8 +95,8 @@ FlagGroup override_flags() {
        {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""},
        {.name = "dropout_rate",
         .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>, .limit = 1},
-        .help = "dropout of T5 in training, of activations and attention probabilities"}}};
-  for (Flag& flag : group.flags) flag.default_text = "from the model";
+        .help = "dropout probability of activations and attention weights when training T5"}}};
+  for (Flag& flag : group.flags) flag.default_text = "set by the model";
   return group;
 }
 

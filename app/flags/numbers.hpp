@@ -8,11 +8,11 @@
 
 #include "base/error.hpp"
 
-// Parsing of numbers on the command line. All functions throw UserError naming the flag and the value. `flag`: without
-// dashes.
+// Parsers for numbers on the command line. All functions throw UserError with the flag and the value. `flag`: without
+// leading dashes.
 namespace mpzero {
 
-// `wanted`: the expected value, for messages: "a whole number".
+// `wanted`: description of the expected value: "a whole number".
 template <typename T>
 T parse_number(const std::string& flag, const std::string& text, const char* wanted) {
   T number{};

@@ -17,10 +17,10 @@ namespace {
 
 namespace po = boost::program_options;
 
-// DeepSpeed's launcher adds --local_rank to every command; mpzero gets the rank from MPI.
+// DeepSpeed's launcher passes --local_rank, but mpzero gets ranks from MPI.
 constexpr const char* kIgnoredFlag = "local_rank";
 
-// The options that Boost recognizes.
+// All flags, in the form that Boost requires.
 po::options_description known_options() {
   po::options_description options;
   for (const FlagGroup& group : training_flags()) {
@@ -32,7 +32,8 @@ po::options_description known_options() {
   return options;
 }
 
-// Boost does not support an optional value after a space, so `--bf16 false` and `--bf16` each become one argument.
+// Boost does not support optional values separated by a space, so `--bf16 false` becomes `--bf16=false` and `--bf16`
+// becomes `--bf16=true`.
 std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   const auto alone = [&](const std::string& argument) {
     const Flag* flag = argument.starts_with("--") ? find_flag(argument.substr(2)) : nullptr;
@@ -53,7 +54,7 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   return joined;
 }
 
-// Whether the argument is an existing path or looks like a name on the Hugging Face Hub.
+// Returns true if the argument is an existing path or looks like a name on the Hugging Face Hub.
 bool is_data_set(const std::string& argument) {
   if (argument.starts_with("-")) return false;
   std::error_code ignored;
@@ -67,18 +68,18 @@ po::parsed_options parse(const std::vector<std::string>& arguments, const po::op
     return po::command_line_parser(arguments).options(options).style(long_flags).allow_unregistered().run();
   } catch (const po::invalid_command_line_syntax& error) {
     if (error.kind() == po::invalid_syntax::extra_parameter) {
-      throw_user_error("{} takes no value; leave it out.", error.get_option_name());
+      throw_user_error("{} takes no value; remove the value.", error.get_option_name());
     }
     throw_user_error("{} needs a value; pass one, or omit the flag.", error.get_option_name());
   }
 }
 
-// A flag as the user wrote it.
+// A flag as written on the command line.
 struct GivenFlag {
   std::string name;  // may be an alias
   std::string value;
 
-  // A command line with only this flag.
+  // Parses a command line that contains only this flag.
   CommandLine read(const Flag& flag) const {
     CommandLine line;
     flag.read(line, name, value);
@@ -86,15 +87,15 @@ struct GivenFlag {
   }
 };
 
-// Refuses a repeated flag, and two aliases with different values.
+// Throws UserError for a repeated flag, or two aliases with different values.
 void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag& second) {
   if (first.name == second.name) throw_user_error("--{} is given twice; keep one of the two.", first.name);
   if (first.read(flag) == second.read(flag)) return;
-  throw_user_error("--{} {} and --{} {} conflict: they are aliases; keep one of the two.", first.name, first.value,
-                   second.name, second.value);
+  throw_user_error("--{} {} and --{} {} are aliases with different values; keep one of the two.", first.name,
+                   first.value, second.name, second.value);
 }
 
-// --warmup_ratio 0 is ignored if --warmup_steps is given, and means 0 steps otherwise.
+// --warmup_ratio 0 is ignored if --warmup_steps is set; otherwise it means 0 steps.
 void settle_warmup(CommandLine& line) {
   if (line.warmup_ratio != 0.0) return;
   line.warmup_ratio.reset();
@@ -112,8 +113,8 @@ void check_warmup(const CommandLine& line) {
   if (line.lr_scheduler_type == "constant" && (has_steps || line.warmup_ratio)) {
     const char* const flag = has_steps ? "warmup_steps" : "warmup_ratio";
     throw_user_error(
-        "--lr_scheduler_type constant has no warm-up, but --{} is set; pass --lr_scheduler_type constant_with_warmup, "
-        "or leave out --{}.",
+        "--lr_scheduler_type constant has no warm-up, but --{} is set; use --lr_scheduler_type constant_with_warmup, "
+        "or omit --{}.",
         flag, flag);
   }
 }
@@ -122,20 +123,20 @@ void check_decay(const CommandLine& line) {
   const bool in_steps = line.lr_scheduler_type == "step_lr";
   if (line.num_decay_steps && !in_steps && line.lr_scheduler_type != "warmup_stable_decay") {
     throw_user_error(
-        "--num_decay_steps {} needs --lr_scheduler_type warmup_stable_decay or step_lr; pass one of them, or leave the "
-        "flag out.",
+        "--num_decay_steps {} requires --lr_scheduler_type warmup_stable_decay or step_lr; set one of the two, or omit "
+        "--num_decay_steps.",
         *line.num_decay_steps);
   }
   if (line.lr_gamma && !in_steps) {
-    throw_user_error("--lr_gamma {} needs --lr_scheduler_type step_lr; pass it, or leave out --lr_gamma.",
+    throw_user_error("--lr_gamma {} requires --lr_scheduler_type step_lr; set this schedule, or omit --lr_gamma.",
                      *line.lr_gamma);
   }
   if (!in_steps) return;
-  if (!line.lr_gamma) throw_user_error("--lr_scheduler_type step_lr needs --lr_gamma; pass it, e.g. --lr_gamma 0.7.");
+  if (!line.lr_gamma) throw_user_error("--lr_scheduler_type step_lr requires --lr_gamma, e.g. --lr_gamma 0.7.");
   if (!line.num_decay_steps && !line.epochs && !line.num_train_epochs) {
     throw_user_error(
-        "--lr_scheduler_type step_lr decays once per epoch, but the run counts steps; pass --num_train_epochs or "
-        "--num_decay_steps.");
+        "--lr_scheduler_type step_lr decays once per epoch by default, but the run has no epochs; pass "
+        "--num_train_epochs or --num_decay_steps.");
   }
 }
 
@@ -154,6 +155,8 @@ void check_save_strategy(const CommandLine& line) {
 void settle_recompute(CommandLine& line) {
   if (!line.gradient_checkpointing) return;
   const Recomputation asked = *line.gradient_checkpointing ? Recomputation::kFull : Recomputation::kNone;
+  const bool is_full = line.recompute == Recomputation::kTiled || line.recompute == Recomputation::kHost;
+  if (line.gives("recompute") && asked == Recomputation::kFull && is_full) return;
   if (line.gives("recompute") && line.recompute != asked) {
     throw_user_error("--recompute {} and --gradient_checkpointing {} (--recompute {}) conflict; keep one of the two.",
                      flag_named("recompute").show(line), *line.gradient_checkpointing,
@@ -162,7 +165,7 @@ void settle_recompute(CommandLine& line) {
   line.recompute = asked;
 }
 
-// The Trainer's true means the newest checkpoint, which must exist; false means a new run.
+// As in the Trainer, true requires a checkpoint in the output folder, and false starts a new run.
 void settle_resume(CommandLine& line) {
   std::string word = line.resume_from_checkpoint;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -170,33 +173,34 @@ void settle_resume(CommandLine& line) {
   if (word == "false") line.resume_from_checkpoint = "none";
 }
 
-// Without --dry_run, the launcher sets the ranks.
+// Without --dry_run, the launcher sets the number of ranks.
 void check_dry_run(const CommandLine& line) {
   for (const char* flag : {"world_size", "nproc_per_node"}) {
     if (line.dry_run || !line.gives(flag)) continue;
-    throw_user_error("--{} {} needs --dry_run: mpirun or srun sets a run's ranks; leave it out, or add --dry_run.",
-                     flag, flag_named(flag).show(line));
+    throw_user_error(
+        "--{} {} requires --dry_run, since mpirun or srun sets the ranks of a run; omit the flag, or add --dry_run.",
+        flag, flag_named(flag).show(line));
   }
   if (!line.world_size || !line.nproc_per_node || *line.world_size % *line.nproc_per_node == 0) return;
   throw_user_error("--world_size {} is not a multiple of --nproc_per_node {}; change one of them.", *line.world_size,
                    *line.nproc_per_node);
 }
 
-// The file's targets are HOST:PORT, which Prometheus may scrape from any host.
+// Prometheus may scrape the file's HOST:PORT targets from a different host.
 void check_metrics(const CommandLine& line) {
   const std::string& address = line.metrics_address;
   if (line.metrics_port == 0 || line.metrics_sd_dir.empty() || !(address.starts_with("127.") || address == "::1"))
     return;
   throw_user_error(
-      "--metrics_sd_dir {} lets Prometheus discover nodes, but --metrics_address {} is reachable only on the node "
-      "itself; pass --metrics_address 0.0.0.0, or leave out --metrics_sd_dir.",
+      "--metrics_sd_dir {} requires an address that Prometheus can reach, but --metrics_address {} is a loopback "
+      "address; pass --metrics_address 0.0.0.0, or omit --metrics_sd_dir.",
       line.metrics_sd_dir, address);
 }
 
 void check_contradictions(const CommandLine& line) {
   const ModelOverrides& model = line.model_overrides;
   if (line.local_dataset.value_or(false) && line.dataset.empty()) {
-    throw_user_error("--local_dataset true needs --dataset PATH; add it.");
+    throw_user_error("--local_dataset true requires --dataset PATH.");
   }
   if (line.gives("seq_length") && model.max_position_embeddings && line.seq_length > *model.max_position_embeddings) {
     throw_user_error("--seq_length {} is longer than --max_position_embeddings {}; change one of them.",
@@ -213,12 +217,12 @@ void check_contradictions(const CommandLine& line) {
 
 void refuse_flag(const std::string& argument, const std::vector<std::string>& of_command, const std::string& help) {
   if (argument.ends_with(".h5")) {
-    throw_user_error("\"{0}\" is not a flag; for a token file, write --train_data {0}.", argument);
+    throw_user_error("\"{0}\" is not a flag; to train on a token file, pass --train_data {0}.", argument);
   }
   if (is_data_set(argument)) {
     throw_user_error(
-        "\"{0}\" is not a flag; tokenize a dataset with app/prepare_data.py, then pass --train_data FILE, or let the "
-        "scripts do both: --dataset {0}.",
+        "\"{0}\" is not a flag; tokenize the dataset with app/prepare_data.py and pass --train_data FILE, or pass "
+        "--dataset {0} to the scripts.",
         argument);
   }
   if (argument.rfind("--", 0) != 0) {
@@ -245,7 +249,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
                                const std::string& help) {
   const po::options_description options = known_options();
   CommandLine line;
-  std::map<std::string, GivenFlag> seen;  // by the flag's own name
+  std::map<std::string, GivenFlag> seen;  // by flag name
   std::vector<std::string> problems;
   const auto collect = [&](const auto& check) {
     try {
@@ -275,7 +279,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
   };
   bool follows_unknown = false;
   for (const po::option& option : parse(normalize(arguments), options).options) {
-    // Skip the value of an unknown flag: it is not a second error.
+    // Skip the value of an unknown flag, which is not a separate error.
     const bool is_value = option.position_key >= 0 && follows_unknown;
     follows_unknown = option.unregistered && option.original_tokens.front().find('=') == std::string::npos;
     if (!is_value) collect([&] { read(option); });

@@ -6,32 +6,32 @@
 
 namespace mpzero {
 
-// The source of a setting's effective value.
+// Where a setting's effective value comes from.
 struct Origin {
   enum class Kind : uint8_t {
-    kDefault,           // mpzero's own
-    kDeepSpeedDefault,  // of a key missing from its section of the file
+    kDefault,           // mpzero's default
+    kDeepSpeedDefault,  // DeepSpeed's default for a key that is missing from an existing section
     kFile,
     kFlag,
-    kComputed,  // from other values
+    kComputed,  // computed from other values
   };
 
   Kind kind = Kind::kDefault;
-  // The file's key, the flag without dashes, the inputs of a computed value, or the reason for a default: "optimizer is
-  // missing". May be empty.
+  // Key of ds_config.json, flag without leading dashes, inputs of a computed value, or reason for a default ("optimizer
+  // is missing"). May be empty.
   std::string name;
 };
 
-// Origins of the values in RunConfig.
+// Origins of the values of RunConfig.
 struct Origins {
-  // Values set by no flag, or by several.
+  // Values without a flag, or with several flags.
   Origin optimizer;
   Origin schedule, warmup, schedule_end;
   Origin communication_dtype, accumulation_dtype, moment_dtype;
-  // All other values, by the flag's own name.
+  // All other values, by flag name.
   std::map<std::string, Origin> of_flags;
 
-  // Returns kDefault if no origin is recorded. Throws Failure if no such flag exists.
+  // Returns the flag's origin; kDefault if it is not recorded. Throws Failure if no such flag exists.
   Origin of(const std::string& flag) const;
   void set(const std::string& flag, const Origin& origin);
 };

@@ -5,20 +5,19 @@
 
 #include "app/flags/flag.hpp"
 
-// The table of the flags of `mpzero train`. Parsing, defaults, checks, help, the merge with ds_config.json, the
-// settings table and the settings record are derived from a flag's entry; code that uses a flag reads its member of
-// Settings.
+// The flags of `mpzero train`. Parsing, defaults, validation, help, the merge with ds_config.json, the settings table
+// and the recorded settings are derived from this table. Code that uses a flag reads the flag's member of Settings.
 namespace mpzero {
 
-// All flags, in the order of --help.
+// Returns all flags, in the order of --help.
 const std::vector<FlagGroup>& training_flags();
 
-// Finds a flag by its own name or its Trainer alias; null if there is none.
+// Finds a flag by its name or its Trainer alias. Returns null if there is none.
 const Flag* find_flag(const std::string& name);
-// Throws Failure if there is none.
+// Like find_flag(), but throws Failure if there is none.
 const Flag& flag_named(const std::string& name);
 
-// The groups of the table, one file each; override_flags() is in the file of model_flags().
+// The groups, each defined in its own file. override_flags() is defined in model_flags.cpp.
 FlagGroup model_flags();
 FlagGroup override_flags();
 FlagGroup data_flags();

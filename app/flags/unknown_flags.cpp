@@ -8,8 +8,8 @@ namespace mpzero {
 namespace {
 
 struct Meant {
-  const char* name;                 // flag of mpzero train
-  std::vector<const char*> others;  // names in other programs
+  const char* name;                 // flag of `mpzero train`
+  std::vector<const char*> others;  // equivalent names in other programs
 };
 
 const std::vector<Meant>& renamed() {
@@ -48,79 +48,80 @@ struct Answer {
 
 const std::vector<Answer>& trainers() {
   static const std::vector<Answer> all = {
-      {{"fp16"}, "mpzero trains in bf16 or fp32 (--bf16 false); leave it out"},
-      {{"fp16_full_eval", "bf16_full_eval"}, "validation runs in the training precision; leave it out"},
-      {{"tf32"}, "matrix products are in bf16 or full fp32; leave it out"},
+      {{"fp16"}, "mpzero trains in bf16 or fp32 (--bf16 false); omit the flag"},
+      {{"fp16_full_eval", "bf16_full_eval"}, "validation runs in the training precision; omit the flag"},
+      {{"tf32"}, "matrix products are in bf16 or full fp32; omit the flag"},
       {{"report_to", "project"},
-       "app/follow.py forwards metrics to TensorBoard, Weights & Biases or MLflow; leave it out"},
-      {{"logging_dir"}, "app/follow.py --logdir sets TensorBoard's folder; leave it out"},
+       "app/follow.py forwards metrics to TensorBoard, Weights & Biases or MLflow; omit the flag"},
+      {{"logging_dir"}, "app/follow.py --logdir sets TensorBoard's folder; omit the flag"},
       {{"trackio_bucket_id", "trackio_space_id", "trackio_static_space_id"},
-       "app/follow.py forwards metrics to TensorBoard, Weights & Biases or MLflow; leave it out"},
-      {{"run_name"}, "a run is named after its model and id; leave it out"},
-      {{"logging_strategy", "logging_first_step"}, "--logging_steps sets the interval of log lines; leave it out"},
-      {{"disable_tqdm"}, "only terminals get a progress bar; leave it out"},
-      {{"log_level", "log_level_replica", "log_on_each_node"}, "only rank 0 writes the log; leave it out"},
-      {{"logging_nan_inf_filter"}, "a non-finite loss is always reported; leave it out"},
-      {{"include_num_input_tokens_seen"}, "--metrics_file always contains the tokens; leave it out"},
-      {{"skip_memory_metrics"}, "--metrics_file always contains the memory; leave it out"},
-      {{"debug"}, "a non-finite gradient ends the run; leave it out"},
+       "app/follow.py forwards metrics to TensorBoard, Weights & Biases or MLflow; omit the flag"},
+      {{"run_name"}, "a run's name consists of the model and an id; omit the flag"},
+      {{"logging_strategy", "logging_first_step"}, "--logging_steps sets the logging interval; omit the flag"},
+      {{"disable_tqdm"}, "the progress bar appears only on terminals; omit the flag"},
+      {{"log_level", "log_level_replica", "log_on_each_node"}, "only rank 0 writes the log; omit the flag"},
+      {{"logging_nan_inf_filter"}, "a non-finite loss is always reported; omit the flag"},
+      {{"include_num_input_tokens_seen"}, "--metrics_file always includes the number of tokens; omit the flag"},
+      {{"skip_memory_metrics"}, "--metrics_file always includes memory usage; omit the flag"},
+      {{"debug"}, "a non-finite gradient always ends the run; omit the flag"},
       {{"lr_scheduler_kwargs"}, "--warmup_steps and --num_decay_steps configure schedules"},
       {{"use_cpu", "no_cuda"}, "use --device cpu"},
-      {{"do_train"}, "mpzero train always trains; leave it out"},
-      {{"do_predict"}, "mpzero generate completes prompts from a checkpoint; leave it out"},
-      {{"eval_on_start", "eval_delay"}, "--validation_freq STEPS sets when validation runs; leave it out"},
+      {{"do_train"}, "mpzero train always trains; omit the flag"},
+      {{"do_predict"}, "mpzero generate completes prompts from a checkpoint; omit the flag"},
+      {{"eval_on_start", "eval_delay"}, "--validation_freq STEPS sets when validation runs; omit the flag"},
       {{"per_device_eval_batch_size", "eval_accumulation_steps", "batch_eval_metrics", "eval_do_concat_batches",
         "eval_use_gather_object", "include_for_metrics", "prediction_loss_only", "label_names"},
-       "validation reports only the loss, with the training micro-batch; leave it out"},
-      {{"optim", "optim_args"}, "the optimizer is always AdamW; leave it out"},
-      {{"optim_target_modules"}, "AdamW updates all weights; leave it out"},
+       "validation reports only the loss and uses the training micro-batch size; omit the flag"},
+      {{"optim", "optim_args"}, "the optimizer is always AdamW; omit the flag"},
+      {{"optim_target_modules"}, "AdamW updates all weights; omit the flag"},
       {{"fsdp", "fsdp_config", "parallelism_config", "accelerator_config"},
        "\"zero_optimization\" in --deepspeed_config configures sharding"},
       {{"ddp_backend", "ddp_broadcast_buffers", "ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_static_graph"},
-       "\"zero_optimization\" in --deepspeed_config configures communication; leave it out"},
-      {{"average_tokens_across_devices"}, "the loss is always the mean over the tokens of all ranks; leave it out"},
+       "\"zero_optimization\" in --deepspeed_config configures communication; omit the flag"},
+      {{"average_tokens_across_devices"}, "the loss is always the mean over the tokens of all ranks; omit the flag"},
       {{"dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers",
         "dataloader_prefetch_factor", "dataloader_multiprocessing_context", "dataloader_in_order"},
-       "token files are prefetched without workers; leave it out"},
-      {{"dataloader_drop_last"}, "leftover sequences start the next epoch; leave it out"},
-      {{"remove_unused_columns"}, "a token file has no columns; leave it out"},
-      {{"group_by_length", "length_column_name"}, "all sequences have --seq_length tokens; leave it out"},
+       "token files are prefetched without workers; omit the flag"},
+      {{"dataloader_drop_last"},
+       "an epoch's remaining sequences are part of the next epoch's first batch; omit the flag"},
+      {{"remove_unused_columns"}, "a token file has no columns; omit the flag"},
+      {{"group_by_length", "length_column_name"}, "all sequences have --seq_length tokens; omit the flag"},
       {{"train_file"}, "app/prepare_data.py tokenizes text files for --train_data"},
       {{"validation_file"}, "app/prepare_data.py tokenizes text files for --validation_data"},
-      {{"torch_dtype"}, "use --bf16 true or false"},
-      {{"attn_implementation"}, "mpzero selects the fastest attention; leave it out"},
+      {{"torch_dtype"}, "set --bf16 to true or false"},
+      {{"attn_implementation"}, "mpzero selects the attention kernel; omit the flag"},
       {{"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"}, "use --recompute"},
       {{"activation_offloading", "enable_activation_offloading"}, "use --recompute host"},
       {{"auto_find_batch_size"},
-       "use --dry_run to see the memory of a micro-batch, then --per_device_train_batch_size"},
-      {{"torch_empty_cache_steps"}, "mpzero plans the GPU's memory before the first step; leave it out"},
-      {{"use_cache"}, "training uses no KV cache; leave it out"},
-      {{"save_safetensors"}, "zero_to_fp32 exports safetensors from a checkpoint; leave it out"},
-      {{"save_only_model"}, "zero_to_fp32 exports the weights of a checkpoint; leave it out"},
-      {{"save_on_each_node"}, "each rank writes its shard into the shared --checkpoint_dir; leave it out"},
-      {{"enable_jit_checkpoint"}, "SIGTERM always saves and stops; leave it out"},
-      {{"restore_callback_states_from_checkpoint"}, "mpzero has no callbacks; leave it out"},
+       "use --dry_run to find a micro-batch size that fits, and set --per_device_train_batch_size"},
+      {{"torch_empty_cache_steps"}, "mpzero plans GPU memory before the first step; omit the flag"},
+      {{"use_cache"}, "training uses no KV cache; omit the flag"},
+      {{"save_safetensors"}, "zero_to_fp32 exports safetensors from a checkpoint; omit the flag"},
+      {{"save_only_model"}, "zero_to_fp32 exports the weights of a checkpoint; omit the flag"},
+      {{"save_on_each_node"}, "each rank writes its shard to the shared --checkpoint_dir; omit the flag"},
+      {{"enable_jit_checkpoint"}, "SIGTERM always saves a checkpoint and stops the run; omit the flag"},
+      {{"restore_callback_states_from_checkpoint"}, "mpzero has no callbacks; omit the flag"},
       {{"load_best_model_at_end", "metric_for_best_model", "greater_is_better"},
-       "zero_to_fp32 -t TAG exports the weights of any checkpoint; leave it out"},
+       "zero_to_fp32 -t TAG exports the weights of any checkpoint; omit the flag"},
       {{"push_to_hub", "hub_model_id", "hub_always_push", "hub_private_repo", "hub_revision", "hub_strategy",
         "hub_token"},
-       "hf upload publishes weights exported by zero_to_fp32; leave it out"},
-      {{"ignore_data_skip"}, "a resume continues with the next sequence without skipping; leave it out"},
-      {{"label_smoothing_factor"}, "the loss is the plain cross entropy; leave it out"},
-      {{"neftune_noise_alpha"}, "mpzero adds no noise to embeddings; leave it out"},
-      {{"use_peft"}, "--lora_r RANK trains adapters; leave it out"},
-      {{"use_dora"}, "mpzero supports plain LoRA and --use_rslora; leave it out"},
+       "export the weights with zero_to_fp32 and publish them with hf upload; omit the flag"},
+      {{"ignore_data_skip"}, "a resumed run continues with the next sequence and never skips data; omit the flag"},
+      {{"label_smoothing_factor"}, "the loss is cross-entropy without label smoothing; omit the flag"},
+      {{"neftune_noise_alpha"}, "mpzero adds no noise to embeddings; omit the flag"},
+      {{"use_peft"}, "--lora_r RANK trains adapters; omit the flag"},
+      {{"use_dora"}, "mpzero supports only LoRA and rsLoRA (--use_rslora); omit the flag"},
       {{"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "use_bnb_nested_quant", "bnb_4bit_compute_dtype"},
-       "--load_in_4bit always uses NF4 with double quantization, and matrix products use the dtype of --bf16; leave it "
-       "out"},
-      {{"modules_to_save"}, "only adapters are trained; leave it out"},
+       "--load_in_4bit always uses NF4 with double quantization, and matrix products use the dtype of --bf16; omit the "
+       "flag"},
+      {{"modules_to_save"}, "only adapters are trained; omit the flag"},
       {{"torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"},
-       "the kernels are already compiled and fused; leave it out"},
+       "the kernels are already compiled and fused; omit the flag"},
   };
   return all;
 }
 
-// Settings that only ds_config.json has.
+// Settings that are available only in ds_config.json.
 const std::vector<Answer>& of_file() {
   static const std::vector<Answer> all = {
       {{"zero_stage", "stage", "zero"}, "\"zero_optimization\": {\"stage\": 3}"},
@@ -170,9 +171,8 @@ const std::map<std::string, std::string>& unknown_flags() {
     }
     for (const auto& [names, what_to_do] : trainers()) {
       for (const char* name : names) {
-        sentences[name] =
-            fmt::format("--{} is a flag of the Hugging Face Trainer or its scripts that mpzero does not support: {}.",
-                        name, what_to_do);
+        sentences[name] = fmt::format("mpzero does not support --{} of the Hugging Face Trainer or its scripts: {}.",
+                                      name, what_to_do);
       }
     }
     for (const auto& [names, setting] : of_file()) {

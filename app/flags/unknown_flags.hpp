@@ -5,11 +5,11 @@
 
 namespace mpzero {
 
-// Error messages, by flag name, for flags of other programs that `mpzero train` lacks: other names of its flags, flags
-// of the Hugging Face Trainer, and flags of unsupported features (docs/limits.md).
+// Returns error messages, by flag name, for flags of other programs: different names of supported flags, flags of the
+// Hugging Face Trainer, and flags of unsupported features (docs/limits.md).
 const std::map<std::string, std::string>& unknown_flags();
 
-// Maps another program's name of a flag to that of mpzero train; else returns `name`.
+// Maps a flag of a different program to the flag of `mpzero train`. Returns `name` if there is no equivalent.
 std::string meant_name(const std::string& name);
 
 }  // namespace mpzero

@@ -15,20 +15,20 @@ namespace {
 
 constexpr const char* kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
-// Whether the text begins with NAME=, rather than being a path that contains "=".
+// Returns true if the text begins with NAME=; false for a path that contains "=".
 bool has_name(const std::string& text) {
   const size_t equals = text.find('=');
   return equals != std::string::npos && equals < text.find('/');
 }
 
-// One NAME=FILE or FILE of the list `text`.
+// Parses one NAME=FILE or FILE of the list `text`.
 ValidationFile read_set(const std::string& flag, const std::string& text, const std::string& item) {
   ValidationFile set{.name = std::filesystem::path(item).stem().string(), .path = item};
   if (has_name(item)) set = {.name = item.substr(0, item.find('=')), .path = item.substr(item.find('=') + 1)};
-  if (set.path.empty()) throw_user_error("--{} {}: \"{}\" has no file; write NAME=FILE.", flag, text, item);
+  if (set.path.empty()) throw_user_error("--{} {}: \"{}\" has no path; write NAME=FILE.", flag, text, item);
   if (set.name.empty() || set.name.find_first_not_of(kNameCharacters) != std::string::npos) {
-    throw_user_error("--{} {}: the name \"{}\" may contain only letters, digits, _ and -; write NAME=FILE.", flag, text,
-                     set.name);
+    throw_user_error("--{} {}: invalid name \"{}\"; use only letters, digits, _ and -, and write NAME=FILE.", flag,
+                     text, set.name);
   }
   return set;
 }
@@ -49,7 +49,7 @@ void read_validation_data(CommandLine& line, const std::string& flag, const std:
     ValidationFile set = read_set(flag, text, item);
     for (const ValidationFile& other : line.validation_data) {
       if (other.name == set.name) {
-        throw_user_error("--{} {}: two sets have the name {}; rename one of them.", flag, text, set.name);
+        throw_user_error("--{} {}: duplicate name {}; rename one of the two sets.", flag, text, set.name);
       }
     }
     line.validation_data.push_back(std::move(set));
@@ -75,15 +75,14 @@ void settle_validation(const CommandLine& line, int64_t sequences_of_batch, Sett
   if (!settings.validation_batches || settings.validation_data.empty()) return;
   if (line.gives("validation_sequences")) {
     throw_user_error(
-        "--validation_sequences {} and --validation_batches {} both set the size of a validation; leave out "
+        "--validation_sequences {} and --validation_batches {} both set the validation size; omit "
         "--validation_batches.",
         line.validation_sequences, *settings.validation_batches);
   }
   settings.validation_sequences = saturating_product(*settings.validation_batches, sequences_of_batch);
   origins.set("validation_sequences", {Origin::Kind::kFlag, "validation_batches"});
-  warnings.push_back(fmt::format(
-      "--validation_batches {} is deprecated; pass --validation_sequences {}, the same size on this layout.",
-      *settings.validation_batches, settings.validation_sequences));
+  warnings.push_back(fmt::format("--validation_batches {} is deprecated; use the equivalent --validation_sequences {}.",
+                                 *settings.validation_batches, settings.validation_sequences));
 }
 
 }  // namespace mpzero

@@ -14,7 +14,7 @@ constexpr model::fp8::Format kFormat = model::fp8::Format::kE4m3;
 
 class Fp8WeightCodec final : public parallel::WeightCodec {
  public:
-  // `ranges`: by unit.
+  // `ranges`: one element per unit.
   explicit Fp8WeightCodec(std::vector<std::vector<parallel::CodedRange>> ranges) : ranges_(std::move(ranges)) {}
 
   std::vector<parallel::CodedRange> ranges(size_t unit) const override { return ranges_[unit]; }
@@ -33,7 +33,7 @@ class Fp8WeightCodec final : public parallel::WeightCodec {
   std::vector<std::vector<parallel::CodedRange>> ranges_;
 };
 
-// The range of a layer's product, whose matrices are adjacent.
+// Returns the range of a layer's product, whose matrices are adjacent in the unit.
 parallel::CodedRange range_of(model::LayerProduct product, const UnitSpec& layer, const model::LayerLayout& layout) {
   const std::vector<model::LayerRole> roles = model::roles_of(product, layout);
   parallel::CodedRange range{.begin = parameter_offset(layer, layout[roles.front()])};
@@ -45,7 +45,7 @@ parallel::CodedRange range_of(model::LayerProduct product, const UnitSpec& layer
 
 std::shared_ptr<const parallel::WeightCodec> weight_codec(const std::optional<model::Fp8Options>& options,
                                                           const model::ModelConfig& model) {
-  // A unit with adapters has two parts, and only whole units are quantized.
+  // Units with adapters have two parts, but only complete units can be quantized.
   if (!options || options->recipe.scaling != model::fp8::Scaling::kTensorwise || model.lora) return nullptr;
   const std::vector<UnitSpec> units = model::model_units(model);
   const model::LayerLayout layout(

@@ -9,9 +9,9 @@
 
 namespace mpzero {
 
-// Casts the weights of a model's FP8 products before they are gathered; its ranges are those products, in the order of
-// LayerProduct. Null if weights are gathered in bf16: without FP8, with a scale per row (forward and backward then need
-// different FP8 weights), and in a model with adapters.
+// Returns a codec that casts weights to FP8 before the all-gather. The codec's ranges are the model's FP8 products, in
+// the order of LayerProduct. Returns null if weights are gathered in bf16: FP8 is disabled, scaling is rowwise (forward
+// and backward then need different FP8 weights), or the model has adapters.
 std::shared_ptr<const parallel::WeightCodec> weight_codec(const std::optional<model::Fp8Options>& options,
                                                           const model::ModelConfig& model);
 

@@ -9,10 +9,10 @@ constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 bool is_plain(uint8_t byte) { return (byte >= 0x20 && byte != 0x7F) || byte == '\t' || byte == '\n'; }
 
-// Whether a complete multibyte character is safe to print.
+// Returns true if a complete multibyte character is safe to print.
 bool is_shown(const std::string& character) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(character[i]); };
-  // U+0080 to U+009F: controls.
+  // U+0080 to U+009F: control characters.
   if (byte(0) == 0xC2) return byte(1) >= 0xA0;
   if (byte(0) != 0xE2) return true;
   // U+202A to U+202E and U+2066 to U+2069: bidirectional formatting.
@@ -44,14 +44,14 @@ std::string Utf8Stream::add(uint8_t byte) {
     shown = finish();
   }
   if (byte == '\r') {
-    // A CR without LF would let the text overwrite its line.
+    // A CR without LF would overwrite the line.
     begun_ = '\r';
     wanted_ = 2;
     least_ = most_ = '\n';
     return shown;
   }
   if (byte < 0x80) return shown + (is_plain(byte) ? std::string(1, static_cast<char>(byte)) : kReplacement);
-  // Table 3-7 of the Unicode standard: valid first bytes, and ranges of the second.
+  // Valid first bytes and ranges of the second byte: table 3-7 of the Unicode standard.
   least_ = 0x80;
   most_ = 0xBF;
   if (byte >= 0xC2 && byte <= 0xDF) {

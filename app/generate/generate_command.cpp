@@ -36,8 +36,8 @@ namespace {
 
 constexpr int64_t kDefaultTokens = 200;
 constexpr int64_t kMillion = 1'000'000;
-// A thread with fewer parameters waits for the others longer than it computes (0.9 million parameters on two busy
-// cores: 900 tokens/s with one thread, 250 with two).
+// With fewer parameters per thread, synchronization dominates: a model with 0.9 million parameters generates 900
+// tokens/s with one thread and 250 with two (on two busy cores).
 constexpr int64_t kParametersOfThread = 4 * kMillion;
 
 void warn(const std::string& warning) { print_warning(warning); }
@@ -48,7 +48,7 @@ at::Device find_device(const std::string& wanted) {
   if (seen && built_with_gpu_kernels()) return {at::kCUDA, 0};
   if (wanted == "auto") return at::kCPU;
   if (seen) throw_no_gpu_kernels();
-  throw_user_error("--device cuda: CUDA shows no GPU; use a node with one (`nvidia-smi` lists them), or --device cpu.");
+  throw_user_error("--device cuda: CUDA found no GPU; use a node with a GPU (see `nvidia-smi`), or --device cpu.");
 }
 
 at::ScalarType find_type(const std::string& dtype, at::Device device) {
@@ -56,21 +56,21 @@ at::ScalarType find_type(const std::string& dtype, at::Device device) {
   return dtype == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
-// Limits the threads to the model's size, unless OMP_NUM_THREADS is set.
+// Limits the number of threads for small models, unless OMP_NUM_THREADS is set.
 void limit_threads(const model::ModelConfig& config) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
   int64_t useful = std::max<int64_t>(1, num_parameters(config) / kParametersOfThread);
-  // The limit of a container or a job.
+  // Limit of a container or a job.
   if (const int allowed = allowed_cores(); allowed > 0) useful = std::min<int64_t>(useful, allowed);
   if (useful < at::get_num_threads()) at::set_num_threads(static_cast<int>(useful));
 }
 
-// The prompt for a model, and limits of its completion.
+// The prompt and the limits of the completion.
 struct Task {
   std::vector<int64_t> prompt;
   bool as_text = false;
   int64_t max_tokens = 0;
-  int64_t ids = 0;  // only ids below this are sampled
+  int64_t ids = 0;  // upper limit (exclusive) of sampled ids
   std::vector<int64_t> end_of_text;
 };
 
@@ -78,8 +78,8 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
   const std::string& tokenizer = options.tokenizer.empty() ? model.tokenizer : options.tokenizer;
   if (tokenizer.empty()) {
     throw_user_error(
-        "{} does not record a tokenizer; pass --tokenizer bytes if the model was trained on bytes, else use "
-        "app/generate.py --tokenizer FOLDER, or --prompt_tokens.",
+        "{} does not record a tokenizer; pass --tokenizer bytes if the model was trained on bytes, otherwise use "
+        "app/generate.py --tokenizer FOLDER or --prompt_tokens.",
         model.name);
   }
   if (tokenizer != "bytes") {
@@ -89,25 +89,25 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
         model.name, tokenizer);
   }
   if (!options.tokenizer.empty() && !model.tokenizer.empty() && model.tokenizer != "bytes") {
-    throw_user_error("--tokenizer bytes: the tokenizer of {} is {}; leave the flag out.", model.name, model.tokenizer);
+    throw_user_error("--tokenizer bytes: the tokenizer of {} is {}; omit the flag.", model.name, model.tokenizer);
   }
   if (model.config.vocab_size < kByteIds) {
-    throw_user_error("the tokenizer bytes has {} ids, but {} has {}; use --prompt_tokens.", kByteIds, model.name,
-                     model.config.vocab_size);
+    throw_user_error("the tokenizer bytes has {} ids, but the vocabulary of {} has {}; use --prompt_tokens.", kByteIds,
+                     model.name, model.config.vocab_size);
   }
 }
 
 int64_t tokens_to_generate(const GenerateOptions& options, const StoredModel& model, size_t prompt) {
   const int64_t room = model.config.positions() - static_cast<int64_t>(prompt);
   if (room < 1) {
-    throw_user_error("the prompt has {}, but {} has {} positions; shorten the prompt to leave room for a token.",
+    throw_user_error("the prompt has {}, but {} has {} positions; shorten the prompt.",
                      counted(static_cast<int64_t>(prompt), "token"), model.name, model.config.positions());
   }
   if (!options.max_tokens) return std::min(kDefaultTokens, room);
   if (*options.max_tokens <= room) return *options.max_tokens;
   throw_user_error(
-      "--max_tokens {}: after a prompt of {}, the {} positions of {} leave room for {}; lower it, or shorten the "
-      "prompt.",
+      "--max_tokens {}: with a prompt of {}, the {} positions of {} allow at most {} new tokens; reduce --max_tokens, "
+      "or shorten the prompt.",
       *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(), model.name, room);
 }
 
@@ -119,7 +119,7 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
     require_bytes(options, model);
     task.as_text = true;
     task.prompt = byte_ids(*options.prompt);
-    // Ids above the tokenizer's pad the vocabulary and are untrained.
+    // Larger ids only pad the vocabulary and are untrained.
     task.ids = kByteIds;
     task.end_of_text.push_back(kEndOfText);
   } else {
@@ -127,11 +127,11 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
     for (const int64_t id : task.prompt) {
       if (id < model.config.vocab_size) continue;
       throw_user_error(
-          "--prompt_tokens: id {} is not in the vocabulary of {}, which has {} ids; use the model's tokenizer.", id,
+          "--prompt_tokens: id {} is outside the vocabulary of {}, which has {} ids; use the model's tokenizer.", id,
           model.name, model.config.vocab_size);
     }
   }
-  // Sources of pairs end with this id.
+  // The source of a pair ends with this id.
   if (model.config.t5 && options.prompt) task.prompt.push_back(kEndOfText);
   task.max_tokens = tokens_to_generate(options, model, task.prompt.size());
   return task;
@@ -146,7 +146,7 @@ std::string speed(const Generated& done, size_t prompt) {
   std::string text = fmt::format("{}{}; prompt of {}: {:.2f} s", counted(done.tokens, "token"),
                                  done.ended ? ", then the end of the text" : "",
                                  counted(static_cast<int64_t>(prompt), "token"), done.prompt_seconds);
-  // The prompt's time includes the first token.
+  // prompt_seconds includes the first token.
   const int64_t steps = done.tokens - (done.ended ? 0 : 1);
   if (steps > 0 && done.seconds > 0) {
     text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(steps) / done.seconds);
@@ -154,7 +154,7 @@ std::string speed(const Generated& done, size_t prompt) {
   return text;
 }
 
-// The model, its weights and its task.
+// A model with its weights and the task.
 struct Loaded {
   StoredModel model;
   Task task;
@@ -215,7 +215,7 @@ int run(const GenerateOptions& options) {
   if (options.describe) return describe(request);
   const at::Device device = find_device(options.device);
   const at::ScalarType type = find_type(options.dtype, device);
-  // Deterministic for the same seed; no matmul is tuned first.
+  // Makes the output deterministic for a given seed.
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   configure_gpu_allocator();
@@ -228,7 +228,7 @@ int run(const GenerateOptions& options) {
   const auto show = [&](int64_t id) {
     write(task.as_text ? text.add(static_cast<uint8_t>(id)) : fmt::format("{}\n", id));
   };
-  // A T5's output does not continue its source.
+  // The output of T5 does not continue the prompt.
   if (task.as_text && !loaded.model.config.t5) std::for_each(task.prompt.begin(), task.prompt.end(), show);
   const Generated done =
       generate(*model, device, task.prompt,
@@ -247,7 +247,7 @@ int generate_command(const std::vector<std::string>& arguments) {
     return EXIT_SUCCESS;
   }
   constexpr const char* kNoHostMemory =
-      "the model does not fit into host memory; use --dtype bf16, or a host with more memory.";
+      "the model does not fit in host memory; use --dtype bf16, or a host with more memory.";
   try {
     return run(parse_generate_options(arguments));
   } catch (const std::bad_alloc&) {
@@ -255,10 +255,10 @@ int generate_command(const std::vector<std::string>& arguments) {
   } catch (const c10::Error& error) {
     if (is_out_of_gpu_memory(error)) {
       throw_user_error(
-          "the model does not fit into free GPU memory; use --device cpu, or stop the processes that `nvidia-smi` "
-          "lists.");
+          "the model does not fit in free GPU memory; use --device cpu, or stop other processes on the GPU (see "
+          "`nvidia-smi`).");
     }
-    // The message of torch's host allocator, which has no error class.
+    // PyTorch's host allocator throws no specific error class.
     if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
       throw UserError(kNoHostMemory);
     }

@@ -5,8 +5,8 @@
 
 namespace mpzero {
 
-// mpzero generate CHECKPOINT --prompt TEXT: completes a prompt, streaming to stdout; prints its speed to stderr. Needs
-// no MPI. Returns the exit code. Throws UserError for invalid arguments, folders and prompts.
+// Implements `mpzero generate CHECKPOINT --prompt TEXT`. Streams the completion to stdout and prints the throughput to
+// stderr. Does not use MPI. Returns the exit code. Throws UserError for an invalid argument, folder or prompt.
 int generate_command(const std::vector<std::string>& arguments);
 
 }  // namespace mpzero

@@ -50,16 +50,16 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
        [&o](const std::string& value) {
          if (value != "bytes") {
            throw_user_error(
-               "--tokenizer {}: mpzero generate supports only bytes; use app/generate.py, with the same flags, for "
-               "other "
-               "tokenizers.",
+               "--tokenizer {}: mpzero generate supports only bytes; for other tokenizers, use app/generate.py with "
+               "the same flags.",
                value);
          }
          o.tokenizer = value;
        }},
       {"chat",
        [](const std::string&) {
-         throw_user_error("--chat: mpzero generate has no chat templates; use app/generate.py, with the same flags.");
+         throw_user_error(
+             "--chat: mpzero generate does not support chat templates; use app/generate.py with the same flags.");
        }},
       {"untrained", [&o](const std::string&) { o.untrained = true; }, true},
       {"describe", [&o](const std::string&) { o.describe = true; }, true},
@@ -71,13 +71,13 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
   if (const auto nearest = nearest_flag(argument, known)) {
     throw_user_error("{} is not a flag of mpzero generate; did you mean --{}?", name, *nearest);
   }
-  throw_user_error("{} is not a flag of mpzero generate; `mpzero generate --help` lists them.", name);
+  throw_user_error("{} is not a flag of mpzero generate; see `mpzero generate --help`.", name);
 }
 
 void check(const GenerateOptions& options) {
   if (options.folder.empty()) {
     throw_user_error(
-        "no model is given; pass its folder, e.g. `mpzero generate checkpoints --prompt \"Once upon a time\"`.");
+        "the model is missing; pass a folder, e.g. `mpzero generate checkpoints --prompt \"Once upon a time\"`.");
   }
   if (options.describe) return;
   if (options.prompt && options.prompt_tokens) {
@@ -99,8 +99,10 @@ GenerateOptions parse_generate_options(const std::vector<std::string>& arguments
   read_command_flags(arguments, known, [&](const std::string& argument) {
     if (argument.starts_with("-") && argument != "-") throw_unknown(argument, known);
     if (!options.folder.empty()) {
-      throw_user_error("mpzero generate needs one model, not both \"{}\" and \"{}\"; quote a prompt of several words.",
-                       options.folder.string(), argument);
+      throw_user_error(
+          "mpzero generate accepts a single model, not both \"{}\" and \"{}\"; put quotes around a prompt with several "
+          "words.",
+          options.folder.string(), argument);
     }
     options.folder = argument;
   });

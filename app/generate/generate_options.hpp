@@ -13,8 +13,8 @@ struct GenerateOptions {
   std::filesystem::path folder;  // checkpoint, folder of checkpoints, or Hugging Face folder
   std::string tag;
   std::string model_config;  // a file
-  std::string base_model;    // base of adapters: a folder, or the name of a cached model
-  std::string tokenizer;     // "bytes"; empty: the recorded one
+  std::string base_model;    // base of adapters: folder or cached model
+  std::string tokenizer;     // "bytes"; empty: the recorded tokenizer
   std::optional<std::string> prompt;
   std::optional<std::vector<int64_t>> prompt_tokens;
   std::optional<int64_t> max_tokens;
@@ -23,11 +23,11 @@ struct GenerateOptions {
   uint64_t seed = 42;
   std::string device = "auto";
   std::string dtype;       // "fp32" or "bf16"; empty: bf16 on a GPU, fp32 on a CPU
-  bool untrained = false;  // use the run's initial weights
+  bool untrained = false;  // use the run's initial random weights
   bool describe = false;
 };
 
-// Throws UserError with the flag.
+// Throws UserError for an invalid flag.
 GenerateOptions parse_generate_options(const std::vector<std::string>& arguments);
 std::string generate_help();
 

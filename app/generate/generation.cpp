@@ -32,8 +32,8 @@ Generated generate(model::CachedModel& decoder, at::Device device, std::span<con
     const std::span<const float> values(row.const_data_ptr<float>(), static_cast<size_t>(row.numel()));
     if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
       throw_user_error(
-          "the logits after {} tokens are not finite: the weights are damaged, or the training diverged; use an "
-          "earlier checkpoint with --tag.",
+          "the logits after {} tokens are not finite: the weights are damaged or training diverged; select an earlier "
+          "checkpoint with --tag.",
           decoder.length());
     }
     const int64_t token = sampler.pick(values);

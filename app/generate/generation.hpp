@@ -11,19 +11,19 @@ namespace mpzero {
 
 struct GenerationLimits {
   int64_t max_tokens = 0;
-  int64_t ids = 0;                         // only ids below this are sampled
-  std::span<const int64_t> end_of_text{};  // ids that end the text; not passed to on_token
+  int64_t ids = 0;                         // upper limit (exclusive) of sampled ids
+  std::span<const int64_t> end_of_text{};  // stop tokens; not passed to on_token
 };
 
 struct Generated {
-  int64_t tokens = 0;         // passed to on_token
-  bool ended = false;         // the model ended the text
-  double prompt_seconds = 0;  // until the first token is known
-  double seconds = 0;         // of the tokens after it
+  int64_t tokens = 0;         // number of tokens passed to on_token
+  bool ended = false;         // a stop token was sampled
+  double prompt_seconds = 0;  // time to first token
+  double seconds = 0;         // time for the remaining tokens
 };
 
-// Completes `prompt` (at least one id) and calls `on_token` for each new token. The model's cache must hold the prompt
-// and all new tokens but the last. Throws UserError if logits are not finite.
+// Completes `prompt` (at least one id) and calls `on_token` for each new token. The model's KV cache must fit the
+// prompt and all new tokens except the last. Throws UserError if logits are not finite.
 Generated generate(model::CachedModel& decoder, at::Device device, std::span<const int64_t> prompt,
                    const GenerationLimits& limits, Sampler& sampler, const std::function<void(int64_t)>& on_token);
 

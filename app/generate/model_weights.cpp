@@ -15,7 +15,7 @@ constexpr int64_t kPieceFloats = 1 << 20;
 
 struct Piece {
   const ParameterSpec* parameter;
-  int64_t offset;  // of the parameter in the unit
+  int64_t offset;  // offset of the parameter in the unit
   int64_t begin, count;
 };
 

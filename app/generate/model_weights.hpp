@@ -11,11 +11,12 @@
 
 namespace mpzero {
 
-// The weights of one process, by unit of model_units(config) and in its order, each unit in one flat buffer.
+// Weights by unit and parameter, in the order of model_units(config). The weights of a unit are views of one flat
+// buffer.
 using ModelWeights = std::vector<std::vector<at::Tensor>>;
 
-// Reads the weights as `type` (fp32 or bf16, rounded from the source's fp32) onto the device, unit by unit. `on_read`
-// receives the number of parameters read so far. `source` is read from several threads.
+// Reads the weights unit by unit and copies them to `device` as `type` (fp32, or bf16 rounded from fp32). Calls
+// `on_read` with the number of parameters read so far. Reads `source` from several threads.
 ModelWeights read_weights(const model::ModelConfig& config, const ParameterSource& source, at::Device device,
                           at::ScalarType type, const std::function<void(int64_t)>& on_read);
 

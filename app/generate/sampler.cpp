@@ -22,7 +22,7 @@ int64_t Sampler::pick(std::span<const float> logits) {
     };
     std::nth_element(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(top_k_), order_.end(), comes_first);
     order_.resize(top_k_);
-    // nth_element's order depends on the standard library.
+    // The order after nth_element depends on the standard library.
     std::sort(order_.begin(), order_.end());
   }
   weights_.clear();
@@ -31,7 +31,7 @@ int64_t Sampler::pick(std::span<const float> logits) {
     sum += std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - *largest) / temperature_);
     weights_.push_back(sum);
   }
-  // 53 random bits, independent of the library's distributions.
+  // 53 random bits. The distributions of the standard library are not portable.
   const double draw = static_cast<double>(random_() >> 11) * 0x1p-53 * sum;
   const auto drawn = std::upper_bound(weights_.begin(), weights_.end(), draw) - weights_.begin();
   return order_[std::min(static_cast<size_t>(drawn), order_.size() - 1)];

@@ -7,11 +7,11 @@
 
 namespace mpzero {
 
-// Samples the next token. Deterministic for the same seed and logits.
+// Samples the next token. Deterministic for a given seed.
 class Sampler {
  public:
-  // `temperature`: 0 returns the largest logit, the first of equal ones; else samples from softmax(logits /
-  // temperature). `top_k`: samples from the k largest logits, the first of equal ones; 0: from all.
+  // `temperature`: samples from softmax(logits / temperature); 0 is greedy. `top_k`: samples from the k largest logits;
+  // 0 samples from all. Ties are resolved in favor of the lower index.
   Sampler(double temperature, int64_t top_k, uint64_t seed);
 
   // Returns an index into `logits`, which must be finite and not empty.

@@ -45,13 +45,13 @@ void append_new(std::vector<int64_t>& ids, const std::vector<int64_t>& more) {
   }
 }
 
-// For weights that need no base model. `folder`: the folder of the weights.
+// Throws UserError if --base_model is set. `folder`: folder of weights that need no base model.
 void refuse_base_model(const ModelRequest& request, const fs::path& folder) {
   if (request.base_model.empty()) return;
-  throw_user_error("--base_model {}: {} needs no base model; leave the flag out.", request.base_model, folder.string());
+  throw_user_error("--base_model {}: {} needs no base model; omit the flag.", request.base_model, folder.string());
 }
 
-// PEFT adapters with their base.
+// Reads PEFT adapters and their base.
 void read_adapters(const ModelRequest& request, const Use& use, const Say& say) {
   const io::InitialFolder base = io::find_initial_folder(request.folder, request.base_model);
   for (const std::string& warning : base.warnings) say(warning);
@@ -76,14 +76,14 @@ void read_adapters(const ModelRequest& request, const Use& use, const Say& say) 
 
 void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   if (request.untrained) {
-    throw_user_error("--untrained: {} is not a checkpoint of mpzero, so it has no seed; leave the flag out.",
+    throw_user_error("--untrained: {} is not a checkpoint of mpzero and has no seed; omit the flag.",
                      request.folder.string());
   }
   refuse_base_model(request, request.folder);
   auto source = std::make_unique<io::FolderWeights>(request.folder);
   const fs::path file = request.model_config.empty() ? request.folder / "config.json" : fs::path(request.model_config);
   if (request.model_config.empty() && !io::path_exists(file)) {
-    throw_user_error("{} has weights but no config.json; copy it there, or pass --model_config.",
+    throw_user_error("{} contains weights but no config.json; add config.json, or pass --model_config.",
                      request.folder.string());
   }
   StoredModel model{.name = request.folder.string(),
@@ -110,7 +110,7 @@ model::ModelConfig config_of(const io::StoredCheckpoint& checkpoint, const Model
   if (tokens.add_bos.value_or(false)) options.bos_token_id = tokens.bos_token_id;
   const std::string text = io::exported_config(checkpoint, options);
   if (text.empty()) {
-    throw_user_error("{} has no config.json, like all checkpoints of DeepSpeed; pass it with --model_config.",
+    throw_user_error("{} has no config.json, like all DeepSpeed checkpoints; pass --model_config.",
                      checkpoint.folder().string());
   }
   const model::ModelConfig config = parse_config(
@@ -121,11 +121,11 @@ model::ModelConfig config_of(const io::StoredCheckpoint& checkpoint, const Model
 
 void read_untrained(const io::StoredCheckpoint& checkpoint, StoredModel model, const Use& use) {
   if (!checkpoint.made_by_mpzero()) {
-    throw_user_error("--untrained: {} was saved by DeepSpeed, which records no seed; leave the flag out.",
+    throw_user_error("--untrained: {} was saved by DeepSpeed, which does not record the seed; omit the flag.",
                      checkpoint.folder().string());
   }
   if (!checkpoint.run().init_from.empty()) {
-    throw_user_error("--untrained: the run of {} started from the weights in {}; use that folder.",
+    throw_user_error("--untrained: the run of {} started from the weights in {}; pass that folder instead.",
                      checkpoint.folder().string(), checkpoint.run().init_from);
   }
   model.name = fmt::format("step 0 of the run of {}", checkpoint.folder().string());

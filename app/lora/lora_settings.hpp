@@ -7,13 +7,13 @@
 
 namespace mpzero {
 
-// Adds the configured adapters to the model. Throws UserError, naming flag or key, for settings that are incomplete,
-// that adapters do not support, or that differ from the model's existing adapters (from `adapters`). `source`: the
-// source of the settings, for messages.
+// Adds the configured adapters to the model. Throws UserError if the settings are incomplete, incompatible with
+// adapters, or different from the model's initial adapters in `adapters`. `source`: origin of the settings, for
+// messages.
 void set_up_lora(const Settings& config, const std::string& source, const std::string& adapters,
                  model::ModelConfig& model);
 
-// "r 16, alpha 16, q_proj v_proj".
+// Formats settings as "r 16, alpha 16, q_proj v_proj".
 std::string describe_lora(const LoraConfig& lora);
 
 }  // namespace mpzero

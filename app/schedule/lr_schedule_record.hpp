@@ -8,17 +8,18 @@
 
 namespace mpzero {
 
-// DeepSpeed's class name of the schedule, or its lr_scheduler_type.
+// Returns DeepSpeed's class name of the schedule, or the value of --lr_scheduler_type.
 std::string schedule_name(const parallel::LrSchedule& schedule);
 const char* warmup_name(parallel::WarmupType type);
 
-// The schedule's parameters under DeepSpeed's names; null if it lacks one. Its peak is warmup_max_lr, or else the
-// optimizer's lr, which is not included.
+// Returns the schedule's parameters under DeepSpeed's names. Parameters that the schedule does not have are null. The
+// peak is warmup_max_lr or the optimizer's lr, which is not included.
 nlohmann::ordered_json schedule_parameters(const parallel::LrSchedule& schedule);
 
-// The complete schedule for a checkpoint, including changes by resumed runs. Numbers round-trip exactly.
+// Returns the complete schedule, including changes by resumed runs, for a checkpoint. Numbers are stored losslessly.
 nlohmann::ordered_json schedule_record(const parallel::LrSchedule& schedule);
-// Reads a record, or schedule_parameters() with "lr". std::nullopt if it is incomplete.
+// Parses the result of schedule_record(), or schedule_parameters() with an added "lr". Returns std::nullopt if a key is
+// missing or invalid.
 std::optional<parallel::LrSchedule> schedule_of_record(const nlohmann::json& record);
 
 }  // namespace mpzero

@@ -9,8 +9,8 @@
 namespace mpzero {
 namespace {
 
-// A schedule rises only during its warm-up. The first update at the peak is the warm-up's last or one of the three
-// after it (lr_at).
+// The learning rate increases only during warm-up. The first update at the peak is the last warm-up step or one of the
+// following three: see lr_at().
 int64_t highest_update(const parallel::LrSchedule& schedule, int64_t first, int64_t last) {
   const auto warmup = static_cast<double>(schedule.warmup_num_steps());
   const int64_t from = schedule.update_at(warmup, first), to = schedule.update_at(warmup + 3, first);

@@ -6,11 +6,12 @@
 
 namespace mpzero {
 
-// Throws UserError if a model with an encoder lacks --source_length, another model has it, or a run with an encoder
-// uses unsupported settings. `settings`: flags and ds_config.json, merged.
+// Throws UserError if --source_length is missing for a model with an encoder, is set for a decoder-only model, or a
+// setting is not supported with an encoder. `settings`: merged flags and ds_config.json.
 void check_encoder(const Settings& settings, const model::ModelConfig& model);
 
-// Throws UserError if a model with an encoder lacks a file of matching pairs, or another model has one.
+// Throws UserError if a model with an encoder gets a file without matching source-target pairs, or a decoder-only model
+// gets a file of pairs.
 void check_pairs(const io::TokenDataset& data, const Settings& settings, const model::ModelConfig& model);
 
 }  // namespace mpzero

@@ -11,10 +11,10 @@ namespace {
 
 constexpr const char* kBytes = "bytes";
 
-// Result of comparing two tokenizers by what the files record.
+// Result of comparing two tokenizers by their recorded names and hashes.
 enum class Comparison : uint8_t { kSame, kOther, kProbablyOther, kUnknown };
 
-// Older versions do not record add_bos.
+// Returns false for files of older versions, which do not record add_bos.
 bool is_recorded(const io::Tokenization& tokens) { return tokens.add_bos.has_value(); }
 
 bool are_bytes(const io::Tokenization& tokens) { return tokens.tokenizer == kBytes && tokens.tokenizer_hash.empty(); }
@@ -35,14 +35,14 @@ Comparison compare(const io::Tokenization& one, const io::Tokenization& other) {
   return are_bytes(one) || are_bytes(other) ? Comparison::kProbablyOther : Comparison::kUnknown;
 }
 
-// Refuses tokens of `file` that are from a different tokenizer than `other`, or adds a warning.
+// Throws UserError, or adds a warning, if the tokenizer of `file` differs from the tokenizer of `other`.
 void judge(Comparison comparison, const TokenFile& file, const std::string& other, bool may_differ,
            std::vector<std::string>& warnings) {
   if (comparison != Comparison::kOther && comparison != Comparison::kProbablyOther) return;
-  const std::string problem = fmt::format("{} {}: its tokenizer {} differs from that of {}", file.flag, file.path,
-                                          file.tokens.tokenizer, other);
+  const std::string problem = fmt::format("the tokenizer of {} {}, {}, differs from the tokenizer of {}", file.flag,
+                                          file.path, file.tokens.tokenizer, other);
   if (comparison == Comparison::kOther && !may_differ) {
-    throw_user_error("{}; prepare it with that tokenizer, or pass --allow_changed {} if the change is intended",
+    throw_user_error("{}; prepare the file with that tokenizer, or pass --allow_changed {} if the change is intended",
                      problem, kTokenizerKey);
   }
   warnings.push_back(problem + ".");
@@ -62,21 +62,21 @@ std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedToken
   if (tokens.eos_token_id && !expected.eos_token_ids.empty() &&
       !is_among(expected.eos_token_ids, *tokens.eos_token_id)) {
     warnings.push_back(
-        fmt::format("{}: documents end with id {}, but {} has eos_token_id {}; prepare the data with the model's "
+        fmt::format("{}: documents end with id {}, but eos_token_id in {} is {}; prepare the data with the model's "
                     "tokenizer, or correct eos_token_id.",
                     where, *tokens.eos_token_id, expected.model, fmt::join(expected.eos_token_ids, ", ")));
   }
   if (tokens.add_bos.value_or(false) && tokens.bos_token_id && expected.bos_token_id &&
       *tokens.bos_token_id != *expected.bos_token_id) {
     warnings.push_back(
-        fmt::format("{}: documents begin with id {}, but {} has bos_token_id {}; prepare the data with the model's "
+        fmt::format("{}: documents begin with id {}, but bos_token_id in {} is {}; prepare the data with the model's "
                     "tokenizer, or correct bos_token_id.",
                     where, *tokens.bos_token_id, expected.model, *expected.bos_token_id));
   }
   if (tokens.vocab_size > expected.vocab_size) {
     warnings.push_back(
-        fmt::format("{}: vocab_size is {}, but {} has {}: the file was not made with the model's tokenizer.", where,
-                    tokens.vocab_size, expected.model, expected.vocab_size));
+        fmt::format("{}: vocab_size is {}, but in {} it is {}; the file was not prepared with the model's tokenizer.",
+                    where, tokens.vocab_size, expected.model, expected.vocab_size));
   }
   return warnings;
 }
@@ -98,15 +98,15 @@ std::vector<std::string> check_same_tokenizer(const TokenFile& file, const Token
   judge(compare(file.tokens, train.tokens), file, other, may_differ, warnings);
   if (file.tokens.eos_token_id && train.tokens.eos_token_id &&
       *file.tokens.eos_token_id != *train.tokens.eos_token_id) {
-    warnings.push_back(fmt::format("{} {}: documents end with id {}, but those of {} with {}.", file.flag, file.path,
-                                   *file.tokens.eos_token_id, other, *train.tokens.eos_token_id));
+    warnings.push_back(fmt::format("{} {}: documents end with id {}, but the documents of {} end with id {}.",
+                                   file.flag, file.path, *file.tokens.eos_token_id, other, *train.tokens.eos_token_id));
   }
   if (file.tokens.add_bos.value_or(false) != train.tokens.add_bos.value_or(false)) {
     const auto begin = [](const io::Tokenization& tokens) {
       return tokens.add_bos.value_or(false) ? "with" : "without";
     };
-    warnings.push_back(fmt::format("{} {}: documents begin {} BOS, but those of {} {}.", file.flag, file.path,
-                                   begin(file.tokens), other, begin(train.tokens)));
+    warnings.push_back(fmt::format("{} {}: documents begin {} BOS, but the documents of {} begin {} BOS.", file.flag,
+                                   file.path, begin(file.tokens), other, begin(train.tokens)));
   }
   return warnings;
 }
@@ -120,8 +120,9 @@ void check_one_tokenizer(const TokenFile& source, const TokenFile& first) {
   const auto shown = [](const io::Tokenization& of) {
     return fmt::format("{}, vocab_size {}, eos_token_id {}", show_tokenizer(of), of.vocab_size, *of.eos_token_id);
   };
-  throw_user_error("--train_data: {} ({}) and {} ({}) have different tokenizers; prepare both with one.", first.path,
-                   shown(others), source.path, shown(tokens));
+  throw_user_error(
+      "--train_data: {} ({}) and {} ({}) have different tokenizers; prepare both files with the same tokenizer.",
+      first.path, shown(others), source.path, shown(tokens));
 }
 
 }  // namespace mpzero

@@ -23,13 +23,13 @@ TrainFile read_train_file(const std::string& train_data, const std::string& item
     const auto [parsed, error] = std::from_chars(item.data() + colon + 1, end, weight);
     const bool is_weight = parsed == end && error != std::errc::invalid_argument;
     if (is_weight && (error != std::errc() || !(weight >= 1 / kLargestWeight && weight <= kLargestWeight))) {
-      throw_user_error("--train_data {}: the weight of {} must be from {:g} to {:g}.", train_data, item,
+      throw_user_error("--train_data {}: the weight of {} must be between {:g} and {:g}.", train_data, item,
                        1 / kLargestWeight, kLargestWeight);
     }
     if (is_weight) file = {.path = item.substr(0, colon), .weight = weight};
   }
   if (file.path.empty()) {
-    throw_user_error("--train_data {}: a path is empty; write FILE:WEIGHT,FILE:WEIGHT.", train_data);
+    throw_user_error("--train_data {} contains an empty path; write FILE:WEIGHT,FILE:WEIGHT.", train_data);
   }
   return file;
 }
@@ -44,7 +44,7 @@ std::vector<TrainFile> train_files(const std::string& train_data) {
   const auto bare = std::ranges::find(files, 0.0, &TrainFile::weight);
   const bool any_weight = std::ranges::any_of(files, [](const TrainFile& file) { return file.weight > 0; });
   if (any_weight && bare != files.end()) {
-    throw_user_error("--train_data {}: {} has no weight; add one, or leave out all weights.", train_data, bare->path);
+    throw_user_error("--train_data {}: {} has no weight; add a weight, or omit all weights.", train_data, bare->path);
   }
   return files;
 }

@@ -55,6 +55,10 @@ void HostActivations::put(at::Tensor x) {
   stack_.push_back({.sizes = x.sizes().vec(), .on_device = std::move(x)});
   if (input >= buffers_.size()) return;
   const at::Tensor& source = stack_.back().on_device;
+  if (source.scalar_type() != buffers_[input].scalar_type()) {
+    throw_failure("the layer input is {}, its host buffer {}", c10::toString(source.scalar_type()),
+                  c10::toString(buffers_[input].scalar_type()));
+  }
   if (source.numel() > buffers_[input].numel()) {
     throw_failure("the layer input has {} elements; the host buffer has only {}", source.numel(),
                   buffers_[input].numel());

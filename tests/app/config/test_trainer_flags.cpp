@@ -88,6 +88,8 @@ TEST_CASE("gradient_checkpointing is a recomputation of everything, or of nothin
   CHECK(run("", {"--gradient_checkpointing"}).config.recompute == Recomputation::kFull);
   CHECK(run("", {"--gradient_checkpointing=false"}).config.recompute == Recomputation::kNone);
   CHECK(run("", {"--gradient_checkpointing", "--recompute=full"}).config.recompute == Recomputation::kFull);
+  CHECK(run("", {"--gradient_checkpointing", "--recompute=host"}).config.recompute == Recomputation::kHost);
+  CHECK_THAT(parse_error({"--gradient_checkpointing=false", "--recompute=host"}), Contains("--recompute host"));
   CHECK_THAT(parse_error({"--gradient_checkpointing", "--recompute=selective"}),
              Contains("--recompute selective and --gradient_checkpointing true (--recompute full)"));
 }
