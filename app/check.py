@@ -29,7 +29,7 @@ FLAGS = {name: flag for group in TABLE["groups"] for flag in group["flags"] for 
 KEYS = TABLE["ds_config"]
 OTHERS = ("help", "local_rank")  # accepted flags that are not settings
 TYPES = {
-    "integer": "a whole number",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
     "pair": "a pair of numbers such as [0.9, 0.95]",
@@ -132,7 +132,7 @@ def wanted_of(flag: dict, text: str) -> str | None:
     try:
         value = int(text) if flag["type"] == "integer" else float(text)
     except ValueError:
-        return "a whole number" if flag["type"] == "integer" else "a number"
+        return "an integer" if flag["type"] == "integer" else "a number"
     return beyond(flag, value)
 
 
@@ -150,7 +150,7 @@ def problems_of_variables() -> Iterator[str]:
     for name, least in NUMBERS.items():
         value = variable(name)
         if value and not (re.fullmatch("[0-9]{1,15}", value) and int(value) >= least):
-            yield f"{name}={value} must be a whole number of at least {least}, with at most 15 digits; fix or unset it."
+            yield f"{name}={value} must be an integer of at least {least}, with at most 15 digits; fix or unset it."
     if variable("LOCAL_DATASET") not in ("", "true", "false"):
         yield f"LOCAL_DATASET={variable('LOCAL_DATASET')} must be true (a folder or file) or false (Hugging Face)."
     if variable("SINK") not in ("", *SINKS):

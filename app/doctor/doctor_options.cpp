@@ -21,7 +21,7 @@ std::chrono::seconds parse_seconds(const std::string& flag, const std::string& a
   int seconds = 0;
   const auto [rest, error] = std::from_chars(argument.data(), argument.data() + argument.size(), seconds);
   if (error != std::errc() || rest != argument.data() + argument.size() || seconds < 1) {
-    throw_user_error("--{} must be a whole number of seconds, not \"{}\".", flag, argument);
+    throw_user_error("--{} must be an integer of seconds, not \"{}\".", flag, argument);
   }
   return std::chrono::seconds(seconds);
 }

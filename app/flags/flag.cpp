@@ -50,7 +50,7 @@ struct Read {
     value.field.set(line, parse_integer(flag, text, value.minimum, value.maximum));
   }
   void operator()(const Unsigned& value) const {
-    value.field.set(line, parse_number<uint64_t>(flag, text, "a whole number, 0 or more"));
+    value.field.set(line, parse_number<uint64_t>(flag, text, "an integer, 0 or more"));
   }
   void operator()(const Real& value) const {
     const double number = parse_real(flag, text, value.minimum, value.limit);

@@ -5,7 +5,7 @@
 namespace mpzero {
 
 int64_t parse_integer(const std::string& flag, const std::string& text, int64_t minimum, int64_t maximum) {
-  const auto number = parse_number<int64_t>(flag, text, "a whole number");
+  const auto number = parse_number<int64_t>(flag, text, "an integer");
   if (number < minimum) throw_user_error("--{} {} is too small; it must be {} or more.", flag, text, minimum);
   if (number > maximum) throw_user_error("--{} {} is too large; it must be {} or less.", flag, text, maximum);
   return number;

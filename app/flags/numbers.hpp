@@ -12,7 +12,7 @@
 // leading dashes.
 namespace mpzero {
 
-// `wanted`: description of the expected value: "a whole number".
+// `wanted`: description of the expected value: "an integer".
 template <typename T>
 T parse_number(const std::string& flag, const std::string& text, const char* wanted) {
   T number{};

@@ -40,7 +40,7 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
        [&o](const std::string& value) { o.temperature = parse_real("temperature", value, 0, kHottest); }},
       {"top_k", [&o](const std::string& value) { o.top_k = parse_integer("top_k", value, 0); }},
       {"seed",
-       [&o](const std::string& value) { o.seed = parse_number<uint64_t>("seed", value, "a whole number, 0 or more"); }},
+       [&o](const std::string& value) { o.seed = parse_number<uint64_t>("seed", value, "an integer, 0 or more"); }},
       {"device", [&o](const std::string& value) { o.device = one_of("device", value, {"auto", "cpu", "cuda"}); }},
       {"dtype", [&o](const std::string& value) { o.dtype = one_of("dtype", value, {"fp32", "bf16"}); }},
       {"tag", [&o](const std::string& value) { o.tag = value; }},

@@ -69,7 +69,7 @@ class Fields {
   double bytes_per_second(const char* key) const { return kGiga * within_or_zero(key, kGigabytes); }
   int64_t size(const char* key) const {
     const double number = positive(key);
-    if (number != std::floor(number) || number > 1e15) wrong(key, "a whole number above 0");
+    if (number != std::floor(number) || number > 1e15) wrong(key, "an integer above 0");
     return static_cast<int64_t>(number);
   }
   int count(const char* key) const { return static_cast<int>(std::min<int64_t>(size(key), 1 << 20)); }

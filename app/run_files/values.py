@@ -37,7 +37,7 @@ def is_whole(value: object) -> bool:
 
 
 def whole(value: object) -> int:
-    """The value if it is a whole number, else 0."""
+    """The value if it is an integer, else 0."""
     return value if is_whole(value) else 0
 
 

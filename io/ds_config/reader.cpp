@@ -106,7 +106,7 @@ const json* ObjectReader::find_value(const std::string& key, Setting<T>& setting
 void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto allow_auto, int64_t minimum,
                         int64_t maximum) {
   note(key, "integer", {{"minimum", minimum}, {"maximum", maximum}, {"auto", allow_auto == Auto::kAllowed}});
-  const json* value = find_value(key, setting, allow_auto, "a whole number");
+  const json* value = find_value(key, setting, allow_auto, "an integer");
   if (value == nullptr) return;
   constexpr double kIntegerLimit = 9.2e18;  // just below 2^63
   setting.source = SettingSource::kMissing;
@@ -123,7 +123,7 @@ void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto 
              value->get<double>() == std::floor(value->get<double>())) {
     whole = static_cast<int64_t>(value->get<double>());
   } else {
-    return refuse(key, fmt::format("is {}; it must be a whole number", value->dump()));
+    return refuse(key, fmt::format("is {}; it must be an integer", value->dump()));
   }
   if (whole < minimum) return refuse(key, fmt::format("is {}; it must be {} or more", value->dump(), minimum));
   if (whole > maximum) return refuse(key, fmt::format("is {}; it must be {} or less", value->dump(), maximum));

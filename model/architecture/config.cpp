@@ -30,7 +30,7 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
     return;
   }
   for (const json& id : *eos) {
-    if (!id.is_number_integer()) reader.wrong("eos_token_id", *eos, "a whole number or a list of whole numbers");
+    if (!id.is_number_integer()) reader.wrong("eos_token_id", *eos, "an integer or a list of integers");
     config.eos_token_ids.push_back(id.get<int64_t>());
   }
 }

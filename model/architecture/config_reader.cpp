@@ -34,7 +34,7 @@ int64_t ConfigReader::integer(const std::string& key, std::optional<int64_t> fal
       value->get<double>() == std::floor(value->get<double>())) {
     return static_cast<int64_t>(value->get<double>());
   }
-  wrong(key, *value, too_large ? "less than 2^63" : "a whole number");
+  wrong(key, *value, too_large ? "less than 2^63" : "an integer");
 }
 
 double ConfigReader::number(const std::string& key, std::optional<double> fallback) {

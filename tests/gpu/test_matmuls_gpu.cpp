@@ -39,7 +39,7 @@ at::Tensor on_gpu(at::IntArrayRef shape, at::ScalarType type) {
   return at::randn(shape, at::kDouble).to(type).to(at::kCUDA);
 }
 
-// Small whole numbers: their products and sums are exact in bf16 operands and fp32 results, in any order.
+// Small integers: their products and sums are exact in bf16 operands and fp32 results, in any order.
 at::Tensor whole_numbers(at::IntArrayRef shape) {
   return at::randint(-2, 3, shape, at::kDouble).to(at::kBFloat16).to(at::kCUDA);
 }

@@ -220,7 +220,7 @@ TEST_CASE("a warm-up that is missing, or given twice, is refused") {
              Contains("--warmup_steps 3 and --warmup_ratio 0.1 both set the warm-up"));
   CHECK_THAT(parse_error({"--warmup_steps=0.2", "--warmup_ratio=0.1"}),
              Contains("--warmup_steps 0.2") && Contains("--warmup_ratio 0.1"));
-  CHECK(parse_error({"--warmup_steps=1.5"}) == "--warmup_steps must be a whole number, not \"1.5\".");
+  CHECK(parse_error({"--warmup_steps=1.5"}) == "--warmup_steps must be an integer, not \"1.5\".");
   CHECK_THAT(parse_error({"--warmup_ratio=1.5"}), Contains("--warmup_ratio 1.5 is out of range"));
   CHECK_THAT(error_of(trio(2, 0, 0), {"--warmup_ratio=0.1"}), Contains("--warmup_ratio 0.1 but scheduler is missing"));
 }

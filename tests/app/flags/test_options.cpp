@@ -170,8 +170,8 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK(error_of({"--max_steps="}) == "--max_steps needs a value; pass one, or omit the flag.");
   CHECK(error_of({"--model_type", "--bf16"}) == "--model_type needs a value; pass one, or omit the flag.");
   CHECK(error_of({"--max_steps=3", "--max_steps=4"}) == "--max_steps is given twice; keep one of the two.");
-  CHECK(error_of({"--max_steps=1.5"}) == "--max_steps must be a whole number, not \"1.5\".");
-  CHECK(error_of({"--max_steps=3x"}) == "--max_steps must be a whole number, not \"3x\".");
+  CHECK(error_of({"--max_steps=1.5"}) == "--max_steps must be an integer, not \"1.5\".");
+  CHECK(error_of({"--max_steps=3x"}) == "--max_steps must be an integer, not \"3x\".");
   CHECK(error_of({"--max_steps=0"}) == "--max_steps 0 is too small; it must be 1 or more.");
   CHECK_THAT(error_of({"--max_steps=99999999999999999999"}),
              Contains("--max_steps 99999999999999999999 is out of range"));
@@ -180,7 +180,7 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK_THAT(error_of({"--learning_rate=inf"}), Contains("--learning_rate inf is out of range"));
   CHECK_THAT(error_of({"--beta1=1"}), Contains("--beta1 1 is out of range"));
   CHECK_THAT(error_of({"--rope_theta=0"}), Contains("--rope_theta 0 is out of range"));
-  CHECK_THAT(error_of({"--seed=-1"}), Contains("--seed must be a whole number, 0 or more"));
+  CHECK_THAT(error_of({"--seed=-1"}), Contains("--seed must be an integer, 0 or more"));
   CHECK(error_of({"--bf16", "maybe"}) == "--bf16 must be true or false, not \"maybe\".");
   CHECK(error_of({"--device=tpu"}) == "--device must be one of auto, cuda, cpu, not \"tpu\".");
   CHECK_THAT(error_of({"--recompute=some"}),

@@ -67,9 +67,9 @@ TEST_CASE("refuses each wrong flag of mpzero generate") {
   CHECK(error({"run", "--temperature", "warm"}) == "--temperature must be a number, not \"warm\".");
   CHECK(error({"run", "--max_tokens", "0"}) == "--max_tokens 0 is too small; it must be 1 or more.");
   CHECK(error({"run", "--top_k", "-3"}) == "--top_k -3 is too small; it must be 0 or more.");
-  CHECK(error({"run", "--seed", "-3"}) == "--seed must be a whole number, 0 or more, not \"-3\".");
-  CHECK(error({"run", "--prompt_tokens", "1,,2"}) == "--prompt_tokens must be a whole number, not \"\".");
-  CHECK(error({"run", "--prompt_tokens", "1,2,"}) == "--prompt_tokens must be a whole number, not \"\".");
+  CHECK(error({"run", "--seed", "-3"}) == "--seed must be an integer, 0 or more, not \"-3\".");
+  CHECK(error({"run", "--prompt_tokens", "1,,2"}) == "--prompt_tokens must be an integer, not \"\".");
+  CHECK(error({"run", "--prompt_tokens", "1,2,"}) == "--prompt_tokens must be an integer, not \"\".");
   CHECK(error({"run", "--prompt_tokens", "-1"}) == "--prompt_tokens -1 is too small; it must be 0 or more.");
   CHECK(error({"run", "--device", "tpu"}) == "--device must be auto, cpu or cuda, not \"tpu\".");
   CHECK(error({"run", "--dtype", "fp16"}) == "--dtype must be fp32 or bf16, not \"fp16\".");

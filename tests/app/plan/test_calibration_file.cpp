@@ -183,7 +183,7 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(changed("/matmuls/0", 5) == std::string(": matmuls[0] must be an object") + kRemedy);
   CHECK(changed("/matmuls/0/us", -1) == std::string(": matmuls[0].us must be a number above 0") + kRemedy);
   CHECK(changed("/matmuls/0/us", "fast") == std::string(": matmuls[0].us must be a number above 0") + kRemedy);
-  CHECK(changed("/matmuls/0/rows", 1.5) == std::string(": matmuls[0].rows must be a whole number above 0") + kRemedy);
+  CHECK(changed("/matmuls/0/rows", 1.5) == std::string(": matmuls[0].rows must be an integer above 0") + kRemedy);
   CHECK(changed("/matmuls/0/layout", "TT") == std::string(": matmuls[0].layout must be one of NN, NT, TN") + kRemedy);
   CHECK(changed("/matmuls/0/rwos", 1) == std::string(": unknown key matmuls[0].rwos") + kRemedy);
   CHECK(changed("/kernels/0/type", "fp8") == std::string(": kernels[0].type must be one of bf16, fp32") + kRemedy);

@@ -148,20 +148,20 @@ TEST_CASE("the configurations that users start from are read") {
   CHECK(read_ds_config(folder / "ds_config_tiny.json").warnings.empty());
 }
 
-TEST_CASE("whole numbers are accepted in any notation") {
+TEST_CASE("integers are accepted in any notation") {
   const auto bucket = [](const std::string& value) {
     return parse(R"({"zero_optimization": {"reduce_bucket_size": )" + value + "}}").zero.reduce_bucket_size.value;
   };
   CHECK(bucket("5e8") == 500'000'000);
   CHECK(bucket("2.0") == 2);
   const auto error = [](const std::string& value) { return error_of(R"({"train_batch_size": )" + value + "}"); };
-  CHECK(error("1.5") == "ds.json: train_batch_size is 1.5; it must be a whole number.");
-  CHECK(error("\"5e8\"") == "ds.json: train_batch_size is \"5e8\"; it must be a whole number.");
-  CHECK(error("true") == "ds.json: train_batch_size is true; it must be a whole number.");
+  CHECK(error("1.5") == "ds.json: train_batch_size is 1.5; it must be an integer.");
+  CHECK(error("\"5e8\"") == "ds.json: train_batch_size is \"5e8\"; it must be an integer.");
+  CHECK(error("true") == "ds.json: train_batch_size is true; it must be an integer.");
   CHECK(error("0") == "ds.json: train_batch_size is 0; it must be 1 or more.");
   CHECK(error("-4") == "ds.json: train_batch_size is -4; it must be 1 or more.");
   CHECK_THAT(error("18446744073709551615"), Contains("too large"));
-  CHECK_THAT(error("1e30"), Contains("must be a whole number"));
+  CHECK_THAT(error("1e30"), Contains("must be an integer"));
 }
 
 TEST_CASE("null is equivalent to missing") {

@@ -327,7 +327,7 @@ TEST_CASE("options that mpzero would compute differently are refused in one sent
   CHECK(contains(error("llama_3_8b", set("rope_scaling", {{"rope_type", "llama3"}})),
                  {"\"rope_scaling.factor\" is missing"}));
   CHECK(contains(error("llama_3_8b", erase("hidden_size")), {"\"hidden_size\" is missing"}));
-  CHECK(contains(error("llama_3_8b", set("hidden_size", "big")), {"hidden_size is \"big\"", "a whole number"}));
+  CHECK(contains(error("llama_3_8b", set("hidden_size", "big")), {"hidden_size is \"big\"", "an integer"}));
   CHECK(contains(error("llama_3_8b", set("hidden_size", 12.5)), {"hidden_size is 12.5"}));
   CHECK(contains(error("llama_3_8b", set("num_attention_heads", 0)), {"num_attention_heads is 0"}));
   CHECK(contains(error("llama_3_8b", set("vocab_size", -1)), {"vocab_size is -1"}));
