@@ -112,7 +112,7 @@ seconds_since_boot() {
 
 # Validate external text before bash arithmetic: (( )) runs commands in text such as "a[$(id)]", and reads 08 as octal.
 
-# positive_number_or TEXT DEFAULT: TEXT if it is a positive whole number, else DEFAULT.
+# positive_number_or TEXT DEFAULT: TEXT if it is a positive integer, else DEFAULT.
 positive_number_or() {
   if [[ ${1:-} =~ ^[1-9][0-9]{0,14}$ ]]; then printf '%s\n' "$1"; else printf '%s\n' "$2"; fi
 }
