@@ -128,7 +128,7 @@ Calibration Calibration::from_file(const std::filesystem::path& path, bool shipp
 
 void Calibration::lacks(const std::string& what) const {
   throw MissingTimes(
-      fmt::format("{}: the calibration has no times for {}; create one on that machine with `mpzero plan --calibrate`",
+      fmt::format("{}: the calibration has no times for {}; measure that machine with `mpzero plan --calibrate FILE`",
                   name_, what));
 }
 

@@ -106,11 +106,11 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
-    return fmt::format("it needs {} of {}, but {} are available; {}", gibibytes(need.device), memory_name(machine),
+    return fmt::format("the run needs {} of {}, but {} is available; {}", gibibytes(need.device), memory_name(machine),
                        gibibytes(available(machine)), describe_changes(changes));
   }
   return fmt::format(
-      "a host needs {} of memory for {} ranks and has {}; {} to shard the states, or keep part of them on the GPUs "
+      "a host needs {} of memory for {} ranks, but has {}; {} to shard the states, or keep part of them on the GPUs "
       "with \"ratio\" in offload_optimizer",
       gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(machine.host_bytes),
       hosts ? "use " + hosts->text + "," : "use more hosts");
