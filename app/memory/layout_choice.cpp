@@ -18,8 +18,8 @@ std::string traffic(int64_t bytes) {
   return value >= 1e6 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} kB", value / 1e3);
 }
 
-// Returns the minimum need, without spare states, which a run omits if memory is short. With `limit`, --recompute auto
-// offloads layer inputs to the host if necessary to fit.
+// Returns the minimum memory required, without spare states, which a run omits if memory is short. With `limit`,
+// --recompute auto offloads layer inputs to the host if necessary to fit.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout,
                    const std::optional<MemoryNeed>& limit) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);

@@ -438,7 +438,7 @@ class Measurement {
   model::Matmuls matmuls_, fast_matmuls_{model::fp8::FastAccumulation::kAll};
   int capability_ = 0;              // compute capability of the GPU, e.g. 90 for 9.0
   std::set<std::string> measured_;  // describe() of each operation
-  std::vector<double> spreads_;     // of operations with several rounds
+  std::vector<double> spreads_;     // spreads of operations with several rounds
   int left_out_ = 0;
   bool must_measure_ = false;
 };

@@ -265,8 +265,7 @@ void check_version(const Fields& file, const std::string& name) {
       name, version, kVersion);
 }
 
-// Returns null if the file scales the times of a second file. Caches parsed texts, because a comparison reads the files
-// for every host type.
+// Returns null if the file scales a second file. Caches texts, because a comparison reads files for every host type.
 const CalibrationData* measured_in(const std::string& text, const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, CalibrationData> known;

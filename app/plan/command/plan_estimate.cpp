@@ -61,7 +61,7 @@ MemoryNeed limit_of(const PlanMachine& machine) {
   return {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)};
 }
 
-// Returns the minimum need, without spare states.
+// Returns the minimum memory required, without spare states.
 MemoryNeed least_need(const MemoryEstimate& estimate, const PlanMachine& machine) {
   return estimate.need_within(limit_of(machine), estimate.scenario(), 0);
 }
@@ -211,7 +211,7 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, con
                        Share{"the optimizer", step.split.optimizer},
                        Share{"communication", step.split.exposed_communication()}};
   const Share most = std::max(shares, [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
-  return fmt::format("compute: {} take {:.0f}% of each step", most.what, 100 * most.seconds / step.seconds);
+  return fmt::format("compute: {}, {:.0f}% of each step", most.what, 100 * most.seconds / step.seconds);
 }
 
 }  // namespace

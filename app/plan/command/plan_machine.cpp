@@ -129,7 +129,7 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
 }
 
 // Estimated accesses to host memory per byte in a transfer between ranks: a copy into a shared buffer and a copy out of
-// it, each a read and a write. Used if the calibration has no collectives.
+// the buffer, each with a read and a write. Used if the calibration has no collectives.
 constexpr double kPassesOfCopy = 4;
 // Assumed latency of a message between processes of a host (Open MPI's shared memory), and the time that the sending
 // thread takes to start a message.

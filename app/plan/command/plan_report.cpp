@@ -28,8 +28,7 @@ struct Length {
   std::optional<double> cost;
 };
 
-// Returns std::nullopt if the length depends on epochs, because a plan reads no data, or if the step's error is too
-// large.
+// Returns std::nullopt if the length depends on epochs (a plan reads no data), or if the step's error is too large.
 std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
   if (facts.tokens <= 0 && facts.setup.config.counts_epochs()) return std::nullopt;
   if (plan.error >= kVagueError) return std::nullopt;
