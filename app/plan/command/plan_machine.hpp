@@ -18,7 +18,7 @@ inline constexpr double kOfHostMemory = 0.8;
 struct PlanMachine {
   std::string name;  // EC2 instance type, GPU or processor
   std::string gpu;
-  // Processor and threads per rank, for training on CPUs. GPU fields are then empty, and `gpus` is the ranks per host.
+  // Processor and threads per rank, for training on CPUs. GPU fields are then empty, and `gpus` counts ranks.
   std::string processor = {};
   int threads = 0;
   int nodes = 1;
