@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks a run's flags, variables, ds_config.json and data columns before anything is installed or built.
+"""Checks flags, environment variables, ds_config.json and data columns before a run is installed or built.
 
-check.py FLAGS OF mpzero train
+Usage: check.py [FLAGS OF mpzero train]
 
-The variables of the scripts are in the environment. All problems are printed, one a line; the status is then 2. Needs
-Python 3.9 and its standard library alone.
+Reads the variables of the scripts from the environment. Prints one problem per line and then exits with status 2.
+Requires only Python 3.9 and the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prepare.not_trained import refusal_of
 from prepare.row_kinds import CHAT, KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
-# `mpzero train --help=json`, written by docs/flag_table.py.
+# The output of `mpzero train --help=json`, written by docs/flag_table.py.
 TABLE = json.loads((ROOT / "scripts/flags.json").read_text(encoding="utf-8"))
 FLAGS = {name: flag for group in TABLE["groups"] for flag in group["flags"] for name in (flag["name"], flag["trainer"])}
 KEYS = TABLE["ds_config"]
@@ -48,7 +48,7 @@ BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
 NUMBERS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "MAX_DOCUMENTS": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0, "NPROC": 1}
 NUMBERS |= {"MAX_RESTARTS": 0, "STUCK_AFTER": 1, "GRACE_PERIOD": 0}
 SINKS = ("tensorboard", "wandb", "mlflow", "trainjob")
-# Variables with a program's flags, and the source that defines them.
+# Variables that contain flags of a program, and the source file that defines the flags.
 ARGUMENTS = {"PREPARE_ARGS": "app/prepare/arguments.py", "SINK_ARGS": "app/follow.py"}
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -59,7 +59,7 @@ def variable(name: str) -> str:
 
 
 def edits(a: str, b: str) -> int:
-    """Same as edit_distance in base/words.cpp."""
+    """Returns the same distance as edit_distance() in base/words.cpp."""
     rows = [list(range(len(b) + 1))]
     for i, x in enumerate(a, 1):
         row = [i]
@@ -72,7 +72,7 @@ def edits(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: list[str]) -> str | None:
-    """Same as nearest_name in base/words.cpp."""
+    """Returns the same name as nearest_name() in base/words.cpp, or None."""
     best = min(known, key=lambda name: edits(word, name))
     distance = edits(word, best)
     if distance <= (1 if len(word) < 4 else 2):
@@ -90,7 +90,7 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         i += 1
         if not word.startswith("--"):
             what = (
-                "for a token file, write --train_data FILE; for a dataset, DATASET="
+                "pass a token file with --train_data FILE, or a dataset with DATASET=PATH"
                 if os.path.exists(word)
                 else "write --name value or --name=value"
             )
@@ -107,7 +107,7 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         if flag is None:
             yield TABLE["unknown"].get(name) or unknown(name)
         elif not has_value and not alone:
-            yield f"--{name} needs a value; pass one, or omit the flag."
+            yield f"--{name} needs a value; add a value, or omit the flag."
         elif name in seen:
             yield f"--{name} is given twice; keep one of the two."
         elif has_value and (wanted := wanted_of(flag, value)):
@@ -122,7 +122,7 @@ def unknown(name: str) -> str:
 
 
 def wanted_of(flag: dict, text: str) -> str | None:
-    """The value that the flag requires; None if `text` is valid."""
+    """Returns the values that the flag accepts, or None if `text` is valid."""
     if flag["type"] == "boolean":
         return None if text.lower() in BOOLEANS else "true or false"
     if flag["type"] == "choice":
@@ -137,7 +137,7 @@ def wanted_of(flag: dict, text: str) -> str | None:
 
 
 def beyond(accepted: dict, value: float) -> str | None:
-    """The limits that the value violates."""
+    """Returns the limits that the value violates, or None."""
     wrong = [
         f"{words} {accepted[key]}"
         for key, (words, holds) in LIMITS.items()
@@ -174,7 +174,7 @@ def problems_of_model() -> Iterator[str]:
             also = f"did you mean {meant}? Available" if meant else "available"
             yield f"MODEL_TYPE={model} is not in configs/models; {also}: {', '.join(presets)}."
     if weights and not os.path.exists(weights) and not HUB_NAME.fullmatch(weights):
-        yield f"--init_from {weights} does not exist; pass a folder, or a model's name on Hugging Face."
+        yield f"--init_from {weights} does not exist; pass a folder, or the name of a Hugging Face model."
     yield from problems_of_json("DS_CONFIG", variable("DS_CONFIG"), problems_of_keys)
 
 
@@ -202,7 +202,7 @@ def without_doubles(pairs: list[tuple[str, object]]) -> dict:
 
 
 def problems_of_keys(where: str, values: dict, path: str = "") -> Iterator[str]:
-    """Checks the keys of a ds_config.json like io/ds_config. `path`: the section's prefix, with a dot."""
+    """Checks the keys of a ds_config.json, as io/ds_config does. `path`: prefix of a section, with a trailing dot."""
     known = [key[len(path) :] for key in KEYS if key.startswith(path) and "." not in key[len(path) :]]
     for name, value in values.items():
         key = path + name
@@ -222,7 +222,7 @@ def is_number(value: object) -> bool:
 
 
 def wanted_of_key(accepted: dict, value: object) -> str | None:
-    """The rest of the error after the value; None if the key accepts it."""
+    """Returns the end of the error message, after the value, or None if the key accepts the value."""
     kind = accepted["type"]
     if kind == "any" or (value == "auto" and (kind == "only" or accepted.get("auto"))):
         return None
@@ -277,7 +277,7 @@ def problems_of_data() -> Iterator[str]:
 
 
 def model_without_tokenizer() -> str | None:
-    """Why the model has no tokenizer; None if the model is invalid, which is reported elsewhere."""
+    """Returns the reason for a missing tokenizer, or None for an invalid model, which is reported elsewhere."""
     model, weights = variable("MODEL_TYPE"), variable("INIT_FROM")
     if variable("MODEL_IS_FROM_WEIGHTS") == "true":
         return f"--init_from {weights} contains no tokenizer.json" if os.path.isdir(weights) else None
@@ -287,7 +287,7 @@ def model_without_tokenizer() -> str | None:
 
 
 def problems_of_conversations(data: str, names: list[str]) -> Iterator[str]:
-    """Requirements of conversations that plain text does not have."""
+    """Checks the requirements of conversations that do not apply to plain text."""
     arguments = variable("PREPARE_ARGS")
     if re.search(r"--(format|text_(column|field))\b", arguments):
         return
@@ -298,16 +298,16 @@ def problems_of_conversations(data: str, names: list[str]) -> Iterator[str]:
     if not re.search(r"--seq", arguments):
         length = variable("SEQ_LENGTH") or FLAGS["seq_length"]["default"]
         given = " ".join([*arguments.split(), f"--seq_length {length}"])
-        yield f'{where}, which are packed into rows: set PREPARE_ARGS="{given}".'
+        yield f'{where}, which are packed into rows of a fixed length; set PREPARE_ARGS="{given}".'
     if found[1] == CHAT and variable("TOKENIZER") == "bytes" and not re.search(r"--chat_template\b", arguments):
         yield (
-            f"{where}, but TOKENIZER=bytes has no chat template: set TOKENIZER and MODEL_CONFIG to those of a chat "
+            f"{where}, but TOKENIZER=bytes has no chat template; set TOKENIZER and MODEL_CONFIG for a chat "
             'model, e.g. TOKENIZER=Qwen/Qwen3-0.6B MODEL_TYPE=qwen3_0_6b, or PREPARE_ARGS="--chat_template FILE".'
         )
 
 
 def refusal_of_columns(names: list[str], alone: bool) -> str | None:
-    """The rest of the error after "DATASET has". `alone`: all rows have these columns; else other files may differ."""
+    """Returns the end of the error message, after "DATASET=... has", or None. `alone`: the data is a single file."""
     arguments = variable("PREPARE_ARGS")
     given = [one.rpartition("=")[2] for one in re.findall(r"--text_(?:column|field)[=\s]+(\S+)", arguments)]
     if not given and (sentence := refusal_of(names)):
@@ -328,7 +328,7 @@ def refusal_of_columns(names: list[str], alone: bool) -> str | None:
 
 
 def token_files(value: str) -> list[str]:
-    """The paths in FILE, or in a list of FILE, NAME=FILE or FILE:WEIGHT."""
+    """Returns the paths in FILE, or in a comma-separated list of FILE, NAME=FILE or FILE:WEIGHT."""
     if not value or os.path.exists(value):
         return [value] if value else []
     files = [re.sub(r"^[^=/]+=", "", item) for item in value.split(",")]
@@ -353,7 +353,7 @@ def first_table(data: Path) -> Path | None:
 
 
 def columns(path: Path) -> list[str]:
-    """Columns of the first row; empty if the file cannot be read, which prepare_data.py reports."""
+    """Returns the columns of the first row, or [] for an unreadable file, which prepare_data.py reports."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix in (".csv", ".tsv"):

@@ -9,7 +9,7 @@
 
 namespace mpzero {
 
-// Current memory of a GPU, in bytes. `reserved` and `allocated` are those of PyTorch's CUDA caching allocator.
+// Current memory of a GPU, in bytes. `reserved` and `allocated` are statistics of PyTorch's CUDA caching allocator.
 struct GpuMemory {
   int64_t total = 0;
   int64_t free = 0;  // reported by cudaMemGetInfo

@@ -18,8 +18,8 @@ std::string traffic(int64_t bytes) {
   return value >= 1e6 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} kB", value / 1e3);
 }
 
-// Returns the minimum need, without spare states, which a run omits if memory is short. With `limit`, --recompute auto
-// offloads layer inputs to the host if necessary to fit.
+// Returns the minimum memory required, without spare states, which a run omits if memory is short. With `limit`,
+// --recompute auto offloads layer inputs to the host if necessary to fit.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout,
                    const std::optional<MemoryNeed>& limit) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);
@@ -42,7 +42,7 @@ std::string without_nodes(const RunConfig& config, const std::string& instead) {
   if (config.zero.quantized_weights) keys.emplace_back("zero_quantized_weights");
   if (keys.empty()) return "";
   return fmt::format(
-      "{}: zero_optimization.{} {} no effect: there is one shard group, and only traffic between groups is "
+      "{}: zero_optimization.{} {} no effect with one shard group, because only traffic between shard groups is "
       "compressed{}{}.",
       config.ds_config_path, fmt::join(keys, " and "), keys.size() > 1 ? "have" : "has", instead.empty() ? "" : "; ",
       instead);
@@ -126,7 +126,7 @@ std::string drawback(const Candidates& all) {
   const MemoryNeed& need = all.nodes.need;
   if (!all.nodes.fits) {
     const bool on_host = need.host > all.limit.host;
-    return fmt::format("they need {} of {} memory per rank (available: {})",
+    return fmt::format("shard groups need {} of {} memory per rank (available: {})",
                        gibibytes(on_host ? need.host : need.device), on_host ? "host" : "GPU",
                        gibibytes(on_host ? all.limit.host : all.limit.device));
   }
@@ -161,7 +161,8 @@ Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::stri
   const std::string against = drawback(all);
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
            .line = describe_choice(all, setup, up_to)},
-          fmt::format("two levels of ZeRO were rejected: {}", against.empty() ? "they send no fewer bytes" : against)};
+          fmt::format("two levels of ZeRO were rejected: {}",
+                      against.empty() ? "shard groups send no fewer bytes" : against)};
 }
 
 Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
@@ -203,7 +204,7 @@ std::string across_hosts(const RunConfig& config, const parallel::ParallelLayout
   if (config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost) return "";
   if (!has_nodes_across_hosts(layout, ranks)) return "";
   return fmt::format(
-      "{}: {} {} makes shard groups that span hosts, so the traffic of every micro-batch crosses the network; unless "
+      "{}: {} {} creates shard groups that span hosts, so the traffic of every micro-batch crosses the network; unless "
       "NVLink connects the hosts, {}.",
       config.ds_config_path, config.zero.ranks_per_node_key, layout.ranks_per_node,
       ranks.per_host ? fmt::format("use {}, the ranks per host, or a divisor", *ranks.per_host)

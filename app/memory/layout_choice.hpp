@@ -57,9 +57,9 @@ struct PlannedRun {
 // - the layout that fits in `limit` per rank, or one level if neither layout fits
 // - if both fit, the layout with the shorter predicted step
 // - without predictions, or if the predictions differ by no more than their error, the layout that sends fewer bytes
-//   between hosts, or one level if both send the same number of bytes The default is the same, except for one level if
-//   NVLink connects the hosts. A configured number of ranks is the only way to let shard groups span hosts. Throws
-//   UserError if the ranks cannot be divided into shard groups.
+//   between hosts, or one level if both send the same number of bytes
+// The default is the same, except for one level if NVLink connects the hosts. A configured number of ranks is the
+// only way to let shard groups span hosts. Throws UserError if the ranks cannot be divided into shard groups.
 LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                            const MemoryNeed& limit, const PredictStep& predict = {});
 

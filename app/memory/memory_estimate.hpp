@@ -27,7 +27,7 @@ class MemoryEstimate {
                  const parallel::ParallelLayout& ranks);
 
   const model::Decoder& decoder() const { return decoder_; }
-  // Sets the number of first layers that keep the FP8 casts of their weights; see Decoder::keep_casts().
+  // Makes the first `layers` layers keep the FP8 casts of their weights; see Decoder::keep_casts().
   void keep_casts(int64_t layers) { decoder_.keep_casts(layers); }
   int64_t kept_casts() const { return decoder_.kept_casts(); }
   // Returns the bytes of the kept casts of the first `layers` layers.
@@ -37,8 +37,7 @@ class MemoryEstimate {
   // Returns the configured scenario.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
-  // Returns the memory of parameters, gradients and optimizer states. `host_extra_bytes`: see
-  // parallel::HostUpdateOptions.
+  // Returns the memory of the training state. `host_extra_bytes`: see parallel::HostUpdateOptions.
   parallel::MemoryUse states_of(const MemoryScenario& scenario,
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
   // Returns the levels with the lowest peak that `recompute` allows. For kAuto, excludes activations on the host.
@@ -48,8 +47,7 @@ class MemoryEstimate {
   // Returns the memory required with `levels` (default: the leanest). `host_extra_bytes`: see states_of().
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,
                   std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // Returns the memory required with the leanest levels. For kAuto, offloads activations if necessary to fit in
-  // `limit`.
+  // Returns the memory required with the leanest levels. For kAuto, offloads activations if required by `limit`.
   MemoryNeed need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes = std::nullopt) const;
 

@@ -37,7 +37,7 @@ struct LayerLevels {
   bool operator==(const LayerLevels&) const = default;
 };
 
-// Returns the counts by name of model::Recompute, in descending order of kept memory.
+// Returns pairs of level name (model::Recompute) and number of layers, in descending order of kept memory.
 std::array<std::pair<std::string_view, int64_t>, 5> by_name(const LayerLevels& levels);
 // Returns text such as "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels);
@@ -108,8 +108,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
                                            const std::function<MemoryNeed(const MemoryScenario&)>& need,
                                            size_t most = 2);
 
-// Formats changes, e.g. "set A (saves 12.00 GiB), or B (saves 18.00 GiB)". Returns general advice if `changes` is
-// empty.
+// Formats changes, e.g. "set A (saves 12.00 GiB), or B (saves 18.00 GiB)". Returns advice if `changes` is empty.
 std::string describe_changes(const std::vector<MemoryChange>& changes);
 
 // Formats bytes, e.g. "12.30 GiB".

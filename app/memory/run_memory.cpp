@@ -31,7 +31,7 @@ std::vector<Part> device_parts(const parallel::MemoryUse& states, const LayerLev
                           {"optimizer states", states.optimizer_states, ""},
                           {"units in flight", states.units_in_flight, ""},
                           {"activations", kept, fmt::format("recompute {}", describe(levels))},
-                          {"weights in FP8", casts, fmt::format("of {} layers", estimate.kept_casts())},
+                          {"weights in FP8", casts, fmt::format("{} layers", estimate.kept_casts())},
                           {"workspace", activation_peak(levels, sizes) - kept - casts, ""},
                           {"CUDA and NCCL", context, ""}};
   std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
@@ -212,7 +212,7 @@ std::vector<std::string> RunMemory::breakdown() const {
 
 std::optional<std::string> RunMemory::warning() const {
   if (device_.is_cpu() && config_.recompute == Recomputation::kHost) {
-    return "--recompute host runs as --recompute tiled on the CPU, where all activations are in host memory";
+    return "--recompute host is equivalent to --recompute tiled on the CPU, where all activations are in host memory";
   }
   if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
   return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", gibibytes(planned_bytes()),
@@ -269,7 +269,7 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
     parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format(" ({})", part.note)));
   }
-  return fmt::format("out of GPU memory while {}: {}; the plan is {}, {} in total; {}",
+  return fmt::format("out of GPU memory while {}: {}; planned: {}, {} in total; {}",
                      plan_ ? "training" : "allocating the training state", what, fmt::join(parts, ", "),
                      gibibytes(planned + context), describe_changes(changes(limit)));
 }

@@ -50,15 +50,14 @@ class RunMemory {
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }
   // Returns the bytes that the plan leaves unused, excluding the margin. The same on all ranks. Requires plan().
   int64_t spare() const;
-  // Returns the bytes left above the measured peak so far, excluding the margin: the minimum over all GPUs. Collective.
+  // Returns the bytes unused at the measured peak so far, excluding the margin, as a minimum over all GPUs. Collective.
   int64_t measured_spare(ProcessGroup& group) const;
   // Records that the training state has grown.
   void states_have_grown(const parallel::MemoryUse& states);
   // Records that states have moved between host and GPU.
   void states_have_moved(const parallel::MemoryUse& states) { plan_->states = states; }
 
-  // Return the log lines of the plan (none on the CPU), and a warning about --recompute if the plan does not fit.
-  // Require plan().
+  // Return the log lines of the plan (none on the CPU), and a warning if --recompute does not fit. Require plan().
   std::vector<std::string> breakdown() const;
   std::optional<std::string> warning() const;
 

@@ -33,8 +33,8 @@ std::pair<double, std::string> StatePlacement::choose_ratio() {
   const int64_t taken = engine_.memory_use().optimizer_states - before;
   memory_.states_have_moved(engine_.memory_use());
   use_for_parameters(std::max<int64_t>(0, spare - taken));
-  return {ratio, fmt::format("offload_optimizer.ratio auto: the host updates {:.4f} of the parameters, the GPUs the "
-                             "rest ({} each); set \"ratio\": {:.4f} to reproduce it",
+  return {ratio, fmt::format("offload_optimizer.ratio auto: the host updates {:.4f} of the parameters, and each GPU "
+                             "keeps {} of optimizer states; set \"ratio\": {:.4f} to reproduce this placement",
                              ratio, gibibytes(taken), ratio)};
 }
 

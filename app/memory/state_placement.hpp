@@ -15,7 +15,7 @@
 
 namespace mpzero {
 
-// Places parameters and optimizer states on the GPU as far as they fit. All calls are collective.
+// Keeps as many parameters and optimizer states in GPU memory as fit. All calls are collective.
 class StatePlacement {
  public:
   // All arguments must outlive the object.
@@ -23,7 +23,7 @@ class StatePlacement {
                  ProcessGroup& group)
       : config_(config), device_(device), engine_(engine), memory_(memory), group_(group) {}
 
-  // Plans memory, and moves parameters to the GPU as far as they fit. Returns the recompute level of each layer.
+  // Plans memory, and moves as many parameters to the GPU as fit. Returns the recompute level of each layer.
   std::vector<model::Recompute> plan();
   // Returns true if the fraction of states on the host is chosen automatically.
   bool leaves_ratio_open() const;

@@ -58,7 +58,7 @@ at::Device choose_device(const std::string& wanted) {
   if (seen && built_with_gpu_kernels()) return {at::kCUDA, 0};
   if (wanted == "auto" && !seen) return at::kCPU;
   if (seen) throw_user_error("--calibrate: {}", no_gpu_kernels());
-  throw_user_error("--calibrate with --device {}: CUDA shows no GPU; use a node with one, or --device cpu", wanted);
+  throw_user_error("--calibrate with --device {}: CUDA shows no GPU; use a node with a GPU, or --device cpu", wanted);
 }
 
 std::string name_of(at::Device device) {
@@ -106,7 +106,7 @@ std::vector<ModelConfig> models_of(const CalibrateOptions& options, at::Device d
     for (const fs::path& file : files) models.push_back(ModelConfig::from_file(file));
   }
   if (models.empty()) {
-    throw_user_error("--calibrate: no presets in configs/models; start mpzero in its checkout");
+    throw_user_error("--calibrate: no presets in configs/models; run mpzero from its checkout");
   }
   if (device.is_cpu() && options.models.empty()) {
     std::erase_if(models, [](const ModelConfig& model) { return model::num_parameters(model) > kMostOnCpu; });
@@ -180,10 +180,10 @@ class Measurement {
     data_.error = std::clamp(std::max(typical_spread(), spread_of_steps(data_.full_step)), least, kMostError);
     data_.source = fmt::format("mpzero plan --calibrate: measured {} of {} micro-batches of {} models in {:.0f} s{}{}",
                                done, works.size(), models_.size(), seconds(),
-                               ranks() > 1 ? fmt::format(" with {} ranks at a time", ranks()) : "",
-                               left_out_ > 0 ? fmt::format("; {} operations did not fit into memory", left_out_) : "");
+                               ranks() > 1 ? fmt::format(" with {} concurrent ranks", ranks()) : "",
+                               left_out_ > 0 ? fmt::format("; {} operations did not fit in memory", left_out_) : "");
     if (data_.matmuls.empty() || data_.attention.empty()) {
-      throw_user_error("--calibrate: no micro-batch fits into the memory of {}; stop other processes that use it",
+      throw_user_error("--calibrate: no micro-batch fits in the memory of {}; stop other processes on this device",
                        data_.device);
     }
     return std::move(data_);
@@ -438,7 +438,7 @@ class Measurement {
   model::Matmuls matmuls_, fast_matmuls_{model::fp8::FastAccumulation::kAll};
   int capability_ = 0;              // compute capability of the GPU, e.g. 90 for 9.0
   std::set<std::string> measured_;  // describe() of each operation
-  std::vector<double> spreads_;     // of operations with several rounds
+  std::vector<double> spreads_;     // spreads of operations with several rounds
   int left_out_ = 0;
   bool must_measure_ = false;
 };

@@ -75,7 +75,7 @@ CalibrateArguments arguments_of(const std::vector<std::string>& arguments, paral
                        ranks->world_size());
     }
     if (ranks->local_size() != ranks->world_size()) {
-      throw_user_error("--calibrate measures one host, but its {} ranks are on several; start them on one host",
+      throw_user_error("--calibrate measures one host, but the {} ranks run on several hosts; start them on one host",
                        ranks->world_size());
     }
     options.ranks = ranks;
@@ -105,11 +105,11 @@ int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRu
   if (ranks != nullptr && ranks->rank() > 0) return EXIT_SUCCESS;
   size_t kernels = 0;
   for (const auto& [name, times] : data.kernels) kernels += times.size();
-  print_out("{}: {} products, {} attention shapes and {} kernel sizes\n{}\nCalibration: {}\n", data.device,
+  print_out("{}: {} matmuls, {} attention shapes and {} kernel sizes\n{}\nCalibration: {}\n", data.device,
             data.matmuls.size(), data.attention.size(), kernels, data.source, given.file.string());
   if (data.full_step.empty()) {
     print_out(
-        "Time ran out before layers were measured, so other load is undetected: plans with this file are accurate to "
+        "The time limit was reached before whole layers were measured, so plans with this file have an error of "
         "{:.0f}%; increase --calibrate_seconds\n",
         100 * data.error);
   } else if (data.error > kQuiet) {

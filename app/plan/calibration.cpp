@@ -37,7 +37,8 @@ std::vector<double> place_of(const model::MatmulShape& shape, bool adds) {
   const auto layout = [&](bool a, bool b) { return shape.a_transposed == a && shape.b_transposed == b ? 1.0 : 0.0; };
   return {log_of(shape.rows), log_of(shape.columns), log_of(shape.inner), layout(false, false), layout(false, true),
           layout(true, false), wide, adds ? 1.0 : 0.0,
-          // A different scaling has the distance of a factor of 2. Different accumulation or formats are nearer.
+          // A different scaling has the distance of a factor of 2. A different accumulation mode or format has a
+          // smaller distance.
           shape.fp8 && shape.fp8->rowwise ? 1.0 : 0.0, shape.fp8 && shape.fp8->fast_accumulation ? 0.5 : 0.0,
           shape.type == at::kFloat8_e5m2 ? 0.25 : 0.0};
 }
@@ -128,7 +129,7 @@ Calibration Calibration::from_file(const std::filesystem::path& path, bool shipp
 
 void Calibration::lacks(const std::string& what) const {
   throw MissingTimes(
-      fmt::format("{}: the calibration has no times for {}; create one on that machine with `mpzero plan --calibrate`",
+      fmt::format("{}: the calibration has no times for {}; measure that machine with `mpzero plan --calibrate FILE`",
                   name_, what));
 }
 

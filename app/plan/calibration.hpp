@@ -16,7 +16,7 @@
 
 namespace mpzero::plan {
 
-// Error for a calibration without times that a plan requires. The run itself may still be valid.
+// Thrown if a calibration lacks times that a plan requires. The run itself may still be valid.
 class MissingTimes final : public UserError {
  public:
   using UserError::UserError;
@@ -27,8 +27,7 @@ class Calibration {
  public:
   // `name`: the file name, used in error messages.
   Calibration(CalibrationData data, std::string name);
-  // Reads a calibration file. Throws UserError if the file is unreadable or not a calibration. `shipped`: true for a
-  // file in configs/calibrations.
+  // Throws UserError if the file is unreadable or not a calibration. `shipped`: the file is in configs/calibrations.
   static Calibration from_file(const std::filesystem::path& path, bool shipped = false);
 
   const CalibrationData& data() const { return data_; }
@@ -44,8 +43,7 @@ class Calibration {
   // Returns true if fp32 matmuls and attention were measured. Otherwise, their times on a GPU are estimated from bf16
   // if fp32_of_bf16() is known.
   bool has_fp32() const { return matmuls_.contains(at::kFloat) && attention_forward_.contains(at::kFloat); }
-  // Returns the slowdown of fp32 relative to bf16 (the ratio of the GPU's data-sheet rates), or std::nullopt if
-  // unknown.
+  // Returns the slowdown of fp32 relative to bf16 from the GPU's data sheet, or std::nullopt if unknown.
   std::optional<double> fp32_of_bf16() const;
 
   // Returns the time of one call. Throws MissingTimes if the dtype of a matmul or attention was not measured and cannot
@@ -56,9 +54,10 @@ class Calibration {
   // Returns the time of a collective on tensors in host memory between the calibrated ranks, or std::nullopt if not
   // measured. `name`: name of the collective in the file.
   std::optional<double> collective_seconds(const std::string& name, at::ScalarType type, double bytes) const;
-  // Returns the ratio of a layer's time to the sum of its operations' times, measured individually. A busy GPU lowers
-  // its clocks at the power limit, and small tensors stay in the cache. Fits the measured ratios linearly against the
-  // log of `layer_seconds` (the sum, forward and backward), and clamps the result to the measured range.
+  // Returns the ratio of a layer's time to the sum of its operations' times, measured individually. The ratio differs
+  // from 1 because a busy GPU lowers its clocks at the power limit, and small tensors stay in the cache. Fits the
+  // measured ratios linearly against the log of `layer_seconds` (the sum, forward and backward), and clamps the result
+  // to the measured range.
   double step_factor(double layer_seconds) const;
 
  private:

@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
 constexpr double kMicro = 1e-6, kGiga = 1e9;
-constexpr const char* kRemedy = "fix it, or recreate the file with `mpzero plan --calibrate`";
+constexpr const char* kRemedy = "fix the file, or recreate it with `mpzero plan --calibrate`";
 
 // Plausible ranges of times, rates and factors. Values out of range would make sums and fits numerically meaningless.
 struct Bounds {
@@ -261,12 +261,11 @@ void check_version(const Fields& file, const std::string& name) {
   const int64_t version = file.size("format_version");
   if (version == kVersion) return;
   throw_user_error(
-      "{}: format_version is {}, but this mpzero reads {}; recreate the file with `mpzero plan --calibrate`", name,
-      version, kVersion);
+      "{}: format_version is {}, but this version of mpzero reads {}; recreate the file with `mpzero plan --calibrate`",
+      name, version, kVersion);
 }
 
-// Returns null if the file scales the times of a second file. Caches parsed texts, because a comparison reads the files
-// for every host type.
+// Returns null if the file scales a second file. Caches texts, because a comparison reads files for every host type.
 const CalibrationData* measured_in(const std::string& text, const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, CalibrationData> known;
@@ -283,12 +282,13 @@ CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   file.only({"format_version", "scales", "device", "names", "source", "date", "versions", "error", "rates", "copies",
              "host", "launch_us", "full_step"});
   const std::string base = file.text("scales");
-  if (fs::path(base).filename() != base || base == path.filename()) file.wrong("scales", "another file in this folder");
+  if (fs::path(base).filename() != base || base == path.filename())
+    file.wrong("scales", "a different file in this folder");
   const std::optional<std::string> text = read_json_text(path.parent_path() / base, kConfigurationLimits);
   if (!text) file.wrong("scales", "a file in this folder");
   const std::string base_name = (path.parent_path() / base).string();
   const CalibrationData* const measured = measured_in(*text, base_name);
-  if (measured == nullptr) file.wrong("scales", "a file with times of its own");
+  if (measured == nullptr) file.wrong("scales", "a file with measured times");
   CalibrationData data = *measured;
   read_origin(file, data);
   const Fields rates = file.section("rates");

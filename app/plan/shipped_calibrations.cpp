@@ -17,8 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// GPU names must match exactly, since H200 and H200 NVL are different GPUs. Processor names may contain additional
-// words.
+// GPU names must match exactly, since H200 and H200 NVL differ. Processor names may contain additional words.
 bool is_of(const std::string& name, const std::string& device, bool gpu) {
   return gpu ? device == name || device == "NVIDIA " + name : device.find(name) != std::string::npos;
 }
@@ -64,13 +63,14 @@ fs::path calibration_for(const std::string& device, const std::vector<fs::path>&
   if (!best.empty()) return best;
   if (!any) {
     throw_user_error(
-        "no calibrations in {}; start mpzero in its checkout, or create one with `mpzero plan --calibrate FILE`",
+        "no calibrations in {}; run mpzero from its checkout, or measure this machine with `mpzero plan --calibrate "
+        "FILE`",
         fmt::join(folders | std::views::transform([](const fs::path& path) { return path.string(); }), " or "));
   }
   throw_user_error(
-      "no calibration for {} in configs/calibrations ({}); create one on such a machine with `{}mpzero plan "
-      "--calibrate FILE{}`, and pass it with --calibration",
-      device, known.empty() ? "none is for a CPU" : fmt::format("available: {}", fmt::join(known, ", ")),
+      "no calibration for {} in configs/calibrations ({}); measure such a machine with `{}mpzero plan --calibrate "
+      "FILE{}`, and pass --calibration FILE",
+      device, known.empty() ? "no CPU is calibrated" : fmt::format("available: {}", fmt::join(known, ", ")),
       ranks.ranks > 1 ? fmt::format("mpirun -n {} ", ranks.ranks) : "", ranks.threads > 0 ? " --device cpu" : "");
 }
 

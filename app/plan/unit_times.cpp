@@ -45,7 +45,7 @@ void scale(Seconds& seconds, double factor) {
 
 [[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
   throw MissingTimes(
-      fmt::format("{}: the calibration lacks {}; create one on that machine with `mpzero plan --calibrate`",
+      fmt::format("{}: the calibration lacks {}; measure that machine with `mpzero plan --calibrate FILE`",
                   calibration.name(), what));
 }
 

@@ -7,8 +7,7 @@ namespace mpzero::plan {
 // A resource that serves one stream at a time, e.g. one direction of PCIe. Later requests may fill earlier gaps.
 class BusyLink {
  public:
-  // Schedules work of `seconds` that is ready to begin at `ready`, and returns the end time. Earlier requests may
-  // interrupt the work.
+  // Schedules work of `seconds` that can begin at `ready`, and returns the end time. Earlier requests may interrupt it.
   double use(double ready, double seconds);
 
  private:

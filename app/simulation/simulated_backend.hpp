@@ -9,7 +9,7 @@ namespace mpzero::plan {
 // Memory use of tensors on the simulated device, in bytes.
 class SimulatedMemory {
  public:
-  // A negative number of bytes is freed.
+  // Frees memory if `bytes` is negative.
   void allocate(int64_t bytes) {
     now_ += bytes;
     peak_ = std::max(peak_, now_);

@@ -40,11 +40,10 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
 
  private:
   struct Unit {
-    int64_t numel = 0;  // 0: not updated by the host
-    int64_t gradient_bytes = 0,
-            parameter_bytes = 0;  // per element; `parameter_bytes` is 0 if parameters stay on the host
-    double released = 0;          // when the gradient is complete
-    double done = 0;              // when the states are updated
+    int64_t numel = 0;                                // 0: not updated by the host
+    int64_t gradient_bytes = 0, parameter_bytes = 0;  // per element; 0 if parameters stay on the host
+    double released = 0;                              // when the gradient is complete
+    double done = 0;                                  // when the states are updated
     double uploaded = 0;
   };
   struct Arrived {

@@ -27,7 +27,7 @@ namespace mpzero::plan {
 // - kCodes: never, because weights are gathered in FP8; the backward pass transposes them
 enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes };
 
-// One micro-batch of one rank.
+// Shape and dtypes of one micro-batch on one rank.
 struct MicroBatchShape {
   int64_t sequences = 1, length = 1;             // number and full length of sequences
   int sequence_ranks = 1;                        // sequence-parallel ranks

@@ -38,7 +38,7 @@ def test_a_calibration_by_two_ranks_is_for_plans_and_runs_of_two_ranks(tmp_path:
     assert {(one["collective"], one["type"]) for one in found["collectives"]} == {
         (name, kind) for name in ("all-gather", "reduce-scatter", "all-reduce") for kind in ("bf16", "fp32")
     }
-    assert "2 ranks at a time" in found["source"]
+    assert "2 concurrent ranks" in found["source"]
 
     training = TinyRun(tmp_path / "run", ranks=2)
     words = command(*training.flags(), "--max_steps=20", "--checkpoint_freq=0", ranks=2)

@@ -43,8 +43,9 @@ const PlanCandidate* best_of_asked(const PlanComparison& comparison) {
 }
 
 void add_ds_config(std::vector<std::string>& lines, const std::string& whose, const PlanCandidate& one) {
-  lines.push_back(fmt::format("ds_config.json of the fastest {}, for {} with --recompute {}, +/- {:.0f}%:", whose,
-                              hosts_of(one.machine), one.recompute, 100 * one.plan.error));
+  lines.push_back(
+      fmt::format("ds_config.json of the fastest configuration {}, for {} with --recompute {}, +/- {:.0f}%:", whose,
+                  hosts_of(one.machine), one.recompute, 100 * one.plan.error));
   if (!one.contradicting.empty()) {
     lines.push_back(
         fmt::format("Omit the flags that conflict with this file: {}.", fmt::join(one.contradicting, ", ")));
@@ -71,19 +72,20 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   const int64_t fitting = std::ssize(comparison.ranked) + comparison.without_times;
   const bool several = comparison.asked.size() > 1;
   std::vector<std::string> lines = {fmt::format(
-      "{} configurations of global batch {}, {} of them fit{}. The fastest {}:", comparison.tried,
+      "{} configurations with global batch {}, of which {} fit{}. The fastest {}:", comparison.tried,
       comparison.train_batch_size, fitting,
       comparison.without_times > 0 ? fmt::format(", {} without kernel times", comparison.without_times) : "",
-      several ? fmt::format("{} of each kind of hosts", kRowsOfEach)
-              : fmt::format("{} of {}, and the fastest of each alternative", kRowsOfAsked, comparison.asked.front()))};
+      several ? fmt::format("{} of each host type", kRowsOfEach)
+              : fmt::format("{} on {}, and the fastest on each alternative", kRowsOfAsked, comparison.asked.front()))};
   const auto add_left_out = [&] {
-    for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
+    for (const std::string& left_out : comparison.left_out) lines.push_back("  excluded: " + left_out);
   };
   if (comparison.ranked.empty()) {
-    lines.emplace_back(
-        comparison.without_times > 0 ? "None can be ranked: no calibration has the kernel times of those that fit."
-        : comparison.refused == comparison.tried ? "None can be evaluated."
-                                                 : "None fits: use more or larger GPUs, or a smaller model.");
+    lines.emplace_back(comparison.without_times > 0
+                           ? "No configuration can be ranked: the calibrations lack the kernel times."
+                       : comparison.refused == comparison.tried
+                           ? "No configuration can be evaluated."
+                           : "No configuration fits; use more or larger GPUs, or a smaller model.");
     add_left_out();
     return lines;
   }
@@ -120,8 +122,8 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   add_left_out();
   const PlanCandidate& best = comparison.ranked.front();
   const PlanCandidate* const asked = best_of_asked(comparison);
-  if (asked != nullptr) add_ds_config(lines, several ? "of all" : "on the requested hosts", *asked);
-  if (asked != &best) add_ds_config(lines, "of all", best);
+  if (asked != nullptr) add_ds_config(lines, several ? "overall" : "on the requested hosts", *asked);
+  if (asked != &best) add_ds_config(lines, "overall", best);
   return lines;
 }
 

@@ -7,13 +7,11 @@
 
 namespace mpzero::plan {
 
-// Returns a log line that compares the planned step with `mean`, the mean of rank 0's first steps, and reports the
-// largest difference. If planning fails, the line contains the reason. Returns an empty string if the run does not fit
-// in memory according to the plan.
+// Returns a log line that compares the planned step with `mean`, the mean of rank 0's first steps, or with the reason
+// if planning fails. Returns an empty string if the run does not fit according to the plan.
 std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean);
 
-// Formats the comparison. `error`: relative error of the plan. `network`: network assumed by the plan, or empty for a
-// single host.
+// Formats the comparison. `error`: relative error of the plan. `network`: assumed network, empty for a single host.
 std::string beside(const StepSplit& planned, const StepSplit& measured, double error, const std::string& network = "");
 
 }  // namespace mpzero::plan

@@ -60,7 +60,7 @@ double tokens_of(const PlanOptions& options, const RunConfig& config) {
 
 PlanMachine machine_of(const PlanOptions& options, const CommandLine& line) {
   if (line.nproc_per_node.value_or(1) > kMostRanks / options.nodes) {
-    throw_user_error("--nodes {} with --nproc_per_node {} exceed {} ranks; reduce one of them.", options.nodes,
+    throw_user_error("--nodes {} with --nproc_per_node {} exceeds {} ranks; reduce one of them.", options.nodes,
                      *line.nproc_per_node, kMostRanks);
   }
   const std::optional<int> per_host =
@@ -94,8 +94,8 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
     }
   }
   throw_user_error(
-      "{} A comparison chooses micro-batches and accumulation: --train_batch_size suffices, a multiple of the ranks of "
-      "one type of hosts. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to \"auto\".",
+      "{} --compare chooses micro-batch and accumulation; pass only --train_batch_size, a multiple of the ranks of one "
+      "host type. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to \"auto\".",
       *refused);
 }
 
@@ -119,8 +119,8 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
       if (!memory.fits || (margin && memory.beyond_margin > 0) || (memory.levels.host > 0) != on_host) continue;
       if (micro < of_rank) {
         tried.warnings.push_back(fmt::format(
-            "micro-batches of {}, as train_batch_size {} implies, do not fit: this plan uses "
-            "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}; pass them to `mpzero train` too.",
+            "the micro-batch of {} implied by train_batch_size {} does not fit; this plan uses "
+            "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}; pass these flags to `mpzero train`.",
             of_rank, setup.config.train_batch_size, micro, of_rank / micro));
       }
       setup = std::move(tried);
@@ -216,11 +216,12 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   const CommandLine line = read_train_flags(options.rest);
   const bool on_cpu = line.device == "cpu";
   if (on_cpu && !options.gpu.empty()) {
-    throw_user_error("--gpu {} and --device cpu conflict; keep one of the two.", options.gpu);
+    throw_user_error("--gpu {} and --device cpu are mutually exclusive; remove one of them.", options.gpu);
   }
   if (line.nproc_per_node && !options.instance.empty() && !on_cpu) {
-    throw_user_error("--nproc_per_node {}: --instance {} sets the GPUs per host; leave it out.", *line.nproc_per_node,
-                     options.instance);
+    throw_user_error(
+        "--nproc_per_node {} conflicts with --instance {}, which sets the GPUs per host; remove one of them.",
+        *line.nproc_per_node, options.instance);
   }
   const std::vector<PlanMachine> asked = asked_machines(options, line);
   const PlanMachine& machine = asked.front();
@@ -251,9 +252,9 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   if (setup.config.fp8_options && on_cpu && calibration) {
     if (options.compare) {
-      throw_user_error("--fp8 (fp8.enabled): no FP8 times for CPUs to compare; disable FP8, or plan GPUs.");
+      throw_user_error("--fp8 (fp8.enabled): --compare has no FP8 times for CPUs; disable FP8, or plan for GPUs.");
     }
-    memory_only = "only memory is planned: no FP8 times for CPUs, which multiply in fp32.";
+    memory_only = "only memory is planned: no FP8 times for CPUs, which compute FP8 matmuls in fp32.";
     calibration.reset();
   }
   if (!options.compare && options.limit == PlanLimit::kNone)

@@ -71,7 +71,7 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   for (const doctor::Instance& instance : doctor::all_instances()) {
     if (instance.type == machine.name) continue;
     if (machine.world_size() % instance.gpus != 0) {
-      left_out.push_back(fmt::format("{}: {} GPUs are not a multiple of the {} per host", instance.type,
+      left_out.push_back(fmt::format("{}: {} GPUs are not a multiple of {} GPUs per host", instance.type,
                                      machine.world_size(), instance.gpus));
       continue;
     }
@@ -95,12 +95,13 @@ std::vector<std::string> warnings_of(const PlanComparison& comparison, const Pla
     if (one.offload_optimizer) (one.host_is_measured ? measured : estimated) = true;
   }
   if (options.network_rate && !without_rate.empty()) {
-    warnings.push_back(fmt::format("--network_rate {} applies only to the requested hosts: {} use data sheets.",
+    warnings.push_back(fmt::format("--network_rate {} applies only to the requested hosts; {} use data-sheet rates.",
                                    *options.network_rate, fmt::join(without_rate, ", ")));
   }
   if (options.price && !without_price.empty()) {
-    warnings.push_back(fmt::format("--price {} applies only to the requested hosts: {} have no cost; use --prices.",
-                                   *options.price, fmt::join(without_price, ", ")));
+    warnings.push_back(
+        fmt::format("--price {} applies only to the requested hosts; set the prices of {} with --prices.",
+                    *options.price, fmt::join(without_price, ", ")));
   }
   if (!options.prices.empty() && !without_price.empty()) {
     warnings.push_back(fmt::format("--prices {} has no price for {}, so their cost is unknown.", options.prices,

@@ -61,7 +61,7 @@ MemoryNeed limit_of(const PlanMachine& machine) {
   return {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)};
 }
 
-// Returns the minimum need, without spare states.
+// Returns the minimum memory required, without spare states.
 MemoryNeed least_need(const MemoryEstimate& estimate, const PlanMachine& machine) {
   return estimate.need_within(limit_of(machine), estimate.scenario(), 0);
 }
@@ -106,7 +106,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
-    return fmt::format("it needs {} of {}, but {} are available; {}", gibibytes(need.device), memory_name(machine),
+    return fmt::format("the run needs {} of {}, but {} is available; {}", gibibytes(need.device), memory_name(machine),
                        gibibytes(available(machine)), describe_changes(changes));
   }
   const bool by_inputs = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
@@ -217,7 +217,7 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, con
                        Share{"the optimizer", step.split.optimizer},
                        Share{"communication", step.split.exposed_communication()}};
   const Share most = std::max(shares, [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
-  return fmt::format("compute: {} take {:.0f}% of each step", most.what, 100 * most.seconds / step.seconds);
+  return fmt::format("compute: {}, {:.0f}% of each step", most.what, 100 * most.seconds / step.seconds);
 }
 
 }  // namespace

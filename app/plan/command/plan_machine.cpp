@@ -109,8 +109,7 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
       const bool first = std::ranges::none_of(known, [&](const auto& one) { return one == model.name; });
       known.push_back(first ? std::string(model.name) : fmt::format("{}-{}GB", model.name, model.gigabytes));
     }
-    throw_user_error("--gpu {} is unknown; use one of {}, or an instance with --instance.", asked,
-                     fmt::join(known, ", "));
+    throw_user_error("--gpu {} is unknown; use one of {}, or pass --instance.", asked, fmt::join(known, ", "));
   }
   const Network network{.gigabits = gigabits, .efa = efa, .direct = found->nvlink > 0};
   PlanMachine machine{.name = name,
@@ -130,7 +129,7 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
 }
 
 // Estimated accesses to host memory per byte in a transfer between ranks: a copy into a shared buffer and a copy out of
-// it, each a read and a write. Used if the calibration has no collectives.
+// the buffer, each with a read and a write. Used if the calibration has no collectives.
 constexpr double kPassesOfCopy = 4;
 // Assumed latency of a message between processes of a host (Open MPI's shared memory), and the time that the sending
 // thread takes to start a message.
@@ -188,7 +187,7 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
     throw_no_instance(type, known);
   }
   if (network == "efa" && instance->efa_devices == 0) {
-    throw_user_error("--network efa: {} has no EFA; leave it out, or use a larger size.", type);
+    throw_user_error("--network efa: {} has no EFA; remove the flag, or use a larger instance.", type);
   }
   const bool efa = network != "socket" && instance->efa_devices > 0;
   // Among the types for which NCCL's plugin does not require GPUDirect, only the P types support it (aws-ofi-nccl issue
@@ -234,7 +233,7 @@ PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::opt
   const std::optional<doctor::CpuInstance> instance = doctor::find_cpu_instance(type);
   if (!instance) {
     if (doctor::find_instance(type)) {
-      throw_user_error("--instance {} has GPUs; leave out --device cpu.", type);
+      throw_user_error("--instance {} has GPUs; remove --device cpu.", type);
     }
     throw_no_instance(type, {});
   }

@@ -18,8 +18,7 @@ inline constexpr double kOfHostMemory = 0.8;
 struct PlanMachine {
   std::string name;  // EC2 instance type, GPU or processor
   std::string gpu;
-  // Processor and threads per rank, for training on CPUs. The GPU fields are then empty, and `gpus` is the number of
-  // ranks per host.
+  // Processor and threads per rank, for training on CPUs. GPU fields are then empty, and `gpus` counts ranks.
   std::string processor = {};
   int threads = 0;
   int nodes = 1;
@@ -49,9 +48,8 @@ struct PlanMachine {
 // Returns the hosts that the flags select. Throws UserError for an unknown instance type or GPU. `network`: value of
 // --network. `per_host`: GPUs per host, used with --gpu.
 PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host);
-// Returns hosts that train on CPUs: the instance type or, without an instance type, hosts like the host of
-// --calibration or like this machine. `per_host`: ranks per host; std::nullopt: one per socket of an instance,
-// otherwise one.
+// Returns hosts that train on CPUs: of the instance type, or like the host of --calibration or this machine.
+// `per_host`: ranks per host; std::nullopt: one per socket of an instance, otherwise one.
 PlanMachine find_cpu_machine(const PlanOptions& options, const std::string& network, std::optional<int> per_host);
 PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::optional<int> per_host,
                                     const std::string& network);

@@ -40,12 +40,13 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
     const std::string one = text.substr(begin, end - begin);
     const size_t colon = one.find(':');
     if (one.empty() || colon == 0) {
-      throw_user_error("--instances must be types with counts, e.g. p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".", text);
+      throw_user_error("--instances must be instance types with counts, e.g. p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".",
+                       text);
     }
     all.emplace_back(one.substr(0, colon),
                      colon == std::string::npos ? 1 : hosts_of("instances", one.substr(colon + 1)));
     if (std::count(all.begin(), all.end(), all.back()) > 1) {
-      throw_user_error("--instances lists {} twice; keep one of the two.", one);
+      throw_user_error("--instances lists {} twice; remove one entry.", one);
     }
     begin = end + 1;
   }
@@ -110,13 +111,13 @@ bool asks_for_cpu(const std::vector<std::string>& rest) {
 void read_instances(PlanOptions& options, bool gives_nodes) {
   if (options.instances.empty()) return;
   const auto refuse = [](const std::string& flag, const char* why) {
-    throw_user_error("{} and --instances conflict: {}; keep one of the two.", flag, why);
+    throw_user_error("{} conflicts with --instances: {}; remove one of them.", flag, why);
   };
   if (!options.instance.empty()) refuse("--instance " + options.instance, "both select hosts");
   if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both select hosts");
-  if (gives_nodes) refuse("--nodes", "the list has the number of hosts, e.g. p4d.24xlarge:2");
-  if (options.price) refuse("--price", "it applies to one type of hosts; use --prices");
-  if (options.network_rate) refuse("--network_rate", "it applies to one type of hosts");
+  if (gives_nodes) refuse("--nodes", "the list contains the number of hosts, e.g. p4d.24xlarge:2");
+  if (options.price) refuse("--price", "a price applies to one host type (--prices sets several)");
+  if (options.network_rate) refuse("--network_rate", "a rate applies to one host type");
   options.compare = true;
   std::tie(options.instance, options.nodes) = options.instances.front();
 }
@@ -139,30 +140,30 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     throw_user_error("--instance, --gpu or --device cpu is missing; pass e.g. --instance p5.48xlarge or --gpu H200.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
-    throw_user_error("--instance {} and --gpu {} are mutually exclusive; keep one of the two.", options.instance,
+    throw_user_error("--instance {} and --gpu {} are mutually exclusive; remove one of them.", options.instance,
                      options.gpu);
   }
   if (options.host_gigabits && options.gpu.empty()) {
-    throw_user_error("--host_gigabits {}: --instance {} sets the network's bandwidth; leave it out.",
+    throw_user_error("--host_gigabits {} conflicts with --instance {}, which sets the bandwidth; remove one of them.",
                      *options.host_gigabits, options.instance);
   }
   if (options.host_gigabits && options.nodes == 1) {
-    throw_user_error("--host_gigabits {} has no effect on one host; pass --nodes, or leave it out.",
+    throw_user_error("--host_gigabits {} has no effect on one host; pass --nodes, or remove the flag.",
                      *options.host_gigabits);
   }
   if (options.network_rate && options.host_gigabits) {
-    throw_user_error("--network_rate and --host_gigabits both set the network's bandwidth; keep one of the two.");
+    throw_user_error("--network_rate and --host_gigabits both set the network bandwidth; remove one of them.");
   }
   if (options.network_rate && options.nodes == 1) {
-    throw_user_error("--network_rate {} has no effect on one host; pass --nodes, or leave it out.",
+    throw_user_error("--network_rate {} has no effect on one host; pass --nodes, or remove the flag.",
                      *options.network_rate);
   }
   if (options.limit != PlanLimit::kNone && options.compare) {
-    throw_user_error("--compare does not support {}; pass one of them.",
+    throw_user_error("--compare and {} are mutually exclusive; remove one of them.",
                      options.limit == PlanLimit::kLayers ? "--largest_model" : "--max_seq_length");
   }
   if (options.price && !options.prices.empty()) {
-    throw_user_error("--price and --prices both set the price; keep one of the two.");
+    throw_user_error("--price and --prices both set the price; remove one of them.");
   }
   return options;
 }
@@ -177,40 +178,37 @@ std::vector<std::string> plan_flag_names() {
 std::string plan_help() {
   return "Usage: mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config FILE\n"
          "\n"
-         "Estimates memory, step time, hours and cost of a run: simulates its engine with measured kernel times. "
-         "Needs\n"
-         "no GPU and no MPI.\n"
+         "Estimates memory, step time, training hours and cost of a run. Simulates the engine with measured kernel\n"
+         "times. Requires neither a GPU nor MPI.\n"
          "\n"
-         "  --instance TYPE          EC2 instance type (docs/ec2.md; without GPUs: docs/plan.md)\n"
-         "  --gpu NAME               GPU instead of an instance type, e.g. H200 or A100-80GB; --nproc_per_node of "
-         "them\n"
-         "                           per host (default: 1)\n"
-         "  --device cpu             train on the CPUs of --instance, or of hosts like this machine, with\n"
-         "                           --nproc_per_node ranks per host (default: 1, or the instance's sockets)\n"
+         "  --instance TYPE          EC2 instance type (GPU types: docs/ec2.md, CPU types: docs/plan.md)\n"
+         "  --gpu NAME               GPU instead of an instance type, e.g. H200 or A100-80GB;\n"
+         "                           --nproc_per_node sets the GPUs per host (default: 1)\n"
+         "  --device cpu             train on the CPUs of --instance, or of hosts like this machine;\n"
+         "                           --nproc_per_node sets the ranks per host (default: 1, or the instance's sockets)\n"
          "  --nodes N                number of hosts (default: 1)\n"
-         "  --host_gigabits N        with --gpu: network bandwidth per host in Gb/s (default: 100)\n"
-         "  --tokens N               training tokens, e.g. 15e9, for hours and cost\n"
-         "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
-         "                           and print the ds_config.json of the fastest\n"
+         "  --host_gigabits N        network bandwidth per host in Gb/s, with --gpu (default: 100)\n"
+         "  --tokens N               number of training tokens, e.g. 15e9, to estimate hours and cost\n"
+         "  --compare                rank instance types, ZeRO stages, offload, layouts, micro-batches and\n"
+         "                           recomputation, and print the fastest ds_config.json\n"
          "  --instances LIST         compare only these hosts, e.g. p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1\n"
-         "  --max_seq_length         plan the longest sequences that fit in memory\n"
-         "  --largest_model          plan the deepest model with these layer dimensions that fits in memory\n"
+         "  --max_seq_length         plan the run with the longest sequences that fit in memory\n"
+         "  --largest_model          plan the run with the largest number of layers that fits in memory\n"
          "  --json                   print JSON (docs/formats.md)\n"
-         "  --calibration FILE       kernel times (default: from configs/calibrations)\n"
+         "  --calibration FILE       file with kernel times (default: a file in configs/calibrations)\n"
          "  --price N                price per host and hour, in any currency\n"
-         "  --prices FILE            JSON file of prices for --compare: {\"p5.48xlarge\": 55.04, ...}\n"
+         "  --prices FILE            JSON file with prices for --compare, e.g. {\"p5.48xlarge\": 55.04}\n"
          "  --disk_rate N            checkpoint write rate per host in GB/s (default: from the calibration)\n"
          "  --network_rate N         collective bandwidth per host in GB/s, as measured by `mpzero doctor "
          "--bandwidth`\n"
-         "                           (default: a share of the network's bandwidth)\n"
+         "                           (default: estimated from the network bandwidth)\n"
          "  --straggler_factor X     compute time of the slowest rank relative to the others (default: 1)\n"
-         "  --network_factor X       duration of collectives relative to the model's (default: 1)\n"
+         "  --network_factor X       duration of collectives relative to the estimate (default: 1)\n"
          "\n"
-         "  --calibrate FILE         only measure this machine's kernels into FILE, for --calibration; CPUs:\n"
+         "  --calibrate FILE         measure this machine's kernels and write FILE, for --calibration; on CPUs:\n"
          "                           mpirun -n RANKS mpzero plan --calibrate FILE --device cpu\n"
          "\n"
-         "All other flags are those of `mpzero train`, except that --train_data is optional. --network socket plans\n"
-         "for TCP.\n";
+         "All flags of `mpzero train` are accepted, and --train_data is optional. --network socket plans for TCP.\n";
 }
 
 }  // namespace mpzero::plan

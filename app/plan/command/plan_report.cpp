@@ -28,8 +28,7 @@ struct Length {
   std::optional<double> cost;
 };
 
-// Returns std::nullopt if the length depends on epochs, because a plan reads no data, or if the step's error is too
-// large.
+// Returns std::nullopt if the length depends on epochs (a plan reads no data), or if the step's error is too large.
 std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
   if (facts.tokens <= 0 && facts.setup.config.counts_epochs()) return std::nullopt;
   if (plan.error >= kVagueError) return std::nullopt;
@@ -68,10 +67,10 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   part("optimizer states", memory.states.optimizer_states);
   part("units in flight", memory.states.units_in_flight);
   part("activations", memory.activations, fmt::format("recompute {}", describe(memory.levels)));
-  part("weights in FP8", memory.cast_weights, fmt::format("of {} layers", memory.kept_casts));
+  part("weights in FP8", memory.cast_weights, fmt::format("{} layers", memory.kept_casts));
   part("workspace", memory.workspace);
   part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "typical");
-  if (cpu) lines.push_back(row("", "", "plus up to an eighth of it that tensors keep for the next step"));
+  if (cpu) lines.push_back(row("", "", "plus up to 1/8, which tensors keep for the next step"));
   if (memory.host > 0) {
     lines.push_back(fmt::format("Memory per host: {}{} for {}", gibibytes(memory.host),
                                 memory.of_host > 0 ? " of " + gibibytes(memory.of_host) : "",
@@ -94,19 +93,19 @@ void add_host(std::vector<std::string>& lines, const Calibration& calibration, c
       fmt::format("  kernels {}, launched in {:.1f} us each: ",
                   waits ? "wait for the calibration's host" : "would wait for a host slower than the calibration's",
                   1e6 * calibration.data().launch_seconds);
-  if (waits) line += fmt::format("a host twice as fast saves {:.0f}% of their time", 100 * plan.host_bound);
+  if (waits) line += fmt::format("a host twice as fast saves {:.0f}% of the time", 100 * plan.host_bound);
   if (would_wait) line += fmt::format("{}a host half as fast adds {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
-  lines.push_back(line + "; measure yours with `mpzero plan --calibrate`");
+  lines.push_back(line + "; measure your host with `mpzero plan --calibrate`");
 }
 
-constexpr const char* kOfInstance = "from the instance's data sheets, an estimate";
+constexpr const char* kOfInstance = "estimated from the instance's data sheets";
 
 std::string basis_of_host_adamw(const PlanFacts& facts) {
   if (facts.machine.host_bytes_per_second > 0) return kOfInstance;
   const HostEstimate host = host_estimate(*facts.calibration, facts.machine);
-  if (host.bytes_per_second > 0) return "from the data sheets of " + host.instance + ", an estimate";
+  if (host.bytes_per_second > 0) return "estimated from " + host.instance + "'s data sheets";
   if (!facts.calibration->shipped()) return "";
-  return fmt::format("from the calibration's host of {}, an estimate",
+  return fmt::format("estimated from the calibration's host with {}",
                      counted(facts.calibration->data().host.threads, "thread"));
 }
 
@@ -148,8 +147,8 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
         length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
   } else if (plan.error >= kVagueError) {
     lines.push_back(
-        fmt::format("Run length unknown: the step time has an error of {:.0f}%; stop other programs and measure again: "
-                    "mpzero plan --calibrate FILE",
+        fmt::format("Run length unknown: the step time has an error of {:.0f}%; stop other programs and measure again "
+                    "with `mpzero plan --calibrate FILE`",
                     100 * plan.error));
   } else {
     lines.push_back(fmt::format("Run length unknown: epochs need the dataset; pass --tokens. A step has {} tokens.",
@@ -186,7 +185,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   if (!facts.nodes.empty()) lines.push_back("  " + facts.nodes);
   if (!facts.largest.empty()) lines.push_back("  " + facts.largest);
   if (facts.setup.layout.sequence_ranks > 1 && facts.calibration != nullptr) {
-    lines.emplace_back("  step time: without the exchange of attention heads between ranks");
+    lines.emplace_back("  step time: excludes the exchange of attention heads between ranks");
   }
   if (machine.nodes > 1) {
     const double gigabytes = machine.links.between_bytes_per_second / 1e9;
@@ -198,7 +197,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   }
   if (plan.extrapolated > 0.005) {
     lines.push_back(
-        fmt::format("  {:.0f}% of the kernel time is for sizes far from all measured ones", 100 * plan.extrapolated));
+        fmt::format("  {:.0f}% of the kernel time is for sizes far from all measured sizes", 100 * plan.extrapolated));
   }
   if (facts.calibration != nullptr) add_host(lines, *facts.calibration, plan);
   add_memory(lines, facts, plan);
@@ -212,7 +211,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
       plan.checkpoint.seconds
           ? fmt::format(", written in {}{}, asynchronously if a copy fits in host memory",
                         show_time(*plan.checkpoint.seconds),
-                        plan.checkpoint.by_calibration ? " on the calibration's disk (yours: --disk_rate)" : "")
+                        plan.checkpoint.by_calibration ? " on the calibration's disk (--disk_rate sets yours)" : "")
           : std::string("; pass --disk_rate for the write time")));
   return lines;
 }

@@ -10,8 +10,7 @@ namespace mpzero::plan {
 // Returns the hosts of a run, with the verified network if known.
 PlanMachine machine_of(const PlannedRun& run);
 
-// Plans a run with the given layout. Throws if the GPU or processor has no calibration, or if the run cannot be
-// planned.
+// Plans a run with the given layout. Throws if the device has no calibration, or if the run cannot be planned.
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
 // Predicts a step of a run with the given layout. Returns std::nullopt if the device has no calibration, or if the run

@@ -126,7 +126,7 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
   Calibration calibration = Calibration::from_file(
       shipped ? calibration_for(machine.device_name(), ranks) : std::filesystem::path(file), shipped);
   if (calibration.data().gpu == machine.is_cpu()) {
-    throw_user_error("{} is a calibration of {}, but the plan is for {}; use one for {}", calibration.name(),
+    throw_user_error("{} is a calibration of {}, but the plan is for {}; use a calibration for {}", calibration.name(),
                      calibration.data().device, machine.name, machine.is_cpu() ? "a CPU" : "a GPU");
   }
   return calibration;
@@ -225,7 +225,7 @@ double relative_error(const Calibration& calibration, const PlanMachine& machine
 
 std::string of_another_device(const Calibration& calibration, const PlanMachine& machine) {
   if (is_of(calibration.data(), machine)) return "";
-  return fmt::format("--calibration {} has times for {}, but the plan is for {}; the plan's error is larger.",
+  return fmt::format("--calibration {} has times for {}, but the plan is for {}, which increases the error.",
                      calibration.name(), calibration.data().device, machine.is_cpu() ? machine.processor : machine.gpu);
 }
 
@@ -233,13 +233,13 @@ std::string estimated_products(const Calibration& calibration, const RunConfig& 
   if (estimates_fp32(calibration, config)) {
     return fmt::format(
         "--bf16 false (fp32): {} has no fp32 times; matrix products and attention are estimated as {:.1f} times bf16 "
-        "from data sheets without TF32, which increases the error. Measure them with `mpzero plan --calibrate`.",
+        "from data sheets without TF32, which increases the error. Measure fp32 with `mpzero plan --calibrate`.",
         calibration.name(), *calibration.fp32_of_bf16());
   }
   if (!config.fp8_options || calibration.has_fp8()) return "";
   return fmt::format(
-      "--fp8 (fp8.enabled): {} has no FP8 times; FP8 products are estimated as half of bf16 from data sheets, casts "
-      "from their bytes, which increases the error. Measure them with `mpzero plan --calibrate`.",
+      "--fp8 (fp8.enabled): {} has no FP8 times; FP8 matmuls are estimated as half of bf16 from data sheets, and casts "
+      "from their bytes, which increases the error. Measure FP8 with `mpzero plan --calibrate`.",
       calibration.name());
 }
 

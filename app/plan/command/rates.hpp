@@ -15,14 +15,12 @@ namespace mpzero::plan {
 // UserError if the calibration is missing, invalid or for the wrong kind of device.
 Calibration calibration_of(const PlanMachine& machine, const std::string& file);
 
-// Returns the times of the model's units, as a mean over layers and micro-batches. `kept_casts`: number of layers that
-// keep the FP8 casts of their weights.
+// Returns times averaged over layers and micro-batches. `kept_casts`: number of layers that keep FP8 casts of weights.
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts = 0);
 // Sets run.costs, run.host_adamw and run.within_host.
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine);
-// Memory bandwidth of a host from data sheets, used to estimate AdamW on the host. 0: the calibration's rate is used.
-// `instance`: the type whose data sheets are used.
+// Data-sheet memory bandwidth of `instance`, used to estimate AdamW on the host. 0: the calibration's rate is used.
 struct HostEstimate {
   double bytes_per_second = 0;
   std::string instance;

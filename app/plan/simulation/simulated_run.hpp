@@ -55,8 +55,8 @@ struct SimulatedStep {
   int64_t simulated_micro_batches = 0;  // number per simulated step, summed over all attempts
 };
 
-// Runs ZeroEngine and TrainingPass on a simulated device. Simulates a few micro-batches of a step until each adds the
-// same time, and extrapolates the rest.
+// Runs ZeroEngine and TrainingPass on a simulated device. Simulates micro-batches of a step until each adds the same
+// time, and extrapolates the rest.
 SimulatedStep simulate(const SimulatedRun& run);
 
 }  // namespace mpzero::plan

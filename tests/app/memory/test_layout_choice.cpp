@@ -90,7 +90,7 @@ TEST_CASE("hosts that cannot be shard groups are reported with the remedy") {
 
 TEST_CASE("warns of shard groups that span hosts") {
   CHECK(choose(R"("stage": 3, "mics_shard_size": 4)", {.world_size = 8, .per_host = 2}).warning ==
-        "ds.json: zero_optimization.mics_shard_size 4 makes shard groups that span hosts, so the traffic of every "
+        "ds.json: zero_optimization.mics_shard_size 4 creates shard groups that span hosts, so the traffic of every "
         "micro-batch crosses the network; unless NVLink connects the hosts, use 2, the ranks per host, or a divisor.");
   CHECK_THAT(choose(R"("stage": 3, "mics_shard_size": 2)", placement_of({0, 1, 0, 1})).warning,
              Contains("placement of ranks") && Contains("not consecutive"));
@@ -279,7 +279,7 @@ TEST_CASE("reports compression without shard groups") {
   near.one_nvlink_domain = true;
   const LayoutChoice hosts = choose(gradients, near);
   CHECK_THAT(hosts.warning,
-             Contains("ds.json: zero_optimization.zero_quantized_gradients has no effect: there is one shard group") &&
+             Contains("ds.json: zero_optimization.zero_quantized_gradients has no effect with one shard group") &&
                  Contains("\"zero_hpz_partition_size\": \"auto\""));
   const LayoutChoice host = choose(gradients + R"(, "zero_quantized_weights": true)", {.world_size = 8, .per_host = 8});
   CHECK_THAT(host.warning, Contains("zero_quantized_gradients and zero_quantized_weights have no effect") &&
@@ -297,7 +297,7 @@ TEST_CASE("reports compression without shard groups") {
     }
   }
   CHECK_THAT(choose(weights, kTwoHostsOfFour, {.device = 1, .host = kMuch.host}).warning,
-             Contains("they need") && Contains("of GPU memory per rank"));
+             Contains("shard groups need") && Contains("of GPU memory per rank"));
   CHECK_THAT(choose(weights, placement_of({0, 0, 0, 1})).warning,
              Contains("hosts cannot be shard groups: hosts have 1 to 3 ranks; "));
   // Who has asked for one level is not told to ask for nodes.

@@ -198,7 +198,7 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB more host memory per rank");
   CHECK(all[4].text == "zero_optimization.stage 3 and offload_param to cpu, with 8.00 GiB more host memory per rank");
   CHECK(describe_changes(little) ==
-        "this would fit: --recompute selective (saves 8.00 GiB), or train_micro_batch_size_per_gpu 2 with "
+        "set --recompute selective (saves 8.00 GiB), or train_micro_batch_size_per_gpu 2 with "
         "gradient_accumulation_steps 6 (saves 16.00 GiB)");
 }
 

@@ -19,7 +19,7 @@ using Catch::Contains;
 using nlohmann::json;
 
 const fs::path kFile = MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json";
-constexpr const char* kRemedy = "; fix it, or recreate the file with `mpzero plan --calibrate`";
+constexpr const char* kRemedy = "; fix the file, or recreate it with `mpzero plan --calibrate`";
 
 class Folder {
  public:
@@ -175,7 +175,7 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(error("[]") == std::string(": the file must be an object") + kRemedy);
   CHECK(without("format_version") == std::string(": the key format_version is missing") + kRemedy);
   CHECK(changed("/format_version", 2) ==
-        ": format_version is 2, but this mpzero reads 1; recreate the file with `mpzero plan --calibrate`");
+        ": format_version is 2, but this version of mpzero reads 1; recreate the file with `mpzero plan --calibrate`");
   CHECK(without("device") == std::string(": the key device is missing") + kRemedy);
   CHECK(without("matmuls") == std::string(": the key matmuls is missing") + kRemedy);
   CHECK(changed("/error", 1.5) == std::string(": error must be below 1") + kRemedy);
@@ -195,9 +195,9 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   scaled["scales"] = "../elsewhere.json";
   CHECK(error(scaled.dump()).starts_with(": unknown key "));  // times of its own as well
   for (const char* key : {"matmuls", "attention", "kernels"}) scaled.erase(key);
-  CHECK(error(scaled.dump()) == std::string(": scales must be another file in this folder") + kRemedy);
+  CHECK(error(scaled.dump()) == std::string(": scales must be a different file in this folder") + kRemedy);
   scaled["scales"] = "bad.json";
-  CHECK(error(scaled.dump()) == std::string(": scales must be another file in this folder") + kRemedy);
+  CHECK(error(scaled.dump()) == std::string(": scales must be a different file in this folder") + kRemedy);
 }
 
 TEST_CASE("products in FP8 have a list of their own, which files of before lack") {

@@ -35,11 +35,11 @@ TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables"
   }
   CHECK(error_from([] { file_for("Tesla T4"); }) ==
         "no calibration for Tesla T4 in configs/calibrations (available: NVIDIA A100-SXM4-40GB, NVIDIA "
-        "A100-SXM4-80GB, NVIDIA H100 80GB HBM3, NVIDIA H200, NVIDIA L40S); create one on such a machine with `mpzero "
-        "plan --calibrate FILE`, and pass it with --calibration");
+        "A100-SXM4-80GB, NVIDIA H100 80GB HBM3, NVIDIA H200, NVIDIA L40S); measure such a machine with `mpzero "
+        "plan --calibrate FILE`, and pass --calibration FILE");
   CHECK(error_from([] { calibration_for("NVIDIA H200", {"/nonexistent", "/none"}); }) ==
-        "no calibrations in /nonexistent or /none; start mpzero in its checkout, or "
-        "create one with `mpzero plan --calibrate FILE`");
+        "no calibrations in /nonexistent or /none; run mpzero from its checkout, or "
+        "measure this machine with `mpzero plan --calibrate FILE`");
   CHECK(fs::exists(calibration_for("NVIDIA H200")));
 }
 
