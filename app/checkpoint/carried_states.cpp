@@ -116,19 +116,18 @@ std::string describe_loss(const std::string& settings) {
 std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const CarriedChoice& choice) {
   const std::string folder = checkpoint.folder().string();
   if (!choice.left_out.empty()) {
-    return {fmt::format("{}: discarding the compression state of shard groups: {}{}.", folder, choice.left_out,
+    return {fmt::format("{}: the compression state of shard groups is discarded: {}{}.", folder, choice.left_out,
                         describe_loss(checkpoint.progress().settings_json))};
   }
   std::vector<std::string> all;
   const auto add = [&](const char* what, const char* missing, const std::string& ranks) {
     if (ranks.empty()) return;
-    all.push_back(
-        fmt::format("{} has no state for {} ({}) that matches this run's shapes and dtype; compression of {} starts "
-                    "without error feedback.",
-                    folder, ranks, missing, what));
+    all.push_back(fmt::format(
+        "{}: {} found no {} with this run's shapes and dtype; compression of {} starts without error feedback.", folder,
+        ranks, missing, what));
   };
-  add("gradients", "error feedback of the gradients", choice.gradients_missing);
-  add("parameters", "error feedback of the parameters", choice.parameters_missing);
+  add("gradients", "error feedback of gradients", choice.gradients_missing);
+  add("parameters", "error feedback of parameters", choice.parameters_missing);
   return all;
 }
 
@@ -190,13 +189,14 @@ CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel
   for (const CarriedFound& one : found) {
     if (one.holders != std::ssize(found)) {
       choice.left_out =
-          fmt::format("the checkpoint has {}, this run has {}", counted(one.holders, "rank"), found.size());
+          fmt::format("the checkpoint has {}, but this run has {}", counted(one.holders, "rank"), found.size());
       return choice;
     }
     const bool is_known = one.is_there && one.damage.empty();
     if (is_known && (one.nodes != layout.nodes || one.ranks_per_node != layout.ranks_per_node)) {
-      choice.left_out = fmt::format("the checkpoint has {}, this run has {}", describe(one.nodes, one.ranks_per_node),
-                                    describe(layout.nodes, layout.ranks_per_node));
+      choice.left_out =
+          fmt::format("the checkpoint has {}, but this run has {}", describe(one.nodes, one.ranks_per_node),
+                      describe(layout.nodes, layout.ranks_per_node));
       return choice;
     }
   }

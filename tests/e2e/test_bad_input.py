@@ -79,7 +79,7 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     sentence = refuse(run, f"--init_from={weights}", "--num_hidden_layers=1", "--rope_theta=500")
     assert f"--init_from {weights}: its config.json differs from --model_config" in sentence
-    assert "num_hidden_layers is 2 there and 1 here, rope_theta is 10000 there and 500 here; leave out" in sentence
+    assert "num_hidden_layers is 2 there and 1 here, rope_theta is 10000 there and 500 here" in sentence
     result = run.train("--max_steps=1", f"--init_from={weights}")
     (weights / "config.json").unlink()
     sentence = refuse(TinyRun(tmp_path / "other"), f"--init_from={weights}", "--num_hidden_layers=1")
@@ -115,7 +115,7 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
         ("train_micro_batch_size_per_gpu", 10**18, [], "the maximum of 2147483647 tokens"),
         ("gradient_accumulation_steps", 10**12, [], "the maximum of 2396745 micro-batches per step"),
         ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "with 4000 layers"),
-        ("gradient_accumulation_steps", 9 * 10**18, [], "the batch is too large"),
+        ("gradient_accumulation_steps", 9 * 10**18, [], "batch size is too large"),
     ],
 )
 def test_impossible_batch_sizes(tmp_path: Path, key: str, value: int, flags: list[str], reason: str) -> None:

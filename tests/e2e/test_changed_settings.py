@@ -98,7 +98,7 @@ def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> N
     again = run.train(*flags)
     assert "Resumed from checkpoint at step 3" in again.stdout
     assert changes(first.stdout) == changes(again.stdout) == []
-    assert "differs from that of" not in again.stderr
+    assert "the training data differs" not in again.stderr
     # Another factorization of the same global batch, another stage, or another place of the states is reported, and
     # changes no numbers: the finished run is still the one that is asked for.
     run.ranks, run.micro_batch, run.config = 1, 4, {**run.config, "zero_optimization": {"stage": 3}}
@@ -171,7 +171,7 @@ def test_what_deepspeed_saved_is_compared(tmp_path: Path) -> None:
     resume = f"--resume_from_checkpoint={saved}"
     _, result = train_golden(SAVED_ZERO2, tmp_path / "same", resume, ranks=2, stage=2)
     assert changes(result.stdout) == []
-    assert "does not record its model configuration" in result.stderr
+    assert "does not record a model configuration" in result.stderr
     ds_config = {"optimizer": {"type": "AdamW", "params": {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8}}}
     run = tiny(tmp_path / "other")
     golden = saved.parent

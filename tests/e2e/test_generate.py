@@ -146,11 +146,11 @@ def test_what_deepspeed_saved_needs_the_models_config_json() -> None:
     flags = (saved, "--prompt_tokens=1,2,3", "--max_tokens=5")
     refused = generate(*flags, check=False)
     assert refused.returncode == 2
-    assert "has no config.json, like all checkpoints of DeepSpeed; pass it with --model_config." in refused.stderr
+    assert "has no config.json" in refused.stderr
     config = GOLDEN / SAVED_ZERO2 / "init/config.json"
     assert len(ids(*flags, f"--model_config={config}", "--temperature=0")) == 5
     refused = generate(*flags, f"--model_config={config}", "--untrained", check=False)
-    assert "was saved by DeepSpeed, which records no seed; leave the flag out." in refused.stderr
+    assert "was saved by DeepSpeed" in refused.stderr
 
 
 def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path: Path) -> None:

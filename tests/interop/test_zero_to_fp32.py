@@ -176,11 +176,11 @@ def test_an_earlier_export_is_replaced_completely(programs, model, tmp_path):
     done = programs.zero_to_fp32(tmp_path / "checkpoints", out)
     assert {path.name for path in out.iterdir()} == {"model.safetensors", "config.json", "tokenizer.json"}
     assert_same_weights(made, loaded_by_transformers(out))
-    (said,) = [line for line in done.stdout.decode().splitlines() if line.startswith("This replaced")]
+    (said,) = [line for line in done.stdout.decode().splitlines() if line.startswith("Replaced")]
     assert f"config.json, model-00001-of-000{len(former) - 2:02}.safetensors" in said
 
     done = programs.zero_to_fp32(tmp_path / "checkpoints", out, "--format", "pt")
-    assert "This replaced the previous export: config.json, model.safetensors\n" in done.stdout.decode()
+    assert "Replaced the previous export: config.json, model.safetensors\n" in done.stdout.decode()
     assert {path.name for path in out.iterdir()} == {"pytorch_model.bin", "config.json", "tokenizer.json"}
     assert_same_weights(made, loaded_by_transformers(out))
 

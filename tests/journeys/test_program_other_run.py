@@ -37,7 +37,7 @@ def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished
     assert f"{finished.latest} is at or past the last step " in sentence
     assert "lr 0.01 -> 0.001" in sentence
     assert "raise --max_steps above 2" in sentence
-    assert "in another --checkpoint_dir, or with --overwrite" in sentence
+    assert "in a different --checkpoint_dir, or with --overwrite" in sentence
     # Each of the remedies works.
     assert finished.train("--max_steps=3").returncode == 0
     assert finished.train("--max_steps=2", "--overwrite").returncode == 0
@@ -46,7 +46,7 @@ def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished
 def test_a_sentence_ends_once(finished: TinyRun) -> None:
     finished.config = {"scheduler": scheduler(total_num_steps=2)}
     sentence = both(finished, "--max_steps=4", "--schedule_on_resume=rewarm")
-    assert "or start a new run: in another --checkpoint_dir" in sentence
+    assert "or start a new run: in a different --checkpoint_dir" in sentence
 
 
 def test_tasks_of_a_job_array_are_told_to_have_folders_of_their_own(finished: TinyRun) -> None:
@@ -113,7 +113,7 @@ def test_overwrite_does_not_move_the_weights_that_the_run_starts_from(finished: 
     for weights in (finished.checkpoints, finished.latest):
         sentence = both(finished, "--max_steps=2", "--overwrite", f"--init_from={weights}")
         assert f"--init_from {finished.latest}: --overwrite would move these weights" in sentence
-        assert "use another --checkpoint_dir" in sentence
+        assert "use a different --checkpoint_dir" in sentence
         # Without it nothing advises it.
         assert "--overwrite" not in both(finished, "--max_steps=2", f"--init_from={weights}")
     assert {file for file in finished.folder.rglob("*") if file not in files} <= {finished.checkpoints / ".lock"}

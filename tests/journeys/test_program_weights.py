@@ -62,7 +62,7 @@ def test_it_resumes_although_latest_has_changed(tmp_path: Path) -> None:
     # Another checkpoint is other weights.
     other = mpzero("train", *run.flags(), "--dry_run", "--max_steps=5", f"--init_from={first.latest}")
     assert other.returncode == 2
-    assert "leave out --init_from, and pass the run's model with --model_config" in the_sentence(other.stderr)
+    assert "omit --init_from, and pass the run's model with --model_config" in the_sentence(other.stderr)
 
 
 def test_it_resumes_after_the_weights_are_gone(tmp_path: Path) -> None:

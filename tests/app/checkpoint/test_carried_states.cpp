@@ -222,14 +222,14 @@ TEST_CASE("where one rank's file differs, all ranks take the same") {
     CHECK_THAT(taken.warnings.front(), Contains(sentence));
   };
   check({ranks, mine([](Contents& contents) { drop(contents, "parameters"); })}, true, false,
-        "for rank 1, error feedback of the parameters");
+        "rank 1 found no error feedback of parameters");
   check({ranks, mine([](Contents& contents) { contents.state.values[0].shape[1] += 64; })}, false, true,
-        "for rank 1, error feedback of the gradients");
+        "rank 1 found no error feedback of gradients");
   check({ranks, mine([](Contents& contents) { contents.state.values[0].is_bf16 = false; })}, false, true,
-        "for rank 1, error feedback of the gradients");
+        "rank 1 found no error feedback of gradients");
   check({ranks, mine([](Contents& contents) { contents.state.nodes = 4; })}, false, false,
-        "has 4 shard groups of 1 rank, this run has 2 shard groups of 1 rank");
-  check({ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "lacks, for rank 1,");
+        "has 4 shard groups of 1 rank, but this run has 2 shard groups of 1 rank");
+  check({ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "rank 1 found no");
   // As from two manifests.
   check({is_last_rank() ? 0 : ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "discarded");
 }
@@ -276,7 +276,7 @@ TEST_CASE("what does not belong to the run is left out, with a sentence") {
   };
   CHECK_THAT(sentence_of(exact, {ranks, saved}),
              Contains("checkpoints/tiny-5steps") && Contains("does not use compression"));
-  const std::string gradients = "the gradients' error feedback", parameters = "the parameters' error feedback";
+  const std::string gradients = "error feedback of gradients", parameters = "error feedback of parameters";
   const auto sentence_with = [&](const char* settings) {
     CarryingCheckpoint checkpoint(ranks, saved);
     checkpoint.made.settings_json = settings;
@@ -286,8 +286,8 @@ TEST_CASE("what does not belong to the run is left out, with a sentence") {
              Contains(gradients) && Contains(parameters));
   CHECK_THAT(sentence_with(R"({"zero_quantized_gradients": "none", "zero_quantized_weights": "int8"})"),
              Contains(parameters) && !Contains("gradients"));
-  CHECK_THAT(sentence_of(run, {2 * ranks, saved}), Contains("has 4 ranks, this run has 2"));
-  CHECK_THAT(sentence_of(run, {0, nullptr}), Contains("no state of compression"));
+  CHECK_THAT(sentence_of(run, {2 * ranks, saved}), Contains("has 4 ranks, but this run has 2"));
+  CHECK_THAT(sentence_of(run, {0, nullptr}), Contains("no compression state"));
   CHECK(sentence_of(exact, {0, nullptr}).empty());
 }
 
@@ -315,15 +315,15 @@ TEST_CASE("what all ranks take follows from what all have found") {
     found[2] = {4, true, "damaged", 0, 0, false, false};
     found[3].nodes = 4;
   });
-  CHECK((!choice.damaged && choice.left_out == "the checkpoint has 4 shard groups of 2 ranks, this run has 2 shard "
+  CHECK((!choice.damaged && choice.left_out == "the checkpoint has 4 shard groups of 2 ranks, but this run has 2 shard "
                                                "groups of 2 ranks"));
   // As many nodes and ranks, of another number of ranks each.
   choice = choose([](auto& found) { found[1].ranks_per_node = 1; });
-  CHECK(choice.left_out == "the checkpoint has 2 shard groups of 1 rank, this run has 2 shard groups of 2 ranks");
+  CHECK(choice.left_out == "the checkpoint has 2 shard groups of 1 rank, but this run has 2 shard groups of 2 ranks");
   CHECK_FALSE((choice.gradients || choice.parameters));
   // One rank has seen a checkpoint of fewer.
   choice = choose([](auto& found) { found[3].holders = 2; });
-  CHECK(choice.left_out == "the checkpoint has 2 ranks, this run has 4");
+  CHECK(choice.left_out == "the checkpoint has 2 ranks, but this run has 4");
   choice = choose([](auto& found) { found[2].damage = "damaged"; }, false, false);
   CHECK((!choice.damaged && choice.left_out == "this run does not use compression"));
 }

@@ -146,7 +146,7 @@ TEST_CASE("of a checkpoint that is passed over nothing is said but why") {
   REQUIRE(resumed);
   CHECK(resumed->position.step == 2);
   REQUIRE(warnings.size() == 2);
-  CHECK_THAT(warnings[0], Contains(run.checkpoint(2).string() + " has no state of compression"));
+  CHECK_THAT(warnings[0], Contains(run.checkpoint(2).string() + " contains no compression state"));
   CHECK_THAT(warnings[1], Contains(run.checkpoint(4).string()) && Contains("damaged"));
 }
 
@@ -238,7 +238,8 @@ TEST_CASE("a checkpoint that is replaced while it is read is read again, wheneve
     CHECK(run.resume({}, /*relative=*/false, group)->position.step == 4);
     has_worked = group.has_worked();
     for (const std::string& warning : run.warnings) {
-      CHECK(warning == newest.string() + " was replaced by another process while it was being read; reading it again.");
+      CHECK(warning ==
+            newest.string() + " was replaced by another process during the read; reading the checkpoint again.");
       was_read_again = true;
     }
   }

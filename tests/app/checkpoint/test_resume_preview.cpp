@@ -34,7 +34,8 @@ TEST_CASE("a preview names the checkpoint that the run resumes from") {
   CHECK_THAT(newest->changes.at(0), Contains("max_steps 4 -> 6"));
   CHECK(warnings.empty());
   CHECK_THAT(error_from([&] { preview(run, {"--seed=1"}, warnings); }), Contains("--seed") && Contains("--overwrite"));
-  CHECK_THAT(error_from([&] { preview(run, {"--resume_from_checkpoint=none"}, warnings); }), Contains("another run"));
+  CHECK_THAT(error_from([&] { preview(run, {"--resume_from_checkpoint=none"}, warnings); }),
+             Contains("of a different run"));
   CHECK_FALSE(preview(run, {"--overwrite"}, warnings));
   CHECK(preview_all(run, {"--overwrite"}, warnings).moved_to == run.checkpoints() / "old-1");
   CHECK_FALSE(preview_all(run, {}, warnings).moved_to);

@@ -61,7 +61,7 @@ TEST_CASE("Where and who to profile without what is a warning") {
   std::vector<std::string> warnings;
   config_of({"--profile_dir=d"}, warnings);
   REQUIRE(warnings.size() == 1);
-  CHECK(warnings.front() == "--profile_dir has no effect: --profile_steps is missing.");
+  CHECK(warnings.front() == "--profile_dir has no effect without --profile_steps.");
 }
 
 }  // namespace mpzero

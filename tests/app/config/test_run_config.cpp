@@ -47,8 +47,7 @@ TEST_CASE("the batch trio follows DeepSpeed's table") {
   CHECK(batch_of(trio(0, 16, 0)) == Batch{32, 16, 1});
   CHECK(error_of(trio(33, 17, 2)) ==
         "ds.json: train_batch_size 33 is not train_micro_batch_size_per_gpu 17 x gradient_accumulation_steps 2 x 2 "
-        "ranks; "
-        "change one of them or the number of ranks.");
+        "ranks; change one of these values.");
   CHECK_THAT(error_of(trio(32, 18, 1)), Contains("train_batch_size 32 is not"));
   CHECK_THAT(error_of(trio(32, 18, 0)), Contains("train_batch_size 32 is not"));
   CHECK_THAT(error_of(trio(32, 0, 3)), Contains("train_batch_size 32 is not"));
@@ -64,7 +63,7 @@ TEST_CASE("the batch trio follows DeepSpeed's table") {
   CHECK_THAT(error_of(trio(32, int64_t{1} << 62, 0)), Contains(" ranks; change train_micro_batch_size_per_gpu or"));
   CHECK_THAT(error_of(trio(0, 0, 2)), Contains("neither train_micro_batch_size_per_gpu nor train_batch_size"));
   CHECK_THAT(error_of("{}"), Contains("sets neither"));
-  CHECK_THAT(error_of(trio(0, int64_t{1} << 40, int64_t{1} << 40)), Contains("the batch is too large"));
+  CHECK_THAT(error_of(trio(0, int64_t{1} << 40, int64_t{1} << 40)), Contains("batch size is too large"));
 }
 
 TEST_CASE("the batch trio may be shared between file and flags, and auto is filled") {
@@ -304,7 +303,7 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   };
   CHECK(with_ratio(3, R"("auto")").config.zero.offload_ratio_automatic);
   CHECK(with_ratio(3, R"("auto")").config.zero.offload_optimizer_ratio == 1);
-  const std::string words = "offload_optimizer.ratio only at stage 3";
+  const std::string words = "DeepSpeed applies it only with stage 3";
   CHECK(warnings_with(with_ratio(3, "0.5"), words).empty());
   CHECK(warnings_with(with_ratio(2, "1"), words).empty());
   for (const std::string ratio : {"0.5", R"("auto")"}) CHECK(warnings_with(with_ratio(2, ratio), words).size() == 1);
@@ -349,7 +348,7 @@ TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
       "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 4, "warmup_type": "linear"}}})",
                            {"--max_steps=20"});
   CHECK(decay.config.schedule.lr(6) == Approx(1e-3));
-  CHECK_THAT(decay.warnings.at(0), Contains("warmup_max_lr is missing") && Contains("0.001"));
+  CHECK_THAT(decay.warnings.at(0), Contains("warmup_max_lr is not set") && Contains("0.001"));
   CHECK(run(R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}, "scheduler": {"type":
       "WarmupDecayLR", "params": {"warmup_num_steps": 4, "warmup_max_lr": "auto"}}})",
             {"--max_steps=20"})
@@ -358,7 +357,7 @@ TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
   CHECK(
       run(R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}})").config.schedule.lr(1) ==
       2e-5);
-  CHECK_THAT(run("", {"--max_steps=50"}).warnings.at(0), Contains("100 warm-up steps exceed its 50 steps"));
+  CHECK_THAT(run("", {"--max_steps=50"}).warnings.at(0), Contains("100 warm-up steps but only 50 steps"));
 }
 
 TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the run") {
@@ -539,8 +538,8 @@ TEST_CASE("FP8 by flag, by file and by both") {
   CHECK(run(ratio).config.fp8_options->kept_casts == KeptCasts::kNone);
   const char* stage_3 = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
                             "fp8": {"cache_weights": true}, "zero_optimization": {"stage": 3}})";
-  CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect at ZeRO stage 3").size() == 1);
-  const char* odd = "tokens of a micro-batch are not a multiple of 16";
+  CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect with ZeRO stage 3").size() == 1);
+  const char* odd = "FP8 on GPUs requires a multiple of 16";
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1000"}), odd).size() == 1);
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1024"}), odd).empty());
   CHECK(warnings_with(run("", {"--seq_length=1000"}), odd).empty());

@@ -33,7 +33,7 @@ TEST_CASE("AdamW's states are counted on the GPU, or on the host where they are 
   CHECK_THAT(on_gpus.back(), Contains("0.00 GiB for 2 ranks"));
   const auto offloaded = memory_report(set_up(kOffloaded, 4), ranks, true, limit);
   CHECK_THAT(offloaded.at(1), Contains("optimizer states 0.00 GiB"));
-  CHECK_THAT(offloaded.back(), !Contains("nothing is offloaded"));
+  CHECK_THAT(offloaded.back(), !Contains("offloading is disabled"));
 }
 
 TEST_CASE("a dry run has the run's limits where this machine can be one of its hosts") {
@@ -62,7 +62,7 @@ TEST_CASE("a run that does not fit is refused where this machine can be one of i
   CHECK_FALSE(memory_problem(setup, ranks, machine));
   const auto host = memory_problem(set_up(kOffloaded, 1), ranks, machine);
   REQUIRE(host);
-  CHECK_THAT(*host, Contains("does not fit into host memory") && Contains("1.00 GiB are available"));
+  CHECK_THAT(*host, Contains("host memory") && Contains("1.00 GiB available"));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_CASE("refuses a repeated flag and a missing value") {
   CHECK(error({"--name="}) == needed);
   CHECK(error({"--name", "--quick"}) == needed);
   CHECK(error({"--text"}) == "--text needs a value; if it begins with --, write --text=VALUE.");
-  CHECK(error({"--quick=yes"}) == "--quick takes no value; leave it out.");
+  CHECK(error({"--quick=yes"}) == "--quick takes no value; remove the value.");
 }
 
 TEST_CASE("a flag that is nearly another") {

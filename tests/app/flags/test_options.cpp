@@ -187,11 +187,11 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
              Contains("--recompute must be one of none, selective, full, tiled, host, auto"));
   CHECK_THAT(error_of({"--checkpoint_format=zip"}), Contains("--checkpoint_format must be one of hdf5, deepspeed"));
   CHECK(parse_command_line({"--checkpoint_format=deepspeed"}).deepspeed_format);
-  CHECK(error_of({"--help=3"}) == "--help takes no value; leave it out.");
+  CHECK(error_of({"--help=3"}) == "--help takes no value; remove the value.");
 }
 
 TEST_CASE("flags that conflict are refused") {
-  CHECK_THAT(error_of({"--local_dataset"}), Contains("--local_dataset true needs --dataset"));
+  CHECK_THAT(error_of({"--local_dataset"}), Contains("--local_dataset true requires --dataset"));
   CHECK_THAT(error_of({"--seq_length=4096", "--max_position_embeddings=2048"}),
              Contains("--seq_length 4096 is longer than --max_position_embeddings 2048"));
   CHECK_THAT(error_of({"--num_attention_heads=6", "--num_key_value_heads=4"}), Contains("is not a multiple of"));

@@ -35,12 +35,12 @@ TEST_CASE("files without names have those of their files; an existing path with 
 
 TEST_CASE("a list that is not one is refused, and the set named") {
   for (const auto& [text, words] : {std::pair("wiki=a.h5,", "\"\" has no file"),
-                                    {"=a.h5", "the name \"\""},
+                                    {"=a.h5", "invalid name \"\""},
                                     {"wiki=", "\"wiki=\" has no file"},
-                                    {"data/a.h5,a.h5", "two sets have the name a"},
-                                    {"wiki=a.h5,wiki=b.h5", "two sets have the name wiki"},
-                                    {"my wiki=a.h5", "the name \"my wiki\""},
-                                    {"wiki=a.h5,b/c=d.h5", "the name \"c=d\""}}) {
+                                    {"data/a.h5,a.h5", "duplicate name a"},
+                                    {"wiki=a.h5,wiki=b.h5", "duplicate name wiki"},
+                                    {"my wiki=a.h5", "invalid name \"my wiki\""},
+                                    {"wiki=a.h5,b/c=d.h5", "invalid name \"c=d\""}}) {
     INFO(text);
     CHECK_THAT(error_from([&] { read(text); }), Contains(words) && Contains("--validation_data"));
   }
@@ -62,7 +62,7 @@ TEST_CASE("--validation_batches is that many micro-batches of all ranks, with a 
   CHECK(none.config.validation_sequences == Settings{}.validation_sequences);
   CHECK(warnings_with(none, "validation").empty());
   CHECK_THAT(error_of(json, {"--validation_data=v.h5", "--validation_batches=5", "--validation_sequences=60"}),
-             Contains("leave out --validation_batches"));
+             Contains("omit --validation_batches"));
   const Result without_data = run(json, {"--validation_batches=5"});
   CHECK(without_data.config.validation_sequences == Settings{}.validation_sequences);
   CHECK(warnings_with(without_data, "--validation_batches 5 has no effect").size() == 1);

@@ -93,13 +93,13 @@ TEST_CASE("a prompt that the model cannot go on from has its sentence") {
              StartsWith("the prompt has 64 tokens, but " + name(folder) + " has 64 positions; "));
   CHECK_THAT(
       error(folder.path(), {"--device=cpu", "--prompt", "ab", "--max_tokens=63"}),
-      StartsWith("--max_tokens 63: ") && Contains("the 64 positions of " + name(folder)) && Contains("for 62; "));
+      StartsWith("--max_tokens 63: ") && Contains("the 64 positions of " + name(folder)) && Contains("at most 62 "));
   CHECK_THAT(error(folder.path(), {"--device=cpu", "--prompt_tokens", "3,260"}),
-             StartsWith("--prompt_tokens: id 260 is not in the vocabulary of " + name(folder)));
+             StartsWith("--prompt_tokens: id 260 is outside the vocabulary of " + name(folder)));
   CHECK_THAT(error(of_others.path(), {"--device=cpu", "--prompt", "ab"}),
              StartsWith("the tokenizer of " + name(of_others) + " is an-org/Model-1B") && Contains("app/generate.py"));
   CHECK(error(of_others.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}) ==
-        "--tokenizer bytes: the tokenizer of " + name(of_others) + " is an-org/Model-1B; leave the flag out.");
+        "--tokenizer bytes: the tokenizer of " + name(of_others) + " is an-org/Model-1B; omit the flag.");
   CHECK_THAT(error(of_nobody.path(), {"--device=cpu", "--prompt", "ab"}),
              StartsWith(name(of_nobody) + " does not record a tokenizer; ") && Contains("--tokenizer bytes"));
   CHECK_THAT(printed(of_nobody.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}),

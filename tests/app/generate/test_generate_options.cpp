@@ -46,7 +46,7 @@ TEST_CASE("the flags of mpzero generate") {
 }
 
 TEST_CASE("refuses each wrong flag of mpzero generate") {
-  CHECK_THAT(error({"--prompt", "a"}), Catch::Contains("no model is given"));
+  CHECK_THAT(error({"--prompt", "a"}), Catch::Contains("the model is missing"));
   CHECK_THAT(error({"run"}), Catch::Contains("--prompt TEXT") && Catch::Contains("--prompt_tokens IDS"));
   CHECK(error({"run", "--prompt="}) == "--prompt is empty; pass at least one character.");
   CHECK_THAT(error({"run", "--prompt", "a", "--prompt_tokens", "1"}), Catch::Contains("--prompt and --prompt_tokens"));
@@ -56,10 +56,10 @@ TEST_CASE("refuses each wrong flag of mpzero generate") {
   CHECK_THAT(error({"run", "--prompt"}),
              Catch::Contains("--prompt needs a value") && Catch::Contains("--prompt=VALUE"));
   CHECK(error({"run", "--prompt", "--untrained"}) == error({"run", "--prompt"}));
-  CHECK(error({"run", "--untrained=true"}) == "--untrained takes no value; leave it out.");
+  CHECK(error({"run", "--untrained=true"}) == "--untrained takes no value; remove the value.");
   CHECK(error({"run", "--temprature", "1"}) ==
         "--temprature is not a flag of mpzero generate; did you mean --temperature?");
-  CHECK(error({"run", "-p"}) == "-p is not a flag of mpzero generate; `mpzero generate --help` lists them.");
+  CHECK(error({"run", "-p"}) == "-p is not a flag of mpzero generate; see `mpzero generate --help`.");
   CHECK(error({"run", "--temperature", "-1"}) ==
         "--temperature -1 is out of range; it must be 0 or more and less than 100.");
   CHECK(error({"run", "--temperature", "nan"}) ==

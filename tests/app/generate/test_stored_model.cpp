@@ -82,7 +82,7 @@ TEST_CASE("untrained weights are those that the run began with") {
   save_model(other.path(), {.init_from = "/weights"});
   CHECK(error({.folder = other.path(), .untrained = true}) ==
         "--untrained: the run of " + (other / "small-7steps").string() +
-            " started from the weights in /weights; use that folder.");
+            " started from the weights in /weights; pass that folder instead.");
 }
 
 TEST_CASE("an export is a model, whose tokenizer is known by its files") {
@@ -97,15 +97,14 @@ TEST_CASE("an export is a model, whose tokenizer is known by its files") {
   std::ofstream(output / "tokenizer.json") << "{}";
   CHECK(read({.folder = output.path()}).model.tokenizer == output.path());
   CHECK(error({.folder = output.path(), .untrained = true}) ==
-        "--untrained: " + output.path().string() +
-            " is not a checkpoint of mpzero, so it has no seed; leave the flag out.");
+        "--untrained: " + output.path().string() + " is not a checkpoint of mpzero and has no seed; omit the flag.");
   CHECK(error({.folder = output.path(), .tag = "x"}).starts_with("checkpoint 'x' does not exist in "));
 
   SECTION("without its config.json") {
     const fs::path config = folder / "config.json";
     fs::rename(output / "config.json", config);
     CHECK(error({.folder = output.path()}) ==
-          output.path().string() + " has weights but no config.json; copy it there, or pass --model_config.");
+          output.path().string() + " contains weights but no config.json; add config.json, or pass --model_config.");
     CHECK(read({.folder = output.path(), .model_config = config}).embedding == random_embedding(1));
   }
   SECTION("with that of another model") {

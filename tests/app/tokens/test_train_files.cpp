@@ -25,8 +25,8 @@ TEST_CASE("a mixture has weights for all of its files or for none") {
                                     {"a.h5:1e999,b.h5:1", "the weight of a.h5:1e999"},
                                     {"a.h5:1e308,b.h5:1e308", "the weight of a.h5:1e308"},
                                     {"a.h5:1e-300,b.h5:1", "the weight of a.h5:1e-300"},
-                                    {"a.h5,", "a path is empty"},
-                                    {":1,b.h5:1", "a path is empty"}}) {
+                                    {"a.h5,", "an empty path"},
+                                    {":1,b.h5:1", "an empty path"}}) {
     INFO(text);
     CHECK_THAT(error_from([&] { train_files(text); }), Contains(words) && Contains("--train_data"));
   }
