@@ -131,7 +131,6 @@ std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const
   return all;
 }
 
-// Returns the chosen tensors, one element per unit.
 std::vector<parallel::Carried> tensors_of(const io::StoredCarried& stored, const std::vector<UnitSpec>& units,
                                           const parallel::ZeroEngine& engine, const CarriedChoice& choice) {
   std::vector<parallel::Carried> carried(units.size());

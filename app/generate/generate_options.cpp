@@ -58,8 +58,7 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
        }},
       {"chat",
        [](const std::string&) {
-         throw_user_error(
-             "--chat: mpzero generate does not support chat templates; use app/generate.py with the same flags.");
+         throw_user_error("mpzero generate does not support --chat; use app/generate.py with the same flags.");
        }},
       {"untrained", [&o](const std::string&) { o.untrained = true; }, true},
       {"describe", [&o](const std::string&) { o.describe = true; }, true},
@@ -100,8 +99,7 @@ GenerateOptions parse_generate_options(const std::vector<std::string>& arguments
     if (argument.starts_with("-") && argument != "-") throw_unknown(argument, known);
     if (!options.folder.empty()) {
       throw_user_error(
-          "mpzero generate accepts a single model, not both \"{}\" and \"{}\"; put quotes around a prompt with several "
-          "words.",
+          "mpzero generate accepts a single model, not both \"{}\" and \"{}\"; quote a prompt with several words.",
           options.folder.string(), argument);
     }
     options.folder = argument;
