@@ -68,7 +68,7 @@ void check_command(const std::string& command) {
   if (std::find(kCommands.begin(), kCommands.end(), command) != kCommands.end()) return;
   const auto nearest = nearest_name(command, kCommands);
   throw_user_error("'{}' is not a command{}", command,
-                   nearest ? fmt::format("; did you mean `mpzero {}`?", *nearest) : "; `mpzero help` lists them.");
+                   nearest ? fmt::format("; did you mean `mpzero {}`?", *nearest) : "; see `mpzero help`.");
 }
 
 // Converts `help COMMAND` to `COMMAND --help`.

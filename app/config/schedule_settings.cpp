@@ -50,7 +50,7 @@ void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
                                         .gamma = line.lr_gamma.value_or(1)};
   config.schedule_ends_at_max_steps = true;
   config.origins.schedule = {Origin::Kind::kFlag, line.name_of("lr_scheduler_type")};
-  config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as the Trainer's"});
+  config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as in the Trainer"});
 }
 
 void use_own_schedule(const CommandLine& line, RunConfig& config) {
