@@ -159,7 +159,6 @@ Found look_at(const fs::path& folder, const std::function<void(const io::StoredC
   return found;
 }
 
-// Reads every byte of the checkpoint.
 Found verify(const fs::path& folder) {
   return look_at(folder, [](const io::StoredCheckpoint& stored) { stored.verify(); });
 }

@@ -68,7 +68,7 @@ void check_command(const std::string& command) {
   if (std::find(kCommands.begin(), kCommands.end(), command) != kCommands.end()) return;
   const auto nearest = nearest_name(command, kCommands);
   throw_user_error("'{}' is not a command{}", command,
-                   nearest ? fmt::format("; did you mean `mpzero {}`?", *nearest) : "; `mpzero help` lists them.");
+                   nearest ? fmt::format("; did you mean `mpzero {}`?", *nearest) : "; see `mpzero help`.");
 }
 
 // Converts `help COMMAND` to `COMMAND --help`.
@@ -119,7 +119,6 @@ int run(const std::vector<std::string>& arguments, const CommandLine& line, para
   }
 }
 
-// Runs a single-process command.
 int run_alone(const std::function<int()>& command) {
   try {
     const int code = command();
@@ -134,9 +133,8 @@ int run_alone(const std::function<int()>& command) {
   }
 }
 
-// Replaces this process with the Python program app/`name` of mpzero's tree. Uses the interpreter in the tree's .venv,
-// if it exists, or python3. The programs require only Python 3.9 and the standard library. Throws UserError if the
-// program cannot be started.
+// Replaces this process with app/`name` of mpzero's tree, run by the tree's .venv or by python3. The programs require
+// only Python 3.9 and the standard library. Throws UserError if the program cannot be started.
 [[noreturn]] void become_python_program(const std::string& name, const std::vector<std::string>& arguments) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -158,8 +156,7 @@ int run_alone(const std::function<int()>& command) {
   throw_user_error("cannot start python3 for {} ({}); install Python 3", program.string(), std::strerror(errno));
 }
 
-// Runs `check` before MPI starts. Returns the exit code. All tasks run the check, but only the first task prints the
-// error.
+// Runs `check` before MPI starts and returns the exit code. Only the first task prints the error.
 int check_launch(const std::function<void()>& check) {
   try {
     check();

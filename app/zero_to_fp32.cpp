@@ -154,8 +154,7 @@ std::string show_names(const std::vector<std::string>& names) {
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 
-// Returns an empty string if mpzero does not support the architecture, since a DeepSpeed checkpoint may contain any
-// model.
+// Returns an empty string for unsupported architectures, since a DeepSpeed checkpoint may contain any model.
 std::string causal_lm_class(std::string_view model_type) {
   for (const mpzero::model::Architecture* architecture : mpzero::model::architectures()) {
     if (architecture->model_type == model_type) return std::string(architecture->causal_lm_class);

@@ -110,7 +110,7 @@ std::string describe_loss(const std::string& settings) {
   if (compressed("zero_quantized_weights")) {
     parts.push_back("the error feedback of parameters");
   }
-  return parts.empty() ? "" : fmt::format("; this drops {}", fmt::join(parts, ", and "));
+  return parts.empty() ? "" : fmt::format("; this discards {}", fmt::join(parts, ", and "));
 }
 
 std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const CarriedChoice& choice) {
@@ -131,7 +131,6 @@ std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const
   return all;
 }
 
-// Returns the chosen tensors, one element per unit.
 std::vector<parallel::Carried> tensors_of(const io::StoredCarried& stored, const std::vector<UnitSpec>& units,
                                           const parallel::ZeroEngine& engine, const CarriedChoice& choice) {
   std::vector<parallel::Carried> carried(units.size());

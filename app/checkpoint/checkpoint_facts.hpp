@@ -16,9 +16,8 @@ struct CheckpointFact {
   nlohmann::json value;
 };
 
-// Returns the facts of a checkpoint in mpzero's or DeepSpeed's format: run, progress, model, settings, data identity
-// and layout. Omits facts that the checkpoint does not record. Throws UserError with the checkpoint's path if its JSON
-// is invalid.
+// Returns the recorded facts of a checkpoint of mpzero or DeepSpeed: run, progress, model, settings, data identity and
+// layout. Throws UserError with the checkpoint's path if its JSON is invalid.
 std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored);
 
 // Formats one line per fact, with a heading for each section. Escapes control characters.

@@ -63,8 +63,8 @@ class Checkpointer {
   // Step of the newest checkpoint that the run saved or resumed from.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   void resumed_from(int64_t step) { saved_step_ = step; }
-  // Returns the expected seconds, without throttling, until a save that starts now is complete. Includes the save in
-  // flight. Estimated from the last save of this run; 0 before the first save.
+  // Returns the expected seconds until a save that starts now is complete, including any save in flight. The estimate
+  // is based on the run's last save, without throttling; 0 before the first save.
   double expected_save_seconds() const;
   // Returns this rank's write limit in bytes per second for the save in flight; std::nullopt if no save is in flight.
   std::optional<double> write_rate() const;
@@ -99,8 +99,8 @@ class Checkpointer {
   double save_seconds_ = 0;           // duration of the last save without throttling
   std::optional<int64_t> last_step_;  // step of the last checkpoint; unset until save_last()
   std::string last_error_;            // error of the last save; empty: success
-  double blocked_seconds_ = 0;        // since the last before_update()
-  double blocked_by_save_ = 0;        // total for the save in flight
+  double blocked_seconds_ = 0;        // seconds since the last before_update()
+  double blocked_by_save_ = 0;        // total seconds for the save in flight
 };
 
 }  // namespace mpzero

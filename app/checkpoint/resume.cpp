@@ -40,7 +40,6 @@ void read_or_give_up(const std::function<void()>& work) {
   }
 }
 
-// Arguments of resume_with().
 struct Resumption {
   const RunSetup& setup;
   const std::vector<UnitSpec>& units;

@@ -27,7 +27,7 @@ struct Resumed {
   std::filesystem::path checkpoint;
   RunConfig config;  // see Continuation
   RunPosition position;
-  io::RunRecord run;                       // the id is empty for a checkpoint without an id
+  io::RunRecord run;                       // the id is empty if the run has no id yet
   bool checkpoint_has_id = true;           // false: saved by DeepSpeed or an older mpzero
   std::vector<std::string> changes;        // log lines: see Continuation
   std::optional<std::string> recompute{};  // see Continuation
@@ -39,7 +39,7 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
 // Reads a checkpoint's states. Collective. Throws Damaged on all ranks if a state is damaged.
 using ReadStates = std::function<void(const io::StoredCheckpoint&)>;
 
-// Implements resume_run() and preview_resume(), which read the states differently.
+// Implements resume_run() and preview_resume(), which pass different `read_states`.
 std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                    const ReadStates& read_states, WeightsCheck weights_check, ProcessGroup& group,
                                    std::vector<std::string>& warnings);

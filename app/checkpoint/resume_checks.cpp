@@ -77,7 +77,7 @@ std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& cha
   return descriptions;
 }
 
-// Ignores files without a tokenizer hash, which cannot be compared, unless their tokenizer is built in.
+// Ignores files without a tokenizer hash, unless their tokenizer is built in.
 void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, std::vector<ModelChange>& changes) {
   const auto before = train_data_of(known);
   if (!before || !setup.data) return;
@@ -100,7 +100,6 @@ void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& co
   }
 }
 
-// Formats the data order and, if known, the data identity.
 std::string show_data(const std::string& order, const std::optional<io::TokenIdentity>& identity) {
   return identity ? fmt::format("{}, {}", order, io::show(*identity)) : order;
 }
@@ -133,11 +132,10 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
   const io::TrainingProgress& progress = checkpoint.progress();
   const double lr = config.schedule.lr(progress.step);
   if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
-  run.warnings.push_back(
-      fmt::format("the schedule differs from the schedule of {}: step {} used learning rate {:.6g}, but this run's "
-                  "schedule has {:.6g}; to keep the old one, use the same learning rate and total_num_steps (or "
-                  "--max_steps, if total_num_steps is not set).",
-                  checkpoint.folder().string(), progress.step, progress.lr, lr));
+  run.warnings.push_back(fmt::format(
+      "the schedule differs from the schedule of {}: step {} had learning rate {:.6g}, but this run's schedule has "
+      "{:.6g}; to keep the old schedule, use the same learning rate and total_num_steps (default: --max_steps).",
+      checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
 
 // If train_batch_size is not set, it depends on micro-batch size, accumulation and the number of ranks.
@@ -151,8 +149,7 @@ void note_batch(const nlohmann::json& known, const RunConfig& config, Continuati
                   before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
 }
 
-// DeepSpeed records the number of consumed sequences but not their order, so the run skips the same number of
-// sequences.
+// DeepSpeed records the number of sequences but not their order, so the run skips the same number of sequences.
 void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {
@@ -169,7 +166,7 @@ void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunCo
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
   run.warnings.push_back(
       fmt::format("the schedule differs from the schedule of {}: step {} would have had learning rate {:.6g}, but this "
-                  "run's schedule has {:.6g}; to keep the old one, use the same scheduler and total_num_steps.",
+                  "run's schedule has {:.6g}; to keep the old schedule, use the same scheduler and total_num_steps.",
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
 }
 
@@ -274,8 +271,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   const ResumedPosition resumed = position_after(checkpoint, setup, known);
   Continuation run{
       .config = setup.config, .position = resumed.position, .changes = {}, .warnings = {}, .differences = {}};
-  // Epochs are counted with the run's first batch size, so that a different batch size does not change the run's
-  // length.
+  // Epochs are counted with the run's first batch size, so that the run's length is independent of the current one.
   const nlohmann::json batch = known.value(kEpochBatch, known.value("train_batch_size", nlohmann::json()));
   if (batch.is_number_integer() && batch.get<int64_t>() > 0) run.config.epoch_batch = batch.get<int64_t>();
   std::vector<std::string> given_before;  // already reported by set_up_run()

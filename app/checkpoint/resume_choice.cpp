@@ -31,7 +31,6 @@ io::ResumeCandidates candidates_of(const RunConfig& config) {
   return candidates;
 }
 
-// Throws UserError if several runs are possible.
 void check_one_run(const io::ResumeCandidates& candidates) {
   if (candidates.newest_of_runs.size() < 2) return;
   std::vector<std::string> ways;

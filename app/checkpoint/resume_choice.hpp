@@ -25,9 +25,8 @@ struct ResumeChoices {
   std::string problem_of_run;  // see io::ResumeCandidates
 };
 
-// Finds the checkpoints in --resume_from_checkpoint or, by default, in --checkpoint_dir. Throws UserError if the
-// checkpoints are of several runs and `latest` does not select one of the runs, or if --resume_strict is set and
-// `latest` is invalid. Collective.
+// Finds the checkpoints in --resume_from_checkpoint or, by default, in --checkpoint_dir. Throws UserError if the run is
+// ambiguous, or if --resume_strict is set and `latest` is invalid. Collective.
 ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group);
 
 // Removes the suggested remedy from an error message about a checkpoint, for use in a warning.

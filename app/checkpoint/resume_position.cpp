@@ -40,8 +40,7 @@ bool known_shuffle(const json& known, bool otherwise) {
 
 int64_t round_up(int64_t tokens, int64_t seq_length) { return (tokens + seq_length - 1) / seq_length; }
 
-// Returns the first complete window of `now` tokens after `seen` windows of `before` tokens, across the epochs of a
-// file.
+// Returns the first complete window of `now` tokens after `seen` windows of `before` tokens, across epochs.
 int64_t window_after(int64_t seen, int64_t num_tokens, int64_t before, int64_t now) {
   const int64_t windows_before = windows_of(num_tokens, before), windows = windows_of(num_tokens, now);
   return seen / windows_before * windows + std::min(windows, round_up(seen % windows_before * before, now));
@@ -62,8 +61,7 @@ std::string show_shares(const std::vector<RecordedSource>& sources) {
   return fmt::to_string(fmt::join(items, ","));
 }
 
-// Returns the checkpoint's positions in the sources of the training data. Empty if they are unknown, or neither run
-// uses a mixture.
+// Returns the checkpoint's sources. Empty if they are unknown, or neither run uses a mixture.
 std::vector<RecordedSource> sources_before(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                                            const json& known) {
   std::vector<RecordedSource> sources = recorded_sources(known, checkpoint.folder().string());
@@ -172,8 +170,7 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
   resumed.position.sequences_seen = window_after(progress.sequences_seen, data->num_tokens, before, config.seq_length);
   const int64_t next = resumed.position.sequences_seen - epoch * windows;
   if (was_shuffled || config.shuffle) {
-    // Each token was seen before the checkpoint with probability `share` and is seen after it with probability 1 -
-    // share.
+    // Each token was seen with probability `share` and is seen after the resume with probability 1 - share.
     const double share = static_cast<double>(seen) / static_cast<double>(windows_before * before);
     const auto tokens = static_cast<int64_t>(share * (1 - share) * static_cast<double>(windows_before * before));
     std::string& report = tokens > 0 ? resumed.warning : resumed.line;

@@ -12,7 +12,7 @@
 namespace mpzero {
 
 struct ResumePreview {
-  std::optional<Resumed> resumed;                 // std::nullopt: the run would start from the beginning
+  std::optional<Resumed> resumed;                 // std::nullopt: the run would start from step 0
   std::optional<std::filesystem::path> moved_to;  // folder to which --overwrite would move other runs' checkpoints
 };
 

@@ -32,7 +32,7 @@ class RunFolder {
   // Moves the conflicting checkpoints. Must be called after all other checks of the start have passed.
   void make_room();
 
-  // Throws if another process has taken over the folder. Not collective: called on rank 0, from any thread.
+  // Throws if another process has taken over the folder. Not collective. Must be called on rank 0, from any thread.
   void check_owner() { lock_->check(); }
   // Throws Failure on all ranks if another process has taken over the folder. Ignores other errors of the check.
   void stop_where_taken();

@@ -24,7 +24,7 @@ void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup&
 void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units,
                            std::vector<std::string>& warnings);
 
-// When to compare the content of the weights of --init_from: always, or only if their path has changed. A preview
+// Selects when to compare the content of the --init_from weights: always, or only if the path has changed. A preview
 // assumes that an unchanged path has unchanged content.
 enum class WeightsCheck : uint8_t { kContent, kContentOfOtherPath };
 

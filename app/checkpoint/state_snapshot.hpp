@@ -70,7 +70,6 @@ class StateSnapshot {
     int64_t count = 0;
   };
 
-  // The copy of a carried tensor.
   struct CarriedPart {
     int64_t begin = 0;  // offset in memory_ in elements
     int64_t bytes = 0;
@@ -86,7 +85,7 @@ class StateSnapshot {
   std::vector<Part> parts_;
   std::vector<std::optional<size_t>> part_of_unit_;  // index in parts_ of the unit's first state
   std::vector<CarriedPart> carried_;
-  std::vector<parallel::StateHold> holds_;  // one per unit, until release()
+  std::vector<parallel::StateHold> holds_;  // one element per unit; valid until release()
   int64_t copied_bytes_ = 0;
   int64_t held_bytes_ = 0;
   bool pinned_ = false;
@@ -97,7 +96,7 @@ class StateSnapshot {
   c10::cuda::CUDAEvent copied_;          // recorded after all copies from the GPU
   c10::cuda::CUDAEvent wait_began_{cudaEventDefault};
   c10::cuda::CUDAEvent wait_ended_{cudaEventDefault};
-  bool gpu_waited_ = false;  // since begin()
+  bool gpu_waited_ = false;  // true if the GPU has waited since begin()
   std::shared_future<void> from_host_;
 };
 

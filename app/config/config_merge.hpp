@@ -29,8 +29,7 @@ class ConfigMerge {
                flag.file->read);
   }
 
-  // Returns the value of the flag or the key. Records a conflict if the two differ. Returns std::nullopt and leaves
-  // `origin` unchanged if neither is set.
+  // Returns the value of the flag or the key; std::nullopt if neither is set. Records a conflict if the two differ.
   template <typename T>
   std::optional<T> given(const char* flag, const std::optional<T>& from_flag, const char* key,
                          const io::Setting<T>& from_file, Origin& origin) {
@@ -46,8 +45,7 @@ class ConfigMerge {
     return from_flag;
   }
 
-  // Like given(), but with a default: `own_default` if the key is "auto" or its section is missing, otherwise
-  // DeepSpeed's default.
+  // Like given(), but defaults to `own_default` (key "auto" or section missing) or DeepSpeed's default.
   template <typename T>
   T value(const char* flag, const std::optional<T>& from_flag, const char* key, const io::Setting<T>& from_file,
           bool section_present, T own_default, Origin& origin) {

@@ -6,9 +6,8 @@
 
 namespace mpzero {
 
-// Returns the app/prepare_data.py command that creates the token file `path` from --dataset and --tokenizer. If `path`
-// is --train_data, the command also creates a missing --validation_data. If only --validation_data is missing, the
-// command uses the dataset's validation split.
+// Returns the command that creates the token file `path` from --dataset and --tokenizer. The command for --train_data
+// also creates a missing --validation_data. The command for --validation_data uses the validation split.
 std::string prepare_data_command(const CommandLine& command_line, const std::string& path);
 
 // Returns the command that adds checksums to the token file `path`.

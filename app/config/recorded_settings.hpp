@@ -37,12 +37,11 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 // RunPosition::sources.
 nlohmann::ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::MixtureSource>& sources = {});
 
-// Returns the known settings of a checkpoint's run. Keys that were not recorded are missing. For DeepSpeed's
-// checkpoints, returns the settings in their ds_config.json. Throws UserError with the path `checkpoint` if the JSON is
-// invalid.
+// Returns the recorded settings of a checkpoint's run, or, for DeepSpeed's checkpoints, the settings in ds_config.json.
+// Throws UserError with the path `checkpoint` if the JSON is invalid.
 nlohmann::json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint);
 
-// Formats a setting for messages, truncated to about 100 characters. `value` is untrusted.
+// Formats an untrusted setting for messages, truncated to about 100 characters.
 std::string show_setting(const nlohmann::json& value);
 
 // Returns true if `value` is the JSON form of an io::TokenIdentity.
@@ -63,8 +62,7 @@ std::vector<std::string> changed_layout(const nlohmann::json& known, const nlohm
 // Returns the recorded value of --recompute; std::nullopt if not recorded.
 std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 
-// Returns the data keys that cannot be compared: both records have the key, with the same number of tokens and no
-// common checksum.
+// Returns the data keys that cannot be compared: equal numbers of tokens and no common checksum.
 std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
 // A source of the training data in a checkpoint's settings.

@@ -33,7 +33,6 @@ constexpr int64_t kMostOfBatch = 1'000'000'000;
 struct Batch {
   std::optional<int64_t> total, micro, accumulation;
 
-  // Returns true if the values are consistent.
   bool fits(int data_parallel_size) const {
     if (!total) return true;
     const int64_t product = saturating_product(micro.value_or(1), accumulation.value_or(1), data_parallel_size);
@@ -41,8 +40,7 @@ struct Batch {
   }
 };
 
-// With --deepspeed_config_yields, drops conflicting values of ds_config.json: first accumulation, then micro-batch
-// size, then global batch size.
+// Drops conflicting values of ds_config.json: first accumulation, then micro-batch size, then global batch size.
 void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
   const auto drop = [&](const char* name, std::optional<int64_t>& size) {
     if (batch.fits(data_parallel_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
@@ -73,8 +71,7 @@ void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
       alone ? "" : fmt::format("{} or ", other)));
 }
 
-// As in DeepSpeed, any two of the three values determine the third, and the global batch size or the micro-batch size
-// alone is sufficient.
+// As in DeepSpeed, two of the three values determine the third, and the global or micro-batch size alone is sufficient.
 void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& config) {
   Origins& origins = config.origins;
   const auto given = [&](const char* flag, int64_t size) {
@@ -125,9 +122,8 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
 void check_allow_changed(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     if (std::find(kChangedOnPurpose.begin(), kChangedOnPurpose.end(), key) != kChangedOnPurpose.end()) continue;
-    throw_user_error(
-        "--allow_changed {} is not supported; pass {}. Other keys may either always or never change (docs/runs.md).",
-        key, fmt::join(kChangedOnPurpose, ", "));
+    throw_user_error("--allow_changed {} is not supported; the supported keys are {} (docs/runs.md).", key,
+                     fmt::join(kChangedOnPurpose, ", "));
   }
 }
 
@@ -139,8 +135,7 @@ void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig
   config.optimizer.bias_correction = file.optimizer.bias_correction.value;
 }
 
-// cpu_checkpointing in ds_config.json is equivalent to --recompute host and compatible with --gradient_checkpointing
-// true.
+// cpu_checkpointing is equivalent to --recompute host and compatible with --gradient_checkpointing true.
 void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
   constexpr const char* kKey = "activation_checkpointing.cpu_checkpointing";
   if (!file.cpu_checkpointing.given()) return;
@@ -193,8 +188,7 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   const std::optional<std::string> from_flag = line.gives("fp8") ? std::optional(line.fp8) : std::nullopt;
   Setting<std::string> recipe;
   recipe.value = !section.present || !section.enabled.value ? "none" : section.recipe.value;
-  // A section without `enabled` and `recipe` is compatible with any flag. If a section only enables FP8, the flag sets
-  // the recipe.
+  // A section without `enabled` and `recipe` allows any flag. If a section only enables FP8, the flag sets the recipe.
   const bool is_off = recipe.value == "none";
   if (section.recipe.given() || (section.enabled.given() && (is_off || from_flag.value_or("none") == "none"))) {
     recipe.source = io::SettingSource::kGiven;

@@ -37,7 +37,6 @@ struct ZeroConfig {
   bool quantized_weights = false;       // quantize parameters sent between shard groups
 };
 
-// The progress of a run.
 struct RunPosition {
   int64_t step = 0;  // completed optimizer steps
   // Index of the next training sequence across all epochs, in units of the current seq_length. Equals the number of
@@ -108,7 +107,8 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
 // Sets max_steps and `sequences` from `epochs`, if set: max_steps is the number of steps completed at `at`, plus the
 // complete optimizer steps in the remaining sequences. If --max_steps is also set, the smaller value applies, with a
 // warning. `num_train_epochs` counts epochs like the Trainer with dataloader_drop_last: complete steps of `epoch_batch`
-// sequences per epoch, times the number of epochs, rounded up. It must be consistent with --max_steps and `epochs`.
+// sequences per epoch, times the number of epochs, rounded up. This number of steps must be consistent with --max_steps
+// and `epochs`.
 //
 // Fits the schedule to the complete run at the current batch size. The position of `at` in the schedule is the fraction
 // of sequences seen. With --save_strategy epoch, sets checkpoint_freq to the number of steps per epoch. May be called

@@ -6,8 +6,7 @@
 
 namespace mpzero {
 
-// Sets the run's length from --max_steps or epochs. If only epochs are set, max_steps is the maximum int64_t until
-// apply_epochs().
+// Sets the run's length. If only epochs are set, max_steps is the maximum int64_t until apply_epochs().
 void resolve_length(const CommandLine& line, RunConfig& config);
 
 // Throws UserError if --profile_steps ends after max_steps.

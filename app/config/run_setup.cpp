@@ -74,7 +74,6 @@ bool names_model(const CommandLine& command_line) {
   return command_line.gives("model_type") || !command_line.model_config.empty();
 }
 
-// The model of --init_from.
 struct InitialModel {
   model::ModelConfig config;
   std::string source;
@@ -87,9 +86,8 @@ InitialModel read_initial_model(const io::InitialFolder& init, std::optional<int
   }
   const std::string source = "the model configuration of " + init.folder.string();
   if (init.model_config_json.empty()) {
-    throw_user_error(
-        "--init_from {}: the checkpoint contains no model configuration; pass --model_config or --model_type.",
-        init.folder.string());
+    throw_user_error("--init_from {}: the checkpoint has no model configuration; pass --model_config or --model_type.",
+                     init.folder.string());
   }
   return {.config = model::ModelConfig::from_json(init.model_config_json, source, positions), .source = source};
 }
@@ -131,8 +129,7 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   override_with(model.rope_theta, overrides.rope_theta);
   if (overrides.dropout_rate) {
     if (!model.t5)
-      throw_user_error("--dropout_rate {}: {} has no dropout; omit the flag", *overrides.dropout_rate,
-                       model.model_type);
+      throw_user_error("--dropout_rate {}: {} has no dropout; omit it", *overrides.dropout_rate, model.model_type);
     model.t5->dropout_rate = *overrides.dropout_rate;
   }
   model.validate(source);
@@ -247,18 +244,16 @@ void check_split_sequences(const RunConfig& config, const std::string& where, co
                      size, config.seq_length);
   }
   if (size > 1 && model.lora && model.lora->dropout > 0) {
-    throw_user_error(
-        "{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set --lora_dropout to 0", where,
-        size, model.lora->dropout);
+    throw_user_error("{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set it to 0", where,
+                     size, model.lora->dropout);
   }
 }
 
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
-  warnings.push_back(
-      fmt::format("{} has no checksums (written by an older version or a different program), so corruption cannot be "
-                  "detected; add checksums with: {}",
-                  data.path().string(), rewrite_data_command(data.path().string())));
+  warnings.push_back(fmt::format(
+      "{} has no checksums (older version or different program), so corruption cannot be detected; add them with: {}",
+      data.path().string(), rewrite_data_command(data.path().string())));
 }
 
 void append(std::vector<std::string>& all, std::vector<std::string> more) {
@@ -402,8 +397,8 @@ std::vector<fs::path> checkpoints_of_run(const CommandLine& line) {
   return io::resume_candidates(folder, /*model_type=*/"").folders;
 }
 
-// Returns the folder that the run started from if --init_from is this folder, its parent, or its Hugging Face name. For
-// adapters, returns the folder of the base.
+// Returns the run's initial folder if --init_from is this folder, its parent, or its Hugging Face name. For adapters,
+// returns the folder of the base.
 std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& line) {
   const std::string given = absolute_init_from(line.init_from);
   for (const fs::path& folder : checkpoints_of_run(line)) {

@@ -29,7 +29,6 @@ const char* name_of(SchedulerType type) {
   return "";
 }
 
-// Returns the flag that sets the warm-up, if any.
 std::optional<Origin> warmup_flag(const CommandLine& line) {
   if (line.warmup_ratio) return Origin{Origin::Kind::kFlag, line.name_of("warmup_ratio")};
   if (line.warmup_steps) return Origin{Origin::Kind::kFlag, line.name_of("warmup_steps")};
@@ -51,7 +50,7 @@ void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
                                         .gamma = line.lr_gamma.value_or(1)};
   config.schedule_ends_at_max_steps = true;
   config.origins.schedule = {Origin::Kind::kFlag, line.name_of("lr_scheduler_type")};
-  config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as the Trainer's"});
+  config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as in the Trainer"});
 }
 
 void use_own_schedule(const CommandLine& line, RunConfig& config) {
@@ -193,7 +192,6 @@ void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnin
                   origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
 }
 
-// Sets the warm-up steps from warmup_ratio.
 void fit_warmup(RunConfig& config, int64_t all_steps) {
   auto steps = static_cast<int64_t>(std::ceil(static_cast<double>(all_steps) * *config.warmup_ratio));
   if (!is_trainers(config.schedule)) steps = std::max<int64_t>(1, steps);

@@ -22,7 +22,7 @@ struct Row {
   std::string name;
   std::string value;
   std::string origin;
-  ordered_json record = ordered_json::object();  // see settings_record
+  ordered_json record = ordered_json::object();  // see settings_record()
 };
 
 std::string describe(const Origin& origin) {
@@ -46,7 +46,6 @@ std::string show_steps(int64_t steps) {
   return steps == std::numeric_limits<int64_t>::max() ? "as many as in --train_data" : fmt::to_string(steps);
 }
 
-// Describes the type of the schedule and its learning rates.
 std::string kind_of(const parallel::ConstantLr& schedule) {
   return fmt::format("{}, lr {}", schedule_name(schedule), schedule.value);
 }
@@ -134,7 +133,6 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
   add_flags(config, Recorded::Section::kSchedule, rows);
 }
 
-// Returns the number of data-parallel ranks.
 int64_t ranks_of(const RunConfig& config) {
   return config.train_batch_size / (config.micro_batch_size * config.gradient_accumulation_steps);
 }

@@ -31,7 +31,6 @@ parallel::WeightCodes codes_of(const LoraSettings& lora) {
 
 using model::LayerRole;
 
-// Returns true if any parameter matches.
 bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
   std::regex regex;
   try {
@@ -123,8 +122,7 @@ std::string describe_unevenness(const RankPlacement& ranks) {
   const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end(),
                                                   [](const auto& a, const auto& b) { return a.second < b.second; });
   if (fewest->second != most->second) {
-    return fmt::format("hosts have {} to {} ranks; start the same number of ranks on each host", fewest->second,
-                       most->second);
+    return fmt::format("hosts have {} to {} ranks; start the same number on each host", fewest->second, most->second);
   }
   return "the ranks of a host are not consecutive; start them host by host (mpirun --map-by slot, srun "
          "--distribution=block)";
@@ -186,8 +184,7 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
   }
   if (unused.size() == patterns.size()) {
     throw_user_error(
-        "--no_decay {} matches no parameter of the model; use substrings of Hugging Face parameter names, e.g. "
-        "norm,bias.",
+        "--no_decay {} matches no parameter of the model; use substrings of Hugging Face names, e.g. norm,bias.",
         fmt::join(patterns, ","));
   }
   if (!unused.empty()) {
@@ -208,8 +205,7 @@ void check_coded_base(const RunConfig& config, bool begins) {
   const char* const flag = config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit";
   if (config.zero.quantized_weights) {
     throw_user_error(
-        "{}: zero_optimization.zero_quantized_weights would quantize the weights of {} again; remove one of the two "
-        "settings",
+        "{}: zero_optimization.zero_quantized_weights would quantize the weights of {} again; remove one of the two",
         config.ds_config_path, flag);
   }
   if (begins && config.init_from.empty()) {
@@ -230,15 +226,13 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   }
   const parallel::UnitParts parts(units, patterns);
   if (std::ranges::none_of(parts.units(), &UnitSpec::trainable)) {
-    throw_user_error("--freeze_parameters {} freezes all parameters; keep at least one parameter trainable",
-                     fmt::join(patterns, ","));
+    throw_user_error("--freeze_parameters {} freezes all parameters; leave some trainable", fmt::join(patterns, ","));
   }
   if (model.t5) {
     for (size_t u = 0; u < units.size(); ++u) {
       if (parts.of(u).size() == 1) continue;
-      throw_user_error(
-          "--freeze_parameters freezes some parameters of {} but not {}; T5 blocks can only be frozen as a whole",
-          units[u].name, parts.parts()[u].parameters.front().name);
+      throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; freeze whole T5 blocks",
+                       units[u].name, parts.parts()[u].parameters.front().name);
     }
     return;
   }
@@ -246,9 +240,8 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   for (size_t u = 0; u < units.size(); ++u) {
     if (u > 0 && u + 1 < units.size()) check_groups(parts.units()[u], layout);
     if (config.fp8_options && parts.of(u).size() > 1) {
-      throw_user_error(
-          "--freeze_parameters freezes some parameters of {} but not {}; FP8 layers can only be frozen as a whole",
-          units[u].name, parts.parts()[u].parameters.front().name);
+      throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; with FP8, freeze whole layers",
+                       units[u].name, parts.parts()[u].parameters.front().name);
     }
   }
 }

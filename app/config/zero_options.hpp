@@ -11,10 +11,8 @@
 
 namespace mpzero {
 
-// Converts a run's configuration to the engine's options.
 parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
 
-// Placement of ranks on hosts.
 struct RankPlacement {
   int world_size = 1;
   std::optional<int> per_host;    // ranks per host; unset if counts differ or a host's ranks are not consecutive
@@ -51,8 +49,8 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
 // Returns model::flops_per_token() without the weight gradients of frozen parameters.
 double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length);
 
-// Throws UserError if --load_in_8bit or --load_in_4bit is set and the base has random weights or is already quantized.
-// `begins`: the run does not resume from a checkpoint.
+// Throws UserError if the base of a run with --load_in_8bit or --load_in_4bit has random weights, or if
+// zero_quantized_weights would quantize the base again. `begins`: the run has no checkpoint to resume from.
 void check_coded_base(const RunConfig& config, bool begins);
 
 // Throws UserError unless --freeze_parameters matches at least one parameter, leaves at least one trainable, and

@@ -63,7 +63,7 @@ std::string describe_data(const RunSetup& setup) {
   const std::string data = setup.data_order.empty() ? "--train_data " + setup.config.train_data
                                                     : setup.data_order + ", " + setup.config.train_data;
   if (setup.missing_data.empty()) return data;
-  return fmt::format("not found: {}; to create the data, run: {}", fmt::join(setup.missing_data, ", "),
+  return fmt::format("not prepared: {}; to create the data, run: {}", fmt::join(setup.missing_data, ", "),
                      setup.prepare_command);
 }
 
@@ -125,9 +125,7 @@ DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& l
   ranks.started = !line.world_size && launch.world_size > 1;
   ranks.consecutive = line.world_size.has_value() || !launch.around_hosts;
   if (all % ranks.per_host != 0) {
-    throw_user_error(
-        "the number of ranks, {}, is not a multiple of --nproc_per_node {}; change --nproc_per_node or --world_size.",
-        all, ranks.per_host);
+    throw_user_error("{} ranks are not a multiple of --nproc_per_node {}; change one of the two.", all, ranks.per_host);
   }
   return ranks;
 }
@@ -208,7 +206,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   add(memory_report(setup, ranks, on_gpus, limit));
   add(settings_table(setup));
   lines.emplace_back(
-      "Not checked: GPUs and network (use mpzero doctor), and checksums of data, weights and checkpoints.");
+      "Not checked: GPUs and network (run mpzero doctor), and checksums of data, weights and checkpoint.");
   for (const std::string& warning : setup.warnings) print_warning(warning);
   for (const std::string& text : lines) print_out("{}\n", text);
   return EXIT_SUCCESS;

@@ -22,7 +22,6 @@ int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch)
 // numbers of ranks.
 DryRunRanks dry_run_ranks(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
-// Returns the placement of these ranks on hosts.
 RankPlacement placement_of(const DryRunRanks& ranks);
 
 // Returns true if the run is assumed to use GPUs. `device`: value of --device. With "auto", a machine without GPUs is

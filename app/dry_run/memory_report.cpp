@@ -18,8 +18,7 @@ MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
   return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), setup.layout};
 }
 
-// Formats the size of activations and workspace for a micro-batch. With --recompute auto, the size is a range that
-// depends on available GPU memory.
+// Formats the size of activations and workspace. With --recompute auto, the size depends on available GPU memory.
 std::string activations(const MemoryEstimate& estimate, const RunConfig& config, int64_t least) {
   if (config.recompute != Recomputation::kAuto) return gibibytes(least);
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
@@ -75,8 +74,7 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
     lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));
     add(device_lines(use, in_use));
     lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host),
-                                counted(ranks.per_host, "rank"),
-                                need.host == 0 ? ", since offloading is disabled" : ""));
+                                counted(ranks.per_host, "rank"), need.host == 0 ? ", without offloading" : ""));
     return lines;
   }
   lines.push_back(fmt::format("Memory per host (CPU run): at least {} for {}; per rank:",

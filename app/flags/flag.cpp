@@ -40,7 +40,6 @@ void check_not_empty(const std::string& flag, const std::string& text) {
   if (text.empty()) throw_user_error("--{} needs a value; pass one, or omit the flag.", flag);
 }
 
-// Parses a flag value of each type.
 struct Read {
   CommandLine& line;
   const std::string& flag;

@@ -60,7 +60,7 @@ struct Unsigned {
 struct Real {
   Field<double> field;
   double minimum = 0;
-  bool may_be_minimum = true;                              // whether the minimum is inclusive
+  bool may_be_minimum = true;                              // true: the minimum is inclusive
   double limit = std::numeric_limits<double>::infinity();  // exclusive
 };
 

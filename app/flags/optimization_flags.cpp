@@ -17,7 +17,6 @@ io::Setting<double> beta(const io::DsConfig& file, double value) {
   return setting;
 }
 
-// Accessors of a member of OptimizerConfig.
 template <auto member>
 inline constexpr Field<double> of_optimizer = field<&Settings::optimizer, member>;
 

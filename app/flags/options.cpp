@@ -20,7 +20,6 @@ namespace po = boost::program_options;
 // DeepSpeed's launcher passes --local_rank, but mpzero gets ranks from MPI.
 constexpr const char* kIgnoredFlag = "local_rank";
 
-// All flags, in the form that Boost requires.
 po::options_description known_options() {
   po::options_description options;
   for (const FlagGroup& group : training_flags()) {
@@ -32,8 +31,7 @@ po::options_description known_options() {
   return options;
 }
 
-// Boost does not support optional values separated by a space, so `--bf16 false` becomes `--bf16=false` and `--bf16`
-// becomes `--bf16=true`.
+// Boost does not support optional values after a space, so `--bf16 false` becomes `--bf16=false`.
 std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   const auto alone = [&](const std::string& argument) {
     const Flag* flag = argument.starts_with("--") ? find_flag(argument.substr(2)) : nullptr;

@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// Where a setting's effective value comes from.
+// The source of a setting's effective value.
 struct Origin {
   enum class Kind : uint8_t {
     kDefault,           // mpzero's default

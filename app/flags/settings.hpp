@@ -50,12 +50,11 @@ struct LoraSettings {
   bool operator==(const LoraSettings&) const = default;
 };
 
-// Activation checkpointing mode of decoder layers. kSelective recomputes cheap operations, kFull recomputes the layer
-// from its input, kTiled is kFull with a tiled MLP, kHost is kTiled with layer inputs in host memory, and kAuto
-// recomputes as little as GPU memory allows.
+// Activation checkpointing of decoder layers. kSelective recomputes cheap operations, kFull the whole layer. kTiled is
+// kFull with a tiled MLP, kHost is kTiled with layer inputs in host memory, and kAuto recomputes the least that fits.
 enum class Recomputation : uint8_t { kNone, kSelective, kFull, kTiled, kHost, kAuto };
 
-// When checkpoints are written: never, every checkpoint_freq steps, or after each pass over the training data.
+// Checkpoint interval: never, every checkpoint_freq steps, or after each pass over the training data.
 enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };
 
 // Learning rate after a resume with a changed schedule. kUnset: chosen so that the learning rate does not jump.
@@ -74,7 +73,7 @@ struct ValidationFile {
   bool operator==(const ValidationFile&) const = default;
 };
 
-// A range of steps, inclusive and counted from 1.
+// An inclusive range of steps, counted from 1.
 struct StepRange {
   int64_t first = 0;
   int64_t last = 0;
@@ -133,7 +132,7 @@ struct Settings {
   // loop
   int64_t max_steps = 1000;                // optimizer steps; with `epochs`, an upper limit until apply_epochs()
   std::optional<int64_t> epochs;           // passes over the training data: see apply_epochs()
-  std::optional<double> num_train_epochs;  // epochs as the Hugging Face Trainer counts them
+  std::optional<double> num_train_epochs;  // epochs, counted as in the Hugging Face Trainer
   int64_t logging_freq = 10;
   int64_t validation_freq = 100;              // 0: never
   int64_t validation_sequences = 128;         // first sequences of each file; 0: all

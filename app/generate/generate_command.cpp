@@ -154,7 +154,6 @@ std::string speed(const Generated& done, size_t prompt) {
   return text;
 }
 
-// A model with its weights and the task.
 struct Loaded {
   StoredModel model;
   Task task;

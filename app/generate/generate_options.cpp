@@ -58,8 +58,7 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
        }},
       {"chat",
        [](const std::string&) {
-         throw_user_error(
-             "--chat: mpzero generate does not support chat templates; use app/generate.py with the same flags.");
+         throw_user_error("mpzero generate does not support --chat; use app/generate.py with the same flags.");
        }},
       {"untrained", [&o](const std::string&) { o.untrained = true; }, true},
       {"describe", [&o](const std::string&) { o.describe = true; }, true},
@@ -100,8 +99,7 @@ GenerateOptions parse_generate_options(const std::vector<std::string>& arguments
     if (argument.starts_with("-") && argument != "-") throw_unknown(argument, known);
     if (!options.folder.empty()) {
       throw_user_error(
-          "mpzero generate accepts a single model, not both \"{}\" and \"{}\"; put quotes around a prompt with several "
-          "words.",
+          "mpzero generate accepts a single model, not both \"{}\" and \"{}\"; quote a prompt with several words.",
           options.folder.string(), argument);
     }
     options.folder = argument;
@@ -117,21 +115,21 @@ std::string generate_help() {
          "\n"
          "  CHECKPOINT            folder of checkpoints, checkpoint of mpzero or DeepSpeed, PEFT adapters, Hugging "
          "Face\n"
-         "                        folder (config.json and weights), or cached model, e.g. Qwen/Qwen3-0.6B\n"
-         "  --prompt TEXT         prompt for a model trained on bytes; app/generate.py accepts the same flags for "
-         "other\n"
-         "                        tokenizers and --chat TEXT\n"
+         "                        folder (config.json and weights), or name of a cached model, e.g. Qwen/Qwen3-0.6B\n"
+         "  --prompt TEXT         prompt for a model with the tokenizer bytes; for other tokenizers and --chat TEXT, "
+         "use\n"
+         "                        app/generate.py with the same flags\n"
          "  --prompt_tokens IDS   prompt as token ids, e.g. 1,2,3; prints one id per line\n"
          "  --max_tokens N        maximum number of new tokens (default: 200, limited by max_position_embeddings)\n"
          "  --temperature T       sampling temperature; 0 is greedy (default: 0.8)\n"
-         "  --top_k K             sample from the K most likely tokens; 0: from all (default: 0)\n"
+         "  --top_k K             sample from the K most likely tokens; 0 samples from all tokens (default: 0)\n"
          "  --seed S              random seed for sampling (default: 42)\n"
-         "  --device DEVICE       auto, cpu or cuda (default: auto, a GPU if there is one)\n"
+         "  --device DEVICE       auto, cpu or cuda (default: auto, a GPU if available)\n"
          "  --dtype TYPE          fp32 or bf16 (default: bf16 on a GPU, fp32 on a CPU)\n"
-         "  --tag TAG             checkpoint in the folder (default: latest)\n"
-         "  --tokenizer bytes     for checkpoints that do not record their tokenizer\n"
-         "  --base_model DIR      base of adapters (default: the base that they record)\n"
-         "  --model_config FILE   config.json for checkpoints without one, e.g. DeepSpeed's\n"
+         "  --tag TAG             tag of the checkpoint in the folder (default: latest)\n"
+         "  --tokenizer bytes     tokenizer of a checkpoint that does not record one\n"
+         "  --base_model DIR      base model of the adapters (default: the base recorded in the adapters)\n"
+         "  --model_config FILE   config.json of a checkpoint without one, e.g. a DeepSpeed checkpoint\n"
          "  --untrained           use the run's initial random weights\n"
          "  --describe            print a JSON description of the model instead of a completion\n";
 }

@@ -12,7 +12,7 @@ namespace mpzero {
 struct GenerateOptions {
   std::filesystem::path folder;  // checkpoint, folder of checkpoints, or Hugging Face folder
   std::string tag;
-  std::string model_config;  // a file
+  std::string model_config;  // path of config.json
   std::string base_model;    // base of adapters: folder or cached model
   std::string tokenizer;     // "bytes"; empty: the recorded tokenizer
   std::optional<std::string> prompt;

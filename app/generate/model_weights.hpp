@@ -11,8 +11,7 @@
 
 namespace mpzero {
 
-// Weights by unit and parameter, in the order of model_units(config). The weights of a unit are views of one flat
-// buffer.
+// Weights by unit and parameter, in the order of model_units(config). A unit's weights are views of one flat buffer.
 using ModelWeights = std::vector<std::vector<at::Tensor>>;
 
 // Reads the weights unit by unit and copies them to `device` as `type` (fp32, or bf16 rounded from fp32). Calls

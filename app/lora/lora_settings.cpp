@@ -29,13 +29,11 @@ void refuse_other_methods(const Settings& config, const std::string& source) {
     throw_user_error("{}: --load_in_8bit and --load_in_4bit are mutually exclusive; omit one of the two", source);
   }
   if (!config.freeze_parameters.empty()) {
-    throw_user_error(
-        "{}: --freeze_parameters {} is redundant with adapters, which freeze all weights; omit --freeze_parameters",
-        source, fmt::join(config.freeze_parameters, ","));
+    throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all weights; omit it", source,
+                     fmt::join(config.freeze_parameters, ","));
   }
   if (config.fp8 != "none" && (config.lora.load_in_8bit || config.lora.load_in_4bit)) {
-    throw_user_error("{}: --fp8 does not support --load_in_8bit and --load_in_4bit; omit one of the two settings",
-                     source);
+    throw_user_error("{}: --fp8 does not support --load_in_8bit and --load_in_4bit; omit one of the two", source);
   }
   if (config.deepspeed_format) {
     throw_user_error("{}: --checkpoint_format deepspeed does not support adapters (--lora_r); omit one of the two",
@@ -64,9 +62,8 @@ void set_up_lora(const Settings& config, const std::string& source, const std::s
   if (!lora.targets.empty() || !model.lora) wanted.targets = ordered_targets(lora.targets, known);
   if (lora.rslora) wanted.rslora = *lora.rslora;
   if (model.lora && wanted != *model.lora) {
-    throw_user_error(
-        "--init_from {}: the adapters have {}, but {} sets {}; use the same settings, or start from the base model",
-        adapters, describe_lora(*model.lora), source, describe_lora(wanted));
+    throw_user_error("--init_from {}: the adapters have {}, but {} sets {}; use the same, or start from the base model",
+                     adapters, describe_lora(*model.lora), source, describe_lora(wanted));
   }
   if (lora.dropout) wanted.dropout = *lora.dropout;
   model.lora = std::move(wanted);

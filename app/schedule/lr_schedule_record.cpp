@@ -99,8 +99,7 @@ LrSchedule read_schedule(const json& record) {
                    .gamma = record.value("lr_gamma", 1.0)};
 }
 
-// Applies the changes made by resumed runs. Older records have `start` and `last_update` (in updates) instead of
-// `clock`.
+// Applies the changes made by resumed runs. Older records have `start` and `last_update` instead of `clock`.
 LrSchedule with_resumes(LrSchedule schedule, const json& record) {
   if (record.contains("start")) {
     const json& start = record["start"];

@@ -13,8 +13,8 @@ void check_encoder(const Settings& settings, const model::ModelConfig& model) {
   }
   if (settings.source_length < 1 || settings.source_length >= settings.seq_length) {
     throw_user_error(
-        "--source_length is {}, but T5 requires a value from 1 to --seq_length - 1 (--seq_length is {}, source and "
-        "target together), e.g. --source_length 512 --seq_length 640",
+        "--source_length is {}, but T5 requires at least 1 and less than --seq_length {} (source + target), e.g. "
+        "--source_length 512 --seq_length 640",
         settings.source_length, settings.seq_length);
   }
   if (settings.fp8 != "none") throw_user_error("--fp8 {}: T5 does not support FP8; omit the flag", settings.fp8);

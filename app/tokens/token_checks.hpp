@@ -23,7 +23,6 @@ struct ExpectedTokens {
   bool may_differ = false;       // --allow_changed tokenizer
 };
 
-// A token file of a run.
 struct TokenFile {
   std::string flag;  // --train_data
   std::string path;

@@ -95,7 +95,7 @@ def test_other_data_is_not_a_silent_change(tmp_path: Path) -> None:
     result = run.train("--max_steps=4")
     assert result.stderr.count("mpzero: warning: the training data differs from") == 1
     assert "187 sequences of 16 tokens" in result.stderr
-    assert "now 12 sequences of 16 tokens" in result.stderr
+    assert "12 sequences of 16 tokens" in result.stderr
 
 
 def test_a_resume_with_another_batch_and_layout_reads_the_sequences_that_follow(tmp_path: Path) -> None:

@@ -74,7 +74,10 @@ def test_a_new_run_does_not_begin_among_anothers_checkpoints(tmp_path: Path) -> 
     run = TinyRun(tmp_path)
     run.train("--max_steps=4", FREQUENT)
     sentence = assert_refused(run, "--resume_from_checkpoint=none")
-    assert f"contains tiny-4steps and 1 more of a different run (run {run_id(run.latest)[:8]})" in sentence
+    assert (
+        f"{run.checkpoints} contains tiny-4steps and 1 more of a different run (run {run_id(run.latest)[:8]})"
+        in sentence
+    )
     assert str(run.checkpoints / "old-1") in sentence
     # Neither without `latest`, nor among damaged checkpoints, nor among those of another model.
     (run.checkpoints / "latest").unlink()
@@ -178,7 +181,7 @@ def test_a_run_from_another_folder_does_not_mix_with_existing_checkpoints(tmp_pa
     run.train("--max_steps=2")
     there = run_id(run.latest)
     sentence = assert_refused(run, f"--resume_from_checkpoint={donor.checkpoints}")
-    assert f"this one (run {run_id(donor.latest)[:8]}) resumes from {donor.latest}" in sentence
+    assert f"this run (run {run_id(donor.latest)[:8]}) resumes from {donor.latest}" in sentence
     forget_run(donor.latest)
     assert_refused(run, f"--resume_from_checkpoint={donor.latest}")
     result = run.train("--max_steps=6", f"--resume_from_checkpoint={donor.latest}", "--overwrite")

@@ -81,9 +81,9 @@ def test_a_requeue_on_other_ranks_keeps_the_number_of_sequences(tmp_path: Path) 
     assert recorded(run)["validation_sequences"] == 4
     run.ranks = 1
     preview = train(*run.flags(), *flags, "--max_steps=2", "--dry_run")
-    assert "the 4 sequences of" in preview.stdout
+    assert "Validation uses 4 sequences" in preview.stdout
     result = run.train("--max_steps=2", *flags)
-    assert "the 4 sequences of" in result.stdout
+    assert "Validation uses 4 sequences" in result.stdout
     assert recorded(run)["validation_sequences"] == 4
     first, second = (line["validation_loss"] for line in run.metrics())
     assert first == pytest.approx(second, abs=1e-6)

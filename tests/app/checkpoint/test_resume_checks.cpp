@@ -278,8 +278,9 @@ TEST_CASE("compression between nodes that comes, goes or changes is in the line 
 TEST_CASE("--allow_changed takes the keys that need it") {
   CHECK(run("", {"--allow_changed=rope_theta, rms_norm_eps"}).config.allow_changed ==
         Strings{"rope_theta", "rms_norm_eps"});
-  CHECK_THAT(error_of("", {"--allow_changed=rope_theta,head_dim"}),
-             Contains("--allow_changed head_dim") && Contains("rope_theta, rope_scaling, rms_norm_eps, tokenizer"));
+  CHECK(error_of("", {"--allow_changed=rope_theta,head_dim"}) ==
+        "--allow_changed head_dim is not supported; the supported keys are rope_theta, rope_scaling, rms_norm_eps, "
+        "tokenizer (docs/runs.md).");
   CHECK_THAT(error_of("", {"--allow_changed=rope_theta,"}), Contains("an empty name"));
 }
 
@@ -398,7 +399,7 @@ TEST_CASE("the number of validation sequences is the checkpoint's, or the change
   const Continuation kept = continue_run(Saved(with("--validation_batches=10")), on_one_rank);
   CHECK(kept.config.validation_sequences == 80);
   REQUIRE(kept.changes.size() == 1);
-  CHECK_THAT(kept.changes[0], Contains("the 80 sequences of"));
+  CHECK_THAT(kept.changes[0], Contains("80 sequences"));
   // Where the number was not recorded, a line says so.
   Saved older(with(""));
   json settings = json::parse(older.made.settings_json);

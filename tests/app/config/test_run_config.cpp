@@ -378,11 +378,11 @@ TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the r
     apply_epochs(result.config, 10, result.warnings);
     CHECK(result.config.max_steps == end);
     CHECK_THAT(result.warnings.at(0),
-               Contains(fmt::format("the run ends at the smaller, {}", end == 20 ? "--epochs" : "--max_steps")));
+               Contains(fmt::format("the run ends at the smaller limit, {}", end == 20 ? "--epochs" : "--max_steps")));
   }
 
   result = run("", {"--epochs=1"}, 8);
-  CHECK_THROWS_WITH(apply_epochs(result.config, 7, result.warnings), Contains("do not fill one optimizer step of 8"));
+  CHECK_THROWS_WITH(apply_epochs(result.config, 7, result.warnings), Contains("less than one optimizer step of 8"));
   result = run("", {"--max_steps=5", "--warmup_steps=2"});
   apply_epochs(result.config, 7, result.warnings);
   CHECK(result.config.max_steps == 5);

@@ -23,7 +23,7 @@ TEST_CASE("uneven hosts and ranks that go around the hosts are told apart") {
   const RankPlacement uneven = placement_of({0, 0, 0, 3});
   CHECK_FALSE(uneven.per_host);
   CHECK(uneven.hosts() == 2);
-  CHECK(describe_unevenness(uneven) == "hosts have 1 to 3 ranks; start the same number of ranks on each host");
+  CHECK(describe_unevenness(uneven) == "hosts have 1 to 3 ranks; start the same number on each host");
   // The first host has the fewest.
   CHECK_FALSE(placement_of({0, 1, 1, 1}).per_host);
   for (const std::vector<int>& around : {std::vector<int>{0, 1, 0, 1}, {0, 0, 1, 1, 1, 1, 0, 0}}) {

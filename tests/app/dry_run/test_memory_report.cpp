@@ -33,7 +33,7 @@ TEST_CASE("AdamW's states are counted on the GPU, or on the host where they are 
   CHECK_THAT(on_gpus.back(), Contains("0.00 GiB for 2 ranks"));
   const auto offloaded = memory_report(set_up(kOffloaded, 4), ranks, true, limit);
   CHECK_THAT(offloaded.at(1), Contains("optimizer states 0.00 GiB"));
-  CHECK_THAT(offloaded.back(), !Contains("offloading is disabled"));
+  CHECK_THAT(offloaded.back(), !Contains("without offloading"));
 }
 
 TEST_CASE("a dry run has the run's limits where this machine can be one of its hosts") {
@@ -55,7 +55,7 @@ TEST_CASE("a run that does not fit is refused where this machine can be one of i
   const DryRunRanks ranks{.world_size = 1, .per_host = 1};
   MachineMemory machine{.gpus = 1, .smallest_gpu = 8 * kGiB, .host = 500 * kGiB};
   REQUIRE(memory_problem(setup, ranks, machine));
-  CHECK_THAT(*memory_problem(setup, ranks, machine), Contains("a GPU has 8.00 GiB; set offload_optimizer to cpu"));
+  CHECK_THAT(*memory_problem(setup, ranks, machine), Contains("8.00 GiB") && Contains("offload_optimizer to cpu"));
   machine.gpus = 0;
   CHECK_FALSE(memory_problem(setup, ranks, machine));
   machine = {.gpus = 1, .smallest_gpu = 80 * kGiB, .host = kGiB};
