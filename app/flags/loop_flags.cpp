@@ -117,27 +117,28 @@ std::vector<Flag> observing_flags() {
 }
 
 std::vector<Flag> machine_flags() {
-  return {{.name = "device",
-           .value = choice(field<&Settings::device>, std::vector<std::string>{"auto", "cuda", "cpu"}),
-           .help = "training device: auto (GPU if available), cuda or cpu"},
-          {.name = "network",
-           .value = choice(field<&Settings::network>, std::vector<std::string>{"auto", "efa", "socket"}),
-           .help = "network transport between GPUs on different nodes: efa (fail if unavailable), socket (TCP) or auto "
-                   "(efa if the nodes have EFA devices, otherwise selected by NCCL)"},
-          {.name = "grace_period",
-           .value = Real{.field = field<&Settings::grace_period>},
-           .help = "time between a stop signal and SIGKILL (Slurm's KillWait, or the lead time of --signal). A "
-                   "checkpoint that would take longer is skipped. 0 means unknown: the checkpoint is always saved",
-           .unit = "SECONDS"},
-          {.name = "ec2_notices",
-           .value = Boolean{field<&Settings::ec2_notices>},
-           .help = "on EC2, save a checkpoint and stop after a Spot interruption or maintenance notice"},
-          {.name = "stuck_after",
-           .value = Real{.field = field<&Settings::stuck_after>},
-           .help = "timeout after which the run ends with a failure report if a rank makes no progress. During "
-                   "training, the run also ends after max(300 s, 10 x the median step time). The timeout is tripled "
-                   "for set-up, the first step, validation and checkpoints. 0 disables the timeout",
-           .unit = "SECONDS"}};
+  return {
+      {.name = "device",
+       .value = choice(field<&Settings::device>, std::vector<std::string>{"auto", "cuda", "cpu"}),
+       .help = "training device: auto (GPU if available), cuda or cpu"},
+      {.name = "network",
+       .value = choice(field<&Settings::network>, std::vector<std::string>{"auto", "efa", "socket"}),
+       .help = "network transport between GPUs on different nodes: efa (fail if unavailable), socket (TCP) or auto "
+               "(efa if the nodes have EFA devices, otherwise selected by NCCL)"},
+      {.name = "grace_period",
+       .value = Real{.field = field<&Settings::grace_period>},
+       .help = "time between a stop signal and SIGKILL (Slurm's KillWait, or the lead time of --signal). A "
+               "checkpoint that would take longer is skipped. 0 means unknown: the checkpoint is always saved",
+       .unit = "SECONDS"},
+      {.name = "ec2_notices",
+       .value = Boolean{field<&Settings::ec2_notices>},
+       .help = "on EC2, save a checkpoint and stop after a Spot interruption or maintenance notice"},
+      {.name = "stuck_after",
+       .value = Real{.field = field<&Settings::stuck_after>},
+       .help = "maximum time without progress before the run ends with a failure report. The limit of training steps "
+               "is max(300 s, 10 x median step, 3 x longest step) if that is less. Setup, the first step, validation "
+               "and checkpoints get 3 times as long. 0 disables the limit",
+       .unit = "SECONDS"}};
 }
 
 std::vector<Flag> profile_flags() {

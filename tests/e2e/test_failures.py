@@ -204,7 +204,7 @@ def test_a_checkpoint_folder_that_hangs_ends_the_run_with_evidence_elsewhere(
         assert live.finish(limit=SOON) == 1
     (report,) = reports(live)
     assert f"{tmp_path}/log/failures/" in report
-    # Set-up may take three times as long as --stuck_after says.
+    # Setup may take three times as long as --stuck_after says.
     first = first_in(tmp_path / "log")
     assert (first["why"], first["phase"], first["limit"]) == ("stuck", "setup", 3)
 
