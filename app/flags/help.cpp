@@ -1,12 +1,13 @@
 #include "app/flags/help.hpp"
 
-#include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
-#include <boost/program_options.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
@@ -17,10 +18,9 @@ namespace mpzero {
 namespace {
 
 using nlohmann::ordered_json;
-namespace po = boost::program_options;
 
-constexpr unsigned kLineLength = 110;
-constexpr unsigned kHelpLength = 70;
+// Columns of a line, and those before the explanation.
+constexpr size_t kLineLength = 100, kColumn = 40;
 
 const char* type_of(const Integer&) { return "integer"; }
 const char* type_of(const Unsigned&) { return "integer"; }
@@ -98,38 +98,60 @@ ordered_json to_json(const Flag& flag) {
   return json;
 }
 
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+// Formats names and explanations in two columns. The second begins at `column` or, if 0, after the name. Lines are
+// broken only between words.
+std::string in_columns(const Rows& rows, size_t column) {
+  std::string text;
+  for (const auto& [name, explanation] : rows) {
+    std::string line = "  " + name;
+    const size_t begin = column > 0 ? column : line.size() + 2;
+    bool empty = true;
+    const auto next_line = [&] {
+      text += line + "\n";
+      line.clear();
+      empty = true;
+    };
+    if (line.size() + 2 > begin) next_line();
+    std::istringstream words(explanation);
+    for (std::string word; words >> word;) {
+      if (!empty && line.size() + 1 + word.size() > kLineLength) next_line();
+      line += empty ? std::string(begin - line.size(), ' ') + word : " " + word;
+      empty = false;
+    }
+    next_line();
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string command_line_help() {
-  po::options_description all("", kLineLength, kHelpLength);
-  po::options_description aliases("Aliases from the Hugging Face Trainer", kLineLength, kHelpLength);
+  std::string text = "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n";
+  Rows aliases;
   for (const FlagGroup& group : training_flags()) {
-    po::options_description section(group.title, kLineLength, kHelpLength);
+    Rows rows;
     for (const Flag& flag : group.flags) {
       for (const std::string& name : flag.names()) {
-        const bool own = name == flag.name;
-        (own ? section : aliases)
-            .add_options()(name.c_str(), po::value<std::string>()->value_name(placeholder(flag)),
-                           own ? explain(flag).c_str() : ("alias of --" + flag.name).c_str());
+        const std::string shown = fmt::format("--{} {}", name, placeholder(flag));
+        name == flag.name ? rows.emplace_back(shown, explain(flag))
+                          : aliases.emplace_back(shown, "alias of --" + flag.name);
       }
     }
-    all.add(section);
+    text += fmt::format("\n{}:\n{}", group.title, in_columns(rows, kColumn));
   }
-  po::options_description other("Other", kLineLength, kHelpLength);
-  other.add_options()("help",
-                      "show this help (also -h). --help FLAG explains one flag; --help=json prints all flags as JSON");
-  std::ostringstream text;
-  text << "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n" << all.add(aliases).add(other);
-  return text.str();
+  text += "\nAliases from the Hugging Face Trainer:\n" + in_columns(aliases, kColumn);
+  const Rows other = {{"--help [FLAG|json]",
+                       "show this help (also -h), explain one flag (--help FLAG), or print all flags as JSON "
+                       "(--help=json)"}};
+  return text + "\nOther:\n" + in_columns(other, kColumn);
 }
 
 std::string flag_help(const std::string& name) {
   const Flag* const flag = find_flag(meant_name(name));
   if (flag == nullptr) refuse_flag("--" + name);
-  po::options_description one("", kLineLength, kHelpLength);
-  one.add_options()(flag->name.c_str(), po::value<std::string>()->value_name(placeholder(*flag)),
-                    explain(*flag).c_str());
-  return fmt::to_string(fmt::streamed(one));
+  return in_columns({{fmt::format("--{} {}", flag->name, placeholder(*flag)), explain(*flag)}}, 0);
 }
 
 std::string command_line_help_json() {

@@ -523,7 +523,7 @@ TEST_CASE("a jump of the learning rate is a warning") {
   now.config.optimizer.lr = 1e-2;
   REQUIRE(warnings(saved, now).size() == 1);
   CHECK_THAT(warnings(saved, now).front(),
-             Contains("the schedule differs from the schedule of") && Contains("step 15 used"));
+             Contains("the schedule differs from the schedule of") && Contains("step 15 had"));
   CHECK(changes(saved, now) == "lr 0.001 -> 0.01");
 }
 

@@ -64,7 +64,7 @@ TEST_CASE("aliases of a setting must agree") {
   CHECK(parse_command_line({"--grad_clip=1", "--max_grad_norm=1.0"}).gradient_clipping == 1.0);
   CHECK_THAT(parse_error({"--grad_clip=1", "--max_grad_norm=2"}), Contains("--grad_clip 1 and --max_grad_norm 2"));
   CHECK_THAT(parse_error({"--save_steps=10", "--checkpoint_freq=20"}),
-             Contains("--save_steps 10 and --checkpoint_freq 20 conflict"));
+             Contains("--save_steps 10 and --checkpoint_freq 20"));
   CHECK(parse_error({"--max_grad_norm=2", "--max_grad_norm=2"}) ==
         "--max_grad_norm is given twice; keep one of the two.");
   CHECK(parse_error({"--max_grad_norm=-2"}) == "--max_grad_norm -2 is out of range; it must be 0 or more and finite.");
@@ -244,7 +244,7 @@ TEST_CASE("lr_scheduler_type and a scheduler section conflict") {
   CHECK(error_of(given, {"--warmup_ratio=0.11", "--max_steps=20"}) == "no error");
   CHECK_THAT(error_of(given, {"--warmup_ratio=0.2", "--max_steps=20"}),
              Contains("ds.json") && Contains("--warmup_ratio 0.2 of 20 steps is 4") &&
-                 Contains("scheduler.params.warmup_num_steps 3") && Contains("--deepspeed_config_yields true"));
+                 Contains("scheduler.params.warmup_num_steps is 3") && Contains("--deepspeed_config_yields true"));
 }
 
 TEST_CASE("num_train_epochs counts whole global batches of an epoch, rounded up over the epochs") {

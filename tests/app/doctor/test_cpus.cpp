@@ -87,7 +87,7 @@ TEST_CASE("a processor without AVX2 is warned of, and one without AVX-512 is not
   CHECK_THAT(seen().message, Catch::Contains("no AVX2 with FMA"));
   CHECK(seen().status == Status::kWarning);
   root.write("proc/cpuinfo", "processor: 0\n");
-  CHECK(seen().message == "cannot be read");
+  CHECK(seen().message == "the CPU flags cannot be read");
 }
 
 TEST_CASE("domains are those whose CPUs the process may use, and need their memory and a rank each") {

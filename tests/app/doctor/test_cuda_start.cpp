@@ -44,8 +44,8 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
   // Each rank opens its shard of the GPUs.
   const Job two{.local_ranks = 2};
   CHECK(find(start("context=46 sick=5", "", two), "cuda").message ==
-        "cuDevicePrimaryCtxRetain fails for GPU 0000:1F:00.0: error 46: another process uses the GPU exclusively, or "
-        "it needs a reset");
+        "cuDevicePrimaryCtxRetain fails for GPU 0000:1F:00.0: error 46: another process has exclusive use of the "
+        "GPU, or the GPU needs a reset");
   CHECK(find(start("gpus=1", "", {.local_ranks = 4}), "cuda").message == "initializes on 1 GPU");
 
   const Job given{.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}};

@@ -34,9 +34,9 @@ TEST_CASE("files without names have those of their files; an existing path with 
 }
 
 TEST_CASE("a list that is not one is refused, and the set named") {
-  for (const auto& [text, words] : {std::pair("wiki=a.h5,", "\"\" has no file"),
+  for (const auto& [text, words] : {std::pair("wiki=a.h5,", "\"\" has no path"),
                                     {"=a.h5", "invalid name \"\""},
-                                    {"wiki=", "\"wiki=\" has no file"},
+                                    {"wiki=", "\"wiki=\" has no path"},
                                     {"data/a.h5,a.h5", "duplicate name a"},
                                     {"wiki=a.h5,wiki=b.h5", "duplicate name wiki"},
                                     {"my wiki=a.h5", "invalid name \"my wiki\""},

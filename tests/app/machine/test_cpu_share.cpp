@@ -60,8 +60,8 @@ TEST_CASE("ranks that do not use all cores are not bound, since another run may 
   const auto asked = share_out(machine, 2, {.threads_asked_for = 3});
   CHECK(asked[0].second.threads == 3);
   CHECK(describe_shares(asked) ==
-        "CPU of rank 0's host: 2 ranks of 3 threads on cores 0,2,4,6,8,10,12,14 (NUMA domains 0-1), not bound, as "
-        "they use 6 of 8 cores");
+        "CPU of rank 0's host: 2 ranks of 3 threads on cores 0,2,4,6,8,10,12,14 (NUMA domains 0-1), not bound, because "
+        "the ranks use 6 of 8 cores");
   // A container's limit.
   const auto limited = share_out(machine, 2, {.threads_of_machine = 5});
   CHECK(limited[0].second.threads == 2);

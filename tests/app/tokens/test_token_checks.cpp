@@ -84,10 +84,10 @@ TEST_CASE("ids of the data that are none of the model's are a warning with both"
   };
   io::Tokenization tokens = kOld;
   tokens.eos_token_id = 7;
-  CHECK_THAT(only_warning(tokens), Contains("id 7") && Contains("eos_token_id 5, 2"));
+  CHECK_THAT(only_warning(tokens), Contains("id 7") && Contains("eos_token_id in config.json is 5, 2"));
   tokens = kTokens;
   tokens.bos_token_id = 8;
-  CHECK_THAT(only_warning(tokens), Contains("id 8") && Contains("bos_token_id 1"));
+  CHECK_THAT(only_warning(tokens), Contains("id 8") && Contains("bos_token_id in config.json is 1"));
   tokens.add_bos = false;
   CHECK(check_tokens(file_of(tokens), kExpected).empty());
   tokens = kOld;

@@ -187,7 +187,7 @@ TEST_CASE("a checkpoint of another model is detected by one differing parameter"
   other = model;
   other.push_back({"layers.1", {{"model.layers.1.q.weight", {2}}}});
   CHECK_THAT(check(model, other), Contains("has no model.layers.1.q.weight"));
-  CHECK_THAT(check(other, model), Contains("model.layers.1.q.weight [2] does not"));
+  CHECK_THAT(check(other, model), Contains("model.layers.1.q.weight") && Contains("[2]"));
   other = model;
   std::swap(other[1].parameters[0], other[1].parameters[1]);
   CHECK(check(model, other).empty());  // in another order

@@ -92,7 +92,7 @@ TEST_CASE("a call in a pickle is not executed and stays a name") {
   const pickle::Value root = pickle::root_of(document);
   CHECK(root.kind() == pickle::Kind::kObject);
   const std::string message = message_of([&] { (void)root.integer(); });
-  CHECK(message.find("an object of posix system") != std::string::npos);
+  CHECK(message.find("posix system") != std::string::npos);
 }
 
 TEST_CASE("DeepSpeed's stages of ZeRO are numbers, whichever way Python wrote them") {

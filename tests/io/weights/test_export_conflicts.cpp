@@ -222,7 +222,7 @@ TEST_CASE("leftovers of a killed conversion are removed if it is known to be dea
   CHECK(holds_exactly(folder.path(), expected_of(MadeUpCheckpoint(1), Form{}),
                       {{elsewhere, "a folder"}, {earlier, "a folder"}}));
   REQUIRE(warnings.size() == 2);
-  CHECK_THAT(warnings[0], Contains((folder / elsewhere).string()) && Contains("delete it"));
+  CHECK_THAT(warnings[0], Contains((folder / elsewhere).string()) && Contains("delete the folder"));
   CHECK_THAT(warnings[1], Contains((folder / earlier).string()));
 }
 

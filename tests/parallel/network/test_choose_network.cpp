@@ -19,7 +19,7 @@ TEST_CASE("ranks of two hosts open as many channels, or both say why not") {
     // With one host's number NCCL would open others than on the other, and neither would start.
     const Setting least("NCCL_MIN_CTAS", mpi().rank() == one ? "1" : "");
     CHECK_THROWS_WITH(choose_network(NetworkChoice::kSocket, mpi()),
-                      Catch::Contains("NCCL_MIN_CTAS") && Catch::Contains("different numbers of channels"));
+                      Catch::Contains("NCCL_MIN_CTAS") && Catch::Contains("NCCL channels"));
   }
   const Setting same("NCCL_MIN_CTAS", "4");
   CHECK(choose_network(NetworkChoice::kSocket, mpi()).min_channels == 0);
