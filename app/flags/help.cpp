@@ -20,7 +20,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Columns of a line, and those before the explanation.
-constexpr size_t kLineLength = 100, kColumn = 40;
+constexpr size_t kLineLength = 100, kColumn = 28;
 
 const char* type_of(const Integer&) { return "integer"; }
 const char* type_of(const Unsigned&) { return "integer"; }
