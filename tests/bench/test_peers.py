@@ -84,7 +84,7 @@ def test_verdict() -> None:
     assert not compare("a", steps(9.0, float("nan"), 7.0), steps(9.0, 8.0, 7.0), 1e-2)["agree"]
     with pytest.raises(SystemExit, match="learning rate"):
         compare("a", steps(9.0), steps(9.0, lr=0.2), 1e-2)
-    with pytest.raises(SystemExit, match="2 steps, but 3"):
+    with pytest.raises(SystemExit, match="2 and 3 steps"):
         compare("a", steps(9.0, 8.0), steps(9.0, 8.0, 7.0), 1e-2)
 
 

@@ -59,5 +59,5 @@ def test_a_plan_that_fails_is_none_that_does_not_fit(tmp_path: Path) -> None:
         planned(tmp_path, None, 2)
     with pytest.raises(SystemExit, match="only memory"):
         planned(tmp_path, {"machine": machine, "memory": {"fits": True}, "step": None})
-    with pytest.raises(SystemExit, match="types with 8 GPUs"):
+    with pytest.raises(SystemExit, match="type with 8 GPUs"):
         planned(tmp_path, step | {"machine": {"gpus_per_node": 4}})

@@ -56,9 +56,11 @@ def test_a_new_name_is_noticed(prepare, tmp_path):
     (tmp_path / "corpus/b.txt").write_text("b")
     prepare("corpus", "a.h5")
     (tmp_path / "corpus/a.txt").rename(tmp_path / "corpus/c.txt")
-    assert "other names" in prepare("corpus", "a.h5", "--if_missing", fails=True).stderr
+    assert "different names" in prepare("corpus", "a.h5", "--if_missing", fails=True).stderr
     (tmp_path / "corpus/d.txt").write_text("d")
-    assert "2 files, 2 bytes then, 3 files, 3 bytes now" in prepare("corpus", "a.h5", "--if_missing", fails=True).stderr
+    assert (
+        "2 files, 2 bytes before, 3 files, 3 bytes now" in prepare("corpus", "a.h5", "--if_missing", fails=True).stderr
+    )
 
 
 def test_a_tokenizer_of_the_same_size_is_noticed(prepare, tmp_path, small_bpe):

@@ -103,7 +103,7 @@ def test_flags_without_effect_on_the_files_are_reported(prepare, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"text": "ok"}\n{"text": "a \\ud83d b"}\n', r"a.jsonl line 2 contains \ud83d, half of"),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": "a \\ud83d b"}\n', r"a.jsonl line 2 contains \ud83d"),
         ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl line 1 is not JSON (nested too deeply)"),
         ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl line 1 has two keys 'text'"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "run 'git lfs pull'"),

@@ -32,7 +32,7 @@ def test_a_tokenizer_that_is_refused_names_licence_and_token(monkeypatch, kind, 
     with pytest.raises(PrepareError) as caught:
         load_encoder("meta-llama/Meta-Llama-3-8B", None, None)
     sentence = str(caught.value)
-    assert f"refuses the tokenizer 'meta-llama/Meta-Llama-3-8B' ({status})" in sentence
+    assert f"refuses access to the tokenizer 'meta-llama/Meta-Llama-3-8B' ({status})" in sentence
     assert "https://huggingface.co/meta-llama/Meta-Llama-3-8B " in sentence
     assert "HF_TOKEN" in sentence and "local folder" in sentence and "\n" not in sentence
 
@@ -49,7 +49,7 @@ def test_a_data_set_that_is_refused_names_licence_and_token(monkeypatch, kind, s
     with pytest.raises(PrepareError) as caught, sources.hub_errors("some/corpus"):
         datasets.load_dataset("some/corpus")
     sentence = str(caught.value)
-    assert f"refuses the dataset 'some/corpus' ({status})" in sentence and "HF_TOKEN" in sentence
+    assert f"refuses access to the dataset 'some/corpus' ({status})" in sentence and "HF_TOKEN" in sentence
     assert "https://huggingface.co/datasets/some/corpus " in sentence
 
 

@@ -66,7 +66,7 @@ def test_most_bytes_are_never_left_out_for_a_name(prepare, tmp_path):
     assert len(read_tokens(tmp_path / "all.h5").texts()) == 21
     process = prepare("books", "one.h5", "--split", "train")
     assert read_tokens(tmp_path / "one.h5").texts() == ["By rail"]
-    assert "not read 20 files" in process.stdout
+    assert "skipped 20 files" in process.stdout
     assert "and 16 more" in process.stdout and "the name has no split" in process.stdout
 
 
@@ -109,7 +109,7 @@ def test_a_folder_of_several_kinds_is_read_completely(prepare, tmp_path):
     assert made == ["from jsonl", "from, csv", "from zst", "from gz", "from tsv", "from parquet"], kinds
     assert "read 6 files of mixed" in process.stdout
     assert "(1 csv, 2 jsonl, 1 parquet, 1 tsv, 1 txt)" in process.stdout
-    assert "not read" not in process.stdout
+    assert "skipped" not in process.stdout
 
 
 @pytest.mark.parametrize("name", ["README.txt", "LICENSE.TXT", "readme.txt", "Citation.txt", "SHA256SUMS.txt"])
@@ -135,7 +135,7 @@ def test_what_was_not_read_is_listed_with_the_reason(prepare, tmp_path):
     os.mkfifo(folder / "pipe.txt")
     output = prepare("corpus", "a.h5").stdout
     assert read_tokens(tmp_path / "a.h5").texts() == ["a text, longer than the rest"]
-    listed = output[output.index("corpus: not read 9 files") :]
+    listed = output[output.index("corpus: skipped 9 files") :]
     for line in (
         "README.md (170 bytes): describes the dataset",
         ".git, .gitattributes (6 bytes): hidden",
@@ -151,7 +151,7 @@ def test_what_was_not_read_is_listed_with_the_reason(prepare, tmp_path):
 def test_most_bytes_are_never_left_out_for_their_kind(prepare, tmp_path):
     fill(tmp_path / "corpus", {"a.txt": "a few", "b.docx": "much more than that", "c.docx": "and more"})
     error = prepare("corpus", "a.h5", fails=True).stderr
-    assert "27 bytes in 2 files, against 5 bytes in 1 file" in error
+    assert "27 bytes in 2 files" in error
     assert "b.docx, c.docx" in error
     assert "--files '*.txt'" in error
     prepare("corpus", "a.h5", "--files", "*.txt")
@@ -261,7 +261,7 @@ def test_a_configuration_that_may_be_a_folder_is_refused(prepare, tmp_path):
     error = prepare("corpus", "a.h5", "--dataset_config_name", "en", fails=True).stderr
     assert "corpus has no configuration 'en'" in error
     assert "omit --dataset_config_name (DATASET_CONFIG_NAME)" in error
-    assert "use corpus/en as the dataset" in error
+    assert "pass corpus/en as the dataset" in error
 
 
 @pytest.mark.parametrize(

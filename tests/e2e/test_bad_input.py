@@ -114,7 +114,7 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
         ),
         ("train_micro_batch_size_per_gpu", 10**18, [], "the maximum of 2147483647 tokens"),
         ("gradient_accumulation_steps", 10**12, [], "the maximum of 2396745 micro-batches per step"),
-        ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "with 4000 layers"),
+        ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "for 4000 layers"),
         ("gradient_accumulation_steps", 9 * 10**18, [], "batch size is too large"),
     ],
 )

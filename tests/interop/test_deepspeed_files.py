@@ -70,7 +70,7 @@ def test_code_in_a_checkpoint_is_not_run(programs, saved, tmp_path):
     torch.save(states, model)
     done = programs.zero_to_fp32(copy, tmp_path / "out", check=False)
     assert done.returncode == 2
-    assert b"global_steps is an object of posix system" in done.stderr
+    assert b"posix system" in done.stderr
     states["global_steps"], states["note"] = 6, Attack()
     torch.save(states, model)
     programs.zero_to_fp32(copy, tmp_path / "out")

@@ -182,7 +182,7 @@ train() {
   [[ $rank != 1 ]] || { until [[ -e $ready.0 && -e $ready.2 && -e $ready.3 ]]; do sleep 0.1; done; kill -9 $$; }
   trap 'leave; exit 1' TERM
   echo >"$ready.$rank"
-  sleep 3600 & wait $!
+  while :; do sleep 0.1 || true; done
 }
 leave() {
   local start=$checkpoints/failures/20261126T12000${restart}Z-01234567
