@@ -253,7 +253,7 @@ def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[lis
         lines.append("")
     predicted = said_before([{**run, "shipped_plan_ms": None} for run in runs])
     lines += [f"All tables. {predicted}", ""] if predicted else []
-    return [*lines, "Excluded:", "", *left_out], good
+    return [*lines, "Excluded runs:", "", *left_out], good
 
 
 def main() -> int:
