@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Finds the rank and host that caused a failure: reads failures/START in the checkpoint folder, writes failure.json.
 
-mpzero failure checkpoints                report the newest start
+mpzero failure checkpoints                report the latest start
 mpzero failure checkpoints --status 143   given the launcher's exit status, print the run's and exit with it
 
 The launch scripts run this program after a failure. It also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR

@@ -13,7 +13,7 @@
 namespace mpzero::model {
 
 // LoRA adapters of one layer. N is the number of tokens. LayerAdapters never allocates a tensor with the shape of a
-// frozen weight. For a product without adapters, all functions are no-ops and return undefined tensors.
+// frozen weight. For a matmul without adapters, all functions are no-ops and return undefined tensors.
 class LayerAdapters {
  public:
   LayerAdapters() = default;
@@ -22,12 +22,12 @@ class LayerAdapters {
                 const Dropout& dropout = {})
       : layout_(&layout), scale_(scale), layer_(layer), matmuls_(&matmuls), input_dropout_(dropout) {}
 
-  // Returns the dropout ID of the layer's first product. Each product has its own ID.
+  // Returns the dropout ID of the layer's first matmul. Each matmul has its own ID.
   static uint32_t first_place(int64_t layer) { return 4 * static_cast<uint32_t>(layer); }
 
   bool adapts(LayerProduct product) const { return !of(product).empty(); }
   // Adds scale * x A^T B^T to y [N, out], with x [N, in]. Returns scale * x A^T [N, adapters * r], which the backward
-  // pass reads. All functions apply dropout to x; the adapters of one product share the mask.
+  // pass reads. All functions apply dropout to x; the adapters of one matmul share the mask.
   at::Tensor forward(LayerProduct product, const Operand& x, const at::Tensor& y) const;
   // Adds dz A to dx [N, in], with dz [N, adapters * r] = scale * dy B and dy [N, out]. Returns dz.
   at::Tensor data_gradient(LayerProduct product, const Operand& dy, at::Tensor& dx) const;

@@ -23,7 +23,7 @@ class Matmuls;
 class RopeTable;
 
 // Weights of a unit in the order of its UnitSpec, as adjacent views of the unit's flat buffer. The decoder computes
-// queries, keys and values in one product, and gate and up in one product. Throws Failure if the views of such a group
+// queries, keys and values in one matmul, and gate and up in one matmul. Throws Failure if the views of such a group
 // are not adjacent.
 struct Weights : std::span<const at::Tensor> {
   using std::span<const at::Tensor>::span;
@@ -34,12 +34,12 @@ struct Weights : std::span<const at::Tensor> {
   // casts. The caller must change `version` whenever the values change, and must not move the tensors in between.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
-  // Scales of a layer whose FP8 weights are already quantized to e4m3: fp32 [2, FP8 products] in the order of
+  // Scales of a layer whose FP8 weights are already quantized to e4m3: fp32 [2, FP8 matmuls] in the order of
   // LayerProduct. Row 0: maximum absolute value of each weight before the cast. Row 1: dequantization scale.
   at::Tensor scales = {};
 };
 // Gradient buffers of a unit's weights, in the same order. If the buffers of a group are adjacent like the weights, one
-// matrix product computes all gradients of the group; otherwise each weight needs a separate product.
+// matmul computes all gradients of the group; otherwise each weight needs a separate matmul.
 using Gradients = std::span<Gradient>;
 
 struct DecoderOptions {
@@ -79,7 +79,7 @@ struct LayerValues {
 // size, T: sequence length, H: hidden size, V: vocabulary size. Weights and activations have one dtype (fp64, fp32 or
 // bf16) and device. The class does not use autograd: tensors must not require gradients. Results are bitwise
 // reproducible on the CPU, and on the GPU under at::globalContext().setDeterministicAlgorithms; otherwise, the GPU
-// tunes matrix products when a shape is first used. SimulatedDecoder overrides the virtual functions.
+// tunes matmuls when a shape is first used. SimulatedDecoder overrides the virtual functions.
 class Decoder {
  public:
   explicit Decoder(ModelConfig config, DecoderOptions options = {});
@@ -145,19 +145,19 @@ class Decoder {
                                            Gradient& output_weight_gradient, const at::Tensor& loss_mask = {},
                                            const Dropout& dropout = {}) const;
 
-  // Returns the FP8 products of each layer; empty without FP8.
+  // Returns, for each layer, which matmuls run in FP8; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
   // Sets the number of leading layers that cache the casts of their weights, for KeptCasts::kAsToldLater.
   void keep_casts(int64_t layers) { kept_casts_ = layers; }
   int64_t kept_casts() const { return kept_casts_; }
-  // Returns the name of the product's first weight without ".weight", for Fp8Options::filter_fqns.
+  // Returns the name of the matmul's first weight without ".weight", for Fp8Options::filter_fqns.
   std::string weight_name(int64_t layer, LayerProduct product) const;
 
   // Returns the sampler of FP8 casts, or null without FP8.
   CastWatch* cast_watch() const { return cast_watch_.get(); }
 
-  // Returns the seconds spent on tuning matrix products so far, mostly in the first step.
+  // Returns the seconds spent on tuning matmuls so far, mostly in the first step.
   double tuning_seconds() const;
 
   // Returns the number of tokens, out of `tokens`, that head_loss and head_forward_backward process at a time.

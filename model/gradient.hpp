@@ -33,7 +33,7 @@ class Gradient {
   void add(const at::Tensor& gradient);
   // Adds the sum over the rows of `rows` ([R, H], fp32 or fp64) to the gradient of a weight [H].
   void add_row_sum(const at::Tensor& rows);
-  // Adds a^T b to the gradient of a weight [out, in], for a [N, out] and b [N, in]. `matmuls` tunes the product and is
+  // Adds a^T b to the gradient of a weight [out, in], for a [N, out] and b [N, in]. `matmuls` tunes the matmul and is
   // required for FP8.
   void add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
   // Adds values[i] to row rows[i] of the gradient, for rows [N] int64 and values [N, in].
@@ -86,7 +86,7 @@ class PiecewiseGradients {
 };
 
 // Adds a^T b to the gradients of several weights [out_i, in] that share their input, for a [N, sum of out_i] and b [N,
-// in]. Contiguous views, as within a unit, need one matrix product; otherwise each weight needs a separate product.
+// in]. Contiguous views, as within a unit, need one matmul; otherwise each weight needs a separate matmul.
 void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

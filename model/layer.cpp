@@ -59,7 +59,7 @@ Sublayer mlp_of(const Layer& layer, LayerActivations& s) {
           s.low_rank};
 }
 
-// Computes the input of the first product of attention or MLP from x [N, H].
+// Computes the input of the first matmul of attention or MLP from x [N, H].
 void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x, fp8::Forms forms) {
   if (!sublayer.input_norm.defined()) {
     sublayer.normed = layer.casts.input(sublayer.first, x, forms);
@@ -154,7 +154,7 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   const auto [q, k, v] = attention_inputs(layer, s);
   s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
   if (s.mask.ranks) s.attended_tokens = to_tokens(s.mask, s.attended.out, heads.query);
-  // Attention saves its output for the backward pass, so the product's input is not saved.
+  // Attention saves its output for the backward pass, so the matmul's input is not saved.
   const at::Tensor attended = attended_rows(layer, s);
   s.h = add_output(layer, attention_of(layer, s),
                    casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum),
@@ -212,7 +212,7 @@ namespace {
 // The backward functions free each activation after its last use. Weight gradients are computed after the pass that may
 // recompute their input.
 
-// Returns the gradient of add_output's product for `d` [N, H], the gradient of its sum.
+// Returns the gradient of add_output's matmul for `d` [N, H], the gradient of its sum.
 at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d, Gradients gradients,
                            RowSums& sums) {
   if (layer.config.residual_multiplier != 1) d = d.mul(layer.config.residual_multiplier);
@@ -223,7 +223,7 @@ at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Ten
   return norm.dx;
 }
 
-// Returns dresidual plus the gradient through the norm. Recomputes the product's operand if it was dropped.
+// Returns dresidual plus the gradient through the norm. Recomputes the matmul's operand if it was dropped.
 // `maximum`: see rms_norm_backward.
 at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d_normed, at::Tensor x,
                               const at::Tensor& dresidual, Gradients gradients, RowSums& sums,
@@ -281,7 +281,7 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
 // Recomputes the part of the MLP's forward pass, from s.h, that the backward pass reads.
 void recompute_mlp(const Layer& layer, LayerActivations& s) {
   forward_to_gate_up(layer, s, fp8::Forms::kBoth);
-  // mlp_backward recomputes SwiGLU. Only a norm of the MLP's output or an adapter of its last product needs the rest.
+  // mlp_backward recomputes SwiGLU. Only a norm of the MLP's output or an adapter of its last matmul needs the rest.
   if (layer.w.mlp_output_norm.defined() || layer.adapters.adapts(LayerProduct::kDown))
     forward_from_gate_up(layer, s, fp8::Forms::kBoth);
 }
@@ -439,7 +439,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
     if (saved.tile == 0) recompute_mlp(layer, saved);
   }
   RowSums sums;
-  // If dh is the gradient of attention's output product, the backward of the MLP's input norm computes the maximum.
+  // If dh is the gradient of attention's output matmul, the backward of the MLP's input norm computes the maximum.
   const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
                      config_.residual_multiplier == 1;
   const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();

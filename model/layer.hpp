@@ -27,7 +27,7 @@ struct LayerWeights {
 };
 
 // `layer`: weights in the order of the layer's unit, adjacent in its flat buffer. `eps`: epsilon of the query and key
-// norms. `forms`: forms of FP8 weights that the products read.
+// norms. `forms`: forms of FP8 weights that the matmuls read.
 inline LayerWeights by_role(std::span<const at::Tensor> layer, const LayerLayout& layout, double eps,
                             const LayerCasts& casts = {}, fp8::Forms forms = fp8::Forms::kRows) {
   const auto optional = [&](LayerRole role) { return layout.has(role) ? layer[layout[role]] : at::Tensor(); };
@@ -63,7 +63,7 @@ struct Layer {
 using Attend = std::function<AttentionOutput(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 
 // Computes h = x + attention(norm(x)) and returns h + mlp(norm(h)), for x [B, T, H]. Reads s.mask. `s` receives all
-// tensors that the backward pass may read. `inputs`: forms in which `s` keeps FP8 inputs of products. Inference passes
+// tensors that the backward pass may read. `inputs`: forms in which `s` keeps FP8 inputs of matmuls. Inference passes
 // an `attend` function with a KV cache.
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                          const Attend& attend = {});

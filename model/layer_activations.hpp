@@ -15,11 +15,11 @@
 
 namespace mpzero::model {
 
-// Levels of activation checkpointing. If matrix products and attention are reproducible, gradients are bitwise
+// Levels of activation checkpointing. If matmuls and attention are reproducible, gradients are bitwise
 // identical at all levels except kTiled and kHost. The gradients of kTiled and kHost are identical.
 enum class Recompute : uint8_t {
   kNone,       // saves all activations
-  kSelective,  // saves the results of matrix products and attention; recomputes the rest
+  kSelective,  // saves the results of matmuls and attention; recomputes the rest
   kFull,       // saves only the layer's input; reruns the forward pass
   kTiled,      // like kFull, but runs the MLP in tiles of tokens; not supported with FP8 or adapters
   kHost,       // like kTiled, but the caller keeps the layer's input in host memory

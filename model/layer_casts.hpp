@@ -42,7 +42,7 @@ class CastWeights {
   std::map<Key, Kept> casts_, maxima_;
 };
 
-// Creates the operands of a layer's products: FP8 casts, or the tensors themselves.
+// Creates the operands of a layer's matmuls: FP8 casts, or the tensors themselves.
 class LayerCasts {
  public:
   // Creates operands without FP8.
@@ -66,11 +66,11 @@ class LayerCasts {
   // Returns a zero for the `maximum` argument of the GPU kernel that writes an operand. The kernel updates this scalar
   // to the maximum absolute value. Undefined if the operand's cast does not need a maximum.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
-  // Returns the product's input x [N, in] as an operand. `maximum`: maximum of x, if known. `found`: if not null,
+  // Returns the matmul's input x [N, in] as an operand. `maximum`: maximum of x, if known. `found`: if not null,
   // receives the maximum of x if another cast of x can use it.
   Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {},
                 at::Tensor* found = nullptr) const;
-  // Returns the gradient of the product's result, dy [N, out], as an operand.
+  // Returns the gradient of the matmul's result, dy [N, out], as an operand.
   Operand gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum = {}) const;
   // Returns `weight` [out, in], in bf16 or quantized to e4m3, as an operand with at least these forms.
   Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;

@@ -45,8 +45,8 @@ uint32_t common_alignment(std::initializer_list<std::reference_wrapper<const at:
   return static_cast<uint32_t>(bits & -bits);
 }
 
-// Times runs with events on the current stream. Before each run, reads as many bytes as a product's workspace: in a
-// training step, some operands have left the cache, and others were just written. Needs only the memory of a product.
+// Times runs with events on the current stream. Before each run, reads as many bytes as a matmul's workspace: in a
+// training step, some operands have left the cache, and others were just written. Needs only the memory of a matmul.
 class RunTimer {
  public:
   // run(candidate) queues one run or throws c10::Error.
@@ -126,7 +126,7 @@ bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& adden
 
 }  // namespace
 
-// If the result is wider than the operands, ATen's CUDA product writes the wider dtype directly.
+// If the result is wider than the operands, ATen's CUDA matmul writes the wider dtype directly.
 void Matmuls::aten_multiply(const Operands& operands) {
   const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
   if (operands.is_fp8()) {
@@ -222,7 +222,7 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const O
   if (!a.is_fp8()) return multiply_tensors(layout, out, a.tensor(), b.tensor(), addend);
   const fp8::Matrix& first = layout == Layout::kATransposedB ? a.columns() : a.rows();
   const fp8::Matrix& second = layout == Layout::kABTransposed ? b.rows() : b.columns();
-  TORCH_CHECK(first.defined() && second.defined(), "matmul: an FP8 operand lacks the form that the product reads");
+  TORCH_CHECK(first.defined() && second.defined(), "matmul: an FP8 operand lacks the form that the matmul reads");
   multiply_fp8(layout, out, first, second, addend);
 }
 
@@ -303,10 +303,10 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
     const auto candidates = deterministic ? LtMatmul::Candidates::kRepeatable : LtMatmul::Candidates::kAll;
     Product product{.matmul = LtMatmul(shape, deterministic && !shape.fp8 ? 1 : kCandidates, candidates), .tuned = {}};
     if (shape.fp8 && product.matmul.algorithms() == 0) {
-      TORCH_WARN("cuBLASLt lacks an FP8 product of [", shape.rows, ", ", shape.inner, "] and [", shape.inner, ", ",
+      TORCH_WARN("cuBLASLt has no FP8 algorithm for [", shape.rows, ", ", shape.inner, "] x [", shape.inner, ", ",
                  shape.columns,
                  "] with these scales; falling back to dequantized bf16, which is slower than plain bf16. "
-                 "Exclude the product with filter_fqns");
+                 "Exclude this matmul with filter_fqns");
     }
     found = products_.emplace(key, std::move(product)).first;
   }

@@ -20,7 +20,7 @@
 
 namespace mpzero::model {
 
-// Tuning result of one product, for reports. Times are seconds per run on an otherwise idle GPU.
+// Tuning result of one matmul, for reports. Times are seconds per run on an otherwise idle GPU.
 struct TunedMatmul {
   MatmulShape shape;
   bool adds = false;      // true if a matrix is added: an addend or the previous content of `out`
@@ -31,16 +31,16 @@ struct TunedMatmul {
   double tuning_seconds = 0;  // total time spent on tuning
 };
 
-// Matrix products of activations with weights. In bf16 on a GPU, each shape is tuned at its first use. Tuning waits for
-// the device, times ATen's product and cuBLASLt's proposals on the actual operands, and keeps the fastest algorithm.
-// Timing destroys the previous content of the result. Products that accumulate are therefore tuned when their gradient
-// is next overwritten, and use the algorithm of the overwriting product until then. Tuning does not allocate more
-// memory than the product itself.
+// Matmuls of activations with weights. In bf16 on a GPU, each shape is tuned at its first use. Tuning waits for
+// the device, times ATen's matmul and cuBLASLt's proposals on the actual operands, and keeps the fastest algorithm.
+// Timing destroys the previous content of the result. Matmuls that accumulate are therefore tuned when their gradient
+// is next overwritten, and use the algorithm of the overwriting matmul until then. Tuning does not allocate more
+// memory than the matmul itself.
 // The fastest algorithm, and with it the last bits of the result, may differ between runs. Under
 // at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first proposal with reproducible bits
-// is used. Other dtypes and devices use ATen's product, as do operands without the alignment that cuBLASLt requires.
-// FP8 products are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32. On GPUs, they
-// are dequantized to bf16 if cuBLASLt does not support the product. Both dtypes represent the values exactly, so only
+// is used. Other dtypes and devices use ATen's matmul, as do operands without the alignment that cuBLASLt requires.
+// FP8 matmuls are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32. On GPUs, they
+// are dequantized to bf16 if cuBLASLt does not support the matmul. Both dtypes represent the values exactly, so only
 // the order of summation differs.
 // Thread-safe.
 class Matmuls {
@@ -64,7 +64,7 @@ class Matmuls {
   // Writes dy^T x to out [out, in], or adds dy^T x with `accumulate`. dy [N, out] and x [N, in] have one dtype; out may
   // have a wider dtype.
   void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
-  // Same as weight_gradient_out, with ATen's product.
+  // Same as weight_gradient_out, with ATen's matmul.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
   // Returns all tuning results so far, in unspecified order.
@@ -86,7 +86,7 @@ class Matmuls {
     bool adds() const { return addend.defined() && addend.dim() == 2; }
   };
   struct Choice {
-    std::optional<size_t> algorithm;  // cuBLASLt algorithm; std::nullopt: ATen's product
+    std::optional<size_t> algorithm;  // cuBLASLt algorithm; std::nullopt: ATen's matmul
   };
   struct Product {
     LtMatmul matmul;
@@ -94,7 +94,7 @@ class Matmuls {
     bool accumulates = false;                    // true if a caller accumulates into the result
     // Bit i: algorithm i has failed to add a matrix. cuBLASLt does not report this limitation in advance.
     std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
-    // Bit i: algorithm i has failed to run. Used only for untuned products; tuning skips such algorithms.
+    // Bit i: algorithm i has failed to run. Used only for untuned matmuls; tuning skips such algorithms.
     std::shared_ptr<std::atomic<uint32_t>> cannot_run = std::make_shared<std::atomic<uint32_t>>(0);
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };
@@ -114,7 +114,7 @@ class Matmuls {
   void multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend = {});
   void multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                         const at::Tensor& addend);
-  // Computes out = a b^T + addend. `layout`: layout of the same product without FP8.
+  // Computes out = a b^T + addend. `layout`: layout of the same matmul without FP8.
   void multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a, const fp8::Matrix& b,
                     const at::Tensor& addend);
   // The caller must hold mutex_.

@@ -14,7 +14,7 @@ bool rows_adjacent(std::span<const at::Tensor> matrices);
 at::Tensor join_rows(std::span<const at::Tensor> matrices);
 
 // Returns the number of rows per piece if `rows` rows are split into the fewest pieces of at most `most` rows. The last
-// piece may be smaller. If possible, returns a multiple of the tile size of matrix products.
+// piece may be smaller. If possible, returns a multiple of the tile size of matmuls.
 int64_t rows_of_piece(int64_t rows, int64_t most);
 
 }  // namespace mpzero::model

@@ -318,7 +318,7 @@ require_environment() {
   local python=$MPZERO_VENV/bin/python target
   # uv links to the Python that it found, which may be in the owner's home folder.
   if target=$(readlink "$python") && [[ ! -x $python ]]; then
-    die "$python is a link to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV recreate the environment with a Python that all users can run, such as UV_PYTHON=/usr/bin/python3."
+    die "$python is a symlink to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV recreate the environment with a Python that all users can run, such as UV_PYTHON=/usr/bin/python3."
   fi
   local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
   if installed; then

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Requeues a Slurm job after the end of its run, and excludes blamed nodes.
+# Requeues a Slurm job after its run ends, and excludes blamed nodes.
 #
 #   exit status of mpzero                                    action
 #   0   finished                                             the job ends
@@ -31,7 +31,7 @@
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are shorter
 
-# find_python: prints a Python that can run scripts/requeue. The environment's Python may be a link to a file that is missing on this node.
+# find_python: prints a Python that can run scripts/requeue. The environment's Python may be a symlink to a file that is missing on this node.
 find_python() {
   local candidate
   for candidate in "$MPZERO_VENV/bin/python" python3; do

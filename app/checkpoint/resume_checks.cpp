@@ -41,7 +41,7 @@ void check_same_model(const std::string& folder, const std::vector<ModelChange>&
   }
   if (descriptions.empty()) return;
   throw_user_error(
-      "{} is a checkpoint of a different model: {}; pass the --model_type or --model_config with which it was trained",
+      "{} is a checkpoint of a different model: {}; pass the --model_type or --model_config that was used to train it",
       folder, fmt::join(descriptions, ", "));
 }
 

@@ -180,7 +180,7 @@ model::KeptCasts kept_casts(const io::Fp8Section& section, const RunConfig& conf
   return section.cache_weights.value ? model::KeptCasts::kAll : model::KeptCasts::kNone;
 }
 
-// Selects the FP8 products and the recipe. Must be called after resolve_zero().
+// Selects the FP8 matmuls and the recipe. Must be called after resolve_zero().
 void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config,
                  std::vector<std::string>& warnings) {
   const io::Fp8Section& section = file.fp8;
@@ -234,7 +234,7 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
 
 // Must be called after complete_batch().
 void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings) {
-  constexpr int64_t kMultiple = 16;  // required by Hopper's FP8 products
+  constexpr int64_t kMultiple = 16;  // required by Hopper's FP8 matmuls
   if (config.fp8 == "none" || config.micro_batch_tokens() % kMultiple == 0) return;
   warnings.push_back(fmt::format(
       "a micro-batch has {} tokens, but FP8 on GPUs requires a multiple of {}; operands are rounded to FP8 and "

@@ -171,11 +171,11 @@ bool has_data_file(const std::string& path, const std::string& given, const Comm
   return false;
 }
 
-// Throws UserError if fp8.filter_fqns contains an unknown matrix product. Warns if all products are excluded, or if FP8
-// on GPUs does not support the sizes of a product.
+// Throws UserError if fp8.filter_fqns contains an unknown matmul. Warns if all matmuls are excluded, or if FP8 on
+// GPUs does not support the sizes of a matmul.
 void check_fp8_products(const RunConfig& config, const model::ModelConfig& model, const std::string& source,
                         std::vector<std::string>& warnings) {
-  constexpr int64_t kMultiple = 16;  // required for the sizes of Hopper's FP8 products
+  constexpr int64_t kMultiple = 16;  // required for the sizes of Hopper's FP8 matmuls
   if (!config.fp8_options) return;
   const std::vector<UnitSpec> units = model::model_units(model);
   const model::LayerLayout layout(model::find_architecture(model.model_type, source).layer_parameters(model));
@@ -198,11 +198,11 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
     }
   }
   if (!is_any) {
-    warnings.push_back(fmt::format("{}: fp8.filter_fqns excludes all matrix products, so FP8 has no effect.", source));
+    warnings.push_back(fmt::format("{}: fp8.filter_fqns excludes all matmuls, so FP8 has no effect.", source));
   } else if (!odd.empty()) {
     warnings.push_back(
         fmt::format("{}: FP8 on GPUs requires sizes that are multiples of {}. The operands of {} are rounded to FP8 "
-                    "and multiplied in bf16, which is slower than bf16 alone; add these products to fp8.filter_fqns.",
+                    "and multiplied in bf16, which is slower than bf16 alone; add these matmuls to fp8.filter_fqns.",
                     source, kMultiple, fmt::join(odd, ", ")));
   }
 }

@@ -206,7 +206,7 @@ void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
         options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param && !adapters;
     shown += in_codes ? ", weights gathered in FP8 within a shard group" : ", weights gathered in bf16";
   }
-  rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
+  rows.push_back({"FP8 matmuls", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }
 
 // Recorded only if enabled.

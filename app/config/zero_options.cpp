@@ -47,7 +47,7 @@ bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
   });
 }
 
-// Throws UserError if only some weights of a fused matrix product are frozen: see model::LayerLayout.
+// Throws UserError if only some weights of a fused matmul are frozen: see model::LayerLayout.
 void check_groups(const UnitSpec& layer, const model::LayerLayout& layout) {
   static const std::vector<std::vector<LayerRole>> kGroups = {
       {LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue},
@@ -60,7 +60,7 @@ void check_groups(const UnitSpec& layer, const model::LayerLayout& layout) {
       if (!layout.has(role)) continue;
       const ParameterSpec& other = layer.parameters[layout[role]];
       if (other.trainable == first.trainable) continue;
-      throw_user_error("--freeze_parameters: {} and {} form one matrix product; freeze both or neither", first.name,
+      throw_user_error("--freeze_parameters: {} and {} are fused into one matmul; freeze both or neither", first.name,
                        other.name);
     }
   }

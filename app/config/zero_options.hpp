@@ -54,7 +54,7 @@ double training_flops_per_token(const RunConfig& config, const model::ModelConfi
 void check_coded_base(const RunConfig& config, bool begins);
 
 // Throws UserError unless --freeze_parameters matches at least one parameter, leaves at least one trainable, and
-// freezes all or none of the weights of each fused matrix product. `source`: origin of model_type, for messages.
+// freezes all or none of the weights of each fused matmul. `source`: origin of model_type, for messages.
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source);
 
 }  // namespace mpzero

@@ -49,9 +49,10 @@ constexpr Look kFabricLibraries = {
     "libfabric", "libfabric or NCCL's libfabric plugin",
     "exclude the host; check if `fi_info -p efa` or a folder in LD_LIBRARY_PATH hangs on the host"};
 constexpr Look kHost = {"host", "the kernel's /proc or /sys", "exclude and reboot the host"};
-constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of --checkpoint_dir",
+constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of the --checkpoint_dir folder",
                                     "exclude the host; if all hosts hang, check the file system"};
-constexpr Look kReportFolder = {"report", "the file system of --json", "exclude the host or pass a different folder"};
+constexpr Look kReportFolder = {"report", "the file system of the --json file",
+                                "exclude the host or pass a different folder"};
 
 // The hosts of the job, ordered by lowest rank. The lowest rank of each host runs the checks.
 struct Hosts {

@@ -12,7 +12,7 @@ void collect_casts(Families& to, const model::CastRanges& casts) {
     for (const model::LayerProduct product : model::kLayerProducts) {
       const std::optional<double> most = largest_of_layers(casts, product, kind);
       if (!most) continue;
-      to.gauge("mpzero_fp8_max", "Maximum absolute operand of FP8 matrix products over all layers and ranks.", *most,
+      to.gauge("mpzero_fp8_max", "Maximum absolute value of operands of FP8 matmuls over all layers and ranks.", *most,
                {{"operand", std::string(name(kind))}, {"product", std::string(name(product))}});
     }
   }

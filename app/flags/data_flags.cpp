@@ -45,7 +45,7 @@ FlagGroup data_flags() {
             .default_text = "true if the path exists"},
            {.name = "tokenizer",
             .value = Text{field<&Settings::tokenizer>},
-            .help = "tokenizer with which the scripts tokenize --dataset: Hugging Face name, path or bytes",
+            .help = "tokenizer that the scripts use for --dataset: Hugging Face name, path or bytes",
             .unit = "NAME",
             .default_text = "Qwen/Qwen3-0.6B"},
            {.name = "seq_length",

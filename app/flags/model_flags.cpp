@@ -51,7 +51,7 @@ FlagGroup model_flags() {
         .trainer = TrainersFlag{.default_value = "false"}},
        {.name = "fp8",
         .value = choice(field<&Settings::fp8>, {"none", "tensorwise", "rowwise"}, /*alone=*/"tensorwise"),
-        .help = "FP8 matrix products in decoder layers, with one scale per tensor (tensorwise; same as --fp8 without a "
+        .help = "FP8 matmuls in decoder layers, with one scale per tensor (tensorwise; same as --fp8 without a "
                 "value) or per row (rowwise). Requires bf16 and, on GPUs, compute capability 8.9 or later",
         .file = FileKey{.name = "fp8.recipe"}},
        {.name = "recompute",

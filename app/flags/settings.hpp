@@ -91,7 +91,7 @@ struct Settings {
   std::string base_model;                 // base of the adapters in init_from; empty: the recorded base
   ModelOverrides model_overrides;
   std::string dtype = "bf16";  // weights and activations: "bf16" or "fp32"
-  std::string fp8 = "none";    // scaling of FP8 matrix products: "none", "tensorwise" or "rowwise"
+  std::string fp8 = "none";    // scaling of FP8 matmuls: "none", "tensorwise" or "rowwise"
   Recomputation recompute = Recomputation::kAuto;
   std::optional<bool> gradient_checkpointing;  // the Trainer's flag: sets `recompute` to kFull or kNone
   bool deterministic = false;                  // bit-identical results on GPUs

@@ -50,7 +50,7 @@ const std::vector<Answer>& trainers() {
   static const std::vector<Answer> all = {
       {{"fp16"}, "mpzero trains in bf16 or fp32 (--bf16 false); omit the flag"},
       {{"fp16_full_eval", "bf16_full_eval"}, "validation runs in the training precision; omit the flag"},
-      {{"tf32"}, "matrix products are in bf16 or full fp32; omit the flag"},
+      {{"tf32"}, "matmuls run in bf16 or full fp32, never in TF32; omit the flag"},
       {{"report_to", "project"},
        "app/follow.py forwards metrics to TensorBoard, Weights & Biases or MLflow; omit the flag"},
       {{"logging_dir"}, "app/follow.py --logdir sets TensorBoard's folder; omit the flag"},
@@ -112,7 +112,7 @@ const std::vector<Answer>& trainers() {
       {{"use_peft"}, "--lora_r RANK trains adapters; omit the flag"},
       {{"use_dora"}, "mpzero supports only LoRA and rsLoRA (--use_rslora); omit the flag"},
       {{"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "use_bnb_nested_quant", "bnb_4bit_compute_dtype"},
-       "--load_in_4bit always uses NF4 with double quantization, and matrix products use the dtype of --bf16; omit the "
+       "--load_in_4bit always uses NF4 with double quantization, and matmuls use the dtype of --bf16; omit the "
        "flag"},
       {{"modules_to_save"}, "only adapters are trained; omit the flag"},
       {{"torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"},
@@ -141,7 +141,7 @@ const std::vector<Answer>& missing() {
        "split layers between GPUs (tensor or pipeline parallelism); use ZeRO stage 3, with offload if needed"},
       {{"num_experts", "num_local_experts", "num_experts_per_tok", "expert_parallel_size", "expert_model_parallel_size",
         "expert_parallel", "ep_size", "ep", "moe"},
-       "train mixtures of experts; use a dense model, or Megatron-LM"},
+       "support mixture-of-experts (MoE) models; use a dense model, or Megatron-LM"},
       {{"dpo", "grpo", "ppo", "kto", "orpo", "rlhf", "rl", "rpo_alpha", "loss_type", "ref_model",
         "precompute_ref_log_probs", "reward_model", "reward_funcs", "num_generations", "max_prompt_length",
         "max_completion_length"},

@@ -33,7 +33,7 @@ class Fp8WeightCodec final : public parallel::WeightCodec {
   std::vector<std::vector<parallel::CodedRange>> ranges_;
 };
 
-// Returns the range of a layer's product, whose matrices are adjacent in the unit.
+// Returns the range of a layer's matmul, whose matrices are adjacent in the unit.
 parallel::CodedRange range_of(model::LayerProduct product, const UnitSpec& layer, const model::LayerLayout& layout) {
   const std::vector<model::LayerRole> roles = model::roles_of(product, layout);
   parallel::CodedRange range{.begin = parameter_offset(layer, layout[roles.front()])};

@@ -9,7 +9,7 @@
 
 namespace mpzero {
 
-// Returns a codec that casts weights to FP8 before the all-gather. The codec's ranges are the model's FP8 products, in
+// Returns a codec that casts weights to FP8 before the all-gather. The codec's ranges are the model's FP8 matmuls, in
 // the order of LayerProduct. Returns null if weights are gathered in bf16: FP8 is disabled, scaling is rowwise (forward
 // and backward then need different FP8 weights), or the model has adapters.
 std::shared_ptr<const parallel::WeightCodec> weight_codec(const std::optional<model::Fp8Options>& options,

@@ -37,7 +37,7 @@ nlohmann::ordered_json to_json(const model::CastRanges& ranges);
 class ZeroShareWarning {
  public:
   static constexpr double kShare = 0.05;
-  // `weight_name`: returns the name of a product's weight as in fp8.filter_fqns.
+  // `weight_name`: returns the name of a matmul's weight as in fp8.filter_fqns.
   ZeroShareWarning(model::fp8::Scaling scaling,
                    std::function<std::string(int64_t layer, model::LayerProduct product)> weight_name)
       : scaling_(scaling), weight_name_(std::move(weight_name)) {}

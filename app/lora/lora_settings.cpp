@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kAllLinear = "all-linear";  // PEFT's name for every projection of the layers
 
-// Returns the unique targets, in the order of the layer's matrix products.
+// Returns the unique targets, in the order of the layer's matmuls.
 std::vector<std::string> ordered_targets(const std::vector<std::string>& given, const std::vector<std::string>& known) {
   if (given.empty() || given == std::vector<std::string>{kAllLinear}) return known;
   std::vector<std::string> ordered;

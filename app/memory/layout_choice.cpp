@@ -141,11 +141,11 @@ std::string describe_choice(const Candidates& all, const RunSetup& setup, const 
   const std::string nodes = traffic(all.nodes.bytes) + in_bits, one_level = up_to + traffic(all.one_level.bytes);
   if (takes_nodes(all)) {
     const bool shorter = is_shorter(all.nodes, all.one_level);
-    return fmt::format("Between shard groups: {} per group and step; one level of ZeRO: {}{}", nodes, one_level,
+    return fmt::format("Between shard groups: {} per group per step; one level of ZeRO: {}{}", nodes, one_level,
                        shorter ? ", and a step " + compare_times(all.one_level, all.nodes) : "");
   }
   const std::string against = drawback(all);
-  return fmt::format("Between hosts: {} per host and step; two levels of ZeRO: {}{}{}", one_level,
+  return fmt::format("Between hosts: {} per host per step; two levels of ZeRO: {}{}{}", one_level,
                      all.nodes.bytes == all.one_level.bytes ? "the same" : nodes, against.empty() ? "" : ", but ",
                      against);
 }
@@ -174,12 +174,12 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   const int hosts = ranks.hosts();
   const std::string up_to = options.stage == 3 ? "up to " : "";
   const std::string at_one_level =
-      fmt::format("{}{} per host and step", up_to, traffic(bytes_between(setup, options, one_level, hosts)));
+      fmt::format("{}{} per host per step", up_to, traffic(bytes_between(setup, options, one_level, hosts)));
   const bool open = setup.config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost;
   if (!open && wanted.nodes > 1) {
     const std::string compressed = describe_compression(setup.config);
     return {{.layout = wanted,
-             .line = fmt::format("Between shard groups: {}{} per group and step",
+             .line = fmt::format("Between shard groups: {}{} per group per step",
                                  traffic(bytes_between(setup, options, wanted, hosts)),
                                  compressed.empty() ? "" : fmt::format(" ({})", compressed))}};
   }

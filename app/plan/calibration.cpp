@@ -157,7 +157,7 @@ Estimate Calibration::seconds(const Operation& operation) const {
   switch (operation.kind) {
     case OperationKind::kMatmul:
       if (operation.matmul.fp8) return fp8_seconds(operation);
-      return from(matmuls_, "matrix products", place_of(operation.matmul, operation.adds));
+      return from(matmuls_, "matmuls", place_of(operation.matmul, operation.adds));
     case OperationKind::kAttentionForward:
       return from(attention_forward_, "attention", place_of(operation.attention));
     case OperationKind::kAttentionBackward:
@@ -201,7 +201,7 @@ Estimate Calibration::fp8_seconds(const Operation& operation) const {
     return found->second.at(work_of(operation), place_of(operation.matmul, operation.adds));
   }
   // A CPU computes FP8 matmuls in fp32.
-  if (!data_.gpu) lacks("matrix products in FP8");
+  if (!data_.gpu) lacks("matmuls in FP8");
   Operation wider = operation;
   wider.type = wider.matmul.type = at::kBFloat16;
   wider.matmul.fp8.reset();

@@ -1,5 +1,5 @@
-"""Reads the configurations that a dataset folder declares in the header of README.md, as Hugging Face repositories do:
-for example, the files of `en` and the split of each file."""
+"""Reads the configurations that a dataset folder declares in the YAML metadata of README.md, as Hugging Face
+repositories do: for example, the files of `en` and the split of each file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def configurations_of(root: Path) -> dict[str, dict]:
         first = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
             f"The configurations in {shown(card)} cannot be read ({type(error).__name__}: {first[:200]}): fix the "
-            "file's header, or choose files with --files."
+            "YAML metadata at the top of the file, or choose files with --files."
         ) from error
 
 

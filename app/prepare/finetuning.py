@@ -84,7 +84,7 @@ def _detected(source: Source, column: str) -> tuple[str, str]:
 
 
 def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | str:
-    """Returns an error message if no template exists. It is raised only if a row has messages."""
+    """Returns an error message instead if no template exists; the caller raises it only if a row has messages."""
     try:
         if encoder.folder is None and arguments.chat_template is None:
             raise PrepareError(f"tokenizer '{shown(encoder.name)}' has no chat template: pass --chat_template FILE.")

@@ -94,7 +94,7 @@ class Fingerprinter:
 
 
 def is_unchanged(files: list[File], fingerprint: dict, read: bool = True) -> bool:
-    """Reads the files again if their status has changed, unless `read` is False."""
+    """Whether the files are unchanged. Rereads them if stat metadata differs or is missing, unless `read` is False."""
     if len(files) != fingerprint["files"] or sum(file.size for file in files) != fingerprint["bytes"]:
         return False
     if fingerprint["status"] is not None and fingerprint["status"] == _status_digest(files, _statuses(files)):

@@ -34,7 +34,7 @@ class Survey:
 
 
 def survey(root: Path, named: Collection[str] = ()) -> Survey:
-    """root: a file or a folder. Follows links and lists each file once. named: files to read although they look like
+    """root: a file or a folder. Follows symlinks and lists each file once. named: files to read although they look like
     descriptions. If no other files can be read, text files among the descriptions are read."""
     found = Survey(root)
     if root.is_file():
@@ -64,7 +64,7 @@ def _read_descriptions(found: Survey, named: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """A folder or a link on the walk."""
+    """A directory entry found on the walk."""
 
     path: Path
     name: str
@@ -72,7 +72,7 @@ class _Place:
 
 
 def _walk(found: Survey, root: Path) -> None:
-    """Walks breadth first and visits links last, so that a file is listed under its own name."""
+    """Walks breadth first and visits symlinks last, so that a file is listed under its own name."""
     seen: dict[tuple[int, int], str] = {}  # names of files, by device and inode
     folders, links = deque([_Place(root, "", {_key(root.stat()): root})]), deque()
 
@@ -82,7 +82,7 @@ def _walk(found: Survey, root: Path) -> None:
         if place.path.name.startswith("."):
             found.left_out.append(LeftOut(place.name, _size(status), "hidden", is_data=False))
         elif key in place.above:
-            reason = f"a link back to {shown(place.above[key])}, which is read once"
+            reason = f"a symlink to its ancestor {shown(place.above[key])}, which is read only once"
             found.left_out.append(LeftOut(place.name, 0, reason, is_data=False))
         elif stat.S_ISDIR(status.st_mode):
             folders.append(_Place(place.path, place.name + "/", {**place.above, key: place.path}))
@@ -124,8 +124,8 @@ def _followed(path: Path) -> os.stat_result:
         if not path.is_symlink():
             raise unreadable(path, error) from error
         raise PrepareError(
-            f"{shown(path)} is a link to {shown(os.readlink(path))}, which cannot be followed ({error.strerror}): fix "
-            "the link or remove it."
+            f"{shown(path)} is a symlink to {shown(os.readlink(path))}, which cannot be followed ({error.strerror}): "
+            "fix the symlink or remove it."
         ) from error
 
 

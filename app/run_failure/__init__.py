@@ -3,7 +3,7 @@
     evidence.py     reads the evidence into one record per rank
     collectives.py  finds collectives that ranks wait in, and the ranks that are late
     verdict.py      verdict_of(evidence) returns the cause, without I/O
-    merging.py      writes failure.json, the report for the user and the exit status of a folder's newest start
+    merging.py      writes failure.json, the report for the user and the exit status of a folder's latest start
 
 Requires only Python 3.8 and its standard library: scripts/requeue runs on nodes that may have no newer version.
 """

@@ -1,4 +1,4 @@
-"""Turns the evidence of a checkpoint folder's newest start into failure.json, the user's report and the exit status."""
+"""Turns the evidence of a checkpoint folder's latest start into failure.json, the user's report and the exit status."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Failure:
 def newest_start(
     folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
-    """The newest start of this job in this checkpoint folder; None if it began before `since` (seconds since 1970).
+    """The latest start of this job in this checkpoint folder; None if it began before `since` (seconds since 1970).
     Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
 
     def look() -> str | None:

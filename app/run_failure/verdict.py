@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from run_failure.collectives import Held, find_awaited, find_lag, find_unfinished
 from run_failure.evidence import Evidence, Record
 
-CHECK_AGAIN = "if it happens there again, check that host"
+CHECK_AGAIN = "if it recurs on the same host, check that host"
 HOST_REMEDY = "inspect the process with `py-spy dump --native` or gdb, and check its host's disks and memory"
 GPU_REMEDY = "check dmesg for Xid messages, and nvidia-smi, on that host"
 UNKNOWN_REMEDY = "see the output above; `mpzero doctor` tests the network between all hosts"
@@ -187,8 +187,8 @@ def where(record: Record) -> str:
         "setup": "during setup",
         "first_step": f"in step {record.step}, the run's first",
         "training": f"in step {record.step}",
-        "validation": f"in the validation after step {record.step}",
-        "checkpoint": f"in the checkpoint after step {record.step}",
+        "validation": f"during validation after step {record.step}",
+        "checkpoint": f"during checkpointing after step {record.step}",
         "ending": f"at the end, after step {record.step}",
     }[record.phase]
 

@@ -145,7 +145,7 @@ def status_of(row: Row, steps: int | None) -> dict[str, object]:
 
 
 def max_steps(events: Path, run_id: str) -> int | None:
-    """max_steps of the run's newest start; None: unknown."""
+    """max_steps of the run's latest start; None: unknown."""
     newest = None
     try:
         for _, fields in JsonLines(events).objects():

@@ -84,7 +84,7 @@ class Run:
 
     @property
     def facts(self) -> dict:
-        """Facts of the newest start."""
+        """Facts of the latest start."""
         return self.starts[-1].began if self.starts else {}
 
     @property

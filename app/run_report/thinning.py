@@ -1,4 +1,4 @@
-"""Reduces the points of a curve without a visible change: keeps the minimum and maximum of each interval."""
+"""Downsamples a curve without visible change: keeps the minimum and maximum of each interval."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ class TopError(Exception):
 class RunView:
     """The current state of a run. Events are objects from events.jsonl; {}: missing."""
 
-    start: dict = field(default_factory=dict)  # the newest start
+    start: dict = field(default_factory=dict)  # the latest start
     starts: int = 0
-    end: dict = field(default_factory=dict)  # end of the newest start
+    end: dict = field(default_factory=dict)  # end of the latest start
     checkpoint: dict = field(default_factory=dict)
     warning: str = ""
     step: dict[str, float] = field(default_factory=dict)  # the newest value of each metric
@@ -39,7 +39,7 @@ class RunView:
 
     @property
     def metrics_file(self) -> str | None:
-        """The metrics file of the newest start. "": none is written; None: unknown."""
+        """The metrics file of the latest start. "": none is written; None: unknown."""
         name = self.start.get("metrics_file")
         return name if isinstance(name, str) else None
 

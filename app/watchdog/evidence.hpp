@@ -19,7 +19,7 @@ namespace mpzero {
 // Maximum time per folder to wait for a file system that does not respond.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
-// The reason for the end of a rank. kSignal: another rank has ended, or the launcher has sent a signal.
+// Why a rank ended. kSignal: another rank has ended, or the launcher has sent a signal.
 enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
 // The ranks of one start of a run.

@@ -24,7 +24,7 @@ struct Neighbor {
   int64_t progress = 0;
   double idle = 0;                                // seconds since the last progress
   double quiet = 0;                               // seconds since the last turn of the rank's watchdog
-  std::vector<parallel::ChannelRecord> channels;  // without collectives, in opening order
+  std::vector<parallel::ChannelRecord> channels;  // in the order in which they were opened; `name` and `last` are empty
 };
 
 // Shared memory of the ranks of one host. Each rank writes its state to a line that outlives the process. The file is

@@ -41,9 +41,9 @@ std::string describe(RunPhase phase, int64_t step) {
     case RunPhase::kTraining:
       return fmt::format("in step {}", step);
     case RunPhase::kValidation:
-      return fmt::format("in the validation after step {}", step);
+      return fmt::format("during validation after step {}", step);
     case RunPhase::kCheckpoint:
-      return fmt::format("in the checkpoint after step {}", step);
+      return fmt::format("during checkpointing after step {}", step);
     default:
       return fmt::format("at the end, after step {}", step);
   }

@@ -118,7 +118,7 @@ RunRecord run_from_json(const json& object) {
 void check_version(const json& version, const fs::path& path) {
   if (version.is_number_integer() && version == kManifestVersion) return;
   throw_user_error(
-      "{} has format version {}, this mpzero reads version {}; use the version of mpzero that wrote the file, or a "
+      "{} has format version {}, but this mpzero reads version {}; use the version of mpzero that wrote the file, or a "
       "newer version",
       path.string(), version.dump(), kManifestVersion);
 }

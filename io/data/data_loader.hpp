@@ -130,7 +130,7 @@ class ValidationSet {
   ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t sequences);
 
   int64_t num_windows() const { return num_windows_; }  // per pass, over all ranks
-  int64_t num_batches() const;                          // per pass and rank
+  int64_t num_batches() const;                          // per rank, per pass
   ValidationBatch read(int64_t batch) const;
 
  private:

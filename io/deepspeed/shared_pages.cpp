@@ -44,7 +44,7 @@ void OwnPages::split(int64_t begin, int64_t end,
   if (begin >= end) return;
   const auto after = stretches_.upper_bound(begin);
   if (after == stretches_.begin() || std::prev(after)->second < end) {
-    throw_failure("bytes [{}, {}) of a file were written without a previous OwnPages::add()", begin, end);
+    throw_failure("bytes [{}, {}) of a file were written without a prior call to OwnPages::add()", begin, end);
   }
   const auto& [first, last] = *std::prev(after);
   const int64_t own_begin = std::clamp(round_up_to_page(first), begin, end);

@@ -234,7 +234,8 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
 
 void refuse_other_methods(ObjectReader& root) {
   root.only("data_parallel_size", nullptr, "remove it; mpzero divides the ranks by sequence_parallel_size");
-  root.only("expert_parallel", nullptr, kRemoveIt + ": mpzero does not train mixtures of experts (docs/limits.md)");
+  root.only("expert_parallel", nullptr,
+            kRemoveIt + ": mpzero does not support mixture-of-experts (MoE) models (docs/limits.md)");
   root.only("sparse_attention", nullptr, kRemoveIt);
   root.only("compression_training", nullptr, kRemoveIt);
   root.only("weight_quantization", nullptr, kRemoveIt);

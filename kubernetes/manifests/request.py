@@ -49,7 +49,7 @@ class Request:
 
     @property
     def node_labels(self) -> dict[str, str]:
-        """Labels with which the job's pods and Kueue's flavor select nodes."""
+        """Labels by which the job's pods and Kueue's flavor select nodes."""
         kind = {"node.kubernetes.io/instance-type": self.node.name} if len(self.node.types) == 1 else {}
         if self.node.hyperpod:
             # HyperPod's agents change this value on nodes that they test or replace.

@@ -14,7 +14,7 @@ namespace mpzero::model {
 class ConfigReader;
 
 // Properties of a model family. A new family needs a file that defines an Architecture, an entry in architectures.cpp
-// and a test. The decoder computes kQuery, kKey and kValue, their biases, and kGate and kUp in one matrix product each,
+// and a test. The decoder computes kQuery, kKey and kValue, their biases, and kGate and kUp in one matmul each,
 // so the weights of each group must be adjacent (see LayerLayout).
 struct Architecture {
   std::string_view model_type;       // "model_type" in config.json

@@ -107,7 +107,7 @@ T5Layer t5_layer(const ModelConfig& config, int64_t layer);
 // Returns the number of parameters, including frozen parameters and adapters. A tied head counts once.
 int64_t num_parameters(const ModelConfig& config);
 
-// Returns the FLOPs per token of the forward and backward pass, without recomputation: 6 per weight in a matrix product
+// Returns the FLOPs per token of the forward and backward pass, without recomputation: 6 per weight in a matmul
 // (4 if the weight is frozen) plus 6 * layers * heads * head_dim * seq_length for causal attention (without the masked
 // half). The input embedding counts only if the head is tied. `source_length`: number of tokens that the encoder reads.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length = 0);

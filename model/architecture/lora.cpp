@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-// Weights that each product of a layer reads as one matrix. Roles that the layer lacks are skipped.
+// Weights that each matmul of a layer reads as one matrix. Roles that the layer lacks are skipped.
 const std::array<std::vector<LayerRole>, 4> kProducts{{{LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue},
                                                        {LayerRole::kOutput},
                                                        {LayerRole::kGate, LayerRole::kUp},

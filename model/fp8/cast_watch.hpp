@@ -13,7 +13,7 @@
 
 namespace mpzero::model {
 
-// Operand of a layer's matrix product.
+// Operand of a layer's matmul.
 enum class OperandKind : uint8_t { kInput, kWeight, kGradient };
 inline constexpr std::array kOperandKinds{OperandKind::kInput, OperandKind::kWeight, OperandKind::kGradient};
 
@@ -22,7 +22,7 @@ constexpr std::string_view name(OperandKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// Statistics of one operand of a layer's product, over all micro-batches of a step.
+// Statistics of one operand of a layer's matmul, over all micro-batches of a step.
 struct CastRange {
   int64_t casts = 0;   // 0 if the operand is not FP8
   double maximum = 0;  // maximum absolute value before the cast
@@ -35,7 +35,7 @@ struct CastRange {
   void merge(const CastRange& other);
 };
 
-// Statistics of all operands, ordered by layer, product and kind.
+// Statistics of all operands, ordered by layer, matmul and kind.
 class CastRanges {
  public:
   CastRanges() = default;

@@ -44,7 +44,7 @@ std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vect
     }
     if (!found) {
       throw_user_error(
-          "{}: fp8.filter_fqns contains \"{}\", which does not match any product; use first, last or parts of a name, "
+          "{}: fp8.filter_fqns contains \"{}\", which matches no matmul; use first, last or parts of a name, "
           "e.g. {}.",
           source, pattern, layers.front().parameters[layout[LayerRole::kDown]].name);
     }

@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-// Matrix products of a layer with its weights, in forward order.
+// Matmuls of a layer with its weights, in forward order.
 enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
 inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
                                            LayerProduct::kDown};
@@ -25,11 +25,11 @@ constexpr std::string_view name(LayerProduct product) {
 // Per LayerProduct: true if the operands are FP8.
 using Fp8Products = std::array<bool, kLayerProducts.size()>;
 
-// Returns the roles of the weights that the product reads as one matrix.
+// Returns the roles of the weights that the matmul reads as one matrix.
 std::vector<LayerRole> roles_of(LayerProduct product, const LayerLayout& layout);
 
-// Returns the FP8 products of each layer. `layers`: units of the decoder layers. Throws UserError with `source`, the
-// origin of the options, if a name in filter_fqns does not match any product.
+// Returns, for each layer, which matmuls run in FP8. `layers`: units of the decoder layers. Throws UserError with
+// `source`, the origin of the options, if a name in filter_fqns matches no matmul.
 std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
                                       const LayerLayout& layout, const std::string& source);
 

@@ -6,7 +6,7 @@
 
 namespace mpzero::model::fp8 {
 
-// FP8 matrix [M, K], contiguous along the inner dimension K of its product. Hopper requires this layout for both
+// FP8 matrix [M, K], contiguous along the inner dimension K of its matmul. Hopper requires this layout for both
 // operands.
 struct Matrix {
   at::Tensor codes;          // [M, K], float8_e4m3fn or float8_e5m2

@@ -9,7 +9,7 @@
 
 namespace mpzero::model {
 
-// Operand of a layer's products: a matrix [N, C] in its own dtype, or in FP8 in the forms that its products read. May
+// Operand of a layer's matmuls: a matrix [N, C] in its own dtype, or in FP8 in the forms that its matmuls read. May
 // be empty. An FP8 operand also keeps the original matrix if adapters read it.
 class Operand {
  public:
@@ -33,7 +33,7 @@ class Operand {
   Operand narrow_columns(int64_t begin, int64_t count) const;
 
   void reset() { *this = {}; }
-  // Frees rows(), the form for products with inner dimension C.
+  // Frees rows(), the form for matmuls with inner dimension C.
   void drop_rows() { rows_ = {}; }
   // Returns all defined tensors.
   std::vector<at::Tensor> tensors() const;

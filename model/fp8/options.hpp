@@ -16,11 +16,11 @@ enum class KeptCasts : uint8_t {
   kAsToldLater,  // number of layers set by Decoder::keep_casts, initially 0
 };
 
-// Options of FP8 layers: products read FP8 operands to compute the output, the input gradient and the weight gradient.
+// Options of FP8 layers: matmuls read FP8 operands to compute the output, the input gradient and the weight gradient.
 struct Fp8Options {
   fp8::Recipe recipe;
-  // Products that stay in bf16: "first" or "last" (layer), or adjacent components of a parameter name, e.g.
-  // "down_proj", "self_attn" or "layers.3.mlp". A product of several parameters stays in bf16 if one name matches.
+  // Matmuls that stay in bf16: "first" or "last" (layer), or adjacent components of a parameter name, e.g.
+  // "down_proj", "self_attn" or "layers.3.mlp". A matmul of several parameters stays in bf16 if one name matches.
   std::vector<std::string> filter_fqns;
   KeptCasts kept_casts = KeptCasts::kAll;
 

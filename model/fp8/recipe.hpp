@@ -8,12 +8,12 @@
 
 namespace mpzero::model::fp8 {
 
-// Granularity of scales: per tensor, or per row of an operand along its product's inner dimension.
+// Granularity of scales: per tensor, or per row of an operand along its matmul's inner dimension.
 enum class Scaling : uint8_t { kTensorwise, kRowwise };
 
 constexpr std::string_view name(Scaling scaling) { return scaling == Scaling::kTensorwise ? "tensorwise" : "rowwise"; }
 
-// Products that accumulate in the tensor cores' own registers. This mode is faster but uses fewer bits than fp32 (about
+// Matmuls that accumulate in the tensor cores' own registers. This mode is faster but uses fewer bits than fp32 (about
 // 14 on Hopper). No effect on CPUs.
 enum class FastAccumulation : uint8_t { kNone, kForward, kAll };
 

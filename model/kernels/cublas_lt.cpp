@@ -188,7 +188,7 @@ void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::
   const bool adds = addend.defined() && !bias_;
   const float alpha = 1.0F, beta = adds ? 1.0F : 0.0F;
   const at::Tensor& c = adds ? addend : out;
-  // Copies the descriptor, because several threads may run one product with different vectors.
+  // Copies the descriptor, because several threads may run one matmul with different vectors.
   cublasLtMatmulDescOpaque_t description = *description_;
   if (bias_) {
     const auto vector = reinterpret_cast<uintptr_t>(addend.const_data_ptr());

@@ -21,7 +21,7 @@ class LtMatmul {
  public:
   // Alignment of all addresses and rows, in bytes. kAlignment is required. More than kFullAlignment has no benefit.
   static constexpr uint32_t kAlignment = 16, kFullAlignment = 256;
-  // Workspace size of a product, as recommended by cuBLAS for Hopper.
+  // Workspace size of a matmul, as recommended by cuBLAS for Hopper.
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
   // Memory that cuBLAS reserves on Hopper when ATen creates a cuBLAS handle.
   static constexpr int64_t kHandleBytes = 32 << 20;

@@ -25,7 +25,7 @@ struct alignas(sizeof(T) * kPack) Pack {
   T v[kPack];
 };
 
-// Vector type of 16, 8 or 4 bytes. The compiler keeps packs of these sizes in full registers.
+// Vector type of 16, 8 or 4 bytes, so that the compiler keeps packs of these sizes in whole 32-bit registers.
 template <int kBytes>
 using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, unsigned>>;
 template <typename T, int kPack>

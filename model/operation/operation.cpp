@@ -100,9 +100,9 @@ double Operation::flops() const {
       return 2.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
     case OperationKind::kAttentionBackward:
       return 5.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
-    case OperationKind::kRelativeAttentionForward:  // two products
+    case OperationKind::kRelativeAttentionForward:  // two matmuls
       return 2 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
-    case OperationKind::kRelativeAttentionBackward:  // recomputed scores and four more products
+    case OperationKind::kRelativeAttentionBackward:  // recomputed scores and four more matmuls
       return 5 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
     default:
       return 0;

@@ -12,10 +12,10 @@
 
 namespace mpzero::model::fp8 {
 
-// Forms of a matrix x [N, C] that products read.
+// Forms of a matrix x [N, C] that matmuls read.
 enum class Forms : uint8_t {
-  kRows,     // x, for products with inner dimension C
-  kColumns,  // x^T, for products with inner dimension N
+  kRows,     // x, for matmuls with inner dimension C
+  kColumns,  // x^T, for matmuls with inner dimension N
   kBoth,
 };
 constexpr bool has_rows(Forms forms) { return forms != Forms::kColumns; }
@@ -61,7 +61,7 @@ bool is_fp8_cast(OperationKind kind);
 // Parses the name of a kind. Returns std::nullopt for unknown names.
 std::optional<OperationKind> operation_of(std::string_view name);
 
-// FP8 properties of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed). The product
+// FP8 properties of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed). The matmul
 // is multiplied by the scales of both matrices.
 struct Fp8Shape {
   at::ScalarType b_type = at::kFloat8_e4m3fn;  // dtype of b; MatmulShape::type is the dtype of a
@@ -70,10 +70,10 @@ struct Fp8Shape {
   auto operator<=>(const Fp8Shape&) const = default;
 };
 
-// Product of two row-major matrices, as cuBLASLt runs it: out [rows, columns] = op(a) op(b). An addend is optional: a
+// Matmul of two row-major matrices, as cuBLASLt runs it: out [rows, columns] = op(a) op(b). An addend is optional: a
 // matrix of out's shape and dtype or, with `bias`, a vector [columns] that is added to each row. Sums are accumulated
 // in fp32 and rounded once. a is stored as [rows, inner] and b as [inner, columns], or transposed. Both have dense rows
-// and one dtype, bf16 or fp32, or the FP8 dtypes of `fp8`. The vector has the dtype of out. Products of bf16 or FP8
+// and one dtype, bf16 or fp32, or the FP8 dtypes of `fp8`. The vector has the dtype of out. Matmuls of bf16 or FP8
 // operands with an fp32 out do not support a vector.
 struct MatmulShape {
   int64_t rows = 0, columns = 0, inner = 0;
@@ -93,13 +93,13 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-// A kernel, matrix product or attention call, with its sizes.
+// A kernel, matmul or attention call, with its sizes.
 struct Operation {
   OperationKind kind = OperationKind::kMatmul;
   at::ScalarType type = at::kBFloat16;  // dtype of the operands
 
   MatmulShape matmul{};        // for kMatmul
-  bool adds = false;           // adds a matrix to the product
+  bool adds = false;           // adds a matrix to the matmul's result
   AttentionShape attention{};  // for attention, head norms and RoPE; `length` counts queries in T5
   // T5's attention: `columns` is the number of keys. Others: shape of the matrix that is read, added by
   // kEmbeddingBackward or filled by kZero.

@@ -12,13 +12,13 @@
 
 namespace mpzero::parallel {
 
-// Buffer layout of a flat unit that is gathered quantized. Quantized elements use one byte, and the plain elements
-// between quantized ranges use two bytes. Each rank has one part of the unit. A rank sends its quantized elements in
-// place and its plain elements as a message, padded to the longest message of any rank. Received plain elements are
-// then copied to `plain`, contiguous over the unit.
+// Buffer layout of a flat unit that is gathered in quantized form. Quantized elements use one byte, and the plain
+// elements between quantized ranges use two bytes. Each rank has one part of the unit. A rank sends its quantized
+// elements in place and its plain elements as a message, padded to the longest message of any rank. Received plain
+// elements are then copied to `plain`, contiguous over the unit.
 class CodedLayout {
  public:
-  // Creates an empty layout for a unit that is gathered unquantized.
+  // Creates an empty layout for a unit that is gathered without quantization.
   CodedLayout() = default;
   // Rank r of `ranks` has elements [r * part, (r + 1) * part) of a unit with `numel` elements, padded at the end.
   CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<CodedRange> ranges);

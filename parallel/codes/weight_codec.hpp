@@ -20,8 +20,8 @@ class WeightCodec {
  public:
   virtual ~WeightCodec() = default;
 
-  // Returns the disjoint ranges to gather quantized, which consist of whole parameters. Returns an empty vector if the
-  // unit is gathered unquantized.
+  // Returns the disjoint ranges to gather in quantized form, which consist of whole parameters. Returns an empty
+  // vector if the unit is gathered without quantization.
   virtual std::vector<CodedRange> ranges(size_t unit) const = 0;
   // Returns the dtype of quantized elements.
   virtual at::ScalarType type() const = 0;

@@ -95,11 +95,11 @@ std::optional<std::string> plugin_hazard(const std::string& version) {
   if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2 || major != 1) return std::nullopt;
   // See aws/deep-learning-containers #6551 and #6668.
   if (minor >= 18 && minor < 20) {
-    return fmt::format("aws-ofi-nccl {} can hang in broadcasts: install 1.21 or later", version);
+    return fmt::format("aws-ofi-nccl {} can hang on broadcasts: install 1.21 or later", version);
   }
   // See the release notes of 1.21.
   if (minor == 20) {
-    return fmt::format("aws-ofi-nccl {} can hang in small messages over EFA: install 1.21 or later", version);
+    return fmt::format("aws-ofi-nccl {} can hang on small messages over EFA: install 1.21 or later", version);
   }
   return std::nullopt;
 }

@@ -59,7 +59,7 @@ struct ChannelRecord {
 // The collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Kind of a communicator's activity. The activity of a polling control plane does not show training progress.
+  // Whether a communicator's activity indicates training progress. A polling control plane's does not.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().

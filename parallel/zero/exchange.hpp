@@ -59,9 +59,9 @@ class ParameterExchange {
   // current stream. The current stream must be the same in each call and stays busy until the end.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& node_shard);
 
-  // Makes each unit's next gather() send wanted() unquantized.
+  // Makes each unit's next gather() send wanted() without quantization.
   void begin_with_wanted() { next_.assign(next_.size(), Next::kWanted); }
-  // Makes the unit's next gather() send own() unquantized.
+  // Makes the unit's next gather() send own() without quantization.
   void begin_with_own(size_t unit) { next_[unit] = Next::kOwn; }
 
   // Returns the memory of the wanted values and the messages.
@@ -90,7 +90,7 @@ struct Compression {
 
 // Sums node shards between nodes in 8 or 4 bits (ZeRO++, Wang et al. 2023) with error feedback (Seide et al. 2014).
 // Each rank adds its residual (the rounding errors of earlier steps) to its addends, quantizes the shards of the other
-// nodes, and sends each shard to its owner. The owner adds in fp32, in node order, and adds its own addend unquantized.
+// nodes, and sends each shard to its owner. The owner adds in fp32, in node order, and adds its own unquantized addend.
 // With two nodes, half of the sum is therefore exact. Over many steps, an element's total differs from the exact sum by
 // the final residuals, each smaller than a quantization step.
 class GradientExchange {

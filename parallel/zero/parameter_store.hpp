@@ -44,7 +44,7 @@ struct ParameterStoreOptions {
   bool pinned = false;
   bool overlap = true;      // gathers overlap with earlier work; otherwise compute waits for them
   bool compressed = false;  // compress between nodes; see ParameterExchange
-  // Codec of ranges that are gathered quantized within the node. For sharded bf16 parameters on the device.
+  // Codec of ranges that are gathered in quantized form within the node. For sharded bf16 parameters on the device.
   std::shared_ptr<const WeightCodec> codec = nullptr;
   WeightCodes codes = WeightCodes::kNone;  // format of quantized units; see FlatLayout::of_messages()
   GatherLimits limits;
@@ -209,7 +209,7 @@ class ParameterStore {
 
   const bool overlap_;
   const WeightCodes codes_;
-  at::Tensor decoded_;   // dequantized values of the last gathered quantized unit
+  at::Tensor decoded_;   // dequantized values of the last unit that was gathered in quantized form
   std::deque<Due> due_;  // node shards in kDue, and units to gather within the node, in starting order
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;
@@ -221,8 +221,8 @@ std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>
                                                      const std::vector<FlatLayout>& layouts, int shard_index,
                                                      const Levels& levels, const ParameterStoreOptions& options);
 
-// Returns for each unit whether the store gathers it quantized. A unit is gathered unquantized if quantization saves no
-// bytes.
+// Returns, for each unit, whether the store gathers it in quantized form. A unit is gathered without quantization if
+// quantization saves no bytes.
 std::vector<bool> units_in_codes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                  const ParameterStoreOptions& options);
 

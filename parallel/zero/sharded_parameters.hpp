@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 // Returns true if shards are in host memory and the training device is a GPU.
 bool is_offloaded(const ParameterStoreOptions& options);
 // Returns the layout of quantized gathers for each unit. Units whose layout does not save bytes are gathered
-// unquantized.
+// without quantization.
 std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                        const ParameterStoreOptions& options);
 

@@ -80,7 +80,7 @@ class Action:
 
 
 def decide(state: State, event: Event) -> Action:
-    """`state`: the state of the job's newest start. Defined for every state and event."""
+    """`state`: the state of the job's latest start. Defined for every state and event."""
     before = state if state.job == event.job else State(job=event.job)
     after = count(before, event)
     standings = standings_of(before, after, event)

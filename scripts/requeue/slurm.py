@@ -163,7 +163,7 @@ class Slurm:
         try:
             return (datetime.strptime(text, "%Y-%m-%dT%H:%M:%S") - datetime.now()).total_seconds()
         except ValueError as error:
-            raise Silent(f"squeue printed no time: {printable(text, 60)}") from error
+            raise Silent(f"squeue reported no end time: {printable(text, 60)}") from error
 
     def nodes(self) -> list[Node]:
         """The nodes of the job. If Slurm does not answer, host names are assumed to equal node names."""
@@ -189,7 +189,7 @@ class Slurm:
         text = ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N %T %G %f")
         lines = [line.split() for line in text.splitlines()]
         if not lines or any(len(words) != 4 for words in lines):
-            raise Silent(f"sinfo printed no states of nodes: {printable(text, 60)}")
+            raise Silent(f"sinfo reported no node states: {printable(text, 60)}")
         return {name: NodeState(printable(state, 30), gres, features) for name, state, gres, features in lines}
 
     def reservation_nodes(self, reservation: str) -> list[str]:

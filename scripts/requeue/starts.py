@@ -3,7 +3,7 @@
     requeue pod --record FILE --newest TEXT --max_restarts N [--begins_anew]
 
 A JobSet counts only its starts. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the number of consecutive starts that
-saved no checkpoint, "saved" or "unsaved", and the newest checkpoint at the newest start (TEXT of that start, "none"
+saved no checkpoint, "saved" or "unsaved", and the newest checkpoint at the latest start (TEXT of that start, "none"
 without a checkpoint). The answer has the format of command.py, on file descriptor 3.
 """
 
@@ -31,7 +31,7 @@ LINE = re.compile(r"([0-9]{1,6}) (saved|unsaved) ([^\s]{1,400})\n?")
 class Starts:
     unsaved: int = 0  # consecutive starts without a checkpoint
     has_saved: bool = False
-    newest: str = ""  # newest checkpoint at the newest start; empty: no start yet
+    newest: str = ""  # newest checkpoint at the latest start; empty: no start yet
 
 
 def load_starts(path: Path) -> Starts:

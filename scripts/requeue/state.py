@@ -32,7 +32,7 @@ TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 @dataclass(frozen=True)
 class State:
-    """The state at the job's newest start."""
+    """The state at the job's latest start."""
 
     job: str  # Slurm's job id; empty: unknown
     failures: int = 0  # failed runs since the last progress
@@ -121,7 +121,7 @@ def record_of(folder: Path, job: str) -> Path:
 
 
 def load_state(folder: Path, job: str) -> State:
-    """The state at the job's newest start; an empty State if the record is missing or damaged."""
+    """The state at the job's latest start; an empty State if the record is missing or damaged."""
     path = record_of(folder, job)
     try:
         text = read_text(path, follow=False)

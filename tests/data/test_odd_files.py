@@ -24,7 +24,7 @@ def test_linked_folders_and_files_are_read_once(prepare, tmp_path):
     os.link(tmp_path / "corpus/a.txt", tmp_path / "corpus/sub/hard.txt")
     process = prepare("corpus", "a.h5", "--workers", 1)
     assert read_tokens(tmp_path / "a.h5").texts() == ["text a", "text b"]
-    assert "sub/loop (0 bytes): a link back to corpus" in process.stdout
+    assert "sub/loop (0 bytes): a symlink to its ancestor corpus" in process.stdout
     assert "again.txt, sub/hard.txt (12 bytes): the same file as a.txt" in process.stdout
 
 

@@ -328,7 +328,7 @@ class Job:
         return json.loads(self.record().read_text())
 
     def record(self, job: str = "") -> Path:
-        """The file of the newest start, or of this job."""
+        """The file of the latest start, or of this job."""
         if job:
             return self.checkpoints / f"restarts.{job}.txt"
         return max(self.checkpoints.glob("restarts.*.txt"), key=lambda path: path.stat().st_mtime_ns)

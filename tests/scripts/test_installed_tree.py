@@ -185,7 +185,7 @@ def test_an_environment_whose_python_a_colleague_cannot_run_is_named(checkout):
     with read_only(checkout, link) as (tree, user):
         for script in SCRIPTS:
             result = run(tree, script, user=user, CHECKPOINT_DIR=str(tree.home / "run"))
-            said = f"{tree.root}/.venv/bin/python is a link to {tree.root.parent}/owner/python3.11, which "
+            said = f"{tree.root}/.venv/bin/python is a symlink to {tree.root.parent}/owner/python3.11, which "
             assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
             assert said in result.stderr and "UV_PYTHON=/usr/bin/python3" in result.stderr
 

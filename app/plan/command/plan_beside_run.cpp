@@ -36,7 +36,7 @@ std::string beside(const StepSplit& planned, const StepSplit& measured, double e
                             Part{"data", planned.data, measured.data}};
   const Part* most = parts.data();
   std::string text =
-      fmt::format("Plan vs. measured: step {} vs. {} ({:+.0f}%; error of the plan: {:.0f}%{})",
+      fmt::format("Plan vs. measured: step {} vs. {} ({:+.0f}%; expected error: {:.0f}%{})",
                   milliseconds(planned.total()), milliseconds(measured.total()),
                   100 * (measured.total() / planned.total() - 1), 100 * error, network.empty() ? "" : ", " + network);
   for (const Part& part : parts) {

@@ -11,7 +11,7 @@ namespace mpzero::plan {
 // if planning fails. Returns an empty string if the run does not fit according to the plan.
 std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean);
 
-// Formats the comparison. `error`: relative error of the plan. `network`: assumed network, empty for a single host.
+// Formats the comparison. `error`: the plan's expected relative error. `network`: assumed network, empty for one host.
 std::string beside(const StepSplit& planned, const StepSplit& measured, double error, const std::string& network = "");
 
 }  // namespace mpzero::plan

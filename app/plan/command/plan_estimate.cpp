@@ -212,7 +212,7 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, con
   };
   // Reported separately, because a smaller vocabulary reduces the matmuls of the head.
   const bool head = machine.is_cpu() && step.head > 0.5 * step.seconds;
-  const auto shares = {Share{head ? "the LM head's products" : "matrix products", head ? step.head : step.matmuls},
+  const auto shares = {Share{head ? "the LM head's matmuls" : "matmuls", head ? step.head : step.matmuls},
                        Share{"attention", step.attention}, Share{"other kernels", step.elementwise},
                        Share{"the optimizer", step.split.optimizer},
                        Share{"communication", step.split.exposed_communication()}};

@@ -309,7 +309,7 @@ std::optional<double> price_in_file(const std::string& file, const std::string& 
   const auto found = prices.find(name);
   if (found == prices.end()) return std::nullopt;
   if (!found->is_number() || found->get<double>() < 0) {
-    throw_user_error("--prices {}: the price of {} is not a number; write the price per host and hour.", file, name);
+    throw_user_error("--prices {}: the price of {} is not a number; write the price per host-hour.", file, name);
   }
   return found->get<double>();
 }

@@ -36,7 +36,7 @@ struct PlanMachine {
   Links links;
   std::string network_basis;    // source of the rate between hosts
   double network_error = 0;     // relative error of collectives; 0: same as the calibration's
-  std::optional<double> price;  // per host and hour
+  std::optional<double> price;  // per host-hour
 
   bool is_cpu() const { return !processor.empty(); }
   at::Device device() const { return is_cpu() ? at::kCPU : at::kCUDA; }

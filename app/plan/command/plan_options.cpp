@@ -87,9 +87,7 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
       {"network_factor",
        [&o](const std::string& value) { o.network_factor = number("network_factor", value, 1, kFactor, kMostFactor); }},
       {"price",
-       [&o](const std::string& value) {
-         o.price = number("price", value, 0, "the price per host and hour, e.g. 55.04");
-       }},
+       [&o](const std::string& value) { o.price = number("price", value, 0, "the price per host-hour, e.g. 55.04"); }},
       {"prices", [&o](const std::string& value) { o.prices = value; }},
       {"calibration", [&o](const std::string& value) { o.calibration = value; }},
       {"disk_rate",
@@ -196,7 +194,7 @@ std::string plan_help() {
          "  --largest_model          plan the run with the largest number of layers that fits in memory\n"
          "  --json                   print JSON (docs/formats.md)\n"
          "  --calibration FILE       file with kernel times (default: a file in configs/calibrations)\n"
-         "  --price N                price per host and hour, in any currency\n"
+         "  --price N                price per host-hour, in any currency\n"
          "  --prices FILE            JSON file with prices for --compare, e.g. {\"p5.48xlarge\": 55.04}\n"
          "  --disk_rate N            checkpoint write rate per host in GB/s (default: from the calibration)\n"
          "  --network_rate N         collective bandwidth per host in GB/s, as measured by `mpzero doctor "

@@ -24,7 +24,7 @@ struct PlanOptions {
   std::optional<double> network_rate;   // collective bandwidth per host in GB/s
   double straggler_factor = 1;
   double network_factor = 1;
-  std::optional<double> price;      // per host and hour
+  std::optional<double> price;      // per host-hour
   std::string prices;               // path of a price file
   std::string calibration;          // path of a calibration file
   std::optional<double> disk_rate;  // checkpoint write rate per host in GB/s

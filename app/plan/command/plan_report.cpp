@@ -125,7 +125,7 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("waiting for parameters", step.split.exposed_parameters);
   part("waiting for gradients", step.split.exposed_gradients);
   lines.emplace_back("Concurrent work:");
-  part("matrix products", step.matmuls);
+  part("matmuls", step.matmuls);
   part("attention", step.attention);
   part("other kernels", step.elementwise);
   // The GPU also computes the norms of parameters that the host updates.

@@ -232,7 +232,7 @@ std::string of_another_device(const Calibration& calibration, const PlanMachine&
 std::string estimated_products(const Calibration& calibration, const RunConfig& config) {
   if (estimates_fp32(calibration, config)) {
     return fmt::format(
-        "--bf16 false (fp32): {} has no fp32 times; matrix products and attention are estimated as {:.1f} times bf16 "
+        "--bf16 false (fp32): {} has no fp32 times; matmuls and attention are estimated as {:.1f} times bf16 "
         "from data sheets without TF32, which increases the error. Measure fp32 with `mpzero plan --calibrate`.",
         calibration.name(), *calibration.fp32_of_bf16());
   }

@@ -17,7 +17,7 @@
 namespace mpzero::model::cpu {
 namespace {
 
-// Queries and keys per block, and the depth of micro-kernel products over queries or keys.
+// Queries and keys per block, and the depth of micro-kernel matmuls over queries or keys.
 constexpr int64_t kQueries = 64, kKeys = 64;
 
 struct Sizes {
@@ -61,8 +61,8 @@ Range within(int64_t first, int64_t last, int64_t block, int64_t size) {
           static_cast<int32_t>(std::clamp<int64_t>(last - block, 0, size))};
 }
 
-// Rows [T, D] of a head, packed as panels of `block` rows: as rows of B for products over the rows, or transposed for
-// products over D. Rows beyond the last row are zero.
+// Rows [T, D] of a head, packed as panels of `block` rows: as rows of B for matmuls over the rows, or transposed for
+// matmuls over D. Rows beyond the last row are zero.
 template <typename T>
 class Panels {
  public:

@@ -1,4 +1,4 @@
-// Matrix products based on oneDNN's micro-kernel for blocks. Unlike LibTorch's products, they support fp32 results of
+// Matmuls based on oneDNN's micro-kernel for blocks. Unlike LibTorch's matmuls, they support fp32 results of
 // bf16 operands and accumulation, and they pack operands block by block in the cache instead of in memory.
 #include "model/kernels/cpu/matmul.hpp"
 
@@ -108,7 +108,7 @@ void Result::write_as(const float* sums, int64_t sums_stride, int64_t row, int64
   }
 }
 
-// Division of a product's rows and panels into tasks, and the buffer sizes of a task.
+// Division of a matmul's rows and panels into tasks, and the buffer sizes of a task.
 struct Division {
   // With few panels and many threads, rows are also divided, and several threads pack the same panel. If A is read in
   // several pieces, adjacent panels share the reads.

@@ -9,7 +9,7 @@ namespace mpzero::model::cpu {
 bool has_matmul(at::ScalarType type);
 
 // Returns true if ATen is faster for operands of this dtype, provided that `a` has contiguous rows and `out` has the
-// same dtype. With AMX, oneDNN's product reaches the rate of the micro-kernel, and matmul() reaches half of this rate
+// same dtype. With AMX, oneDNN's matmul reaches the rate of the micro-kernel, and matmul() reaches half of this rate
 // (bench/RESULTS.md).
 bool prefers_aten(at::ScalarType type);
 
@@ -24,7 +24,7 @@ void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, 
 // buffer, because out is bf16 or the addend is not `out`.
 int64_t matmul_bytes(int64_t m, int64_t n, int64_t k, bool a_transposed, at::ScalarType type, bool rounds);
 
-// Returns the number of bytes that oneDNN allocates for ATen's product over an inner dimension of `k` if
+// Returns the number of bytes that oneDNN allocates for ATen's matmul over an inner dimension of `k` if
 // prefers_aten(bf16): measured with LibTorch 2.11 on Sapphire Rapids; above a `k` of 3,072, at most 0.9 MB per thread.
 int64_t aten_matmul_bytes(int64_t k);
 

@@ -7,7 +7,7 @@
 
 namespace mpzero::model::cpu {
 
-// oneDNN's micro-kernel for block products ("brgemm"), as exposed by LibTorch. Uses AMX tiles, AVX512_BF16 or AVX-512.
+// oneDNN's micro-kernel for block matmuls ("brgemm"), as exposed by LibTorch. Uses AMX tiles, AVX512_BF16 or AVX-512.
 // The destructor releases the AMX tiles that multiply() configured on this thread.
 template <typename T>
 class MicroKernel {

@@ -60,17 +60,17 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
     return run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "fp8": )" + fp8 + "}", flags).config;
   };
   const auto line = [&](const std::string& fp8, const std::vector<std::string>& flags = {}) {
-    return line_of(table_of(run_of(fp8, flags)), "FP8 products");
+    return line_of(table_of(run_of(fp8, flags)), "FP8 matmuls");
   };
-  CHECK(line("{}") == "FP8 products tensorwise hybrid file: fp8");
-  CHECK(line(R"({"enabled": true})") == "FP8 products tensorwise hybrid file: fp8.enabled");
-  CHECK(line(R"({"recipe": "rowwise", "format": "e4m3"})") == "FP8 products rowwise e4m3 file: fp8.recipe, fp8.format");
+  CHECK(line("{}") == "FP8 matmuls tensorwise hybrid file: fp8");
+  CHECK(line(R"({"enabled": true})") == "FP8 matmuls tensorwise hybrid file: fp8.enabled");
+  CHECK(line(R"({"recipe": "rowwise", "format": "e4m3"})") == "FP8 matmuls rowwise e4m3 file: fp8.recipe, fp8.format");
   CHECK(line(R"({"fast_accumulation": "all", "filter_fqns": ["last"]})") ==
-        "FP8 products tensorwise hybrid, fast accumulation all without last file: fp8.fast_accumulation, "
+        "FP8 matmuls tensorwise hybrid, fast accumulation all without last file: fp8.fast_accumulation, "
         "fp8.filter_fqns");
   CHECK(line(R"({"enabled": false, "format": "e4m3"})", {"--fp8=rowwise", "--deepspeed_config_yields"}) ==
-        "FP8 products rowwise e4m3 flag: --fp8, fp8.format");
-  CHECK(line_of(table_of(run("", {"--fp8"}).config), "FP8 products") == "FP8 products tensorwise hybrid flag: --fp8");
+        "FP8 matmuls rowwise e4m3 flag: --fp8, fp8.format");
+  CHECK(line_of(table_of(run("", {"--fp8"}).config), "FP8 matmuls") == "FP8 matmuls tensorwise hybrid flag: --fp8");
   const auto at_stage_3 = [&](const std::string& offload, const std::string& recipe) {
     const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
                                      "zero_optimization": {"stage": 3)" +
@@ -78,7 +78,7 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
                                  {"--fp8=" + recipe})
                                  .config;
     CHECK(settings_record(config)["fp8"] == recipe + " hybrid");
-    return line_of(table_of(config), "FP8 products");
+    return line_of(table_of(config), "FP8 matmuls");
   };
   CHECK_THAT(at_stage_3("", "tensorwise"), Contains("tensorwise hybrid, weights gathered in FP8 within a shard group"));
   CHECK_THAT(at_stage_3("", "rowwise"), Contains("rowwise hybrid, weights gathered in bf16"));

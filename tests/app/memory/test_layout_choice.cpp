@@ -269,7 +269,7 @@ TEST_CASE("compression makes the bytes between nodes fewer, and the line says so
   CHECK(internode_bytes(options, two, 2, kParameters, kParameters) == (4'250'000 + 8'125'000) / 2);
   const std::string both = R"("stage": 3, "zero_quantized_gradients": true, "zero_quantized_weights": true)";
   const LayoutChoice choice = choose(both + R"(, "mics_shard_size": 4)", kTwoHostsOfFour);
-  CHECK_THAT(choice.line, Contains("MB (gradients in 8 bits and parameters in 8 bits) per group and step"));
+  CHECK_THAT(choice.line, Contains("MB (gradients in 8 bits and parameters in 8 bits) per group per step"));
   CHECK(choice.warning.empty());
 }
 

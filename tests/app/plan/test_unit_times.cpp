@@ -223,7 +223,7 @@ TEST_CASE("what was not measured is named") {
         "round.json: the calibration lacks AdamW's rate on the host; measure that machine with `mpzero "
         "plan --calibrate FILE`");
   CHECK(error_from([&] { unit_times(calibration, preset("qwen3_tiny"), {.type = at::kFloat}); }) ==
-        "round.json: the calibration has no times for matrix products in fp32; measure that machine with `mpzero "
+        "round.json: the calibration has no times for matmuls in fp32; measure that machine with `mpzero "
         "plan --calibrate FILE`");
 }
 

@@ -43,7 +43,7 @@ TEST_CASE("a page is a writer's own if all of it belongs to the writer") {
   CHECK(show_split(pages, 24577, 24578) == "24577-24578s");
   CHECK(show_split(pages, 28672, 40960) == "28672-40960o");
   CHECK(show_split(pages, 300, 300).empty());
-  CHECK(message_of([&] { show_split(pages, 9000, 9001); }).find("without a previous OwnPages::add()") !=
+  CHECK(message_of([&] { show_split(pages, 9000, 9001); }).find("without a prior call to OwnPages::add()") !=
         std::string::npos);
   CHECK(message_of([&] { pages.add(8999, 9002); }).find("[8999, 9000) of a file would be written twice") !=
         std::string::npos);

@@ -12,7 +12,7 @@ TEST_CASE("the line has both sides of each part, and names the one that differs 
   const StepSplit planned{.forward = 0.1, .backward = 0.2, .optimizer = 0.05};
   const StepSplit measured{.forward = 0.11, .backward = 0.19, .optimizer = 0.05, .exposed_gradients = 0.035};
   const std::string line = beside(planned, measured, 0.1);
-  CHECK_THAT(line, Contains("step 350.0 ms vs. 385.0 ms (+10%; error of the plan: 10%)"));
+  CHECK_THAT(line, Contains("step 350.0 ms vs. 385.0 ms (+10%; expected error: 10%)"));
   CHECK_THAT(line, Contains("forward 100.0 ms vs. 110.0 ms") && Contains("waiting for gradients 0.0 ms vs. 35.0 ms"));
   CHECK_THAT(line, Contains("the largest difference is in waiting for gradients: +35.0 ms"));
   CHECK_THAT(line, !Contains("data") && !Contains("parameters"));
@@ -58,7 +58,7 @@ TEST_CASE("a run is planned with the network that it has proven, whatever its fl
   const auto step = [&] { return plan_of(run, setup.layout).step.seconds; };
   setup.config.network = "efa";
   const double over_efa = step();
-  CHECK_THAT(plan_beside_run(run, mean), Contains("error of the plan: ") && Contains("%, with EFA between hosts)"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("expected error: ") && Contains("%, with EFA between hosts)"));
   run.network = "socket";
   CHECK(step() > over_efa);
   CHECK_THAT(plan_beside_run(run, mean), Contains("%, with TCP between hosts, which NCCL uses)"));

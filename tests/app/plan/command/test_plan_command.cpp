@@ -169,7 +169,7 @@ TEST_CASE("a plan whose times are missing is of memory alone") {
       plan_output({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--bf16=false", calibration.flag()});
   CHECK(output.exit_code == 0);
   REQUIRE_FALSE(output.warnings.empty());
-  CHECK_THAT(output.warnings.back(), Contains("only memory is planned") && Contains("matrix products in fp32"));
+  CHECK_THAT(output.warnings.back(), Contains("only memory is planned") && Contains("matmuls in fp32"));
   CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is planned") && !Contains("Step:"));
 }
 
