@@ -329,7 +329,7 @@ def documented_in(heading: str) -> set[str]:
 
 def test_every_variable_of_the_network_experiment_is_documented() -> None:
     read = variables_read((ROOT / "sbatch/network_experiment.sbatch").read_text())
-    own = documented_in("Which network and which layout")
+    own = documented_in("Comparing networks and layouts")
     assert own <= read and len(own) >= 8
     assert sorted(read - own - documented_in("Variables")) == []
 
