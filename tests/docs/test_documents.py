@@ -272,7 +272,7 @@ def test_a_sentence_begins_after_a_full_stop() -> None:
 
 def test_the_numbers_of_the_readme_are_measured_ones() -> None:
     measured = set(re.findall(r"\d[\d,.]*", text_of("bench/RESULTS.md")))
-    rows = [row for row in section(text_of("README.md"), "How fast it is").splitlines() if row.startswith("|")][2:]
+    rows = [row for row in section(text_of("README.md"), "Performance").splitlines() if row.startswith("|")][2:]
     numbers = {number for row in rows for cell in row.split("|")[3:] for number in re.findall(r"\d[\d,.]*\d", cell)}
     assert len(numbers) >= 14
     assert sorted(numbers - measured) == []
@@ -329,7 +329,7 @@ def documented_in(heading: str) -> set[str]:
 
 def test_every_variable_of_the_network_experiment_is_documented() -> None:
     read = variables_read((ROOT / "sbatch/network_experiment.sbatch").read_text())
-    own = documented_in("Which network and which layout")
+    own = documented_in("Comparing networks and layouts")
     assert own <= read and len(own) >= 8
     assert sorted(read - own - documented_in("Variables")) == []
 
