@@ -241,7 +241,7 @@ def test_a_text_ends_where_the_documents_of_the_data_do(tmp_path: Path) -> None:
     (run.folder / "tiny.json").write_text(json.dumps({**MODEL, "eos_token_id": 2}))
     flags = ("--prompt_tokens=5,0,60", "--max_tokens=30", "--temperature=0")
     result = run.train("--max_steps=1")
-    assert "id 63" in result.stderr and "eos_token_id in config.json is 2" in result.stderr
+    assert "id 63" in result.stderr and "eos_token_id" in result.stderr
     described = json.loads(generate(run.checkpoints, "--describe").stdout)
     assert described["eos_token_ids"] == [2, 63]
     out = tmp_path / "out"

@@ -101,7 +101,7 @@ def test_the_node_with_the_fewest_gpus_counts_and_the_others_are_said_to_idle(ch
 
 MISTAKES = [
     (record(nodes=NONE), ["allocated no GPUs to this job", "p5-[1-2], gpu:h100:8", "--gpus-per-node", "--device cpu"]),
-    (record(nodes=PARTLY), ["8 GPUs on p5-1", "none on c5-1", "--gpus-per-node"]),
+    (record(nodes=PARTLY), ["8 GPUs on p5-1", "no GPUs on c5-1", "--gpus-per-node"]),
     (record(asked="TresPerJob=gres/gpu:3"), ["3 GPUs", "2 nodes", "--gpus-per-node"]),
     (record(asked="TresPerTask=gres:gpu:1", tasks=5), ["5 GPUs", "2 nodes", "--gpus-per-node"]),
 ]
