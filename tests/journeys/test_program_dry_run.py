@@ -155,4 +155,4 @@ def test_ranks_are_the_launchers_in_a_run(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     result = mpzero("train", *run.flags(), "--world_size=2")
     assert result.returncode == 2
-    assert "--world_size 2 needs --dry_run" in the_sentence(result.stderr)
+    assert "--world_size 2 requires --dry_run" in the_sentence(result.stderr)

@@ -182,7 +182,8 @@ TEST_CASE("both spellings of cos_min_ratio are read and may not contradict each 
 }
 
 TEST_CASE("JSON errors that other programs accept are refused and described") {
-  CHECK_THAT(error_of("{\n  // the batch\n}"), Contains("ds.json, line 2, column 3") && Contains("comments are not allowed"));
+  CHECK_THAT(error_of("{\n  // the batch\n}"),
+             Contains("ds.json, line 2, column 3") && Contains("comments are not allowed"));
   CHECK_THAT(error_of("{} # done"), Contains("line 1, column 4") && Contains("comments are not allowed"));
   CHECK_THAT(error_of(R"({"gradient_clipping": 1e400})"), Contains("ds.json: number overflow parsing '1e400'; "));
   CHECK_THAT(error_of(R"({"gradient_clipping": NaN})"), Contains("line 1, column 23"));

@@ -239,7 +239,8 @@ TEST_CASE("sizes that no model has are refused, and products that overflow") {
       for (const auto& [key, value] : sizes) object[key] = value;
     });
   };
-  CHECK(contains(with({{"vocab_size", 18446744073709551615U}}), {"vocab_size is 18446744073709551615", "less than 2^63"}));
+  CHECK(contains(with({{"vocab_size", 18446744073709551615U}}),
+                 {"vocab_size is 18446744073709551615", "less than 2^63"}));
   CHECK(contains(with({{"num_hidden_layers", 1'000'000}}), {"num_hidden_layers is 1000000", "at most 10000"}));
   constexpr int64_t kHuge = 2'000'000'000;
   CHECK(contains(with({{"vocab_size", kHuge}, {"hidden_size", kHuge}, {"intermediate_size", kHuge}}),

@@ -41,8 +41,7 @@ TEST_CASE("a measured rate of the network is of the asked hosts alone, and the o
           .warnings;
   REQUIRE(warnings.size() == 2);
   CHECK_THAT(warnings[0], Contains("--calibration") && Contains("NVIDIA H200, but the plan is for L40S"));
-  CHECK_THAT(warnings[1],
-             Contains("--network_rate 1") && Contains("g6e.24xlarge"));
+  CHECK_THAT(warnings[1], Contains("--network_rate 1") && Contains("g6e.24xlarge"));
 }
 
 TEST_CASE("offloading is tried where a configuration fits only with recomputation") {
