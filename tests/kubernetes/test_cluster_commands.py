@@ -81,7 +81,7 @@ def test_the_folders_are_made_where_the_job_looks_for_them(tmp_path: Path) -> No
 
 
 def test_versions_are_those_that_the_cluster_needs() -> None:
-    needs = section(text_of("docs/eks.md"), "What the cluster needs")
+    needs = section(text_of("docs/eks.md"), "Cluster requirements")
     for row, command in (
         ("Karpenter", r"karpenter=(\d+\.\d+)\.\d+"),
         ("Kubeflow Trainer", r"charts/kubeflow-trainer --version (\d+\.\d+)\.\d+"),

@@ -47,7 +47,7 @@ def documented() -> dict[str, Type]:
     ]
     types = {}
     for kind, gpus, efa, gigabits, link, direct, *_ in rows:
-        assert direct in ("required", "not promised"), kind
+        assert direct in ("required", "not guaranteed"), kind
         nvlink = re.match(r"NVLink, ([\d,]+) GB/s", link)
         assert nvlink or link == "PCIe", kind
         speed = int(nvlink[1].replace(",", "")) if nvlink else 0
