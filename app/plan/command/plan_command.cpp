@@ -112,7 +112,7 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
   if (!computed("train_micro_batch_size_per_gpu") || !computed("gradient_accumulation_steps")) return;
   const int64_t of_rank = setup.config.micro_batch_size;
   std::vector<int64_t> choices;
-  for (int64_t micro = 1; micro <= of_rank; ++micro) {
+  for (int64_t micro = 1; micro < of_rank; ++micro) {
     if (of_rank % micro == 0) choices.push_back(micro);
   }
   const auto with = [&](int64_t micro) {
@@ -123,20 +123,23 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
     return tried;
   };
   for (const bool on_host : {false, true}) {
-    // Memory grows with the micro-batch.
-    const auto beyond = std::partition_point(choices.begin(), choices.end(), [&](int64_t micro) {
+    const auto fits = [&](int64_t micro) {
       const PlanEstimate::Memory memory = estimate_plan(with(micro), machine, nullptr, assumptions).memory;
       return memory.fits && (!margin || memory.beyond_margin == 0) && (on_host || memory.levels.host == 0);
-    });
+    };
+    // Without accumulation, gradients may need less memory. Otherwise, memory grows with the micro-batch.
+    if (fits(of_rank)) {
+      setup = with(of_rank);
+      return;
+    }
+    const auto beyond = std::partition_point(choices.begin(), choices.end(), fits);
     if (beyond == choices.begin()) continue;
     const int64_t micro = *std::prev(beyond);
     RunSetup chosen = with(micro);
-    if (micro < of_rank) {
-      chosen.warnings.push_back(fmt::format(
-          "the micro-batch of {} implied by train_batch_size {} does not fit; this plan uses "
-          "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}; pass these flags to `mpzero train`.",
-          of_rank, setup.config.train_batch_size, micro, of_rank / micro));
-    }
+    chosen.warnings.push_back(fmt::format(
+        "the micro-batch of {} implied by train_batch_size {} does not fit; this plan uses "
+        "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}; pass these flags to `mpzero train`.",
+        of_rank, setup.config.train_batch_size, micro, of_rank / micro));
     setup = std::move(chosen);
     return;
   }
