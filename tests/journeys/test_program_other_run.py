@@ -34,7 +34,7 @@ def both(run: TinyRun, *flags: object, **options) -> str:
 def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished: TinyRun) -> None:
     finished.config = {"optimizer": {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95]}}}
     sentence = both(finished, "--max_steps=2")
-    assert f"{finished.latest} is at or past the last step " in sentence
+    assert f"{finished.latest} is at or past the last step" in sentence
     assert "lr 0.01 -> 0.001" in sentence
     assert "raise --max_steps above 2" in sentence
     assert "in a different --checkpoint_dir, or with --overwrite" in sentence

@@ -78,7 +78,7 @@ def test_without_a_network_a_name_is_looked_for_in_the_cache_at_once(tmp_path: P
     assert result.returncode == 2
     first, last = result.stderr.splitlines()
     assert first == "http://127.0.0.1:9 cannot be reached: using only the Hugging Face cache."
-    assert "Tokenizer 'Qwen/Qwen3-0.6B' could not be fetched" in last
+    assert "Tokenizer 'Qwen/Qwen3-0.6B' cannot be downloaded" in last
     assert "pass a local folder" in last
 
 

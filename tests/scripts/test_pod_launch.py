@@ -367,7 +367,7 @@ def test_pods_with_another_image_are_refused(pods):
 
 @pytest.mark.parametrize(("doctor", "status"), [("1", 3), ("2", 2), ("122", 3)])
 def test_the_doctor_ends_a_job_that_would_fail(pods, doctor, status):
-    assert ("cordoned" in refused(pods.run(FAKE_DOCTOR=doctor), status)) == (status == 3)
+    assert ("kubectl cordon" in refused(pods.run(FAKE_DOCTOR=doctor), status)) == (status == 3)
     assert not pods.trained()
 
 
