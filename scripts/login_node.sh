@@ -11,14 +11,18 @@ explain_job() {
 # plan_job SCRIPT: ends the script with mpzero's output of --dry_run for the nodes in the script's #SBATCH lines and the GPUs of the largest
 # node in the partition (SBATCH_PARTITION; empty: all partitions). --world_size and --nproc_per_node override these numbers.
 plan_job() {
-  local nodes gpus=0 cores=0 resources count
+  local nodes gpus=0 cores=0 resources count listed
   nodes=$(positive_number_or "$(sed -n 's/^#SBATCH --nodes=//p' "$1")" 1)
+  listed=$(sinfo --noheader --format='%c %G' ${SBATCH_PARTITION:+--partition="$SBATCH_PARTITION"} 2>&1) || {
+    warn "sinfo failed: $(tail -n 1 <<<"$listed")"
+    listed=""
+  }
   while read -r count resources; do
     count=$(positive_number_or "${count%+}" 0)
     ((count <= cores)) || cores=$count
     count=$(gpus_in "$resources")
     ((count <= gpus)) || gpus=$count
-  done < <(sinfo --noheader --format='%c %G' ${SBATCH_PARTITION:+--partition="$SBATCH_PARTITION"} 2>/dev/null)
+  done <<<"$listed"
   if on_cpu; then gpus=0; fi
   ((gpus > 0)) || gives_any device || say "Slurm lists no GPUs: planning for CPUs. To plan for 8 GPUs per node, set NPROC=8 and pass --device cuda."
   choose_settings "$gpus" qwen3_0_6b
