@@ -125,9 +125,6 @@ def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = Tr
     """Runs `command`; with `check`, a failure fails the test with the program's output."""
     words = command(*flags, ranks=ranks)
     environment = {**os.environ, **ENVIRONMENT}
-    if not check:
-        # After an error, mpirun waits this long before it ends, even if all processes have ended. Default: 1 s.
-        environment["OMPI_MCA_odls_base_sigkill_timeout"] = "0"
     result = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
     if check:
         assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout}\n{result.stderr}"
