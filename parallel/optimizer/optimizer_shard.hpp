@@ -49,6 +49,8 @@ class OptimizerShard {
   // Copy the first values.numel() elements of a state to or from `values`, fp32 in host memory.
   void read(StateKind kind, const at::Tensor& values) const { values.copy_(first(kind, values.numel())); }
   void write(StateKind kind, const at::Tensor& values) { first(kind, values.numel()).copy_(values); }
+  // Sets all elements of a state to 0.
+  void clear(StateKind kind) { first(kind, numel()).zero_(); }
   // Writes the rounded master weights to `parameter` [numel].
   void publish(const at::Tensor& parameter) const { parameter.copy_(states_.master); }
 

@@ -198,20 +198,21 @@ ZeroEngine::Shard ZeroEngine::shard(size_t unit) const {
 }
 
 void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) {
-  const auto read = [&](size_t u, StateKind kind, int64_t begin, std::span<float> out) {
-    if (kind != StateKind::kMaster) {
-      std::fill(out.begin(), out.end(), 0.0F);
-      return;
-    }
+  const auto read = [&](size_t u, StateKind, int64_t begin, std::span<float> out) {
     visit_parameters(units_[u], begin, begin + static_cast<int64_t>(out.size()), [&](const ParameterRange& range) {
       source.read(range.parameter, range.begin,
                   out.subspan(static_cast<size_t>(range.offset), static_cast<size_t>(range.count)));
     });
   };
-  restore(read, group);
+  set_states(read, Moments::kZero, group, {});
 }
 
 void ZeroEngine::restore(const StateReader& read, ProcessGroup& group, std::span<const Carried> carried) {
+  set_states(read, Moments::kRead, group, carried);
+}
+
+void ZeroEngine::set_states(const StateReader& read, Moments moments, ProcessGroup& group,
+                            std::span<const Carried> carried) {
   if (host_) {
     host_->discard();
     host_->wait_for_all();
@@ -225,6 +226,10 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group, std::span
       const at::Tensor values = staging(mine.count);
       if (on_host(u)) host_->wait_for_holds(u);
       for (const StateKind kind : states_of(units_[u])) {
+        if (kind != StateKind::kMaster && moments == Moments::kZero) {
+          shards_[u].clear(kind);
+          continue;
+        }
         read(u, kind, mine.begin, {values.data_ptr<float>(), static_cast<size_t>(mine.count)});
         if (units_[u].coded) {
           encode(u, values);

@@ -201,6 +201,9 @@ class ZeroEngine {
     ZeroEngine& engine_;
   };
 
+  enum class Moments : uint8_t { kRead, kZero };
+  // Sets all states of this rank's shards. `read` is called only for master weights if `moments` is kZero.
+  void set_states(const StateReader& read, Moments moments, ProcessGroup& group, std::span<const Carried> carried);
   void make_host_optimizer(const std::vector<bool>& host_units);
   bool is_frozen(size_t unit) const { return !units_[unit].trainable(); }
   bool on_host(size_t unit) const { return host_ && host_->updates(unit); }

@@ -78,6 +78,32 @@ TEST_CASE("host updates concurrent with the run and before the norm is known cha
   check_host_overlap(at::kCPU, parameters, gradients, mpi());
 }
 
+TEST_CASE("a trained engine that is initialized again trains as a new one") {
+  MpiCommunicator parameters(mpi());
+  MpiCommunicator gradients(mpi());
+  for (const auto placement : {Placement::kDevice, Placement::kHost}) {
+    ToyRun run{.stage = 3, .samples = mpi().world_size(), .steps = 2, .optimizer = placement};
+    run.host_threads = placement == Placement::kHost ? 2 : 0;
+    ZeroEngine engine = make_toy_engine(run, at::kCPU, parameters, gradients);
+    engine.initialize(ToyWeights(), mpi());
+    const std::vector<double> norms = train_toy(engine, run, at::kCPU, mpi().rank(), mpi().world_size());
+    const auto moments_are_zero = [&] {
+      const auto is_zero = [&](size_t unit, StateKind kind) {
+        return std::ranges::all_of(engine.read_state(unit, kind), [](float value) { return value == 0; });
+      };
+      bool all = true;
+      for (size_t u = 0; u < toy_units().size(); ++u) {
+        all = all && is_zero(u, StateKind::kExpAvg) && is_zero(u, StateKind::kExpAvgSq);
+      }
+      return all;
+    };
+    CHECK(!moments_are_zero());
+    engine.initialize(ToyWeights(), mpi());
+    CHECK(moments_are_zero());
+    CHECK(train_toy(engine, run, at::kCPU, mpi().rank(), mpi().world_size()) == norms);
+  }
+}
+
 // Oracle: stage 0, where each rank has all states.
 TEST_CASE("moments in bf16 have the same bits at every ZeRO stage, on the host, and after a resume") {
   MpiCommunicator parameters(mpi());
