@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 from prepare import PrepareError, shown
+from prepare.arguments import parse_known
 from prepare.encoders import LoadedTokenizer, load_tokenizer
 from run_files.utf8 import restart_in_utf8
 
@@ -29,7 +30,18 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
 # Maximum number of buffered tokens: two UTF-8 characters of four single-byte tokens each.
 MOST_WAITING = 8
-PASSED_ON = ("tag", "base_model", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
+# Flags of `mpzero generate`.
+PASSED_ON = {
+    "tag": "tag of the checkpoint in the folder (default: latest)",
+    "base_model": "base model of adapters (default: the recorded base)",
+    "model_config": "config.json of a checkpoint without one",
+    "max_tokens": "maximum number of new tokens (default: 200)",
+    "temperature": "sampling temperature; 0 is greedy (default: 0.8)",
+    "top_k": "sample from the most likely tokens; 0 samples from all tokens (default: 0)",
+    "seed": "random seed for sampling (default: 42)",
+    "device": "auto, cpu or cuda (default: auto)",
+    "dtype": "fp32 or bf16 (default: bf16 on a GPU, fp32 on a CPU)",
+}
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as in a shell
 
@@ -83,10 +95,10 @@ def parse_arguments() -> argparse.Namespace:
         help="prepend BOS to the prompt (auto: follow the training data if recorded, else the tokenizer's "
         "post-processor)",
     )
-    for name in PASSED_ON:
-        parser.add_argument(f"--{name}", metavar="VALUE", help="see `mpzero generate --help`")
+    for name, text in PASSED_ON.items():
+        parser.add_argument(f"--{name}", metavar="VALUE", help=text)
     parser.add_argument("--untrained", action="store_true", help="use the run's initial random weights")
-    return parser.parse_args()
+    return parse_known(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -118,8 +118,8 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   Options options;
   options.help = values.contains("help");
   if (options.help) return options;
-  if (!values.contains("checkpoint_dir") || !values.contains("output_dir")) {
-    throw_user_error("CHECKPOINT_DIR or OUTPUT_DIR is missing; see zero_to_fp32 --help");
+  for (const auto& [name, shown] : {std::pair("checkpoint_dir", "CHECKPOINT_DIR"), {"output_dir", "OUTPUT_DIR"}}) {
+    if (!values.contains(name)) throw_user_error("{} is missing; see zero_to_fp32 --help", shown);
   }
   options.checkpoint_dir = values["checkpoint_dir"].as<std::string>();
   options.output_dir = values["output_dir"].as<std::string>();

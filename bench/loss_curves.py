@@ -6,7 +6,8 @@
     bench/loss_curves.py moments FOLDER [--rows fp32 bf16] [--launch ...] -- FLAGS OF mpzero train
 
 fp8           bf16; bf16_noise, with the attention kernel of --deterministic, which shows the effect of different
-              rounding; tensorwise and rowwise, the FP8 recipes. Default: one process
+              rounding; tensorwise and rowwise, the FP8 recipes; tensorwise_fast, with fast accumulation also for
+              gradients. Default: one process
 compression   keys of zero_optimization: exact; fp32, without compression and with fp32 gradients, which shows the
               effect of different rounding; int8_gradients, int8 (and weights), int4_gradients, int4 (4-bit gradients,
               int8 weights). Default: two ranks of this machine, which NCCL treats as two hosts with a node each
@@ -43,8 +44,8 @@ class Row:
     flags: tuple[str, ...] = ()
 
 
-def with_recipe(recipe: str) -> Callable[[dict], dict]:
-    return lambda config: {**config, "fp8": {**config.get("fp8", {}), "enabled": True, "recipe": recipe}}
+def with_recipe(recipe: str, **keys: str) -> Callable[[dict], dict]:
+    return lambda config: {**config, "fp8": {**config.get("fp8", {}), "enabled": True, "recipe": recipe, **keys}}
 
 
 def without_fp8(config: dict) -> dict:
@@ -77,6 +78,7 @@ COMPARISONS = {
         "bf16": Row("bf16", without_fp8),
         "bf16_noise": Row("bf16, different attention kernel", without_fp8, ("--deterministic",)),
         "tensorwise": Row("FP8, tensorwise", with_recipe("tensorwise")),
+        "tensorwise_fast": Row("FP8, tensorwise, all fast", with_recipe("tensorwise", fast_accumulation="all")),
         "rowwise": Row("FP8, rowwise", with_recipe("rowwise")),
     },
     "compression": {

@@ -220,7 +220,7 @@ choose_job_settings() {
     die "CHECK_NODES=$CHECK_NODES must be true (run 'mpzero doctor' first) or false."
   require_stop_signal "$1"
   setting GRACE_PERIOD grace_period "$(stop_grace "$1")"
-  flag_value grace_period >/dev/null || bound_grace
+  flag_value grace_period >/dev/null || bound_grace "$1"
   stop_in_time "$(positive_number_or "${GRACE_PERIOD%%.*}" 0)"
   setting NETWORK network ""
   # If the checkpoint folder does not respond, ranks write the evidence of a failure next to the job's log.

@@ -12,9 +12,10 @@ explain_job() {
 # node in the partition (SBATCH_PARTITION; empty: all partitions). --world_size and --nproc_per_node override these numbers.
 plan_job() {
   local nodes gpus=0 cores=0 resources count listed
+  local found="Slurm lists no GPUs"
   nodes=$(positive_number_or "$(sed -n 's/^#SBATCH --nodes=//p' "$1")" 1)
   listed=$(sinfo --noheader --format='%c %G' ${SBATCH_PARTITION:+--partition="$SBATCH_PARTITION"} 2>&1) || {
-    warn "sinfo failed: $(tail -n 1 <<<"$listed")"
+    found="sinfo failed ($(tail -n 1 <<<"$listed"))"
     listed=""
   }
   while read -r count resources; do
@@ -24,7 +25,7 @@ plan_job() {
     ((count <= gpus)) || gpus=$count
   done <<<"$listed"
   if on_cpu; then gpus=0; fi
-  ((gpus > 0)) || gives_any device || say "Slurm lists no GPUs: planning for CPUs. To plan for 8 GPUs per node, set NPROC=8 and pass --device cuda."
+  ((gpus > 0)) || gives_any device || say "$found: planning for CPUs. To plan for 8 GPUs per node, set NPROC=8 and pass --device cuda."
   choose_settings "$gpus" qwen3_0_6b
   complete_defaults
   require_environment

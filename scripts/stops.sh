@@ -29,7 +29,12 @@ catch_stops() {
   trap stop_the_clock EXIT
 }
 
+# pass_on SIGNAL: stops the child. Ignores Slurm's warning once if bound_grace expects it too early.
 pass_on() {
+  if [[ $1 == "${MPZERO_EARLY_WARNING:-none}" ]] && ((EPOCHSECONDS < MPZERO_STOPS_AT)); then
+    MPZERO_EARLY_WARNING=""
+    return 0
+  fi
   MPZERO_STOP=$1
   stop_the_clock
   stop_child
@@ -88,18 +93,25 @@ run_long() { run_interruptibly "$@"; }
 # record --signal on sbatch's command line (see stop_in_time).
 warning_signal() { printf '%s\n' "${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}"; }
 
-# require_stop_signal SCRIPT: ends the script if mpzero does not save a checkpoint on Slurm's warning signal.
-require_stop_signal() {
-  local text name whom="mpzero's ranks" signals=" TERM USR1 USR2 HUP INT "
-  text=$(warning_signal "$1")
-  name=${text%%@*}
-  if [[ ${name%%:*} == *B* && $name == *:* ]]; then
-    signals=" ${MPZERO_STOP_SIGNALS[*]} " whom="the job's shell"
-  fi
+# signal_of_warning SCRIPT: the name of the warning signal, e.g. USR1.
+signal_of_warning() {
+  local name
+  name=$(warning_signal "$1")
+  name=${name%%@*}
   name=${name##*:}
   name=${name^^}
   if [[ $name =~ ^[0-9]{1,2}$ ]]; then name=$(kill -l "$name" 2>/dev/null || true); fi
-  [[ -z $text || $signals == *" ${name#SIG} "* ]] ||
+  printf '%s\n' "${name#SIG}"
+}
+
+# require_stop_signal SCRIPT: ends the script if mpzero does not save a checkpoint on Slurm's warning signal.
+require_stop_signal() {
+  local text whom="mpzero's ranks" signals=" TERM USR1 USR2 HUP INT "
+  text=$(warning_signal "$1")
+  if [[ ${text%%:*} == *B* && ${text%%@*} == *:* ]]; then
+    signals=" ${MPZERO_STOP_SIGNALS[*]} " whom="the job's shell"
+  fi
+  [[ -z $text || $signals == *" $(signal_of_warning "$1") "* ]] ||
     die "--signal=$text sends a signal on which $whom would not save; use one of$signals, e.g. --signal=B:USR1@300."
 }
 
@@ -124,13 +136,16 @@ stop_grace() {
   if ((seconds > 0 && seconds < lead)); then echo "$seconds"; else echo "$lead"; fi
 }
 
-# bound_grace: reserves at most half of a job's time for saving; otherwise a short job would stop before training.
+# bound_grace SCRIPT: reserves at most half of a job's time for saving; otherwise a short job would stop before training. Slurm's warning,
+# which comes too early in such a job, does not stop it (see pass_on); stop_in_time does.
 bound_grace() {
   local left
-  if left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)); then
-    say "This job has only $left s: reducing GRACE_PERIOD from $GRACE_PERIOD to $((left / 2)) s to leave half of the time for training."
-    GRACE_PERIOD=$((left / 2))
-  fi
+  left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)) || return 0
+  say "This job has only $left s: reducing GRACE_PERIOD from $GRACE_PERIOD to $((left / 2)) s to leave half of the time for training."
+  GRACE_PERIOD=$((left / 2))
+  MPZERO_STOPS_AT=$((EPOCHSECONDS + left - GRACE_PERIOD))
+  MPZERO_EARLY_WARNING=$(signal_of_warning "$1")
+  if [[ $MPZERO_STOP == "$MPZERO_EARLY_WARNING" ]]; then MPZERO_STOP="" MPZERO_EARLY_WARNING=""; fi
 }
 
 # stop_in_time SECONDS: starts a process that stops this shell when SECONDS of the job's time are left, because Slurm may send its signal

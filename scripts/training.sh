@@ -404,11 +404,19 @@ closing_message() {
     else
       printf '\nNext, complete a prompt:\n  %s %q --prompt "%s"\n' "$(generate_command)" "$CHECKPOINT_DIR" "$MPZERO_PROMPT"
     fi
-    printf 'or convert it to fp32 safetensors for transformers:\n'
-    printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
+    local convert
+    convert=$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")
+    if flag_value lora_r >/dev/null; then
+      printf 'or export the adapters for PEFT, or the merged model for transformers:\n'
+      printf '  %s %q %q\n' "$convert" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/adapters"
+      printf '  %s %q %q --format merged\n' "$convert" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/merged"
+    else
+      printf 'or convert it to fp32 safetensors for transformers:\n'
+      printf '  %s %q %q\n' "$convert" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
+    fi
     if lacks_gpu_libraries; then
-      printf 'transformers imports torch, which needs 2.2 GB of GPU libraries that are missing in %s; this command installs them:\n' "$(command_path "$MPZERO_VENV")"
-      printf '  (cd %q && %q sync --frozen --inexact)\n' "$MPZERO_ROOT" "$(find_uv || echo uv)"
+      printf 'This installs transformers and the 2.2 GB of GPU libraries that torch imports in %s:\n' "$(command_path "$MPZERO_VENV")"
+      printf '  (cd %q && %q sync --frozen --inexact && %q pip install transformers)\n' "$MPZERO_ROOT" "$(find_uv || echo uv)" "$(find_uv || echo uv)"
     fi
   fi
 }

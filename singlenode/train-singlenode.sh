@@ -195,9 +195,9 @@ keep_log() {
   done 2>/dev/null
 }
 
-# start_ranks RANKS: runs mpzero under mpirun and sets `status` to its exit status. mpzero's stdout is also written to the log. On a
-# terminal, stdout and stderr are one stream, so that lines and the progress bar stay in order, and the log contains both. mpirun runs in
-# its own session, so that only this script receives Ctrl-C.
+# start_ranks RANKS: runs mpzero under mpirun and sets `status` to its exit status. Its stdout and stderr are also written to the log. On a
+# terminal, they are one stream, so that lines and the progress bar stay in order. mpirun runs in its own session, so that only this script
+# receives Ctrl-C.
 start_ranks() {
   local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
@@ -216,7 +216,7 @@ start_ranks() {
   local log_pid=$!
   exec 3> >(trap '' INT TERM HUP USR1 USR2 && exec tee -p /dev/fd/5)
   local tee_pid=$!
-  exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- 5>&- && without_notice)
+  exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- && without_notice 5>&- | tee -p /dev/fd/5 >&2)
   local filter_pid=$!
   catch_signals
   # Remove Slurm's variables, with which mpirun would query Slurm for its hosts.
@@ -259,7 +259,10 @@ else
   build_programs off "$gpus" mpzero zero_to_fp32
   unlock
 fi
-[[ $build_only == false ]] || exit 0
+if [[ $build_only == true ]]; then
+  say "Built mpzero and zero_to_fp32 in $(shown_path "$MPZERO_BUILD/bin")."
+  exit 0
+fi
 
 LOG_DIR=${LOG_DIR:-logs}
 complete_defaults

@@ -203,11 +203,11 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const
                                     : fmt::format(", or --overwrite, which moves the other run to {}",
                                                   (folder / io::next_old_name(folder)).string());
   throw_user_error(
-      "{} contains {} of a different run ({}), but {}; use a different --checkpoint_dir{}", folder.string(),
+      "{} contains {} of a different run ({}), but {}; {}use a different --checkpoint_dir{}", folder.string(),
       show_tags(others), show_runs(others),
       resumed ? fmt::format("this run ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
               : std::string("this run starts from step 0"),
-      overwrite);
+      resumed ? "omit --resume_from_checkpoint to continue that run, " : "", overwrite);
 }
 
 void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& resumed) {

@@ -138,6 +138,9 @@ void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig
 // cpu_checkpointing is equivalent to --recompute host and compatible with --gradient_checkpointing true.
 void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
   constexpr const char* kKey = "activation_checkpointing.cpu_checkpointing";
+  if (line.gradient_checkpointing && !line.gives("recompute")) {
+    config.origins.set("recompute", {Origin::Kind::kFlag, line.name_of("gradient_checkpointing")});
+  }
   if (!file.cpu_checkpointing.given()) return;
   const bool on_host = file.cpu_checkpointing.value, gives = line.gives("recompute");
   const bool by_trainers = !gives && line.gradient_checkpointing.has_value();

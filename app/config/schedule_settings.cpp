@@ -166,10 +166,10 @@ void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warn
   std::visit(
       [&](const auto& schedule) {
         if constexpr (requires { schedule.total_num_steps; }) {
-          if (schedule.total_num_steps < schedule.warmup_num_steps) {
-            warnings.push_back(fmt::format(
-                "the schedule has {} warm-up steps but only {} steps, so the learning rate never reaches its peak.",
-                schedule.warmup_num_steps, schedule.total_num_steps));
+          if (schedule.total_num_steps <= schedule.warmup_num_steps) {
+            warnings.push_back(
+                fmt::format("the schedule has {} warm-up steps but only {} steps, so the learning rate never decays.",
+                            schedule.warmup_num_steps, schedule.total_num_steps));
           }
         }
       },

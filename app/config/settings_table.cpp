@@ -126,7 +126,9 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
         }
         if constexpr (requires { schedule.total_num_steps; }) {
           rows.push_back(
-              {"schedule's end", "step " + show_steps(schedule.total_num_steps), describe(origins.schedule_end)});
+              {"schedule's end",
+               "step " + show_steps(config.schedule_ends_at_max_steps ? config.max_steps : schedule.total_num_steps),
+               describe(origins.schedule_end)});
         }
       },
       config.schedule.variant());
@@ -275,7 +277,8 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters) {
 std::vector<Row> rows_of(const RunSetup& setup) {
   std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes, setup.model.lora.has_value());
   if (const auto& lora = setup.model.lora) {
-    rows.push_back({"adapters", describe_lora(*lora),
+    const std::string dropout = lora->dropout > 0 ? fmt::format(", dropout {}", lora->dropout) : "";
+    rows.push_back({"adapters", describe_lora(*lora) + dropout,
                     setup.config.lora.r ? describe(setup.config.origins.of("lora_r")) : "the adapters of --init_from"});
   }
   add_layout(setup, rows);

@@ -67,19 +67,27 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   const MemoryEstimate estimate = estimate_of(setup, on_gpus);
   const MemoryNeed need = estimate.need_within(limit, estimate.scenario());
   const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
-  const std::string in_use = activations(estimate, setup.config, need.device - device_bytes(use));
   std::vector<std::string> lines;
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (on_gpus) {
     lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));
-    add(device_lines(use, in_use));
+    add(device_lines(use, activations(estimate, setup.config, need.device - device_bytes(use))));
     lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host),
                                 counted(ranks.per_host, "rank"), need.host == 0 ? ", without offloading" : ""));
     return lines;
   }
-  lines.push_back(fmt::format("Memory per host (CPU run): at least {} for {}; per rank:",
-                              gibibytes(need.device * ranks.per_host), counted(ranks.per_host, "rank")));
-  add(device_lines(use, in_use));
+  const int64_t states = device_bytes(use), available = tensors_within(limit.host);
+  const ActivationSizes sizes = estimate.activation_sizes(setup.config.micro_batch_size);
+  LayerLevels levels = estimate.leanest(setup.config.recompute);
+  if (setup.config.recompute == Recomputation::kAuto) {
+    levels = cheapest_levels(sizes, available - states).value_or(levels);
+  }
+  const int64_t in_use = activation_peak(levels, sizes), process = process_bytes(states + in_use);
+  lines.push_back(fmt::format(
+      "Memory per host (CPU run): about {} for {}{}; per rank:", gibibytes(process * ranks.per_host),
+      counted(ranks.per_host, "rank"),
+      process > limit.host ? fmt::format(", more than the {} available", gibibytes(limit.host * ranks.per_host)) : ""));
+  add(device_lines(use, fmt::format("{} (recompute {})", gibibytes(in_use), describe(levels))));
   return lines;
 }
 

@@ -213,7 +213,7 @@ std::vector<Flag> schedule_flags() {
        .value = choice<ScheduleOnResume>(field<&Settings::schedule_on_resume>, {{"keep", ScheduleOnResume::kKeep},
                                                                                 {"rewarm", ScheduleOnResume::kRewarm},
                                                                                 {"extend", ScheduleOnResume::kExtend}}),
-       .help = "schedule of a resumed run whose schedule settings have changed: keep (old schedule, then its last "
+       .help = "schedule of a resumed run whose schedule has a different length: keep (old schedule, then its last "
                "learning rate), rewarm (warm-up from the old learning rate, then decay over the remaining steps), or "
                "extend (new schedule, as if used since step 1)",
        .default_text = "keep, or rewarm if the checkpoint's schedule ends near 0",

@@ -109,6 +109,12 @@ const std::vector<Answer>& trainers() {
       {{"ignore_data_skip"}, "a resumed run continues with the next sequence and never skips data; omit the flag"},
       {{"label_smoothing_factor"}, "the loss is cross-entropy without label smoothing; omit the flag"},
       {{"neftune_noise_alpha"}, "mpzero adds no noise to embeddings; omit the flag"},
+      {{"completion_only_loss", "assistant_only_loss"},
+       "the loss covers only completions and the assistant's messages, as prepared by app/prepare_data.py; omit the "
+       "flag"},
+      {{"packing", "packing_strategy"}, "app/prepare_data.py packs examples (--packing); omit the flag"},
+      {{"dataset_text_field", "text_column"}, "app/prepare_data.py --text_column selects the column; omit the flag"},
+      {{"dataset_num_proc", "preprocessing_num_workers"}, "app/prepare_data.py uses all cores; omit the flag"},
       {{"use_peft"}, "--lora_r RANK trains adapters; omit the flag"},
       {{"use_dora"}, "mpzero supports only LoRA and rsLoRA (--use_rslora); omit the flag"},
       {{"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "use_bnb_nested_quant", "bnb_4bit_compute_dtype"},

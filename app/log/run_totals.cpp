@@ -121,7 +121,7 @@ std::string describe(const RunTotals& totals, const std::string& run_id) {
                                  run_id, counted(totals.steps, "step"), after, duration_text(totals.elapsed_seconds),
                                  with_commas(totals.tokens), tokens_per_second, share * 100,
                                  counted(totals.checkpoints, "checkpoint"), counted(totals.starts - 1, "restart"));
-  if (totals.stalls > 0) line += ", " + counted(totals.stalls, "stall");
+  if (totals.stalls > 0) line += fmt::format(", {} over 3x the median", counted(totals.stalls, "step"));
   if (totals.gpu_seconds > 0) line += fmt::format(", {:.2f} GPU hours", totals.gpu_seconds / 3600);
   return line;
 }

@@ -62,8 +62,9 @@ void set_up_lora(const Settings& config, const std::string& source, const std::s
   if (!lora.targets.empty() || !model.lora) wanted.targets = ordered_targets(lora.targets, known);
   if (lora.rslora) wanted.rslora = *lora.rslora;
   if (model.lora && wanted != *model.lora) {
-    throw_user_error("--init_from {}: the adapters have {}, but {} sets {}; use the same, or start from the base model",
-                     adapters, describe_lora(*model.lora), source, describe_lora(wanted));
+    throw_user_error(
+        "--init_from {}: the adapters have {}, but {} results in {}; use the same, or start from the base model",
+        adapters, describe_lora(*model.lora), source, describe_lora(wanted));
   }
   if (lora.dropout) wanted.dropout = *lora.dropout;
   model.lora = std::move(wanted);

@@ -112,7 +112,6 @@ std::string RunMemory::recompute() const {
 }
 
 std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states, ProcessGroup& group) {
-  const int64_t layers = estimate_.decoder().config().num_hidden_layers;
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const bool automatic = config_.recompute == Recomputation::kAuto;
   const int64_t on_host = automatic ? host_budget(states, group) : 0;
@@ -120,7 +119,10 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
       .states = states,
       .levels = automatic ? leanest_levels(sizes, config_.recompute, on_host) : estimate_.leanest(config_.recompute)};
   if (device_.is_cpu()) {
-    if (automatic) plan.levels = {.none = layers};
+    plan.available = tensors_within(min(group, host_available_));
+    if (automatic) {
+      plan.levels = cheapest_levels(sizes, plan.available - device_bytes(states)).value_or(plan.levels);
+    }
     estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
   } else {
     const GpuMemory now = gpu_memory(device_);
@@ -185,7 +187,12 @@ void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
 }
 
 std::vector<std::string> RunMemory::breakdown() const {
-  if (device_.is_cpu() || !plan_) return {};
+  if (!plan_) return {};
+  if (device_.is_cpu()) {
+    if (config_.recompute != Recomputation::kAuto || recompute() == "none") return {};
+    return {fmt::format("Planned memory, per rank: {} of {} available (recompute {})",
+                        gibibytes(process_bytes(planned_bytes())), gibibytes(host_available_), describe(levels()))};
+  }
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   std::vector<std::string> lines{fmt::format("Planned GPU memory, per GPU of {} x {}:", world_size_,
                                              parallel::gpu_properties(device_.index()).name)};
@@ -214,7 +221,12 @@ std::optional<std::string> RunMemory::warning() const {
   if (device_.is_cpu() && config_.recompute == Recomputation::kHost) {
     return "--recompute host is equivalent to --recompute tiled on the CPU, where all activations are in host memory";
   }
-  if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
+  if (!plan_ || planned_bytes() <= plan_->available) return std::nullopt;
+  if (device_.is_cpu()) {
+    return fmt::format("a rank needs about {} of memory, but {} is available, so the system may kill the run; {}",
+                       gibibytes(process_bytes(planned_bytes())), gibibytes(host_available_),
+                       describe_changes(changes(plan_->available)));
+  }
   return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", gibibytes(planned_bytes()),
                      gibibytes(plan_->available),
                      describe_changes(changes(plan_->available - memory_margin(plan_->available))));
@@ -222,6 +234,11 @@ std::optional<std::string> RunMemory::warning() const {
 
 std::optional<int64_t> RunMemory::planned() const {
   return device_.is_cpu() || !plan_ ? std::nullopt : std::optional(planned_bytes());
+}
+
+int64_t RunMemory::host_after_growth() const {
+  const int64_t growth = device_.is_cpu() ? process_bytes(planned_bytes()) - peak().total : 0;
+  return available_host_bytes() - local_size_ * std::max<int64_t>(0, growth);
 }
 
 PeakMemory RunMemory::peak() const {

@@ -150,17 +150,24 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(description: str) -> argparse.Namespace:
-    """Adds `given`: the names of the arguments that differ from their defaults."""
-    parser = parser_of(description)
+def parse_known(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parses the command line. Refuses an unknown flag with the most similar one."""
     arguments, unknown = parser.parse_known_args()
     for word in (word for word in unknown if word.startswith("--")):
         names = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-        near = get_close_matches(word.partition("=")[0], names, 1)
+        flag = word.partition("=")[0].replace("--val_", "--validation_")
+        near = get_close_matches(flag, names, 1)
         hint = f"did you mean {near[0]}?" if near else "see --help."
         parser.exit(2, f"{parser.prog}: {shown(word)} is not a known flag; {hint}\n")
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments
+
+
+def parse_arguments(description: str) -> argparse.Namespace:
+    """Adds `given`: the names of the arguments that differ from their defaults."""
+    parser = parser_of(description)
+    arguments = parse_known(parser)
     given = frozenset(name for name, value in vars(arguments).items() if value != parser.get_default(name))
     if arguments.rewrite is not None:
         if given != {"rewrite"}:

@@ -146,7 +146,7 @@ TrainingEnd Trainer::run() {
 
 TrainingEnd Trainer::train_to_the_end() {
   // If the ratio is chosen after the first step, states move to GPU memory at that point.
-  if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_, available_host_bytes());
+  if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_, memory_.host_after_growth());
   first_step_ = position_.step + 1;
   // Discard the traffic of the initial gather.
   communicators_.take_internode_bytes();
@@ -162,7 +162,7 @@ TrainingEnd Trainer::train_to_the_end() {
       const auto [ratio, line] = placement_.choose_ratio();
       setup_.host_ratio = ratio;
       log_.say(line);
-      checkpointer_.prepare(position_, available_host_bytes());
+      checkpointer_.prepare(position_, memory_.host_after_growth());
     }
     comment_on(report, trace);
     advise(report);

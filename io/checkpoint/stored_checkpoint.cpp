@@ -47,7 +47,7 @@ void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::sp
   const auto shape_of = [](const ParameterSpec& parameter) {
     return fmt::format("[{}]", fmt::join(parameter.shape, ", "));
   };
-  const std::string remedy = "use the checkpoint's model";
+  const std::string remedy = "pass the checkpoint's model with --model_type, --model_config or --init_from";
   std::map<std::string, const ParameterSpec*> saved;
   for (const ParameterSpec& parameter : of_checkpoint) saved.emplace(parameter.name, &parameter);
   for (const UnitSpec& unit : of_run) {

@@ -280,6 +280,16 @@ static std::string show_tags_in(const fs::path& folder) {
   return fmt::format("use one of {}{}", fmt::join(tags, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
 }
 
+// Returns the first subfolder with checkpoints, in alphabetical order.
+static std::optional<fs::path> run_in(const fs::path& folder) {
+  std::optional<fs::path> first;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (fs::exists(entry.path() / kLatestName, error) && (!first || entry.path() < *first)) first = entry.path();
+  }
+  return first;
+}
+
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (!is_folder(folder)) {
     if (path_exists(folder)) throw_user_error("{} is a file; use the folder that contains it", folder.string());
@@ -300,8 +310,10 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (looks_like_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   refuse_foreign(OpenFolder(folder));
-  throw_user_error("{} has neither a file 'latest' nor a file {}; use a folder with checkpoints or a checkpoint",
-                   folder.string(), kManifestName);
+  const std::optional<fs::path> run = run_in(folder);
+  throw_user_error(
+      "{} has neither a file 'latest' nor a file {}; {}", folder.string(), kManifestName,
+      run ? fmt::format("did you mean {}?", run->string()) : "use a folder with checkpoints or a checkpoint");
 }
 
 RunRecord run_of(const fs::path& path) {

@@ -47,7 +47,10 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     # the requeue anyway.
     record = slurm.job_record()
     if record is not None and not record.running:
-        say(f"{action.why} {what_slurm_does(slurm, record, restart)}")
+        # The same job resumes only if Slurm has requeued it.
+        has_ended = record.restarts is not None and record.restarts <= restart
+        why = action.why.replace("the same job", "'sbatch train.sbatch'") if has_ended else action.why
+        say(f"{why} {what_slurm_does(slurm, record, restart)}")
         done()
         return
     preempted = record is not None and record.preempted and record.requeue
@@ -81,10 +84,7 @@ def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
         return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether it is still in the queue."
     if record.restarts > restart:
         return "Slurm has requeued this job: it starts again."
-    return (
-        "Slurm has ended this job (scancel or its time limit): it does not start again. 'sbatch train.sbatch' "
-        "resumes from the last checkpoint, if one exists."
-    )
+    return "Slurm has ended this job (scancel or its time limit): it does not start again."
 
 
 def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:

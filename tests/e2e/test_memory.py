@@ -63,6 +63,21 @@ def planned_and_measured(output: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
+@pytest.mark.parametrize("saving", [(), ("--checkpoint_freq=0",)])
+def test_the_processes_of_a_cpu_run_stay_within_its_plan(tmp_path: Path, saving: tuple[str, ...]) -> None:
+    """Tensors, the allocator's cache, programs and libraries. Checkpoints add a copy of the states, if it fits."""
+    run = TinyRun(tmp_path, ranks=2, micro_batch=64)
+    wide = [*WIDE, *saving]
+    dry = run.train(*wide, "--dry_run").stdout
+    found = re.search(r"Memory per host \(CPU run\): about ([\d.]+) GiB for 2 ranks", dry)
+    assert found, dry
+    run.train(*wide)
+    measured = 2 * max(line["peak_memory_bytes"] for line in run.metrics()) / GIB
+    states = float(re.search(r"optimizer states ([\d.]+) GiB", dry)[1])
+    copies = 0 if saving else 2 * states
+    assert 0.7 * float(found[1]) < measured < 1.02 * (float(found[1]) + copies)
+
+
 def test_recomputation_changes_no_bit_on_the_cpu(tmp_path: Path) -> None:
     steps = {}
     for level in ("none", "selective", "full", "auto"):

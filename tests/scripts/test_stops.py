@@ -157,6 +157,30 @@ def test_a_clock_that_is_killed_leaves_nothing_that_holds_the_output(checkout):
     os.kill(int(said), signal.SIGKILL)
 
 
+@pytest.mark.parametrize("arrives", ["during the run", "before the settings"])
+def test_a_warning_that_slurm_sends_at_once_does_not_stop_a_short_job(job, arrives):
+    # Slurm's --signal=B:USR1@300 in a job of two minutes. The clock's signal, at GRACE_PERIOD, stops it.
+    early = 'kill -USR1 "$JOB_SHELL"'
+    result = job(
+        f"""
+        catch_stops
+        seconds_left() {{ echo 120; }}
+        GRACE_PERIOD=300
+        {early if arrives == "before the settings" else ""}
+        bound_grace "$MPZERO_ROOT/sbatch/train.sbatch"
+        code=0
+        ({early if arrives == "during the run" else ":"}; sleep 0.3; echo running) &
+        run_interruptibly sleep 1 || code=$?
+        echo "ended $code ${{MPZERO_STOP:-by itself}}"
+        MPZERO_STOPS_AT=$EPOCHSECONDS
+        {early}
+        echo "grace $GRACE_PERIOD, $MPZERO_STOP" """
+    )
+    assert result.stdout.splitlines()[1:] == ["running", "ended 0 by itself", "grace 60, USR1"], (
+        result.stdout + result.stderr
+    )
+
+
 @pytest.mark.parametrize("name", ["USR2", "HUP", "INT", "QUIT", "ALRM", "TERM"])
 def test_any_signal_of_a_stop_reaches_the_child_as_sigusr1(job, name):
     # Also after a follower, which takes SIGUSR2 and SIGALRM for its own, has been started.

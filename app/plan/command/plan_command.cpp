@@ -230,6 +230,9 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   const PlanOptions options = parse_plan_options(arguments);
   const CommandLine line = read_train_flags(options.rest);
+  if (options.tokens > 0 && line.gives("max_steps")) {
+    throw_user_error("--tokens and --max_steps both set the run's length; remove one of them.");
+  }
   const bool on_cpu = line.device == "cpu";
   if (on_cpu && !options.gpu.empty()) {
     throw_user_error("--gpu {} and --device cpu are mutually exclusive; remove one of them.", options.gpu);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "app/flags/command_flags.hpp"
+#include "app/flags/training_flags.hpp"
 #include "base/error.hpp"
 
 namespace mpzero::plan {
@@ -131,7 +132,8 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
                  }));
   if (options.instance.empty() && options.gpu.empty() && !asks_for_cpu(options.rest)) {
     for (const std::string& argument : options.rest) {
-      const auto nearest = argument.starts_with("--") ? nearest_flag(argument, known) : std::nullopt;
+      if (!argument.starts_with("--") || find_flag(argument.substr(2, argument.find('=') - 2)) != nullptr) continue;
+      const auto nearest = nearest_flag(argument, known);
       if (!nearest) continue;
       throw_user_error("{} is not a known flag; did you mean --{}?", argument.substr(0, argument.find('=')), *nearest);
     }

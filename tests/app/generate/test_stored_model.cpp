@@ -69,6 +69,10 @@ TEST_CASE("a model is found by its checkpoint, the folder of checkpoints, or a t
   const TemporaryFolder empty;
   CHECK_THAT(error({.folder = empty / "none"}), Catch::Contains((empty / "none").string() + " does not exist"));
   CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " has neither a file 'latest' nor"));
+  const fs::path run = empty.path() / "run";
+  fs::create_directory(run);
+  std::ofstream(run / "latest") << "global_step1";
+  CHECK_THAT(error({.folder = empty.path()}), Catch::Contains(run.string()));
 }
 
 TEST_CASE("untrained weights are those that the run began with") {

@@ -21,5 +21,13 @@ TEST_CASE("the ranks of a host share its memory, but for 1 GiB") {
   CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB, .ranks = 4}).host == 2 * kGiB);
 }
 
+TEST_CASE("the tensors within a process fill it, up to rounding") {
+  for (const int64_t process : {kGiB, 23 * kGiB + 5}) {
+    const int64_t tensors = tensors_within(process);
+    CHECK(process_bytes(tensors) <= process);
+    CHECK(process_bytes(tensors + 18) > process);
+  }
+}
+
 }  // namespace
 }  // namespace mpzero
