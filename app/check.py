@@ -115,7 +115,12 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         seen.add(name)
 
 
+SBATCH = ("nodes", "partition", "time", "account", "qos", "exclusive", "gpus_per_node", "ntasks_per_node", "requeue")
+
+
 def unknown(name: str) -> str:
+    if name.replace("-", "_") in SBATCH:
+        return f"--{name} is an option of sbatch; pass it before the script: sbatch --{name}=... train.sbatch"
     known = [name for name in FLAGS if name] + [*OTHERS, "build-only"]
     meant = nearest(name, known)
     return f"--{name} is not a known flag" + (f"; did you mean --{meant}?" if meant else "; --help lists them all.")

@@ -131,6 +131,7 @@ run_step() {
       code=$MPZERO_USER_ERROR
       break
     fi
+    MPZERO_SRUN_SAID=$(first_loss "$log_bytes") || true
     if ((code != MPZERO_NO_STEP)) || [[ -n $MPZERO_STOP ]]; then break; fi
     if ((attempt >= 3)) && { (($(date +%s) >= until)) || ! srun_got_no_answer "$log_bytes"; }; then break; fi
     warn "Slurm did not create the job step (see above): retrying."
@@ -182,6 +183,11 @@ nodes_without_tasks() {
   log_since "$1" |
     sed -n "s/^srun: error: Task launch for \(StepId=\)\?${SLURM_JOB_ID}[.+][^ ]* failed on node \([A-Za-z0-9][A-Za-z0-9._-]*\): .*/\2/p" |
     sort --unique | paste --serial --delimiters=,
+}
+
+# first_loss BYTES: the first task or node whose end srun reported after the first BYTES bytes of the log, e.g. "node1: task 1: Killed".
+first_loss() {
+  log_since "$1" | sed -nE 's/^srun: error: ([^ ]+: tasks? [0-9,-]+: .*|Node failure on .*)$/\1/p' | head --lines=1
 }
 
 run_with_watcher() {

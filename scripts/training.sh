@@ -373,7 +373,7 @@ show_samples() {
 
 # generate_command: the command to generate text with the model.
 generate_command() {
-  if [[ ${TOKENIZER:-} == bytes ]]; then
+  if [[ ${TOKENIZER:-} == bytes && -n ${DATA_FOLDER:-} ]]; then
     command_path "$MPZERO_BUILD/bin/mpzero" | sed 's/$/ generate/'
   else
     printf '%s %s\n' "$(command_path "$MPZERO_VENV/bin/python")" "$(command_path "$MPZERO_ROOT/app/generate.py")"
@@ -414,7 +414,7 @@ closing_message() {
       printf 'or convert it to fp32 safetensors for transformers:\n'
       printf '  %s %q %q\n' "$convert" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
     fi
-    if lacks_gpu_libraries; then
+    if ! installed && lacks_gpu_libraries; then
       printf 'This installs transformers and the 2.2 GB of GPU libraries that torch imports in %s:\n' "$(command_path "$MPZERO_VENV")"
       printf '  (cd %q && %q sync --frozen --inexact && %q pip install transformers)\n' "$MPZERO_ROOT" "$(find_uv || echo uv)" "$(find_uv || echo uv)"
     fi

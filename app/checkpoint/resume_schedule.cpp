@@ -117,8 +117,8 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
           .is_explained = true,
           .line = "",
           .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); to change this, pass "
-                                 "--schedule_on_resume keep, rewarm or extend (extend: {}).",
-                                 what, rates(chosen), rates(config.schedule))};
+                                 "--schedule_on_resume {} or extend (extend: {}).",
+                                 what, rates(chosen), warms_up ? "keep" : "rewarm", rates(config.schedule))};
 }
 
 // Returns the ratio of tokens per step in this run to tokens per step in the checkpoint's run; 1 if unknown.

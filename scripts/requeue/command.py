@@ -43,7 +43,7 @@ from requeue.reports import (
     shared_hang,
     stop_of,
 )
-from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
+from requeue.return_to_queue import MOST_OF_REASON, preempts, return_to_queue, wants_the_nodes
 from requeue.slurm import FOLDER_SECONDS, Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
 from requeue.table import NO_STEP, NO_TASKS, STOPPED, USER_ERROR, Kind, Verb
@@ -209,6 +209,9 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
         kind, nodes, reason = judge_tasks(job)
     if kind is Kind.FAILED and job.failure:
         reason, nodes = job.failure.verdict.reason, job.nodes(job.failure.hosts)
+    elif kind is Kind.FAILED and not reason and (said := job.arguments.srun_said):
+        # The first process that ended is not necessarily at fault, so no node is excluded.
+        reason = f"srun reports {printable(said, MOST_OF_REASON)}"
     elif kind is Kind.STOPPED and job.leaving:
         reason, nodes = job.leaving.reason, job.nodes(job.leaving.hosts)
     carry_out(job, job.event(kind, reason=reason, nodes=nodes))
@@ -291,6 +294,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--grace_period", type=seconds, default=0)
     parser.add_argument("--minutes", type=number, default=0)
     parser.add_argument("--ask_until", type=number, help="seconds since 1970; 0: the job has no time limit")
+    parser.add_argument("--srun_said", default="", help="the first task or node whose end srun reported")
     parser.add_argument("--no_tasks_on", type=names, default=(), help="nodes on which srun could not start tasks")
     return parser.parse_args(arguments)
 

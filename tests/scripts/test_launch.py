@@ -276,3 +276,10 @@ def test_ranks_that_mpi_has_killed_as_it_started_are_a_mistake_in_the_job(job, l
     assert result.stdout.split() == ["code", str(status)]
     assert (job.checkout.root / "log").read_text().count("mpzero: error:") == (status == 2)
     assert not list(job.checkpoints.glob("mpi_start*"))
+
+
+@pytest.mark.parametrize("said", ["node1: task 1: Killed", "Node failure on node1"])
+def test_a_failure_without_evidence_is_described_by_srun(job, said):
+    job.provide("srun", f': >$MPZERO_START_FILE.ok; echo "srun: error: {said}" >&2; exit 137')
+    result = job("exec 2>>log; MPZERO_SRUN=(x); code=0; launch_ranks 0 mpzero x || code=$?; end_run $code")
+    assert said in result.stdout and job.requeued(), result.stdout
