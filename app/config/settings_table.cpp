@@ -146,6 +146,7 @@ void add_batch(const RunConfig& config, std::vector<Row>& rows) {
   rows.push_back(
       {"clipping", clipping, describe(origins.of("grad_clip")), {{"gradient_clipping", config.gradient_clipping}}});
   add_flags(config, Recorded::Section::kBatch, rows);
+  rows.push_back({"seed", fmt::format("{}", config.seed), describe(origins.of("seed"))});
   rows.push_back({"global batch",
                   fmt::format("{} = {} x {} x {} ranks", config.train_batch_size, config.micro_batch_size,
                               config.gradient_accumulation_steps, ranks_of(config)),

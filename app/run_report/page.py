@@ -27,6 +27,7 @@ def page_of(runs: list[Run]) -> str:
         f"<h1>{escape(title)}</h1>",
         '<div class="runs">' + "".join(card(run, place) for place, run in enumerate(runs)) + "</div>",
         *[f'<p class="damage">{escape(f"{run.name}: {text}")}</p>' for run in runs for text in run.damage],
+        section("Results", results_table(runs)),
         AXIS_CHOICE,
         '<div class="charts">' + "".join(box(chart, number) for number, chart in enumerate(charts)) + "</div>",
         section("Settings", settings_table(runs)),
@@ -127,10 +128,36 @@ def heading(title: str, run: Run, runs: list[Run]) -> str:
     return title if len(runs) == 1 else f"{title} of {run.name}"
 
 
+def results_table(runs: list[Run]) -> str:
+    """One row per run, from the lowest loss, with the settings that differ; empty for a single run."""
+    if len(runs) == 1:
+        return ""
+    settings, names = settings_of(runs)
+    differing = [name for name in names if len({of_run.get(name, ["", ""])[1] for of_run in settings}) > 1]
+    validations = {key: label for run in runs for key, label in validation_losses(run.columns).items()}
+    losses = [*[(key, f"{label} loss") for key, label in validations.items()], ("loss", "loss")]
+
+    def rank(place: int) -> float:
+        return next((loss for key, _ in losses if math.isfinite(loss := runs[place].last(key))), math.inf)
+
+    rows = []
+    for place in sorted(range(len(runs)), key=rank):
+        run = runs[place]
+        of_run = [settings[place].get(name, ["", ""])[1] for name in differing]
+        figures = [show(run.last(key)) for key, _ in losses]
+        rows.append(([run.name, *of_run, show(run.last("step")), *figures], ""))
+    return table_of(["run", *differing, "step", *[label for _, label in losses]], rows)
+
+
+def settings_of(runs: list[Run]) -> tuple[list[dict[str, list[str]]], list[str]]:
+    """The settings of each run by name, and all names."""
+    settings = [{row[0]: row for row in rows_of(run.facts.get("settings"))} for run in runs]
+    return settings, list(dict.fromkeys(name for of_run in settings for name in of_run))
+
+
 def settings_table(runs: list[Run]) -> str:
     """Name, value and origin of each setting; for several runs, one column of values per run, marked if they differ."""
-    settings = [{row[0]: row for row in rows_of(run.facts.get("settings"))} for run in runs]
-    names = list(dict.fromkeys(name for of_run in settings for name in of_run))
+    settings, names = settings_of(runs)
     if not names:
         return ""
     single = len(runs) == 1

@@ -19,7 +19,7 @@ from .conftest import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "app"))
 from run_files.metric_names import STEP_PARTS
 from run_report.charts import charts_of
-from run_report.page import page_of
+from run_report.page import page_of, results_table
 from run_report.reading import ReportError, read_run, read_runs
 from run_report.thinning import smooth, thinned
 
@@ -229,8 +229,21 @@ def test_several_runs_share_each_chart_and_settings_that_differ_are_marked(tmp_p
     shown = page(tmp_path / "a", tmp_path / "b")
     assert [trace["name"] for trace in shown.charts[0]["traces"]] == ["a: training", "b: training"]
     assert [attributes["class"] for tag, attributes in shown.elements if tag == "tr" and "class" in attributes] == [
-        "differs", "", "", "",
+        "", "", "differs", "", "", "",
     ]  # fmt: skip
+
+
+def test_several_runs_are_ranked_by_their_losses_with_the_settings_that_differ(tmp_path):
+    for name, rate, loss in (("a", "0.001", 3.5), ("b", "0.002", 2.5), ("c", "0.003", 3.0)):
+        steps(tmp_path / name, 5, validation_loss=loss)
+        begin(tmp_path / name, settings=[["learning rate", rate, ""], ["beta1", "0.9", ""]])
+    html = results_table([read_run(tmp_path / name) for name in "abc"])
+    rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in re.findall("<tr.*?</tr>", html)]
+    assert rows[0][:3] == ["run", "learning rate", "step"]
+    assert [(row[0], row[1], row[3]) for row in rows[1:]] == [
+        ("b", "0.002", "2.5"), ("c", "0.003", "3"), ("a", "0.001", "3.5"),
+    ]  # fmt: skip
+    assert results_table([read_run(tmp_path / "a")]) == ""
 
 
 ODD = [None, "x", "", True, -1, 1e308, 10**400, float("inf"), float("nan"), [], {}, [None], {"a": 1}, [[]], "\ud800"]
