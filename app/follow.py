@@ -41,6 +41,11 @@ def main() -> int:
         if arguments.check:
             return 0
         if not metrics.exists() and not arguments.wait:
+            runs = sorted(arguments.run.glob("*/metrics.jsonl")) if arguments.run.is_dir() else []
+            if runs:
+                raise FollowError(
+                    f"{arguments.run} contains {len(runs)} runs: pass one of them, e.g. {runs[0].parent}."
+                )
             raise FollowError(
                 f"{metrics} does not exist: pass a run's --checkpoint_dir or --metrics_file, or pass --wait to "
                 "wait for the run."

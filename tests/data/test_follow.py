@@ -543,3 +543,11 @@ def test_mlflow_finds_the_run_by_its_tag(tmp_path, monkeypatch, known):
     assert ("log", ("m1",), {"params": params}) in calls
     assert known or next(named for name, _, named in calls if name == "create_run")["run_name"] == "tiny a run"
     assert calls[-2:] == [("log", ("m1",), {"metrics": [("loss/train", 2.5, 9000, 7)]}), ("end", ("m1",), {})]
+
+
+def test_a_folder_of_runs_is_refused_with_the_name_of_one(tmp_path):
+    for name in ("lr2", "lr1"):
+        (tmp_path / "sweep" / name).mkdir(parents=True)
+        (tmp_path / "sweep" / name / "metrics.jsonl").write_text(line(1, 10.0))
+    result = program(tmp_path / "sweep", "--once")
+    assert result.returncode == 2 and str(tmp_path / "sweep" / "lr1") in result.stderr

@@ -16,9 +16,11 @@ TEST_CASE("a mixture has weights for all of its files or for none") {
   CHECK(train_files("a.h5,b.h5") == Files{{.path = "a.h5"}, {.path = "b.h5"}});
   CHECK(train_files("a.h5:0.7,data/b.h5:3e-1") ==
         Files{{.path = "a.h5", .weight = 0.7}, {.path = "data/b.h5", .weight = 0.3}});
+  CHECK(train_files("a.h5:0.7, b.h5:0.3").back() == TrainFile{.path = "b.h5", .weight = 0.3});
   CHECK(train_files("a:b.h5") == Files{{.path = "a:b.h5"}});
   for (const auto& [text, words] : {std::pair("a.h5:0.7,b.h5", "b.h5 has no weight"),
                                     {"a.h5,b.h5:0.7", "a.h5 has no weight"},
+                                    {"a.h5=0.7,b.h5=0.3", "a.h5:0.7"},
                                     {"a.h5:0,b.h5:1", "the weight of a.h5:0"},
                                     {"a.h5:-1,b.h5:1", "the weight of a.h5:-1"},
                                     {"a.h5:inf,b.h5:1", "the weight of a.h5:inf"},
