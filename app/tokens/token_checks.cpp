@@ -61,11 +61,10 @@ std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedToken
   const std::string where = fmt::format("{} {}", file.flag, file.path);
   if (tokens.eos_token_id && !expected.eos_token_ids.empty() &&
       !is_among(expected.eos_token_ids, *tokens.eos_token_id)) {
-    warnings.push_back(
-        fmt::format("{}: documents end with id {}, but eos_token_id in {} is {}; prepare the data with the model's "
-                    "tokenizer, or pass a --model_config with eos_token_id {}.",
-                    where, *tokens.eos_token_id, expected.model, fmt::join(expected.eos_token_ids, ", "),
-                    *tokens.eos_token_id));
+    warnings.push_back(fmt::format(
+        "{}: documents end with id {}, but eos_token_id in {} is {}; prepare the data with the model's "
+        "tokenizer, or pass a --model_config with eos_token_id {}.",
+        where, *tokens.eos_token_id, expected.model, fmt::join(expected.eos_token_ids, ", "), *tokens.eos_token_id));
   }
   if (tokens.add_bos.value_or(false) && tokens.bos_token_id && expected.bos_token_id &&
       *tokens.bos_token_id != *expected.bos_token_id) {

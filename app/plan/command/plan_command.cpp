@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/config/size_limits.hpp"
 #include "app/flags/command_flags.hpp"
 #include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
@@ -122,8 +123,18 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
     tried.layout = layout_of(tried, machine, nullptr, assumptions).layout;
     return tried;
   };
+  // A bound that needs no simulation, which takes minutes for thousands of sequences.
+  const double most = machine.is_cpu()
+                          ? static_cast<double>(machine.host_bytes)
+                          : static_cast<double>(machine.gpu_bytes) + static_cast<double>(machine.host_bytes);
+  const auto is_possible = [&](int64_t micro) {
+    RunConfig config = setup.config;
+    config.micro_batch_size = micro;
+    return machine.host_bytes == 0 || least_activation_bytes(config, setup.model) <= most;
+  };
   for (const bool on_host : {false, true}) {
     const auto fits = [&](int64_t micro) {
+      if (!is_possible(micro)) return false;
       const PlanEstimate::Memory memory = estimate_plan(with(micro), machine, nullptr, assumptions).memory;
       return memory.fits && (!margin || memory.beyond_margin == 0) && (on_host || memory.levels.host == 0);
     };
