@@ -18,13 +18,14 @@ using Json = nlohmann::ordered_json;
 
 // Returns the section `scheduler`, or std::nullopt if a flag sets the schedule or the learning rate is constant.
 std::optional<Json> scheduler_of(const RunConfig& config) {
-  // "auto": counts that follow from the run's length.
+  // "auto": counts that follow from the run's length, which no flag sets.
+  const bool open = config.counts_epochs() || config.origins.of("max_steps").kind == Origin::Kind::kDefault;
   const auto steps = [](int64_t count, bool follows) { return follows ? Json("auto") : Json(count); };
   const auto section = [&](const char* type, Json params, const auto& schedule) {
-    params["warmup_num_steps"] = steps(schedule.warmup_num_steps, config.warmup_ratio.has_value());
+    params["warmup_num_steps"] = steps(schedule.warmup_num_steps, open && config.warmup_ratio.has_value());
     params["warmup_type"] = schedule.warmup_type == parallel::WarmupType::kLog ? "log" : "linear";
     if constexpr (requires { schedule.total_num_steps; }) {
-      params["total_num_steps"] = steps(schedule.total_num_steps, config.schedule_ends_at_max_steps);
+      params["total_num_steps"] = steps(schedule.total_num_steps, open && config.schedule_ends_at_max_steps);
     }
     return Json{{"type", type}, {"params", std::move(params)}};
   };

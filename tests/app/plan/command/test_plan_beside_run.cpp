@@ -68,14 +68,12 @@ TEST_CASE("a run is planned with the network that it has proven, whatever its fl
   CHECK_THAT(plan_beside_run(run, mean), Contains("%, with EFA between hosts, which NCCL uses)"));
 }
 
-TEST_CASE("a run on a processor without a calibration is told how to make one") {
+TEST_CASE("a run on a processor without a calibration is not compared with a plan") {
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_tiny.json", "--dry_run",
                                                   "--device=cpu", "--seq_length=128"}),
                               2, DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
   const PlannedRun run{.setup = setup, .processor = "A CPU of 1971", .threads = 4, .hosts = 1, .per_host = 2};
   const StepSplit mean{.forward = 0.1, .backward = 0.2};
-  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan vs. measured: no plan, ") &&
-                                             Contains("no calibration for A CPU of 1971") &&
-                                             Contains("`mpirun -n 2 mpzero plan --calibrate FILE --device cpu`"));
+  CHECK(plan_beside_run(run, mean).empty());
 }

@@ -34,6 +34,10 @@ TEST_CASE("the best one's ds_config.json trains as the run that was asked for") 
   CHECK(config["scheduler"]["params"]["total_num_steps"] == 500);
   CHECK(config["scheduler"]["params"]["cos_min_ratio"] == 0);
   CHECK(config["scheduler"]["params"]["warmup_type"] == "log");
+  std::vector<std::string> of_tokens = flags;
+  std::erase(of_tokens, "--max_steps=500");
+  of_tokens.emplace_back("--tokens=20e9");
+  CHECK(json_of(of_tokens)["best_ds_config"]["scheduler"]["params"]["total_num_steps"] == "auto");
   const auto steps = config["gradient_accumulation_steps"].get<int>();
   const nlohmann::json leave_out =
       steps == 4 ? nlohmann::json::array() : nlohmann::json({"--gradient_accumulation_steps 4"});

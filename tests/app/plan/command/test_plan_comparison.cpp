@@ -63,7 +63,10 @@ TEST_CASE("without --tokens the steps count, and a price that is missing is name
   const PlanOutput costs = output_of(priced);
   std::vector<std::string> tokens = priced;
   tokens.emplace_back("--tokens=6553600000");  // 100,000 x 32 x 2,048
-  CHECK(costs.text == output_of(tokens).text);
+  CHECK_THROWS_AS(output_of(tokens), UserError);
+  std::erase(tokens, "--max_steps=100000");
+  const auto cost = [](const std::string& text) { return text.substr(0, text.find("ds_config.json")); };
+  CHECK(cost(costs.text) == cost(output_of(tokens).text));
   flags.push_back("--prices=" + file.string());
   const PlanOutput missing = output_of(flags);
   REQUIRE_FALSE(missing.warnings.empty());
