@@ -170,6 +170,9 @@ TrainingEnd Trainer::train_to_the_end() {
     const bool stops = stops_ && !at_end();
     checkpointer_.after_step(position_, report.seconds, stops);
     if (stops) {
+      if (!validation_->empty() && due(config_.validation_freq)) {
+        log_.say(fmt::format("The validation after step {} is skipped, because the run stops", position_.step));
+      }
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
     }
