@@ -171,7 +171,7 @@ TrainingEnd Trainer::train_to_the_end() {
     checkpointer_.after_step(position_, report.seconds, stops);
     if (stops) {
       if (!validation_->empty() && due(config_.validation_freq)) {
-        log_.say(fmt::format("The validation after step {} is skipped, because the run stops", position_.step));
+        log_.say(fmt::format("Step {} has no validation, because the run stops", position_.step));
       }
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
