@@ -209,7 +209,7 @@ watch_for_preemption() {
   local step=$!
   wait "$step" || code=$?
   # A Slurm signal ended the step: SIGHUP, SIGINT, SIGUSR1, SIGUSR2 or SIGTERM. Any other status means that Slurm could not start it.
-  case $code in 129 | 130 | 138 | 140 | 143) kill -USR1 $$ ;; esac
+  case $code in 129 | 130 | 138 | 140 | 143) stop_shell ;; esac
 }
 
 end_children() {

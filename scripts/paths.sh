@@ -35,6 +35,8 @@ data_paths() {
   fi
   IFS=, read -ra items <<<"$1,"
   for item in "${items[@]}"; do
+    item=${item#"${item%%[! ]*}"}
+    item=${item%"${item##*[! ]}"}
     if [[ $item == *=* && ${item%%=*} != */* ]]; then
       item=${item%%=*}=$(users_path "${item#*=}")
     else

@@ -9,6 +9,9 @@
 # MPZERO_STOP: the stop signal that was received (possibly by train.sbatch before it loaded this file). MPZERO_CHILD: the process that this
 # shell waits for. MPZERO_REPEATER: the process of repeat_stop. MPZERO_CLOCK: the process of stop_in_time.
 MPZERO_STOP=${MPZERO_STOP:-}
+# MPZERO_EARLY_WARNING: Slurm's warning signal, which pass_on ignores once before MPZERO_EARLY_UNTIL (seconds since 1970).
+MPZERO_EARLY_WARNING=""
+MPZERO_EARLY_UNTIL=0
 MPZERO_CHILD=""
 MPZERO_REPEATER=""
 MPZERO_CLOCK=""
@@ -31,7 +34,7 @@ catch_stops() {
 
 # pass_on SIGNAL: stops the child. Ignores Slurm's warning once if bound_grace expects it too early.
 pass_on() {
-  if [[ $1 == "${MPZERO_EARLY_WARNING:-none}" ]] && ((EPOCHSECONDS < MPZERO_STOPS_AT)); then
+  if [[ $1 == "$MPZERO_EARLY_WARNING" ]] && ((EPOCHSECONDS < MPZERO_EARLY_UNTIL)); then
     MPZERO_EARLY_WARNING=""
     return 0
   fi
@@ -136,15 +139,27 @@ stop_grace() {
   if ((seconds > 0 && seconds < lead)); then echo "$seconds"; else echo "$lead"; fi
 }
 
-# bound_grace SCRIPT: reserves at most half of a job's time for saving; otherwise a short job would stop before training. Slurm's warning,
-# which comes too early in such a job, does not stop it (see pass_on); stop_in_time does.
+# stop_shell: stops this shell from a background process, with a signal that pass_on never ignores.
+stop_shell() {
+  local signal=TERM
+  [[ $MPZERO_EARLY_WARNING != TERM ]] || signal=USR1
+  kill "-$signal" $$
+}
+
+# bound_grace SCRIPT: reserves at most half of a job's time for saving; otherwise a short job would stop before training. If the job's shell
+# receives Slurm's warning, which comes too early in such a job, it ignores the warning (see pass_on); stop_in_time stops the job.
 bound_grace() {
-  local left
+  local left lead text
   left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)) || return 0
   say "This job has only $left s: reducing GRACE_PERIOD from $GRACE_PERIOD to $((left / 2)) s to leave half of the time for training."
   GRACE_PERIOD=$((left / 2))
-  MPZERO_STOPS_AT=$((EPOCHSECONDS + left - GRACE_PERIOD))
+  text=$(warning_signal "$1")
+  [[ ${text%%:*} == *B* && ${text%%@*} == *:* ]] || return 0
+  lead=$(signal_lead "$1")
   MPZERO_EARLY_WARNING=$(signal_of_warning "$1")
+  # Slurm may send the signal a minute late.
+  MPZERO_EARLY_UNTIL=$((EPOCHSECONDS + (left > lead ? left - lead : 0) + 60))
+  ((MPZERO_EARLY_UNTIL < EPOCHSECONDS + left - GRACE_PERIOD)) || MPZERO_EARLY_UNTIL=$((EPOCHSECONDS + left - GRACE_PERIOD))
   if [[ $MPZERO_STOP == "$MPZERO_EARLY_WARNING" ]]; then MPZERO_STOP="" MPZERO_EARLY_WARNING=""; fi
 }
 
@@ -174,5 +189,5 @@ watch_the_clock() {
     wait "$nap"
   done
   say "The job has $left s left, and GRACE_PERIOD is $grace s: stopping the run."
-  kill -USR1 $$
+  stop_shell
 }

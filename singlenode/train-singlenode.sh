@@ -178,7 +178,7 @@ without_notice() {
     s/.*\n//
     /^--*$/!b notice
     d
-  }' >&2
+  }'
 }
 
 # keep_log LOG: appends stdin to the log without the progress bar, i.e. only the part of each line after the bar's last erasure

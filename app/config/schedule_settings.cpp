@@ -168,8 +168,9 @@ void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warn
         if constexpr (requires { schedule.total_num_steps; }) {
           if (schedule.total_num_steps <= schedule.warmup_num_steps) {
             warnings.push_back(
-                fmt::format("the schedule has {} warm-up steps but only {} steps, so the learning rate never decays.",
-                            schedule.warmup_num_steps, schedule.total_num_steps));
+                fmt::format("the schedule has {} warm-up steps but only {} steps, so the learning rate never {}.",
+                            schedule.warmup_num_steps, schedule.total_num_steps,
+                            schedule.total_num_steps < schedule.warmup_num_steps ? "reaches its peak" : "decays"));
           }
         }
       },

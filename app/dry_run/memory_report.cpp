@@ -65,11 +65,11 @@ MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, 
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
                                        const MemoryNeed& limit) {
   const MemoryEstimate estimate = estimate_of(setup, on_gpus);
-  const MemoryNeed need = estimate.need_within(limit, estimate.scenario());
   const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
   std::vector<std::string> lines;
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (on_gpus) {
+    const MemoryNeed need = estimate.need_within(limit, estimate.scenario());
     lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));
     add(device_lines(use, activations(estimate, setup.config, need.device - device_bytes(use))));
     lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host),
@@ -86,7 +86,9 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   lines.push_back(fmt::format(
       "Memory per host (CPU run): about {} for {}{}; per rank:", gibibytes(process * ranks.per_host),
       counted(ranks.per_host, "rank"),
-      process > limit.host ? fmt::format(", more than the {} available", gibibytes(limit.host * ranks.per_host)) : ""));
+      process > limit.host
+          ? fmt::format(", more than the {} available", gibibytes(std::max<int64_t>(0, limit.host) * ranks.per_host))
+          : ""));
   add(device_lines(use, fmt::format("{} (recompute {})", gibibytes(in_use), describe(levels))));
   return lines;
 }

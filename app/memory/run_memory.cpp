@@ -119,9 +119,12 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
       .states = states,
       .levels = automatic ? leanest_levels(sizes, config_.recompute, on_host) : estimate_.leanest(config_.recompute)};
   if (device_.is_cpu()) {
-    plan.available = tensors_within(min(group, host_available_));
+    plan.process = min(group, host_available_ - kHostMargin / local_size_);
+    plan.available = tensors_within(plan.process);
+    // All ranks use the levels of rank 0: their buffers depend on their threads, but collectives on the levels.
     if (automatic) {
-      plan.levels = cheapest_levels(sizes, plan.available - device_bytes(states)).value_or(plan.levels);
+      plan.levels =
+          broadcast(group, cheapest_levels(sizes, plan.available - device_bytes(states)).value_or(plan.levels));
     }
     estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
   } else {
@@ -191,7 +194,7 @@ std::vector<std::string> RunMemory::breakdown() const {
   if (device_.is_cpu()) {
     if (config_.recompute != Recomputation::kAuto || recompute() == "none") return {};
     return {fmt::format("Planned memory, per rank: {} of {} available (recompute {})",
-                        gibibytes(process_bytes(planned_bytes())), gibibytes(host_available_), describe(levels()))};
+                        gibibytes(process_bytes(planned_bytes())), gibibytes(plan_->process), describe(levels()))};
   }
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   std::vector<std::string> lines{fmt::format("Planned GPU memory, per GPU of {} x {}:", world_size_,
@@ -218,13 +221,14 @@ std::vector<std::string> RunMemory::breakdown() const {
 }
 
 std::optional<std::string> RunMemory::warning() const {
-  if (device_.is_cpu() && config_.recompute == Recomputation::kHost) {
+  const bool fits = !plan_ || planned_bytes() <= plan_->available;
+  if (fits && device_.is_cpu() && config_.recompute == Recomputation::kHost) {
     return "--recompute host is equivalent to --recompute tiled on the CPU, where all activations are in host memory";
   }
-  if (!plan_ || planned_bytes() <= plan_->available) return std::nullopt;
+  if (fits) return std::nullopt;
   if (device_.is_cpu()) {
     return fmt::format("a rank needs about {} of memory, but {} is available, so the system may kill the run; {}",
-                       gibibytes(process_bytes(planned_bytes())), gibibytes(host_available_),
+                       gibibytes(process_bytes(planned_bytes())), gibibytes(std::max<int64_t>(0, plan_->process)),
                        describe_changes(changes(plan_->available)));
   }
   return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", gibibytes(planned_bytes()),

@@ -22,9 +22,8 @@ struct PeakMemory {
   std::optional<int64_t> allocated;  // part of `total` in tensors
 };
 
-// Plans the GPU memory of a run, compares the plan with measurements, and suggests changes if memory is short. On the
-// CPU, memory is not planned: `auto` keeps all activations, because the available host memory is uncertain and
-// recomputation is expensive.
+// Plans the memory of a run, compares the plan with measurements, and suggests changes if memory is short. On the CPU,
+// a run that exceeds its plan is only warned, because the available host memory is uncertain.
 class RunMemory {
  public:
   // Must be constructed before large allocations on `device`.
@@ -79,7 +78,8 @@ class RunMemory {
     LayerLevels levels;
     int64_t registered = 0;  // part of the states in NCCL's memory
     int64_t context = 0;     // used by CUDA and NCCL
-    int64_t available = 0;   // for states and activations, minimum over all GPUs
+    int64_t available = 0;   // for states and activations, minimum over all ranks
+    int64_t process = 0;     // memory for a rank's process on a CPU, minimum over all ranks
   };
 
   std::vector<MemoryChange> changes(int64_t device_limit) const;

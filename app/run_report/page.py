@@ -137,8 +137,12 @@ def results_table(runs: list[Run]) -> str:
     validations = {key: label for run in runs for key, label in validation_losses(run.columns).items()}
     losses = [*[(key, f"{label} loss") for key, label in validations.items()], ("loss", "loss")]
 
-    def rank(place: int) -> float:
-        return next((loss for key, _ in losses if math.isfinite(loss := runs[place].last(key))), math.inf)
+    # The first loss that all runs have; runs whose loss is not finite any more come last.
+    ranked = next((key for key, _ in losses if all(math.isfinite(run.last(key)) for run in runs)), "loss")
+
+    def rank(place: int) -> tuple[bool, float]:
+        values, last = runs[place].columns.get("loss", []), runs[place].last(ranked)
+        return len(values) > 0 and not math.isfinite(values[-1]), last if math.isfinite(last) else math.inf
 
     rows = []
     for place in sorted(range(len(runs)), key=rank):

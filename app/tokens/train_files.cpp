@@ -17,9 +17,11 @@ constexpr double kLargestWeight = 1e9;
 TrainFile read_train_file(const std::string& train_data, const std::string& item) {
   TrainFile file{.path = item};
   double weight = 0;
-  if (const size_t equals = item.rfind('='); equals != std::string::npos && !std::filesystem::exists(item)) {
+  std::error_code ignored;
+  if (const size_t equals = item.rfind('='); equals != std::string::npos && !std::filesystem::exists(item, ignored)) {
     const char* const end = item.data() + item.size();
-    if (std::from_chars(item.data() + equals + 1, end, weight).ptr == end) {
+    if (const auto [parsed, error] = std::from_chars(item.data() + equals + 1, end, weight);
+        error == std::errc() && parsed == end) {
       throw_user_error("--train_data {}: write the weight of {} as {}:{}.", train_data, item, item.substr(0, equals),
                        item.substr(equals + 1));
     }
@@ -48,7 +50,8 @@ std::vector<TrainFile> train_files(const std::string& train_data) {
   std::vector<TrainFile> files;
   std::istringstream items(train_data + ",");
   for (std::string item; std::getline(items, item, ',');) {
-    files.push_back(read_train_file(train_data, item.substr(std::min(item.size(), item.find_first_not_of(' ')))));
+    const size_t begin = std::min(item.size(), item.find_first_not_of(' '));
+    files.push_back(read_train_file(train_data, item.substr(begin, item.find_last_not_of(' ') + 1 - begin)));
   }
   const auto bare = std::ranges::find(files, 0.0, &TrainFile::weight);
   const bool any_weight = std::ranges::any_of(files, [](const TrainFile& file) { return file.weight > 0; });

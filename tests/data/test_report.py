@@ -1,6 +1,7 @@
 """The page about a run shows what the run has written, whatever is in it."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -244,6 +245,13 @@ def test_several_runs_are_ranked_by_their_losses_with_the_settings_that_differ(t
         ("b", "0.002", "2.5"), ("c", "0.003", "3"), ("a", "0.001", "3.5"),
     ]  # fmt: skip
     assert results_table([read_run(tmp_path / "a")]) == ""
+    # Compared by the training loss, since "d" has no validation; "e" has diverged.
+    for name, losses in (("d", [3.0, 0.9]), ("e", [0.1, math.nan])):
+        (tmp_path / name).mkdir()
+        lines = [json.dumps({"step": step, "loss": loss, "run": RUN}) for step, loss in enumerate(losses, 1)]
+        (tmp_path / name / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    html = results_table([read_run(tmp_path / name) for name in "eda"])
+    assert re.findall(r"<tr[^>]*><td>(.)</td>", html) == ["a", "d", "e"]
 
 
 ODD = [None, "x", "", True, -1, 1e308, 10**400, float("inf"), float("nan"), [], {}, [None], {"a": 1}, [[]], "\ud800"]

@@ -53,7 +53,7 @@ for argument in "$@"; do
 done
 if [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]]; then
   echo "Batch 10 Loss: 2.12345, Speed: 3.10 samples/sec, lr: 0.000050"
-  echo "a progress bar" >&2
+  echo "a warning" >&2
 fi
 if [[ -n ${FAKE_SAVES:-} ]]; then
   trap 'saves=true' USR1

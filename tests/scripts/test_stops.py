@@ -172,11 +172,10 @@ def test_a_warning_that_slurm_sends_at_once_does_not_stop_a_short_job(job, arriv
         ({early if arrives == "during the run" else ":"}; sleep 0.3; echo running) &
         run_interruptibly sleep 1 || code=$?
         echo "ended $code ${{MPZERO_STOP:-by itself}}"
-        MPZERO_STOPS_AT=$EPOCHSECONDS
-        {early}
+        stop_shell
         echo "grace $GRACE_PERIOD, $MPZERO_STOP" """
     )
-    assert result.stdout.splitlines()[1:] == ["running", "ended 0 by itself", "grace 60, USR1"], (
+    assert result.stdout.splitlines()[1:] == ["running", "ended 0 by itself", "grace 60, TERM"], (
         result.stdout + result.stderr
     )
 
