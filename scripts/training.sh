@@ -373,7 +373,7 @@ show_samples() {
 
 # generate_command: the command to generate text with the model.
 generate_command() {
-  if [[ ${TOKENIZER:-} == bytes && -n ${DATA_FOLDER:-} ]]; then
+  if [[ ${TOKENIZER:-} == bytes && -n $DATA_FOLDER ]]; then
     command_path "$MPZERO_BUILD/bin/mpzero" | sed 's/$/ generate/'
   else
     printf '%s %s\n' "$(command_path "$MPZERO_VENV/bin/python")" "$(command_path "$MPZERO_ROOT/app/generate.py")"
