@@ -141,8 +141,8 @@ stop_grace() {
 
 # stop_shell: stops this shell from a background process, with a signal that pass_on never ignores.
 stop_shell() {
-  local signal=TERM
-  [[ $MPZERO_EARLY_WARNING != TERM ]] || signal=USR1
+  local signal=USR1
+  [[ $MPZERO_EARLY_WARNING != USR1 ]] || signal=TERM
   kill "-$signal" $$
 }
 

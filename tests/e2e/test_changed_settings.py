@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import h5py
@@ -214,3 +215,15 @@ def test_moments_change_between_fp32_and_bf16(tmp_path: Path, checkpoint_format:
         result = run.train(f"--max_steps={step}", saves)
         assert [change for change in changes(result.stdout) if "max_steps" not in change] == expected
         assert in_bf16(moments(run.latest)) == low
+
+
+def test_the_schedule_of_epochs_ends_with_the_run_after_a_resume(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    cosine = {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 2, "total_num_steps": "auto"}}
+    run.config = {"gradient_accumulation_steps": 1, "scheduler": cosine}
+    run.train("--num_train_epochs=1", "--checkpoint_freq=0")
+    run.config = {"gradient_accumulation_steps": 3, "scheduler": cosine}
+    shown = run.train("--num_train_epochs=3", "--checkpoint_freq=0").stdout
+    (end,) = re.findall(r"^  schedule's end +step (\d+)", shown, re.MULTILINE)
+    (steps,) = re.findall(r"^  steps +(\d+)", shown, re.MULTILINE)
+    assert end == steps

@@ -70,6 +70,8 @@ def test_a_job_that_has_its_nodes_is_requeued_in_whatever_state_slurm_shows_it(j
 def test_a_job_that_slurm_is_ending_says_what_becomes_of_it(job, what, sentence):
     result = job(f"begin_run; state=COMPLETING; {what or ':'}; end_run 143")
     assert sentence in result.stdout, result.stdout + result.stderr
+    # Only a job that starts again resumes itself.
+    assert ("the same job" in result.stdout) == bool(what)
     assert not job.requeued()
 
 

@@ -172,6 +172,7 @@ def test_a_warning_that_slurm_sends_at_once_does_not_stop_a_short_job(job, arriv
         ({early if arrives == "during the run" else ":"}; sleep 0.3; echo running) &
         run_interruptibly sleep 1 || code=$?
         echo "ended $code ${{MPZERO_STOP:-by itself}}"
+        MPZERO_EARLY_WARNING=USR1 MPZERO_EARLY_UNTIL=$((EPOCHSECONDS + 100))
         stop_shell
         echo "grace $GRACE_PERIOD, $MPZERO_STOP" """
     )
