@@ -47,6 +47,7 @@ BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
 # Minimum of each numeric variable.
 NUMBERS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "MAX_DOCUMENTS": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0, "NPROC": 1}
 NUMBERS |= {"MAX_RESTARTS": 0, "STUCK_AFTER": 1, "GRACE_PERIOD": 0}
+SBATCH = ("nodes", "partition", "time", "account", "qos", "exclusive", "gpus_per_node", "ntasks_per_node", "requeue")
 SINKS = ("tensorboard", "wandb", "mlflow", "trainjob")
 # Variables that contain flags of a program, and the source file that defines the flags.
 ARGUMENTS = {"PREPARE_ARGS": "app/prepare/arguments.py", "SINK_ARGS": "app/follow.py"}
@@ -113,9 +114,6 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         elif has_value and (wanted := wanted_of(flag, value)):
             yield f'--{name} must be {wanted}, not "{value}".'
         seen.add(name)
-
-
-SBATCH = ("nodes", "partition", "time", "account", "qos", "exclusive", "gpus_per_node", "ntasks_per_node", "requeue")
 
 
 def unknown(name: str) -> str:

@@ -7,6 +7,7 @@ readonly MPZERO_NO_STEP=125  # Slurm did not create a step, so the ranks have no
 readonly MPZERO_NO_TASKS=123 # srun names nodes on which tasks could not start
 
 MPZERO_NO_TASKS_ON="" # these nodes, comma-separated
+MPZERO_SRUN_SAID=""   # the first task or node whose end srun reported
 
 # hyperpod_arguments GPUS: makes SageMaker HyperPod replace a failed node and restart the step within the job. Not used if Slurm manages
 # GPUs (GPUS per node is not 0): Slurm cannot change the nodes of a job with generic resources, so HyperPod would requeue the job in a race

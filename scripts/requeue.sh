@@ -73,7 +73,7 @@ decide_end() {
   [[ -z $MPZERO_STOP ]] || more=(--signalled)
   [[ -z $MPZERO_ASK_UNTIL ]] || more+=("--ask_until=$MPZERO_ASK_UNTIL")
   [[ -z $MPZERO_NO_TASKS_ON ]] || more+=("--no_tasks_on=$MPZERO_NO_TASKS_ON")
-  [[ -z ${MPZERO_SRUN_SAID:-} ]] || more+=("--srun_said=$MPZERO_SRUN_SAID")
+  [[ -z $MPZERO_SRUN_SAID ]] || more+=("--srun_said=$MPZERO_SRUN_SAID")
   # Slurm signals all processes of the job as soon as it is requeued.
   trap '' "${MPZERO_STOP_SIGNALS[@]}" CONT
   decide "$@" "--grace_period=$GRACE_PERIOD" "${more[@]}"

@@ -96,6 +96,14 @@ run_long() { run_interruptibly "$@"; }
 # record --signal on sbatch's command line (see stop_in_time).
 warning_signal() { printf '%s\n' "${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}"; }
 
+# warns_shell SCRIPT: whether the job's shell receives the warning signal (B:), not its steps.
+warns_shell() {
+  local text
+  text=$(warning_signal "$1")
+  text=${text%%@*}
+  [[ $text == *:* && ${text%%:*} == *B* ]]
+}
+
 # signal_of_warning SCRIPT: the name of the warning signal, e.g. USR1.
 signal_of_warning() {
   local name
@@ -111,7 +119,7 @@ signal_of_warning() {
 require_stop_signal() {
   local text whom="mpzero's ranks" signals=" TERM USR1 USR2 HUP INT "
   text=$(warning_signal "$1")
-  if [[ ${text%%:*} == *B* && ${text%%@*} == *:* ]]; then
+  if warns_shell "$1"; then
     signals=" ${MPZERO_STOP_SIGNALS[*]} " whom="the job's shell"
   fi
   [[ -z $text || $signals == *" $(signal_of_warning "$1") "* ]] ||
@@ -149,17 +157,16 @@ stop_shell() {
 # bound_grace SCRIPT: reserves at most half of a job's time for saving; otherwise a short job would stop before training. If the job's shell
 # receives Slurm's warning, which comes too early in such a job, it ignores the warning (see pass_on); stop_in_time stops the job.
 bound_grace() {
-  local left lead text
+  local left lead arrives stops
   left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)) || return 0
   say "This job has only $left s: reducing GRACE_PERIOD from $GRACE_PERIOD to $((left / 2)) s to leave half of the time for training."
   GRACE_PERIOD=$((left / 2))
-  text=$(warning_signal "$1")
-  [[ ${text%%:*} == *B* && ${text%%@*} == *:* ]] || return 0
-  lead=$(signal_lead "$1")
+  warns_shell "$1" || return 0
   MPZERO_EARLY_WARNING=$(signal_of_warning "$1")
-  # Slurm may send the signal a minute late.
-  MPZERO_EARLY_UNTIL=$((EPOCHSECONDS + (left > lead ? left - lead : 0) + 60))
-  ((MPZERO_EARLY_UNTIL < EPOCHSECONDS + left - GRACE_PERIOD)) || MPZERO_EARLY_UNTIL=$((EPOCHSECONDS + left - GRACE_PERIOD))
+  lead=$(signal_lead "$1")
+  # Seconds from now. Slurm may send the signal a minute late.
+  arrives=$(((left > lead ? left - lead : 0) + 60)) stops=$((left - GRACE_PERIOD))
+  MPZERO_EARLY_UNTIL=$((EPOCHSECONDS + (arrives < stops ? arrives : stops)))
   if [[ $MPZERO_STOP == "$MPZERO_EARLY_WARNING" ]]; then MPZERO_STOP="" MPZERO_EARLY_WARNING=""; fi
 }
 

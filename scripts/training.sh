@@ -404,7 +404,7 @@ closing_message() {
     else
       printf '\nNext, complete a prompt:\n  %s %q --prompt "%s"\n' "$(generate_command)" "$CHECKPOINT_DIR" "$MPZERO_PROMPT"
     fi
-    local convert
+    local convert uv
     convert=$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")
     if flag_value lora_r >/dev/null; then
       printf 'or export the adapters for PEFT, or the merged model for transformers:\n'
@@ -416,7 +416,8 @@ closing_message() {
     fi
     if ! installed && lacks_gpu_libraries; then
       printf 'This installs transformers and the 2.2 GB of GPU libraries that torch imports in %s:\n' "$(command_path "$MPZERO_VENV")"
-      printf '  (cd %q && %q sync --frozen --inexact && %q pip install transformers)\n' "$MPZERO_ROOT" "$(find_uv || echo uv)" "$(find_uv || echo uv)"
+      uv=$(find_uv || echo uv)
+      printf '  (cd %q && %q sync --frozen --inexact && %q pip install transformers)\n' "$MPZERO_ROOT" "$uv" "$uv"
     fi
   fi
 }

@@ -48,7 +48,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     record = slurm.job_record()
     if record is not None and not record.running:
         # The same job resumes only if Slurm has requeued it.
-        has_ended = record.restarts is not None and record.restarts <= restart
+        has_ended = was_requeued(record, restart) is False
         why = action.why.replace("the same job", "'sbatch train.sbatch'") if has_ended else action.why
         say(f"{why} {what_slurm_does(slurm, record, restart)}")
         done()
@@ -69,7 +69,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     done()
     # Slurm updates only pending jobs. The job is now pending, and its processes may run until KillWait.
     record = slurm.job_record(patiently=False)
-    if record is not None and record.restarts is not None and record.restarts <= restart:
+    if record is not None and was_requeued(record, restart) is False:
         say("Slurm has ended this job meanwhile (scancel or its time limit): it is not requeued.")
         return
     if action.minutes:
@@ -78,11 +78,17 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
         exclude(slurm, record, action)
 
 
+def was_requeued(record: JobRecord, restart: int) -> bool | None:
+    """Whether Slurm has requeued the job, for which it counts a restart at once; None: unknown."""
+    return None if record.restarts is None else record.restarts > restart
+
+
 def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
-    """Describes the outcome of a job that Slurm is ending. Slurm counts a restart as soon as the job is requeued."""
-    if record.restarts is None:
+    """Describes the outcome of a job that Slurm is ending."""
+    requeued = was_requeued(record, restart)
+    if requeued is None:
         return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether it is still in the queue."
-    if record.restarts > restart:
+    if requeued:
         return "Slurm has requeued this job: it starts again."
     return "Slurm has ended this job (scancel or its time limit): it does not start again."
 

@@ -171,12 +171,12 @@ def test_a_warning_that_slurm_sends_at_once_does_not_stop_a_short_job(job, arriv
         code=0
         ({early if arrives == "during the run" else ":"}; sleep 0.3; echo running) &
         run_interruptibly sleep 1 || code=$?
-        echo "ended $code ${{MPZERO_STOP:-by itself}}"
+        echo "status $code, signal ${{MPZERO_STOP:-none}}"
         MPZERO_EARLY_WARNING=USR1 MPZERO_EARLY_UNTIL=$((EPOCHSECONDS + 100))
         stop_shell
         echo "grace $GRACE_PERIOD, $MPZERO_STOP" """
     )
-    assert result.stdout.splitlines()[1:] == ["running", "ended 0 by itself", "grace 60, TERM"], (
+    assert result.stdout.splitlines()[1:] == ["running", "status 0, signal none", "grace 60, TERM"], (
         result.stdout + result.stderr
     )
 

@@ -48,6 +48,7 @@ def test_the_first_run_without_a_gpu(checkout, tmp_path):
     line = "Batch 10 Loss: 2.12345, Speed: 3.10 samples/sec, lr: 0.000050\n"
     assert line in log.read_text() and line in result.stdout
     assert "a warning\n" in result.stderr and log.read_text().count("a warning\n") == 1
+    assert "\r" not in log.read_text()
 
 
 def test_it_shows_the_models_text_before_training_and_after(checkout):

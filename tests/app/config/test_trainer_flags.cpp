@@ -129,7 +129,7 @@ TEST_CASE("warns of defaults that differ from the Trainer's, with the flags that
   const Result missing = run(kMissing, {"--per_device_train_batch_size=4"});
   REQUIRE(missing.warnings.size() == 2);
   CHECK_THAT(missing.warnings[0], Contains("ds.json: optimizer is missing") &&
-                                      Contains(": beta2 0.95, weight decay 0.1. ") && Contains("0.999, 0. ") &&
+                                      Contains(": beta2 0.95, weight decay 0.1. ") && Contains("would use 0.999, 0. ") &&
                                       Contains("--adam_beta2, --weight_decay"));
   CHECK_THAT(missing.warnings[1], Contains("ds.json: scheduler is missing") && Contains("stays at 5e-05") &&
                                       Contains("--lr_scheduler_type linear"));
