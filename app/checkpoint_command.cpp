@@ -119,7 +119,7 @@ std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) 
   }
 }
 
-// Returns the run ids that the checkpoints' manifests record.
+// Returns the run ids recorded in the manifests of the checkpoints.
 std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
   std::set<std::string> runs;
   for (const io::CatalogEntry& entry : entries) {
@@ -370,8 +370,8 @@ int prune(const Arguments& arguments) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR              list checkpoints, newest first. The state complete means that all files in the\n"
-         "                      manifest exist with the recorded sizes\n"
+         "  ls DIR              list checkpoints, newest first. State \"complete\": all files in the manifest\n"
+         "                      exist and have the recorded sizes\n"
          "  verify DIR [-t TAG] verify the checksums of all checkpoints, or only of TAG; status 1 if any is damaged\n"
          "  show DIR [-t TAG]   print run, step, model, settings and layout of a checkpoint\n"
          "  diff A B            compare two checkpoints without their weights: status 0 if equal, 1 if different, 2 "

@@ -116,7 +116,7 @@ std::string describe_loss(const std::string& settings) {
 std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const CarriedChoice& choice) {
   const std::string folder = checkpoint.folder().string();
   if (!choice.left_out.empty()) {
-    return {fmt::format("{}: the compression state of shard groups is discarded: {}{}.", folder, choice.left_out,
+    return {fmt::format("{}: discarded the compression state of shard groups, because {}{}.", folder, choice.left_out,
                         describe_loss(checkpoint.progress().settings_json))};
   }
   std::vector<std::string> all;
@@ -222,7 +222,7 @@ std::vector<parallel::Carried> read_carried(const io::StoredCheckpoint& checkpoi
   mine.holders = checkpoint.carrying_ranks();
   std::optional<io::StoredCarried> stored;
   run_on_all_ranks(group, [&] {
-    // If the number of ranks differs, the state is discarded without reading it.
+    // If the number of ranks differs, the state is discarded without being read.
     if (wanted.empty() || mine.holders != group.world_size()) return;
     stored = read_file(checkpoint, group.rank(), wanted, mine);
     if (stored) note_stored(*stored, wanted, mine);

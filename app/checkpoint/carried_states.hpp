@@ -15,8 +15,8 @@
 
 namespace mpzero {
 
-// Returns true if the run's checkpoints contain carried state: the run compresses communication between shard groups
-// (parallel::Carried), and the checkpoint format supports this state. All ranks return the same value.
+// Returns true if the run's checkpoints contain carried state, i.e. if the run compresses communication between shard
+// groups (parallel::Carried) and the checkpoint format supports this state. All ranks return the same value.
 bool saves_carried(const RunSetup& setup, const parallel::ZeroEngine& engine);
 
 // Returns this rank's carried state for a save from `snapshot`, which must outlive the result. Returns null if
@@ -34,7 +34,7 @@ struct CarriedFound {
   int64_t holders = 0;  // number of ranks with carried state in the checkpoint
   bool is_there = false;
   std::string damage;  // error of this rank's file; empty: no error, or file not read
-  int64_t nodes = 0;   // shard groups of the run that saved the checkpoint
+  int64_t nodes = 0;   // number of shard groups of the run that saved the checkpoint
   int64_t ranks_per_node = 0;
   bool gradients = false;   // all units have gradient residuals with this run's shapes and dtype
   bool parameters = false;  // all units have parameters with this run's shapes and dtype
@@ -55,7 +55,7 @@ struct CarriedChoice {
 CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel::ParallelLayout& layout,
                              bool needs_gradients, bool needs_parameters);
 
-// Reads this rank's carried state, one element per unit. Returns an empty vector if the checkpoint's run had a
+// Reads this rank's carried state, one element per unit. Returns an empty vector if the checkpoint was saved with a
 // different layout. Gradient residuals and parameters are restored independently. Adds a warning if state is discarded
 // or missing. Collective. Throws Damaged if a required file is damaged.
 std::vector<parallel::Carried> read_carried(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,

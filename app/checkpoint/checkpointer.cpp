@@ -82,7 +82,7 @@ bool Checkpointer::is_due(const RunPosition& at) const {
 }
 
 void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
-  // If only the last checkpoint is saved, a copy has no benefit, since training has already ended.
+  // If only the last checkpoint is saved, a copy has no benefit, because training has ended by then.
   if (!config_.async_save || steps_until_next_save(at) == config_.max_steps - at.step) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
   std::vector<bool> writes;
@@ -142,7 +142,7 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
     snapshot_->wait();
     return snapshot_->values(shard, kind);
   };
-  // Called on the writing thread. An update may wait for this release, so it must not depend on work after the step.
+  // Called on the writing thread. An update may wait for this release, so after_step() must not trigger it.
   const auto done = [this] { snapshot_->release(); };
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},

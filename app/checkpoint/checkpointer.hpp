@@ -45,11 +45,11 @@ class Checkpointer {
   // Must be called before the engine's update. Returns the seconds for which training has paused for checkpoints since
   // the previous call.
   double before_update();
-  // Must be called before validation. Removes the write throttle, since no training step can be slowed down.
+  // Must be called before validation. Removes the write throttle, since there is no training step to slow down.
   void before_validation();
-  // Must be called after the step, whose duration was `seconds`. Polls the save in flight, throttles it so that it does
-  // not slow down training, and starts a save if one is due. Only one save is in flight at a time; a new save waits for
-  // the previous one. `stops`: do not save, because save_last() follows.
+  // Must be called after each step. `seconds`: duration of the step. Polls the save in flight, throttles it so that it
+  // does not slow down training, and starts a save if one is due. Only one save is in flight at a time; a new save
+  // waits for the previous one. `stops`: skip the save, because save_last() follows.
   void after_step(const RunPosition& position, double seconds, bool stops);
 
   // Saves the run's last checkpoint, unless that step is already saved, and waits for completion. Throws on all ranks
@@ -63,8 +63,8 @@ class Checkpointer {
   // Step of the newest checkpoint that the run saved or resumed from.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   void resumed_from(int64_t step) { saved_step_ = step; }
-  // Returns the expected seconds until a save that starts now is complete, including any save in flight. The estimate
-  // is based on the run's last save, without throttling; 0 before the first save.
+  // Returns the estimated seconds until a save started now would complete, including any save in flight. The estimate
+  // is the duration of the run's last save without throttling; 0 before the first save.
   double expected_save_seconds() const;
   // Returns this rank's write limit in bytes per second for the save in flight; std::nullopt if no save is in flight.
   std::optional<double> write_rate() const;
@@ -99,8 +99,8 @@ class Checkpointer {
   double save_seconds_ = 0;           // duration of the last save without throttling
   std::optional<int64_t> last_step_;  // step of the last checkpoint; unset until save_last()
   std::string last_error_;            // error of the last save; empty: success
-  double blocked_seconds_ = 0;        // seconds since the last before_update()
-  double blocked_by_save_ = 0;        // total seconds for the save in flight
+  double blocked_seconds_ = 0;        // seconds that saves have blocked training since the last before_update()
+  double blocked_by_save_ = 0;        // seconds that the save in flight has blocked training
 };
 
 }  // namespace mpzero

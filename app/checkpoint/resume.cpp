@@ -51,7 +51,7 @@ struct Resumption {
   bool names_checkpoint() const { return !setup.config.resume_from_checkpoint.empty(); }
 };
 
-// Calls `check` on all ranks. Unless the user selected the checkpoint, adds the suggestion of a new run to a UserError.
+// Calls `check` on all ranks. Unless the user selected the checkpoint, a UserError also suggests starting a new run.
 void refuse_with_remedy(const Resumption& resumption, const std::function<void()>& check) {
   run_on_all_ranks(resumption.group, [&] {
     try {
@@ -102,8 +102,8 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
           .recompute = std::move(continuation.recompute)};
 }
 
-// Retries restore() after system errors. A persistent error ends the run, instead of resuming from an older checkpoint.
-// All ranks retry together, since they observe the same error.
+// Retries restore() after system errors. If the error persists, the run ends instead of resuming from an older
+// checkpoint. All ranks retry together, since they observe the same error.
 Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resumed()>& restore_it) {
   std::optional<Resumed> resumed;
   std::exception_ptr of_this_rank;
@@ -129,7 +129,7 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
   return *resumed;
 }
 
-// Repeats restore() if a different run replaced the checkpoint during the read.
+// Repeats restore() if another run replaced the checkpoint while it was being read.
 Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candidates, const Resumption& resumption) {
   for (int attempt = 1;; ++attempt) {
     std::shared_ptr<const io::OpenFolder> opened;
@@ -143,8 +143,8 @@ Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candi
     } catch (const Error& error) {
       if (error.scope() != ErrorScope::kAllRanks || is_last()) throw;
     }
-    resumption.warnings.push_back(fmt::format(
-        "{} was replaced by another process during the read; reading the checkpoint again.", checkpoint.string()));
+    resumption.warnings.push_back(
+        fmt::format("{} was replaced by another process while being read; reading it again.", checkpoint.string()));
   }
 }
 
@@ -199,7 +199,7 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings) {
   const auto fill = [&](const io::StoredCheckpoint& stored) {
-    // Discarded if the checkpoint is damaged or read again.
+    // Collected separately, to be discarded if the checkpoint is damaged or must be read again.
     std::vector<std::string> about_carried;
     const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
     // If --init_from is a folder of checkpoints, `latest` may have changed since the run started.

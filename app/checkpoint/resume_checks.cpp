@@ -37,7 +37,7 @@ void check_same_model(const std::string& folder, const std::vector<ModelChange>&
   std::vector<std::string> descriptions;
   for (const ModelChange& change : changes) {
     if (change.rule != ChangeRule::kRefused) continue;
-    descriptions.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
+    descriptions.push_back(fmt::format("{} was {} but is now {}", change.key, change.before, change.now));
   }
   if (descriptions.empty()) return;
   throw_user_error(
@@ -89,7 +89,7 @@ void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, st
                      .rule = ChangeRule::kOnPurpose});
 }
 
-// Reports keys of --allow_changed that have not changed, as in restarts of the same command.
+// Reports keys of --allow_changed that have not changed, e.g. when the same command is restarted.
 void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, Continuation& run) {
   for (const std::string& key : config.allow_changed) {
     if (key == kTokenizerKey) continue;  // may refer to the tokenizer of --init_from instead
@@ -104,7 +104,8 @@ std::string show_data(const std::string& order, const std::optional<io::TokenIde
   return identity ? fmt::format("{}, {}", order, io::show(*identity)) : order;
 }
 
-// Excludes changes that position_after() reports: seq_length and `shuffle` alone, and the sources of a mixture.
+// Skips changes that position_after() reports: a change of only seq_length or `shuffle`, and changed sources of a
+// mixture.
 void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, const RunSetup& setup,
                   Continuation& run) {
   if (!run.position.sources.empty()) return;
@@ -202,7 +203,7 @@ void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::j
   if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
   if (!config.validation_batches || *recorded == config.validation_sequences) return;
   run.changes.push_back(fmt::format(
-      "Validation uses {} sequences, as in {}; --validation_batches {} would be {} sequences on this layout",
+      "Validation uses {} sequences, as in {}; --validation_batches {} would select {} sequences on this layout",
       recorded->get<int64_t>(), folder, *config.validation_batches, config.validation_sequences));
   config.validation_sequences = recorded->get<int64_t>();
 }
@@ -271,7 +272,8 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   const ResumedPosition resumed = position_after(checkpoint, setup, known);
   Continuation run{
       .config = setup.config, .position = resumed.position, .changes = {}, .warnings = {}, .differences = {}};
-  // Epochs are counted with the run's first batch size, so that the run's length is independent of the current one.
+  // Epochs are counted with the run's first batch size, so that the run's length does not depend on the current batch
+  // size.
   const nlohmann::json batch = known.value(kEpochBatch, known.value("train_batch_size", nlohmann::json()));
   if (batch.is_number_integer() && batch.get<int64_t>() > 0) run.config.epoch_batch = batch.get<int64_t>();
   std::vector<std::string> given_before;  // already reported by set_up_run()
@@ -297,7 +299,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     run.changes.push_back(fmt::format(
-        "Could not compare the tokens of {} and {}: the counts are equal, but the two have no checksum in common",
+        "Could not compare the tokens of {} and {}: the counts are equal, but they have no checksum in common",
         fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   note_batch(known, run.config, run);
@@ -317,8 +319,8 @@ void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& se
   const bool is_finished = setup.knows_length() && step >= run.config.max_steps;
   if (!is_finished || run.differences.empty()) return;
   throw_user_error(
-      "{} is at or past the last step, {}, but the settings have changed ({}), so no step would be trained; raise {} "
-      "to continue with the new settings",
+      "{} is at or past the last step, {}, but the settings have changed ({}), so the run would end without training; "
+      "raise {} to continue with the new settings",
       checkpoint.folder().string(), run.config.max_steps, fmt::join(run.differences, ", "),
       run.config.num_train_epochs ? "--num_train_epochs"
       : run.config.sequences      ? "--epochs"

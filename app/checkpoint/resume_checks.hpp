@@ -8,7 +8,7 @@
 #include "base/parameter_spec.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 
-// Checks which settings a resumed run may change: see the table in docs/runs.md.
+// Checks that a resumed run changes only the settings that it may change (table in docs/runs.md).
 namespace mpzero {
 
 // Throws UserError if the checkpoint has different parameters, a different model configuration, optimizer or seed. The
@@ -29,8 +29,8 @@ struct Continuation {
 // continue: see schedule_after().
 Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup& setup);
 
-// Throws UserError if the checkpoint is at the last step but `run` has differences. Otherwise the run would end
-// immediately and look as if the changed settings had been trained.
+// Throws UserError if the checkpoint is at the last step but `run` has differences. Otherwise, the run would end
+// immediately and appear to have trained with the changed settings.
 void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const Continuation& run);
 
 }  // namespace mpzero

@@ -71,7 +71,7 @@ ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group) {
       throw_user_error("{}; pass a checkpoint with --resume_from_checkpoint, or omit --resume_strict",
                        candidates.problem_of_latest);
     }
-    // --resume_strict disables the fallback to a different checkpoint.
+    // --resume_strict disables the fallback to another checkpoint.
     if (!config.resume_strict) check_one_run(candidates);
     choices.run = candidates.run;
     choices.problem = candidates.problem_of_latest;

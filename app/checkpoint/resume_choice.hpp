@@ -12,8 +12,8 @@
 
 namespace mpzero {
 
-// Returns the end of an error message that suggests starting a new run. In a Slurm job array, suggests one folder per
-// task. Suggests --overwrite unless that would move the weights of --init_from.
+// Returns a clause to append to an error message, which suggests starting a new run. In a Slurm job array, suggests one
+// folder per task. Suggests --overwrite unless that would move the weights of --init_from.
 std::string start_new_run(const RunConfig& config);
 
 // The checkpoints that a run may resume from, in order of preference. Found by rank 0 and broadcast to all ranks.

@@ -26,7 +26,7 @@ std::vector<io::MixtureSource> new_sources(const RunSetup& setup);
 // the warning estimates the number of tokens. `known`: the checkpoint's settings.
 //
 // In a mixture, each source continues at its position in the checkpoint, and new sources start at the beginning.
-// Sources are identified by their tokens. Changed weights apply from this position.
+// Sources are identified by their tokens. Changed weights take effect at this position.
 ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                                const nlohmann::json& known);
 

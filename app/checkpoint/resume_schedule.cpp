@@ -46,7 +46,7 @@ LrSchedule held(const LrSchedule& schedule, int64_t step) {
   return schedule.held_from(std::max(static_cast<double>(*schedule.total_num_steps()), schedule.time(step)));
 }
 
-// Returns the steps of the configured schedule after `step`; std::nullopt if the schedule has no end.
+// Returns the number of steps of the configured schedule after `step`; std::nullopt if the schedule has no end.
 std::optional<int64_t> remaining(const RunConfig& config, int64_t step) {
   if (!config.schedule.total_num_steps()) return std::nullopt;
   return (config.schedule_ends_at_max_steps ? config.max_steps : *config.schedule.total_num_steps()) - step;
@@ -92,7 +92,7 @@ bool trains_at_almost_nothing(const LrSchedule& schedule, const RunConfig& confi
 
 // The default of --schedule_on_resume: the learning rate does not jump.
 ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int64_t step, double lr) {
-  // Recorded explicitly only if the configured schedule has a clock, since its time then differs from the step.
+  // The configured schedule must only be recorded if it has a clock, since its time then differs from the step.
   const ResumedSchedule as_extended{
       .schedule = config.schedule.clock() ? std::optional(config.schedule) : std::nullopt, .line = "", .warning = ""};
   if (same_lr(config.schedule.lr(step + 1), before.lr(step + 1))) return as_extended;

@@ -24,11 +24,11 @@ bool same_lr(double a, double b);
 // Selects the schedule according to --schedule_on_resume. `known`: the checkpoint's settings.
 //
 // If the settings are unchanged, the checkpoint's effective schedule continues, so that a requeued job applies a change
-// only once. If epochs set the length, the schedule advances by sequences: a different batch size or seq_length changes
-// the fraction that one step covers. If only the length has changed, the learning rate does not jump by default: the
-// old schedule is kept, followed by its last rate, or warms up again within the remaining steps if it ends near 0. If
-// other parts of the schedule have changed, the new schedule applies. Throws UserError if the checkpoint or the
-// schedule does not allow the requested choice.
+// only once. If the length is given in epochs, the schedule advances by sequences, so a different batch size or
+// seq_length changes the fraction of the schedule that one step covers. If only the length has changed, the learning
+// rate does not jump by default: the old schedule is kept, followed by its last rate, or warms up again within the
+// remaining steps if it ends near 0. If other parts of the schedule have changed, the new schedule is used. Throws
+// UserError if the checkpoint or the schedule does not support the requested choice.
 ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config,
                                const nlohmann::json& known);
 

@@ -26,8 +26,8 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a.empty() ? "." : a, b.empty() ? "." : b, error) && !error;
 }
 
-// Returns true if `checkpoint` is in `folder`. Resolves symbolic links and accepts any spelling, e.g. "tiny-4steps/".
-// `entries`: the checkpoints of `folder`, which may be links themselves.
+// Returns true if `checkpoint` is in `folder`. Resolves symbolic links and accepts any spelling of the path, e.g.
+// "tiny-4steps/". `entries`: the checkpoints of `folder`, which may be links themselves.
 bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
   std::error_code error;
   const fs::path path = fs::weakly_canonical(checkpoint, error);
@@ -135,7 +135,7 @@ void RunFolder::open() {
             .patience_with_predecessor = requeued ? io::FolderLock::kPatienceWithPredecessor : std::chrono::minutes(0),
             .say = [this](const std::string& line) { log_.say(line); },
             .warn = [this](const std::string& line) { log_.warn(line); }});
-    // A leftover of the previous start, since a job may restart its ranks without being requeued.
+    // Remove the file of the previous start, since a job may restart its ranks without being requeued.
     fs::remove(fs::path(config_.checkpoint_dir) / "stop.json");
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);
@@ -180,9 +180,8 @@ void RunFolder::stop_where_taken() {
 void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
   const std::vector<std::string> problems = new_problems(left);
   if (problems.empty()) return;
-  log_.warn(fmt::format(
-      "{} contains leftover files of earlier saves: {}. The files only use disk space; delete them manually.",
-      config_.checkpoint_dir, fmt::join(problems, "; ")));
+  log_.warn(fmt::format("{} contains leftover files of earlier saves: {}. They only use disk space and can be deleted.",
+                        config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
 void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
@@ -203,7 +202,7 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const
                                     : fmt::format(", or --overwrite, which moves the other run to {}",
                                                   (folder / io::next_old_name(folder)).string());
   throw_user_error(
-      "{} contains {} of a different run ({}), but {}; {}use a different --checkpoint_dir{}", folder.string(),
+      "{} contains {} of another run ({}), but {}; {}use a different --checkpoint_dir{}", folder.string(),
       show_tags(others), show_runs(others),
       resumed ? fmt::format("this run ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
               : std::string("this run starts from step 0"),

@@ -157,7 +157,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
         setup.names_model ? "" : ", and pass the run's model with --model_config or --model_type");
   };
   const bool same_path = folder == run.init_from || recorded_init_from(setup.config) == run.init_from;
-  // The run continues if the initial weights have been removed. Rank 0 decides for all ranks.
+  // The run continues even if the initial weights have been removed. Rank 0 decides for all ranks.
   std::string missing;
   run_on_all_ranks(group, [&] {
     if (group.rank() == 0) missing = missing_weights(folder);

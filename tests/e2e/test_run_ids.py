@@ -90,7 +90,7 @@ def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Pa
     linked = f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}/"
     sentence = the_error(run.train("--max_steps=3", linked, check=False))
     # It goes back to before step 4, whose checkpoint is in its way.
-    assert "contains tiny-4steps of a different run" in sentence
+    assert "contains tiny-4steps of another run" in sentence
 
 
 def recorded_hash(run: TinyRun) -> str:
@@ -173,5 +173,5 @@ def test_deepspeeds_format_has_the_id_too(tmp_path: Path) -> None:
     checkpoints = tmp_path / "checkpoints"
     (tag,) = [path for path in checkpoints.iterdir() if path.is_dir()]
     assert len(run_id(tag)) == 16
-    with pytest.raises(AssertionError, match=f"contains {tag.name} of a different run .run {run_id(tag)[:8]}"):
+    with pytest.raises(AssertionError, match=f"contains {tag.name} of another run .run {run_id(tag)[:8]}"):
         train_golden(name, tmp_path, *flags, "--resume_from_checkpoint=none", ranks=2, stage=2)

@@ -238,8 +238,7 @@ TEST_CASE("a checkpoint that is replaced while it is read is read again, wheneve
     CHECK(run.resume({}, /*relative=*/false, group)->position.step == 4);
     has_worked = group.has_worked();
     for (const std::string& warning : run.warnings) {
-      CHECK(warning ==
-            newest.string() + " was replaced by another process during the read; reading the checkpoint again.");
+      CHECK(warning == newest.string() + " was replaced by another process while being read; reading it again.");
       was_read_again = true;
     }
   }

@@ -229,7 +229,7 @@ TEST_CASE("other heads of the same shapes are another model") {
   const std::string sentence = refusal(saved, now);
   CHECK_THAT(sentence,
              Contains("checkpoints/tiny-5steps is a checkpoint of a different model: num_attention_heads was 6 "
-                      "and is 12, num_key_value_heads was 2 and is 4, head_dim was 16 and is 8; "));
+                      "but is now 12, num_key_value_heads was 2 but is now 4, head_dim was 16 but is now 8; "));
   now.config.allow_changed = {"rope_theta", "rope_scaling", "rms_norm_eps"};
   CHECK(refusal(saved, now) == sentence);
 }

@@ -35,7 +35,7 @@ TEST_CASE("a preview names the checkpoint that the run resumes from") {
   CHECK(warnings.empty());
   CHECK_THAT(error_from([&] { preview(run, {"--seed=1"}, warnings); }), Contains("--seed") && Contains("--overwrite"));
   CHECK_THAT(error_from([&] { preview(run, {"--resume_from_checkpoint=none"}, warnings); }),
-             Contains("of a different run"));
+             Contains("of another run"));
   CHECK_FALSE(preview(run, {"--overwrite"}, warnings));
   CHECK(preview_all(run, {"--overwrite"}, warnings).moved_to == run.checkpoints() / "old-1");
   CHECK_FALSE(preview_all(run, {}, warnings).moved_to);

@@ -15,7 +15,7 @@ TEST_CASE("a new run does not mix its checkpoints with those of another") {
   const TinyTraining run;
   run.train({"--max_steps=2"});
   CHECK_THAT(error_from([&] { run.train({"--max_steps=3", "--resume_from_checkpoint=none"}); }),
-             Contains(run.checkpoints().string() + " contains model-2steps of a different run (run ") &&
+             Contains(run.checkpoints().string() + " contains model-2steps of another run (run ") &&
                  Contains("this run starts from step 0; use a different --checkpoint_dir, or --overwrite"));
   CHECK_FALSE(std::filesystem::exists(run.checkpoint(3)));
   CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
