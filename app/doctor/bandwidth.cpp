@@ -85,8 +85,8 @@ std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator,
 
 Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by) {
-  // Below kAnotherNetwork, NCCL does not use the specified network (TCP has a tenth of EFA's bandwidth). On a healthy
-  // network, NCCL's collectives reach 70 to 90% of the specification.
+  // A fraction below kAnotherNetwork means that NCCL uses a different network (TCP has a tenth of EFA's bandwidth). On
+  // a healthy network, NCCL's collectives reach 70 to 90% of the specification.
   constexpr double kAnotherNetwork = 0.2, kHealthy = 0.5;
   std::string seen;
   double slowest = 0;

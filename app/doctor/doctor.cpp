@@ -47,7 +47,7 @@ constexpr Look kCuda = {
     "exclude the host; run `dmesg | grep -i nvrm` and `systemctl status nvidia-fabricmanager` on the host for details"};
 constexpr Look kFabricLibraries = {
     "libfabric", "libfabric or NCCL's libfabric plugin",
-    "exclude the host; check if `fi_info -p efa` or a folder in LD_LIBRARY_PATH hangs on the host"};
+    "exclude the host; check whether `fi_info -p efa` or a folder in LD_LIBRARY_PATH hangs on the host"};
 constexpr Look kHost = {"host", "the kernel's /proc or /sys", "exclude and reboot the host"};
 constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of the --checkpoint_dir folder",
                                     "exclude the host; if all hosts hang, check the file system"};
@@ -131,11 +131,11 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
         return ok("network", "EFA; the run fails if NCCL cannot use EFA");
       case parallel::NetworkPlan::Proof::kSocket:
         return warning("network", "TCP, as requested",
-                       own.efa_devices > 0 ? "pass --network auto: EFA runs ZeRO-3 steps 2.2 times as fast"
-                                           : "use EFA, which runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
+                       own.efa_devices > 0 ? "pass --network auto: ZeRO-3 steps are 2.2 times as fast with EFA"
+                                           : "use EFA: ZeRO-3 steps are 2.2 times as fast (docs/ec2.md)");
       case parallel::NetworkPlan::Proof::kAnything:
         return warning("network", "no node has EFA devices; NCCL uses InfiniBand if available, else TCP",
-                       "use EFA, which runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
+                       "use EFA: ZeRO-3 steps are 2.2 times as fast (docs/ec2.md)");
     }
   } catch (const UserError& error) {
     return failure("network", error.what());

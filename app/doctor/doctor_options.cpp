@@ -21,7 +21,7 @@ std::chrono::seconds parse_seconds(const std::string& flag, const std::string& a
   int seconds = 0;
   const auto [rest, error] = std::from_chars(argument.data(), argument.data() + argument.size(), seconds);
   if (error != std::errc() || rest != argument.data() + argument.size() || seconds < 1) {
-    throw_user_error("--{} must be an integer of seconds, not \"{}\".", flag, argument);
+    throw_user_error("--{} must be an integer number of seconds, not \"{}\".", flag, argument);
   }
   return std::chrono::seconds(seconds);
 }
@@ -106,7 +106,7 @@ std::string options_help() {
          "resources must be fixed.\n"
          "\n"
          "  --quick               skip checks that take seconds (write speed)\n"
-         "  --bandwidth           measure all-gather and reduce-scatter; compare with the instance's specification\n"
+         "  --bandwidth           compare all-gather and reduce-scatter bandwidth with the instance's specification\n"
          "  --json FILE           also write the report to FILE as JSON\n"
          "  --checkpoint_dir DIR  folder to check (default: checkpoints)\n"
          "  --device VALUE        auto, cuda (fails without GPUs) or cpu (skips GPU checks) (default: auto)\n"

@@ -18,8 +18,8 @@ namespace {
 
 // The file system of the report may also hang.
 constexpr std::chrono::milliseconds kWriteLimit(2000);
-// Ranks that wait for a hung host exit after the hung host has reported, because the launcher ends all ranks when the
-// first rank exits.
+// A rank that waits for a hung host exits only after that host has reported, because the launcher terminates all ranks
+// when the first rank exits.
 constexpr std::chrono::milliseconds kPrecedence(5000);
 
 }  // namespace

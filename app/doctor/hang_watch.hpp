@@ -14,7 +14,7 @@ namespace mpzero::doctor {
 
 // A check that may block forever in a driver, a file system or a library.
 struct Look {
-  Check check;         // check of the finding
+  Check check;         // check to report
   const char* at;      // checked component, as the subject of a sentence: "the GPU driver"
   const char* remedy;  // remedy if the check hangs
 };
@@ -31,8 +31,8 @@ void end_hung(const std::string& sentence);
 //
 // and then writes a report for this host, to_json() with one failure, to hang_report(). scripts/requeue reads both,
 // because the file system of the report may also hang. Ranks that wait for other ranks do not report a hang. If such a
-// rank has completed the check of a folder, it writes answer_report() and prints "answers" instead of "hangs": a folder
-// that responds on one host does not hang on all hosts.
+// rank has completed the check of a folder, it writes answer_report() and prints "answers" instead of "hangs", which
+// shows that the folder does not hang on all hosts.
 class HangWatch {
  public:
   using Write = std::function<void(const std::filesystem::path& file, const std::string& text)>;

@@ -107,7 +107,7 @@ std::string to_entry(const HostGroup& group, size_t width, TableStyle style) {
   return entry;
 }
 
-// If several hosts were checked and all failed, returns a sentence that states if other hosts would help.
+// If several hosts were checked and all failed, returns a sentence that states whether other hosts would help.
 std::string closing_sentence(const std::vector<HostReport>& reports) {
   const auto fails = [](const HostReport& report) { return worst(report.findings) == Status::kFailure; };
   if (reports.size() < 2 || !std::all_of(reports.begin(), reports.end(), fails)) return "";

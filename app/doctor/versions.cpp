@@ -80,9 +80,7 @@ std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, con
        .value = read_line(system.root / "sys/module/efa/version").value_or(""),
        .decisive = false},
       {.what = "kernel", .value = read_line(system.root / "proc/sys/kernel/osrelease").value_or(""), .decisive = false},
-      {.what = "AdamW's kernel on the host",
-       .value = parallel::name(parallel::fastest_host_kernel()),
-       .decisive = false},
+      {.what = "host AdamW kernel", .value = parallel::name(parallel::fastest_host_kernel()), .decisive = false},
       {.what = "instance type", .value = instance_type(system), .decisive = false},
   };
 }

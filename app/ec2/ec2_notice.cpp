@@ -92,7 +92,7 @@ std::string describe(const Ec2Notice& notice, const std::string& instance) {
     case Ec2Notice::Kind::kInterruption:
       return fmt::format("EC2 reclaims the spot instance{} at {} ({})", name, notice.moment, notice.what);
     case Ec2Notice::Kind::kRebalance:
-      return fmt::format("EC2 may reclaim the spot instance{} (rebalance recommendation of {})", name, notice.moment);
+      return fmt::format("EC2 may reclaim the spot instance{} (rebalance recommendation from {})", name, notice.moment);
     case Ec2Notice::Kind::kEvent:
       return fmt::format("EC2 scheduled {} of the instance{} not before {}", notice.what, name, notice.moment);
   }

@@ -12,15 +12,15 @@ void collect_casts(Families& to, const model::CastRanges& casts) {
     for (const model::LayerProduct product : model::kLayerProducts) {
       const std::optional<double> most = largest_of_layers(casts, product, kind);
       if (!most) continue;
-      to.gauge("mpzero_fp8_max", "Maximum absolute value of operands of FP8 matmuls over all layers and ranks.", *most,
+      to.gauge("mpzero_fp8_max", "Largest amax of an FP8 matmul operand, over all layers and ranks.", *most,
                {{"operand", std::string(name(kind))}, {"product", std::string(name(product))}});
     }
   }
   for (const model::LayerProduct product : model::kLayerProducts) {
     const std::optional<double> most = largest_zero_share(casts, product);
     if (!most) continue;
-    to.gauge("mpzero_fp8_zero_ratio", "Fraction of input values that become 0 in FP8, maximum over all layers.", *most,
-             {{"product", std::string(name(product))}});
+    to.gauge("mpzero_fp8_zero_ratio", "Largest fraction of input values that underflow to 0 in FP8, over all layers.",
+             *most, {{"product", std::string(name(product))}});
   }
 }
 
@@ -77,15 +77,16 @@ void RunMetrics::collect(Families& to) const {
              static_cast<double>(now.checkpoints));
   to.counter("mpzero_checkpoint_failures_total", "Failed saves since the last start.",
              static_cast<double>(now.failed_checkpoints));
-  to.counter("mpzero_checkpoint_paused_seconds_total", "Time that training paused for checkpoints.",
+  to.counter("mpzero_checkpoint_paused_seconds_total", "Time for which training was paused for checkpoints.",
              now.paused_seconds);
   to.counter("mpzero_restarts_total", "Restarts of the run.", static_cast<double>(beginning_.restarts));
   if (beginning_.planned_bytes) {
-    to.gauge("mpzero_memory_planned_bytes", "Planned peak memory of a rank.",
+    to.gauge("mpzero_memory_planned_bytes", "Estimated peak memory of a rank.",
              static_cast<double>(*beginning_.planned_bytes));
   }
   if (now.checkpoints > 0 || beginning_.saves) {
-    to.gauge("mpzero_checkpoint_timestamp_seconds", "Time of the latest save; start time before the first save.",
+    to.gauge("mpzero_checkpoint_timestamp_seconds",
+             "Time of the latest save; until the first save, the start time of the run.",
              now.checkpoints > 0 ? now.checkpoint_time : beginning_.began);
   }
   if (now.checkpoints > 0) {
@@ -109,12 +110,13 @@ void RunMetrics::collect(Families& to) const {
   }
   collect_casts(to, now.casts);
   if (last.slowest) {
-    to.gauge("mpzero_slowest_rank", "Rank with the longest time in the previous step, excluding waits.",
+    to.gauge("mpzero_slowest_rank", "Rank with the longest time in the previous step, excluding waits for other ranks.",
              static_cast<double>(last.slowest->rank));
-    to.gauge("mpzero_slowest_rank_ratio", "Fraction of the slowest rank's time above the median.", last.slowest->share);
+    to.gauge("mpzero_slowest_rank_ratio",
+             "Fraction of the slowest rank's time that exceeds the median of the other ranks.", last.slowest->share);
   }
   for (size_t rank = 0; rank < last.rank_seconds.size() && last.rank_seconds.size() > 1; ++rank) {
-    to.gauge("mpzero_rank_own_seconds", "Time of a rank in the previous step, excluding waits.",
+    to.gauge("mpzero_rank_own_seconds", "Time of a rank in the previous step, excluding waits for other ranks.",
              last.rank_seconds[rank], {{"rank", std::to_string(rank)}});
   }
   to.histogram("mpzero_step_seconds", "Duration of a step.", now.durations);

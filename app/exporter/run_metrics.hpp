@@ -19,11 +19,11 @@ struct RunBeginning {
   int64_t restarts = 0;    // earlier starts of the run
   int64_t max_steps = 0;
   bool saves = false;                    // the run saves checkpoints before the final step
-  std::optional<int64_t> planned_bytes;  // planned peak memory of a rank; std::nullopt: no plan
+  std::optional<int64_t> planned_bytes;  // estimated peak memory of a rank; std::nullopt: no estimate
 };
 
 // Prometheus metrics of a run. The training thread updates the metrics, and scrapes read the metrics. The lock is only
-// held while copying values.
+// held while values are copied.
 class RunMetrics final : public RunObserver {
  public:
   explicit RunMetrics(int64_t tokens_per_step) : tokens_per_step_(tokens_per_step) {}

@@ -7,12 +7,12 @@
 namespace mpzero {
 namespace {
 
-// Rates: NVIDIA's data sheets at https://resources.nvidia.com or https://www.nvidia.com/en-us/data-center. Rates with
-// sparsity are halved.
-//   A100: "NVIDIA A100 Tensor Core GPU datasheet", SXM and PCIe alike
+// Rates: NVIDIA's data sheets at https://resources.nvidia.com or https://www.nvidia.com/en-us/data-center. Rates listed
+// with sparsity are halved.
+//   A100: "NVIDIA A100 Tensor Core GPU datasheet", same rates for SXM and PCIe
 //   A10G: https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf
-//   B200, GB200: "NVIDIA Blackwell Architecture Technical Brief", table 3: a GPU of HGX B200, and of GB200
-//   B300: https://www.nvidia.com/en-us/data-center/hgx, HGX B300, an eighth
+//   B200, GB200: "NVIDIA Blackwell Architecture Technical Brief", table 3: one GPU of HGX B200 or GB200
+//   B300: https://www.nvidia.com/en-us/data-center/hgx, one eighth of HGX B300
 //   GH200, H100, H200, L4, L40, L40S: the data sheet of that name; H100 and H200 by form factor
 //   T4, V100: no bf16 (compute capability below 8.0)
 // NVIDIA has not published dense bf16 rates for RTX PRO 4500 and 6000 Server Edition. NVLink: half of the data sheet

@@ -38,7 +38,7 @@ std::optional<double> nvlink_errors(const NvmlLibrary& library, NvmlDevice devic
   for (unsigned link = 0; link < kMostNvlinks; ++link) {
     for (const int kind : kNvlinkErrors) {
       const auto count = library.ask<unsigned long long>("nvmlDeviceGetNvLinkErrorCounter", device, link, kind);
-      // The first counter that cannot be read marks the end of the links.
+      // The first unreadable counter marks the end of the links.
       if (!count) return sum;
       sum = sum.value_or(0) + static_cast<double>(*count);
     }

@@ -54,7 +54,7 @@ class NvmlLibrary {
     auto* function = library_.function<NvmlResult(Arguments...)>(name);
     return function != nullptr && function(arguments...) == kNvmlSuccess;
   }
-  // Calls a function that returns a value through the last argument. std::nullopt if the call fails.
+  // Calls a function that returns a value through the last argument. Returns std::nullopt if the call fails.
   template <typename Value, typename... Arguments>
   std::optional<Value> ask(const char* name, Arguments... arguments) const {
     Value value{};

@@ -112,7 +112,7 @@ std::optional<std::string> ZeroShareWarning::judge(const CastRanges& ranges, int
   const auto& [layer, product] = place;
   const bool tensorwise = scaling_ == model::fp8::Scaling::kTensorwise;
   return fmt::format(
-      "FP8 underflow: in step {}, {:.0f}% of the input of {} in layer {} became 0 (maximum {:.4g}); keep this "
+      "FP8 underflow: in step {}, {:.0f}% of the input of {} in layer {} became 0 (amax {:.4g}); keep this "
       "projection in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
       step, worst->zero_share() * 100, reads(product), layer, worst->maximum, weight_name_(layer, product),
       tensorwise ? ", scale per row (fp8.recipe rowwise)" : "");

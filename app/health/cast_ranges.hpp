@@ -15,8 +15,8 @@ namespace mpzero {
 // Returns the ranges over all ranks. Collective.
 model::CastRanges over_ranks(ProcessGroup& group, const model::CastRanges& mine);
 
-// Return the maximum over all layers of an operand's absolute values, and of the share of input values that become 0.
-// Return std::nullopt if the operand is not in FP8 in any layer.
+// Return an operand's largest amax, or the largest fraction of input values that become 0, over all layers. Return
+// std::nullopt if the operand is not in FP8 in any layer.
 std::optional<double> largest_of_layers(const model::CastRanges& ranges, model::LayerProduct product,
                                         model::OperandKind kind);
 std::optional<double> largest_zero_share(const model::CastRanges& ranges, model::LayerProduct product);
@@ -27,13 +27,13 @@ nlohmann::ordered_json to_json(const model::CastRanges& ranges);
 
 // Warns once if small values of an input underflow in FP8.
 //
-// Scales are computed from the current maximum, so values never overflow. Instead, outliers cause small values to
+// Scales are computed from the current amax, so values never overflow. Instead, outliers cause small values to
 // underflow. SwiGLU produces such outliers in long runs (Fishman et al., 2024, arXiv:2409.12517: FP8 training diverged
-// after 200 billion tokens, but not with SwiGLU's output in bf16). The share of values that become 0 measures the
-// effect (Transformer Engine reports this share as underflows). For silu(a) * b with normally distributed a and b, 5%
-// of the values underflow if the maximum is 2,700 to 5,300 times the standard deviation. The relative error is then
-// still 2.6%, the rounding error of e4m3. At 40,000 times the standard deviation, 22% of the values underflow and the
-// error doubles. At 100,000 times, the error is 12%. In healthy runs, less than 1% of the values underflow.
+// after 200 billion tokens, but not with SwiGLU's output in bf16). The fraction of values that become 0 measures the
+// effect; Transformer Engine logs it as underflows. For silu(a) * b with normally distributed a and b, 5% of the values
+// underflow if the amax is 2,700 to 5,300 times the standard deviation. The relative error is then still 2.6%, the
+// rounding error of e4m3. At 40,000 times the standard deviation, 22% of the values underflow and the error doubles. At
+// 100,000 times, the error is 12%. In healthy runs, less than 1% of the values underflow.
 class ZeroShareWarning {
  public:
   static constexpr double kShare = 0.05;

@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// Reason and hosts of a run that stops because hosts must be excluded.
+// Contents of stop.json, for a run that stops because hosts must be excluded.
 struct StopReport {
   std::string job;  // SLURM_JOB_ID; empty without Slurm
   int restart = 0;  // SLURM_RESTART_COUNT

@@ -9,7 +9,7 @@ namespace mpzero {
 namespace {
 
 constexpr size_t kWindow = 20;  // steps
-// A rank is slow if its time exceeds the median of the other ranks by this factor and by these seconds.
+// A rank is slow if its time exceeds the median of the other ranks by kLateFactor and by kLateSeconds.
 constexpr double kLateFactor = 1.10;
 constexpr double kLateSeconds = 0.001;
 constexpr int64_t kLateSteps = 16;  // minimum number of slow steps in a window

@@ -8,7 +8,7 @@
 
 namespace mpzero {
 
-// The rank with the longest own time in a step.
+// The rank with the longest time in a step, excluding waits for other ranks.
 struct SlowestRank {
   int rank = 0;
   double share = 0;  // (time - median of the other ranks) / time
@@ -20,15 +20,15 @@ struct Straggler {
   double share = 0;           // SlowestRank::share over the last `of` steps
   int64_t steps = 0;          // steps in which this rank was slower
   int64_t of = 0;             // number of steps compared
-  double seconds = 0;         // mean own time per step
+  double seconds = 0;         // mean time per step
   double median_seconds = 0;  // median of the other ranks
 };
 
 // Returns a warning about the straggler. `gpu`: gpu_condition() of its GPU; empty if unknown.
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu);
 
-// Detects stragglers by comparing each rank's own time: computation, data loading and updates, excluding waits for
-// other ranks. Ranks that add the same times get the same results.
+// Detects stragglers by comparing the ranks' times for computation, data loading and updates, which exclude waits for
+// other ranks. Deterministic: ranks that add the same times get the same results.
 class Stragglers {
  public:
   // Adds the times of one step. `seconds`: by rank; 0 if not measured. Returns the slowest rank; std::nullopt for a

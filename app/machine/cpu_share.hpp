@@ -80,7 +80,7 @@ struct CpuHost {
 // Sets the number of ATen threads to this rank's share of the cores, unless OMP_NUM_THREADS is set. On the CPU, also
 // binds the process to these cores, so that new tensors are allocated in the local NUMA domain and new threads,
 // including OpenMP threads, run on these cores. Threads are not bound to single cores, because threads for data
-// loading, communication and checkpoints would inherit the single core of their parent. Collective.
+// loading, communication and checkpoints would inherit the core of the thread that creates them. Collective.
 CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi, const CpuHost& host = CpuHost::of_this_machine());
 
 }  // namespace mpzero

@@ -18,7 +18,7 @@ struct DeviceChoice {
   std::string warning;  // warning for the user, identical on all ranks; may be empty
 };
 
-// Failure of GPUs that a host should have. `culprits`: ranks without a working GPU. Thrown on all ranks.
+// Missing or broken GPUs on a host. `culprits`: ranks without a working GPU. Thrown on all ranks.
 class DeviceFailure final : public Error {
  public:
   DeviceFailure(const std::string& message, std::vector<int> culprits)

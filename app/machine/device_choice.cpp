@@ -60,8 +60,8 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   const std::set<std::string> all = all_in(views);
   if (all.size() < views.size()) {
     throw_user_error(
-        "{} ranks on {} share {} ({}; NCCL counts MIG instances of a GPU as one GPU); start one rank per GPU, show "
-        "each rank one GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
+        "{} ranks on {} share {} ({}; NCCL counts MIG instances of a GPU as one GPU); start one rank per GPU, make "
+        "one GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES) visible to each rank, or use --device cpu",
         views.size(), host, gpus(all.size()), fmt::join(all, ", "));
   }
   if (!all_alike(views)) {

@@ -45,7 +45,7 @@ using Infos = std::unique_ptr<fi_info, FreeWith>;
 
 bool is_efa(const fi_info& info) {
   if (info.fabric_attr == nullptr || info.fabric_attr->prov_name == nullptr) return false;
-  // Layered providers are called "efa;ofi_rxd"; NCCL's plugin does not use them.
+  // NCCL's plugin does not use layered providers such as "efa;ofi_rxd".
   const std::string_view provider = info.fabric_attr->prov_name;
   return provider == "efa" || provider == "efa-direct";
 }
@@ -88,7 +88,7 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
         fmt::format("{} EFA device{}, but {} supports {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
     const std::string remedy = fmt::format(
         "start the instance with {} and the EFA driver (docs/ec2.md); containers need /dev/infiniband", instance->efa);
-    // With several nodes, NCCL uses TCP without devices, and gets less bandwidth with too few devices.
+    // On several nodes, NCCL falls back to TCP if there are no devices, and is slower if there are too few.
     return efa == 0 && job.hosts > 1 ? failure("efa_devices", seen, remedy) : warning("efa_devices", seen, remedy);
   }
   if (devices.empty()) return ok("efa_devices", "no EFA or InfiniBand devices");

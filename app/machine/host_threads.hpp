@@ -12,8 +12,8 @@
 
 namespace mpzero {
 
-// Returns the threads for optimizer updates on the host while a GPU trains: one thread per hardware thread of this
-// rank's share of the cores near the GPU, except for some cores that remain free. OMP_NUM_THREADS overrides the number.
+// Returns the threads for optimizer updates on the host during GPU training: one per hardware thread of this rank's
+// share of the cores near the GPU, with some cores left free. OMP_NUM_THREADS overrides the number of threads.
 // If the launcher has bound the ranks, each rank uses its bound cores. Empty on the CPU, where ATen's threads run the
 // updates. Collective.
 parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi);

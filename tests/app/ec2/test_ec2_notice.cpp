@@ -29,7 +29,7 @@ TEST_CASE("an interruption has its action and time") {
 TEST_CASE("a rebalance recommendation has the time when it was given") {
   const Ec2Notice notice = read_rebalance(R"({"noticeTime": "2020-10-27T08:22:00Z"})");
   CHECK(notice.at == 1603786920);
-  CHECK_THAT(describe(notice, "i-1"), Contains("i-1 (rebalance recommendation of 2020-10-27T08:22:00Z)"));
+  CHECK_THAT(describe(notice, "i-1"), Contains("i-1 (rebalance recommendation from 2020-10-27T08:22:00Z)"));
 }
 
 TEST_CASE("events that have ended or were cancelled are left out") {

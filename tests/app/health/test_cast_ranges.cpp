@@ -76,7 +76,7 @@ TEST_CASE("one sentence names the input that loses most") {
   std::vector<CastRange> two = ranges_of(5310.4, 80).all();
   two[CastRanges::index(0, kQkv, kInput)].zeros = 60;
   CHECK(judge.judge(CastRanges(two), 20) ==
-        "FP8 underflow: in step 20, 8% of the input of the down projection in layer 1 became 0 (maximum 5310); "
+        "FP8 underflow: in step 20, 8% of the input of the down projection in layer 1 became 0 (amax 5310); "
         "keep this projection in bf16 (\"layers.1.down\" in fp8.filter_fqns), scale per row (fp8.recipe rowwise) or "
         "lower the learning rate.");
   CHECK(judge.judge(ranges_of(1e9, 900), 30) == std::nullopt);
