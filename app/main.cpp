@@ -53,7 +53,7 @@ constexpr const char* kUsage =
     "  mpzero plan FLAGS                          estimate memory, throughput and cost of a run\n"
     "  mpzero plan --calibrate FILE               measure this machine's kernels for plans\n"
     "  mpzero generate CHECKPOINT --prompt TEXT   complete a prompt\n"
-    "  mpzero top RUN|JOB                         monitor a run on the terminal\n"
+    "  mpzero top RUN|JOB                         monitor a run in the terminal\n"
     "  mpzero failure DIR                         find the rank that failed\n"
     "  mpzero help COMMAND                        list the flags of a command\n"
     "  mpzero train --help FLAG                   explain one flag\n"
@@ -169,8 +169,8 @@ int check_launch(const std::function<void()>& check) {
   }
 }
 
-// Minimum timeouts of MPI_Init, which may be slow if nodes load the programs from a shared file system. Scripts end a
-// doctor after 5 minutes.
+// Minimum timeouts of MPI_Init, which may be slow if nodes load the programs from a shared file system. Scripts kill
+// mpzero doctor after 5 minutes.
 constexpr std::chrono::minutes kStartPatience(10), kStartPatienceOfDoctor(4);
 
 // `stuck_after`: value of --stuck_after in seconds; 0: no timeout.

@@ -60,7 +60,7 @@ at::ScalarType find_type(const std::string& dtype, at::Device device) {
 void limit_threads(const model::ModelConfig& config) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
   int64_t useful = std::max<int64_t>(1, num_parameters(config) / kParametersOfThread);
-  // Limit of a container or a job.
+  // Limit of the container or the job.
   if (const int allowed = allowed_cores(); allowed > 0) useful = std::min<int64_t>(useful, allowed);
   if (useful < at::get_num_threads()) at::set_num_threads(static_cast<int>(useful));
 }
@@ -131,7 +131,7 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
           model.name, model.config.vocab_size);
     }
   }
-  // The source of a pair ends with this id.
+  // Source sequences end with this id.
   if (model.config.t5 && options.prompt) task.prompt.push_back(kEndOfText);
   task.max_tokens = tokens_to_generate(options, model, task.prompt.size());
   return task;

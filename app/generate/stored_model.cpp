@@ -45,7 +45,7 @@ void append_new(std::vector<int64_t>& ids, const std::vector<int64_t>& more) {
   }
 }
 
-// Throws UserError if --base_model is set. `folder`: folder of weights that need no base model.
+// Throws UserError if --base_model is set. `folder`: a folder of weights without a base model.
 void refuse_base_model(const ModelRequest& request, const fs::path& folder) {
   if (request.base_model.empty()) return;
   throw_user_error("--base_model {}: {} needs no base model; omit the flag.", request.base_model, folder.string());

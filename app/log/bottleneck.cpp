@@ -9,9 +9,9 @@ namespace mpzero {
 namespace {
 
 constexpr double kMostData = 0.05;
-// Seconds. Shorter waits are not caused by a disk.
+// In seconds. Shorter waits are not caused by a slow disk.
 constexpr double kNoticeableData = 0.002;
-// Also applies to waits for a slow rank.
+// Also the limit for waits for a slow rank.
 constexpr double kMostCommunication = 0.10;
 constexpr double kMostHostUpdate = 0.25;
 constexpr double kLeastMfu = 0.30;
@@ -29,11 +29,11 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
   const char *const for_parameters = "parameter gathers", *const for_gradients = "gradient reductions";
   const double smaller = std::min(of_parameters, of_gradients);
   return fmt::format(
-      "{:.0f}% of each step waits for {}{}: raise gradient_accumulation_steps or train_micro_batch_size_per_gpu to "
-      "overlap more{}",
+      "{:.0f}% of each step is spent waiting for {}{}: raise gradient_accumulation_steps or "
+      "train_micro_batch_size_per_gpu to overlap more{}",
       std::max(of_parameters, of_gradients), parameters ? for_parameters : for_gradients,
       smaller < 0.5 ? "" : fmt::format(" and {:.0f}% for {}", smaller, parameters ? for_gradients : for_parameters),
-      large && parameters ? ", or use \"stage\": 2 if the parameters fit into each GPU" : "");
+      large && parameters ? ", or use \"stage\": 2 if the parameters fit on each GPU" : "");
 }
 
 std::string of_host_update(double share, const BottleneckFacts& facts) {
@@ -54,7 +54,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Returns the share of a step that the median rank waits for the slowest rank.
+// Returns the fraction of a step for which the median rank waits for the slowest rank.
 double share_of_straggler(const std::vector<StepSplit>& means, const StepSplit& slowest) {
   std::vector<double> own_times;
   for (const StepSplit& mean : means) own_times.push_back(mean.own());
@@ -83,7 +83,7 @@ Data data_of(const std::vector<StepSplit>& means) {
 
 std::string of_data(const Data& data) {
   return fmt::format(
-      "{:.1f}% of each step{} waits for data: copy --train_data to a local disk of each node, such as NVMe",
+      "{:.1f}% of each step{} is spent waiting for data: copy --train_data to a local disk of each node, such as NVMe",
       100 * data.share, data.is_everywhere ? "" : fmt::format(" of rank {}", data.rank));
 }
 

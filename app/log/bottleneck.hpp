@@ -14,7 +14,7 @@ struct BottleneckFacts {
   bool on_gpu = false;
   int world_size = 1;
   int zero_stage = 0;
-  bool keeps_parameters = false;  // each GPU keeps all parameters even at stage 3, with shard groups of one rank
+  bool keeps_parameters = false;  // each GPU keeps all parameters even at stage 3 (shard groups of one rank)
   bool offloads_optimizer = false;
   int64_t micro_batch_tokens = 0;
   int64_t spare_bytes = 0;        // GPU memory that the plan leaves free, per rank
@@ -26,8 +26,8 @@ struct BottleneckFacts {
 // Returns the bottleneck and a suggested change; std::nullopt if no rule applies. `means`: mean times of a step, by
 // rank; not empty. The first matching rule is reported: (1) a throttled GPU; (2) the largest of data loading above 5%
 // of a step, exposed communication above 10%, and AdamW on the host above 25%; (3) a micro-batch with less than 30%
-// MFU. The data rule uses the rank with the longest data time. The other rules use the slowest rank, the rank with the
-// longest own time. Rule 3 does not apply if the median rank waits more than 10% of a step for the slowest rank.
+// MFU. The data rule uses the rank with the longest data time. The other rules use the rank with the longest time
+// excluding waits. Rule 3 does not apply if the median rank waits more than 10% of a step for the slowest rank.
 std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts);
 
 // Averages the times of the first steps of a run.

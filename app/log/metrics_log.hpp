@@ -17,11 +17,11 @@ struct MetricsOwner {
   bool began_without_id = false;
 };
 
-// Throws UserError if `path` is a file without metrics, to protect user files.
+// Throws UserError if `path` exists but is not a metrics file, to protect user files.
 void check_is_for_metrics(const std::filesystem::path& path);
 
 // Creates the folder of `path`. Throws UserError or Failure if `path` is not writable. Only called for new runs: a
-// resumed run continues without the metrics file.
+// resumed run continues even if the metrics file is not writable.
 void check_metrics_file(const std::filesystem::path& path);
 
 // A JSON Lines file with one object per step; see JsonLines.

@@ -107,7 +107,7 @@ void RunEvents::sync() {
 
 std::string RunEvents::end(std::string_view status, std::string_view reason) {
   const std::lock_guard lock(mutex_);
-  // If the run fails, another rank may have recorded the end.
+  // If the run fails, another rank may already have recorded the end.
   if (std::exchange(has_ended_, true) || recorded(record_).ended) return "";
   ordered_json fields = {{"status", status}, {"reason", reason}};
   fields.update(progress());

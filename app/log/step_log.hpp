@@ -44,7 +44,7 @@ struct StepReport {
   PeakMemory peak_memory;                       // peak memory of this rank
   std::vector<ValidationLoss> validation = {};  // only in steps with validation
   std::optional<SlowestRank> slowest;           // slowest rank of the previous step
-  std::vector<double> rank_seconds = {};        // own times in the previous step, by rank
+  std::vector<double> rank_seconds = {};        // times in the previous step excluding waits, by rank
   double attention_share = 1;                   // mean over the global batch; see io::MicroBatch::attention_share()
   double checkpoint_blocked_seconds = 0;        // pauses for checkpoints since the last report
   model::CastRanges casts = {};                 // FP8 casts of all ranks; only in logged steps
@@ -74,7 +74,7 @@ class StepLog {
   // Returns the number of the run's starts in the event log. Call before begin() to exclude this start. Returns 0 on
   // all ranks except rank 0.
   int64_t earlier_starts(const std::string& run_id) const;
-  // Notifies `observer` of all later events, and once per earlier warning. `observer` must outlive the log.
+  // Notifies `observer` of all later events and of the warnings so far. `observer` must outlive the log.
   void observe(RunObserver& observer);
   // Prints a line to stdout.
   void say(const std::string& line);
@@ -82,7 +82,7 @@ class StepLog {
   void warn(const std::string& line);
   // Records a warning that has already been printed.
   void record_warning(const std::string& line);
-  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: pause of training for the save.
+  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time for which it paused training.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // Records a failed save.
   void save_failed();

@@ -43,7 +43,7 @@ class StepTimer {
 
   // Begins a phase. The first phase after finish_step() begins a step. Time between two steps is not counted.
   void enter(Phase phase);
-  // Counts waits for optimizer updates on the host as optimizer time, regardless of the phase. `stalls`: in order of
+  // Counts waits for optimizer updates on the host as optimizer time, regardless of the phase. `stalls`: ordered by
   // time.
   void held_up_by_updates(const std::vector<parallel::Stall>& stalls);
   // Call when the host has waited for all work queued before the current phase.

@@ -42,7 +42,7 @@ Profiler::~Profiler() {
   try {
     kineto::disableProfiler();
   } catch (const std::exception&) {
-    // A different error ended the run during the trace and is reported instead.
+    // Another error ended the run during the trace and is reported instead.
   }
 }
 

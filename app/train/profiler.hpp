@@ -11,8 +11,8 @@
 
 namespace mpzero {
 
-// Traces the steps of --profile_steps. A trace contains CPU operators and units, and GPU kernels, collectives and
-// copies. Open traces in Perfetto or chrome://tracing.
+// Traces the steps of --profile_steps. A trace contains CPU operators, units, GPU kernels, collectives and copies. Open
+// traces in Perfetto or chrome://tracing.
 class Profiler {
  public:
   // Only one Profiler per process can trace at a time.

@@ -23,8 +23,9 @@ constexpr double kMargin = 1.25;
 
 StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
   struct Request {
-    int64_t own;                   // 1: requested by mpzero itself; 64 bits to avoid padding
-    double since, save, has_left;  // seconds since the request, of a save, and until the host ends (0: unknown)
+    int64_t own;  // 1: requested by mpzero itself; 64 bits to avoid padding
+    double since, save,
+        has_left;  // seconds: since the request, expected for a save, until the host shuts down (0: unknown)
   };
   static_assert(sizeof(Request) == sizeof(int64_t) + 3 * sizeof(double));
   const Request mine = {request_.is_own() ? 1 : 0, request_.seconds_since(), save_seconds, request_.seconds_left()};

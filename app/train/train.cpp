@@ -50,7 +50,7 @@ namespace mpzero {
 
 namespace {
 
-// Converts out-of-memory errors of the GPU to a UserError whose message contains the memory breakdown.
+// Converts GPU out-of-memory errors to a UserError with the memory breakdown.
 int explain_out_of_memory(const RunMemory& memory, at::Device device, const std::function<int()>& work) {
   try {
     return work();
@@ -63,7 +63,7 @@ int explain_out_of_memory(const RunMemory& memory, at::Device device, const std:
   }
 }
 
-// Returns the timeout for connecting the hosts and its handler.
+// Returns the timeout for connecting the hosts and the function that handles it.
 parallel::StartPatience start_patience(double stuck_after, Watchdog& watchdog) {
   return {.limit = parallel::to_milliseconds(stuck_after), .overdue = [&watchdog](const std::string& message) {
             watchdog.fail(Why::kStuck, fmt::format("{}: {}", message, parallel::kUnconnectedRemedy), kFailureExitCode);
@@ -156,7 +156,7 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlac
   return nodes;
 }
 
-// Returns the settings after a resume, for the settings table. Ignores errors, which the resume itself reports.
+// Returns the settings after a resume, for the settings table. Ignores errors, because the resume reports them.
 RunConfig expected_config(const RunSetup& setup) {
   if (!setup.config.counts_epochs() || setup.config.resume_from_checkpoint == "none") return setup.config;
   SingleProcess alone;

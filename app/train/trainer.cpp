@@ -35,7 +35,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Indices into Trainer::figures(). The own times of all ranks start at kOwnSeconds.
+// Indices into Trainer::figures(). The ranks' step times excluding waits start at kOwnSeconds.
 constexpr size_t kStopVotes = 0;
 constexpr size_t kWarnings = 1;
 constexpr size_t kAttention = 2;
@@ -171,7 +171,7 @@ TrainingEnd Trainer::train_to_the_end() {
     checkpointer_.after_step(position_, report.seconds, stops);
     if (stops) {
       if (!validation_->empty() && due(config_.validation_freq)) {
-        log_.say(fmt::format("Step {} has no validation, because the run stops", position_.step));
+        log_.say(fmt::format("Skipped the validation after step {}, because the run stops", position_.step));
       }
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;

@@ -79,7 +79,7 @@ class Trainer {
   // Returns the loss of each dataset; empty if any rank received a stop request during validation.
   std::vector<ValidationLoss> validate();
   // Returns the values to sum over all ranks in the step's all-reduce: stop votes, ranks with queued warnings,
-  // attention shares, and each rank's own time in the previous step.
+  // attention shares, and each rank's time in the previous step, excluding waits for other ranks.
   std::vector<double> figures() const;
   void name_straggler();
   // Starts recording GPU and network metrics of rank 0's host. Collective.

@@ -22,8 +22,8 @@ struct Neighbor {
   RunPhase phase = RunPhase::kSetUp;
   int64_t step = 0;
   int64_t progress = 0;
-  double idle = 0;                                // seconds since the last progress
-  double quiet = 0;                               // seconds since the last turn of the rank's watchdog
+  double idle = 0;                                // seconds since the rank last made progress
+  double quiet = 0;                               // seconds since the rank's watchdog last ran
   std::vector<parallel::ChannelRecord> channels;  // in the order in which they were opened; `name` and `last` are empty
 };
 
@@ -47,7 +47,7 @@ class HostBoard {
   void leave();
   // Announces that the end of the run has been recorded in the run's files.
   void mark_recorded();
-  // Returns true if rank 0 is a live neighbor that has not yet recorded the end of the run.
+  // Returns true if rank 0 is another live rank of this host that has not yet recorded the end of the run.
   bool rank_0_will_record() const;
   // Return true for the first caller on this host, which then reports the stop or the failure.
   bool claim_stop();

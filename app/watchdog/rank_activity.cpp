@@ -10,9 +10,10 @@
 namespace mpzero {
 namespace {
 
-// The limit during training: the maximum of these values (median step, longest step, 300 s), at most --stuck_after.
+// Limit during training: the maximum of kMedianSteps median steps, kLongestSteps longest steps and kLeastLimit seconds,
+// but at most --stuck_after.
 constexpr double kMedianSteps = 10, kLongestSteps = 3, kLeastLimit = 300;
-// All other phases have a limit of this many times --stuck_after.
+// Limit of all other phases as a multiple of --stuck_after.
 constexpr double kLongPhases = 3;
 constexpr size_t kStepsKept = 101;
 // A longer time between two turns means that the process was suspended. A busy host causes shorter delays.

@@ -40,7 +40,7 @@ class RankActivity {
     int64_t progress = 0;  // progress counter
     double idle = 0;       // seconds without progress, excluding `gap`
     double limit = 0;      // maximum of `idle` in seconds; 0: no limit
-    double gap = 0;        // seconds since the last progress during which the watchdog was stopped
+    double gap = 0;        // seconds for which the watchdog did not run since the rank last made progress
   };
   // Called by the watchdog about every kTurn. A much longer interval means that the process or its host was suspended,
   // and does not count as idle time.

@@ -39,14 +39,15 @@ using std::chrono::milliseconds;
 // Interval between checks of the other ranks of the host and of the file `first`.
 constexpr milliseconds kLook(300);
 // Seconds between a signal and its handling during training. A launcher also signals all ranks after one rank has died.
-// Progress within this time rules out such a death.
+// If the rank makes progress within this time, no rank has died.
 constexpr double kSettle = 0.5;
 // Maximum delay of an early stop in seconds while `first` cannot be read.
 constexpr double kFirstReadLimit = std::chrono::duration<double>(kDiskLimit).count();
-// Delay before reporting a dead neighbor. If the launcher kills all ranks, this rank dies before the report.
+// Delay before reporting that another rank of this host has died. If the launcher kills all ranks, this rank is killed
+// before the report.
 constexpr milliseconds kLostLimit(500);
 // Maximum time to wait for another rank of the host to record the end of the run, or to exit first so that the launcher
-// returns the exit status of that rank.
+// returns its exit status.
 constexpr milliseconds kPrecedence(1500);
 // Maximum time to wait for a cause before reporting a network error. The cause may be an error or the death of another
 // rank: the connections of a killed process close before the process has ended.
@@ -94,7 +95,7 @@ void wait_while(const Condition& condition, milliseconds limit) {
   }
 }
 
-// Starts a thread for the time until the ranks have connected. The thread ends the process on a stop request or after
+// Starts a thread that runs until the ranks have connected. The thread ends the process on a stop request or after
 // `stuck_after` seconds (0: never). Rank 0 reports first.
 std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Options& options) {
   return std::jthread([&stop, rank, options, start = Clock::now()](const std::stop_token& have_met) {
@@ -211,7 +212,8 @@ void Watchdog::follow_neighbors() {
     }
     if (!one.alive && !one.has_left) lost.push_back(one.rank);
   }
-  // A rank that waits for other ranks at the end of the run is not stuck while any neighbor makes progress.
+  // A rank that waits for other ranks at the end of the run is not stuck while any other rank of the host makes
+  // progress.
   const auto waits = [](const Neighbor& now, const Neighbor& then) {
     return now.phase == RunPhase::kEnding || now.progress == then.progress;
   };
@@ -240,7 +242,7 @@ void Watchdog::handle_stop() {
   const int first = writer_.poll_first();
   if (first >= 0) end_as_victim(fmt::format("rank {} has exited", first), kFailureExitCode);
   const bool is_known = first != EvidenceWriter::kUnknown || stop_.seconds_since() >= kSettle + kFirstReadLimit;
-  // If a neighbor has died, follow_neighbors() will report its death as the cause.
+  // If another rank of this host has died, follow_neighbors() will report its death as the cause.
   if (is_early && is_known && !lost_since_) end_stopped(kStoppedExitCode);
 }
 

@@ -100,7 +100,8 @@ class Watchdog {
   // Ends the run without a failure, unless another rank of this host is already ending it.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // Exits after the neighbors that announced an exit status: the launcher returns the first exit status.
+  // Waits for the ranks of this host that have already set an exit status to exit first, because the launcher returns
+  // the first exit status it receives.
   [[noreturn]] void end_after_neighbors(int exit_status);
 
   parallel::MpiRuntime& mpi_;

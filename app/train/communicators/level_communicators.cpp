@@ -71,7 +71,7 @@ std::vector<parallel::Stall> LevelCommunicators::take_stalls() {
 int64_t LevelCommunicators::take_internode_bytes() {
   const int64_t within = intra_node_.take_sent_bytes();
   if (inter_node_) return inter_node_->take_sent_bytes() * layout_.ranks_per_node;
-  // A ring over all ranks crosses from each host to the next host once.
+  // A ring over all ranks has one link from each host to the next.
   return several_hosts_ ? within : 0;
 }
 

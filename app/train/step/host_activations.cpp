@@ -56,7 +56,7 @@ void HostActivations::put(at::Tensor x) {
   if (input >= buffers_.size()) return;
   const at::Tensor& source = stack_.back().on_device;
   if (source.scalar_type() != buffers_[input].scalar_type()) {
-    throw_failure("the layer input is {}, its host buffer {}", c10::toString(source.scalar_type()),
+    throw_failure("the layer input is {}, but its host buffer is {}", c10::toString(source.scalar_type()),
                   c10::toString(buffers_[input].scalar_type()));
   }
   if (source.numel() > buffers_[input].numel()) {
@@ -86,7 +86,7 @@ int64_t HostActivations::bytes() const {
 void HostActivations::fetch(size_t input) {
   const at::Tensor source = on_host(input);
   at::Tensor& x = stack_[input].on_device;
-  // Queued kernels on the current stream may still use this memory, so the copy must run after these kernels.
+  // Queued kernels on the current stream may still use this memory, so the copy must run after them.
   x = at::empty(stack_[input].sizes, source.options().device(device_));
   copy_after_current(input, [&] { x.copy_(source, /*non_blocking=*/true); });
 }

@@ -15,10 +15,11 @@ namespace mpzero {
 // two inputs stay on the device. Copies run on a separate stream and overlap with the layers. The host does not wait
 // for copies.
 //
-//   put(n) ──> on the device, copied to the host   (unless it is one of the micro-batch's last two)
-//   put(n + 2) ──> on the host: its memory is reused by kernels queued after its copy
-//   take(n + 1) ──> fetched: copied back, after the kernels queued so far
-//   take(n) ──> the caller's: kernels queued from now on follow the copy
+// Transfers of input n:
+//   put(n)      ──> copied to the host, unless it is one of the micro-batch's last two inputs
+//   put(n + 2)  ──> device memory released; kernels queued later run after the copy and may reuse the memory
+//   take(n + 1) ──> copied back to the device after all kernels queued so far
+//   take(n)     ──> returned to the caller; kernels queued later run after the copy
 class HostActivations {
  public:
   // `inputs`: number of inputs per micro-batch. `numel`: maximum number of elements of an input. Allocates host memory

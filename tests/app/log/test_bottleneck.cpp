@@ -56,7 +56,7 @@ TEST_CASE("a step whose time goes into computing needs no advice") {
 
 TEST_CASE("data above 5 percent of a step") {
   CHECK_THAT(said(step(0.06, 0, 0, 0), on_gpus()),
-             Contains("6.0% of each step waits for data") && Contains("--train_data"));
+             Contains("6.0% of each step is spent waiting for data") && Contains("--train_data"));
   CHECK(said(step(0.04, 0, 0, 0), on_gpus()).empty());
   // Of a step of 10 ms, that is 1 ms.
   CHECK(said(step(0.1, 0, 0, 0).divided_by(100), on_gpus()).empty());
@@ -64,10 +64,11 @@ TEST_CASE("data above 5 percent of a step") {
 
 TEST_CASE("communication above 10 percent of a step, by what is waited for") {
   CHECK_THAT(said(step(0, 0.15, 0.05, 0), on_gpus()),
-             Contains("15% of each step waits for parameter gathers and 5% for gradient reductions") &&
+             Contains("15% of each step is spent waiting for parameter gathers and 5% for gradient reductions") &&
                  Contains("\"stage\": 2"));
-  CHECK_THAT(said(step(0, 0.02, 0.10, 0), on_gpus()),
-             Contains("10% of each step waits for gradient reductions and 2% for parameter") && !Contains("stage"));
+  CHECK_THAT(
+      said(step(0, 0.02, 0.10, 0), on_gpus()),
+      Contains("10% of each step is spent waiting for gradient reductions and 2% for parameter") && !Contains("stage"));
   BottleneckFacts facts = on_gpus();
   // A node of one rank has all parameters at stage 3, too.
   facts.keeps_parameters = true;
@@ -81,7 +82,7 @@ TEST_CASE("waiting for a slow rank is not communication") {
   // Rank 2 waits for no rank: its 5% are communication.
   CHECK(said_of(computing_for({0.55, 0.55, 0.95, 0.55}), on_gpus()).empty());
   CHECK_THAT(said_of(computing_for({0.55, 0.55, 0.85, 0.55}), on_gpus()),
-             Contains("15% of each step waits for gradient"));
+             Contains("15% of each step is spent waiting for gradient"));
   // Nor does the time that the others wait make a micro-batch small.
   BottleneckFacts facts = on_gpus();
   facts.mfu = 0.2;
@@ -93,9 +94,9 @@ TEST_CASE("the rank that waits longest for data is named unless all wait") {
   std::vector<StepSplit> means(4, step(0.01, 0, 0.3, 0));
   means[2] = step(0.3, 0, 0.01, 0);
   CHECK_THAT(said_of(means, on_gpus()),
-             Contains("30.0% of each step of rank 2 waits for data") && Contains("--train_data"));
+             Contains("30.0% of each step of rank 2 is spent waiting for data") && Contains("--train_data"));
   means.assign(4, step(0.2, 0, 0, 0));
-  CHECK_THAT(said_of(means, on_gpus()), Contains("20.0% of each step waits for data"));
+  CHECK_THAT(said_of(means, on_gpus()), Contains("20.0% of each step is spent waiting for data"));
 }
 
 TEST_CASE("AdamW on the host above 25 percent of a step, and whether its states fit the GPU") {
