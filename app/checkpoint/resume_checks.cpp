@@ -121,7 +121,7 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
   const std::string data_now = show_data(setup.data_order, now);
   if (!is_same) run.differences.push_back(fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
   run.warnings.push_back(
-      fmt::format("the training data differs from the data of {} (before: {}; now: {}): the run continues at sequence "
+      fmt::format("the training data differs from that of {} (before: {}; now: {}): the run continues at sequence "
                   "{} of the new order and may repeat sequences.",
                   checkpoint.folder().string(), data_before, data_now, run.position.sequences_seen));
 }
@@ -134,7 +134,7 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
   const double lr = config.schedule.lr(progress.step);
   if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
   run.warnings.push_back(fmt::format(
-      "the schedule differs from the schedule of {}: step {} had learning rate {:.6g}, but this run's schedule has "
+      "the schedule differs from that of {}: step {} had learning rate {:.6g}, but this run's schedule has "
       "{:.6g}; to keep the old schedule, use the same learning rate and total_num_steps (default: --max_steps).",
       checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
@@ -166,7 +166,7 @@ void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunCo
   const double lr = config.schedule.lr(progress.step + 1);
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
   run.warnings.push_back(
-      fmt::format("the schedule differs from the schedule of {}: step {} would have had learning rate {:.6g}, but this "
+      fmt::format("the schedule differs from that of {}: step {} would have had learning rate {:.6g}, but this "
                   "run's schedule has {:.6g}; to keep the old schedule, use the same scheduler and total_num_steps.",
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
 }

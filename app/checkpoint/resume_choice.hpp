@@ -12,7 +12,7 @@
 
 namespace mpzero {
 
-// Returns a clause to append to an error message, which suggests starting a new run. In a Slurm job array, suggests one
+// Returns a clause that suggests starting a new run, to append to an error message. In a Slurm job array, suggests one
 // folder per task. Suggests --overwrite unless that would move the weights of --init_from.
 std::string start_new_run(const RunConfig& config);
 

@@ -143,7 +143,7 @@ Finding check_domains(const System& system, const Job& job) {
   if (job.world_size > 1 && job.local_ranks % count != 0) {
     return warning(
         kCheck,
-        fmt::format("{}; {} on this host {} memory of several domains", seen, counted(job.local_ranks, "rank"),
+        fmt::format("{}; {} on this host {} memory from several domains", seen, counted(job.local_ranks, "rank"),
                     job.local_ranks == 1 ? "uses" : "use"),
         fmt::format("start a multiple of {} ranks on each host (set by NPROC; the scripts do this by default)", count));
   }

@@ -27,8 +27,8 @@ class MetricsEndpoint {
   explicit MetricsEndpoint(const RunConfig& config);
 
   // Opens the endpoints. Logs a warning for each endpoint that cannot be opened. `setup.run` must be set.
-  // `planned_bytes`: planned memory of a rank; std::nullopt: no plan. `ec2`: null if this rank does not poll for EC2
-  // notices. Collective.
+  // `planned_bytes`: estimated memory of a rank; std::nullopt: no estimate. `ec2`: null if this rank does not poll for
+  // EC2 notices. Collective.
   void open(const RunSetup& setup, const RunStart& start, std::optional<int64_t> planned_bytes, const Ec2Watch* ec2,
             parallel::MpiRuntime& mpi, StepLog& log);
   // Returns the address and port (0: no endpoint) for the "start" event of the event log. Call after open().

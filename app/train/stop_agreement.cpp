@@ -89,7 +89,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
   log_.say(fmt::format("Stopping on {} after step {}: saving", cause.reason, position.step));
   checkpointer.save_last(position);
   log_.say(fmt::format(
-      "Stopped by {} after step {} and saved: the same command{} resumes from there", cause.reason, position.step,
+      "Stopped by {} after step {} and saved: the same command{} resumes the run", cause.reason, position.step,
       config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
 }
 

@@ -72,7 +72,7 @@ class Trainer {
   // Returns true if the last completed step is a multiple of `frequency`. 0: never.
   bool due(int64_t frequency) const;
   bool validation_is_due() const;
-  // Logs the planned memory and the threads that run the optimizer on the host.
+  // Logs the memory estimate and the threads that run the optimizer on the host.
   void log_memory();
   // Runs one optimizer step on the global batch.
   StepReport train_step();

@@ -99,7 +99,7 @@ TEST_CASE("domains are those whose CPUs the process may use, and need their memo
   // The doctor alone, before a run.
   CHECK(seen(1, 1).status == Status::kOk);
   CHECK(seen(4, 8).status == Status::kOk);
-  CHECK_THAT(seen(3, 6).message, Catch::Contains("use memory of several domains"));
+  CHECK_THAT(seen(3, 6).message, Catch::Contains("use memory from several domains"));
   CHECK_THAT(seen(1, 2).remedy, Catch::StartsWith("start a multiple of 2 ranks"));
   root.write("proc/self/status", "Cpus_allowed_list:\t0-7\nMems_allowed_list:\t0\n");
   CHECK_THAT(seen(2, 2).message, Catch::EndsWith("cpuset.mems excludes domain 1"));

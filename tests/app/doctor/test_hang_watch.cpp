@@ -131,7 +131,7 @@ TEST_CASE("a report whose folder is missing, or whose file system hangs, delays 
   CHECK_THAT(last_message(json, begin, files.write()), Catch::Contains("the GPU driver"));
 }
 
-TEST_CASE("--patience is an integer of seconds") {
+TEST_CASE("--patience is an integer number of seconds") {
   CHECK(parse_options({}).patience() == std::chrono::seconds(900));
   CHECK(parse_options({"--quick"}).patience() == std::chrono::seconds(120));
   CHECK(parse_options({"--quick", "--patience=7"}).patience() == std::chrono::seconds(7));
