@@ -121,7 +121,7 @@ def unknown(name: str) -> str:
         return f"--{name} is an option of sbatch; pass it before the script: sbatch --{name}=... train.sbatch"
     known = [name for name in FLAGS if name] + [*OTHERS, "build-only"]
     meant = nearest(name, known)
-    return f"--{name} is not a known flag" + (f"; did you mean --{meant}?" if meant else "; --help lists them all.")
+    return f"--{name} is not a known flag" + (f"; did you mean --{meant}?" if meant else "; --help lists all flags.")
 
 
 def wanted_of(flag: dict, text: str) -> str | None:

@@ -14,14 +14,15 @@
 
 namespace mpzero {
 
-// Merges each flag with its key in ds_config.json. Reports all conflicts in one error, unless --deepspeed_config_yields
-// makes flags override keys. Records the origin of each value.
+// Merges each flag with the corresponding key of ds_config.json and records the origin of each value. Reports all
+// conflicts in a single error, or lets flags override keys if --deepspeed_config_yields is set.
 class ConfigMerge {
  public:
   // `line` and `file` must outlive this object.
   ConfigMerge(const CommandLine& line, const io::DsConfig& file) : line_(line), file_(file) {}
 
-  // Sets the flag's member of `settings`, which already has the value from the command line, and the flag's origin.
+  // Sets the flag's member of `settings` and the flag's origin. The member must already have the value from the command
+  // line.
   void merge(const Flag& flag, Settings& settings, Origins& origins) {
     origins.set(flag.name, line_.gives(flag.name) ? Origin{Origin::Kind::kFlag, line_.name_of(flag.name)} : Origin{});
     if (!flag.file) return;

@@ -18,8 +18,8 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
     const nlohmann::json::json_pointer place("/zero_optimization/" + std::string(key));
     if (!json.contains(place) || json[place] != true) continue;
     throw_user_error(
-        "zero_optimization.{} changes DeepSpeed's file layout, which --checkpoint_format deepspeed does not support; "
-        "set the key to false or omit the flag.",
+        "zero_optimization.{} changes DeepSpeed's checkpoint layout, which --checkpoint_format deepspeed does not "
+        "support; set the key to false or omit the flag.",
         key);
   }
   if (!config.optimizer.no_decay.empty()) {

@@ -218,7 +218,7 @@ ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::Mixt
         to_json(setup.data.value().sources[i], setup.train_files[i].path, sources[i]));
   }
   settings[kLayout] = layout_record(setup);
-  // Command-line values may contain invalid UTF-8, which JSON cannot store. Return the form that is stored.
+  // Command-line values may contain invalid UTF-8, which JSON cannot store. Return the values as stored.
   return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
@@ -307,8 +307,8 @@ std::vector<RecordedSource> recorded_sources(const json& settings, const std::st
       }
     }
   } catch (const std::exception& error) {
-    throw_user_error("{} records {}.{} without valid positions ({}); choose a different checkpoint.", checkpoint,
-                     kTrainData, kSources, error.what());
+    throw_user_error("{} has invalid positions in {}.{} ({}); choose a different checkpoint.", checkpoint, kTrainData,
+                     kSources, error.what());
   }
   return sources;
 }

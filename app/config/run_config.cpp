@@ -221,7 +221,7 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   }
   if (section.cache_weights.given() && section.cache_weights.value && config.zero.stage == 3) {
     warnings.push_back(fmt::format(
-        "{}: fp8.cache_weights has no effect with ZeRO stage 3, which gathers weights again for each use.", file.path));
+        "{}: fp8.cache_weights has no effect at ZeRO stage 3, which gathers weights again for each use.", file.path));
   }
   using model::fp8::FastAccumulation;
   const std::string& fast = section.fast_accumulation.value;
@@ -266,12 +266,12 @@ void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::str
   if (mics.is_auto() || (mics.given() && mics.value > 0)) take(mics, "mics_shard_size");
   if (zero.stage > 0) return;
   if (zero.ranks_per_node.value_or(kOneLevel) != kOneLevel) {
-    warnings.push_back(fmt::format("{}: {} has no effect with ZeRO stage 0.", file.path, zero.ranks_per_node_key));
+    warnings.push_back(fmt::format("{}: {} has no effect at ZeRO stage 0.", file.path, zero.ranks_per_node_key));
   }
   zero.ranks_per_node = kOneLevel;
 }
 
-// Resolves quantization between shard groups, whose number is not known yet: see choose_layout().
+// Resolves quantization between shard groups. choose_layout() determines the number of groups later.
 void resolve_compression(const DsConfig& file, const CommandLine& line, ZeroConfig& zero,
                          std::vector<std::string>& warnings) {
   if (file.zero.quantized_gradients.value) zero.quantized_gradient_bits = line.quantized_gradient_bits;
@@ -302,18 +302,18 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   zero.offload_ratio_automatic = zero.offload_optimizer && ratio.is_auto();
   if (zero.offload_optimizer && zero.stage != 3 && (ratio.is_auto() || ratio.value < 1)) {
     warnings.push_back(
-        fmt::format("{}: mpzero applies zero_optimization.offload_optimizer.ratio also with stage {}, while DeepSpeed "
-                    "applies it only with stage 3.",
+        fmt::format("{}: mpzero also applies zero_optimization.offload_optimizer.ratio at stage {}; DeepSpeed applies "
+                    "it only at stage 3.",
                     file.path, zero.stage));
   }
   zero.offload_param = section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage == 3;
   if (section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage != 3) {
-    warnings.push_back(fmt::format(
-        "{}: zero_optimization.offload_param has no effect with stage {}; only stage 3 offloads parameters.", file.path,
-        zero.stage));
+    warnings.push_back(
+        fmt::format("{}: zero_optimization.offload_param has no effect at stage {}; only stage 3 offloads parameters.",
+                    file.path, zero.stage));
   }
   zero.pin_memory = section.offload_optimizer.pin_memory.value && section.offload_param.pin_memory.value;
-  // Overlap is enabled by default, since it costs only buffers.
+  // Overlap is enabled by default, because it costs only buffer memory.
   zero.overlap_comm = !section.overlap_comm.given() || section.overlap_comm.value;
   if (section.reduce_bucket_size.given()) zero.limits.reduce_bucket_size = section.reduce_bucket_size.value;
   zero.limits.gather = {.prefetch_bucket_size = section.prefetch_bucket_size.value,
@@ -333,7 +333,7 @@ void check_model_name(const std::string& name) {
       name);
 }
 
-// Resolves flags that set several members or override a different flag.
+// Resolves flags that set several members or override another flag.
 void settle_flags(const CommandLine& line, RunConfig& config) {
   config.model_type = model_name(line);
   check_model_name(config.model_type);

@@ -27,8 +27,8 @@ int64_t steps_of(double num_train_epochs, int64_t num_windows, int64_t batch) {
 void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_t steps, const RunConfig& config) {
   if (steps >= 1) return;
   throw_user_error(
-      "--{} {} of {} sequences is less than one optimizer step of {} sequences (train_batch_size); raise --{} or "
-      "reduce the batch size.",
+      "--{} {} is less than one optimizer step: --train_data has {} sequences, and train_batch_size is {}; raise --{} "
+      "or reduce the batch size.",
       flag, epochs, num_windows, config.train_batch_size, flag);
 }
 
@@ -56,8 +56,8 @@ void check_epochs(const RunConfig& config, int64_t num_windows, std::vector<std:
   check_one_step("epochs", static_cast<double>(*config.epochs), num_windows, steps, config);
   if (config.max_steps_given != kNoLimit) {
     warnings.push_back(fmt::format(
-        "--epochs {} is {} steps, but --max_steps is {}: the run ends at the smaller limit, {}.", *config.epochs, steps,
-        config.max_steps_given, steps < config.max_steps_given ? "--epochs" : "--max_steps"));
+        "--epochs {} results in {} steps, but --max_steps is {}; the run ends at the smaller limit, {}.",
+        *config.epochs, steps, config.max_steps_given, steps < config.max_steps_given ? "--epochs" : "--max_steps"));
   }
 }
 
@@ -83,8 +83,8 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
     config.checkpoint_freq = num_windows / batch;
     if (config.checkpoint_freq < 1) {
       throw_user_error(
-          "--save_strategy epoch: the {} sequences of --train_data are less than one optimizer step of {} sequences "
-          "(train_batch_size); reduce the batch size, or use --save_strategy steps.",
+          "--save_strategy epoch: the {} sequences of --train_data are fewer than train_batch_size {}; reduce the "
+          "batch size, or use --save_strategy steps.",
           num_windows, batch);
     }
   }

@@ -145,7 +145,7 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
   std::vector<std::string> differences;
   for (const ModelChange& change : model_changes(read_initial_model(init).config, model)) {
     if (change.rule == ChangeRule::kFree) continue;
-    differences.push_back(fmt::format("{} is {} there and {} here", change.key, change.before, change.now));
+    differences.push_back(fmt::format("{} {} vs. {}", change.key, change.before, change.now));
   }
   if (differences.empty()) return;
   const bool by_type = command_line.model_config.empty();
@@ -251,9 +251,8 @@ void check_split_sequences(const RunConfig& config, const std::string& where, co
 
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
-  warnings.push_back(fmt::format(
-      "{} has no checksums (older version or different program), so corruption cannot be detected; add them with: {}",
-      data.path().string(), rewrite_data_command(data.path().string())));
+  warnings.push_back(fmt::format("{} has no checksums, so corruption cannot be detected; add them with: {}",
+                                 data.path().string(), rewrite_data_command(data.path().string())));
 }
 
 void append(std::vector<std::string>& all, std::vector<std::string> more) {

@@ -27,19 +27,20 @@ struct ValidationSize {
 struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
-  parallel::ParallelLayout layout;     // one level until the hosts are known: see parallel_layout()
-  int hosts = 1;                       // set with the layout
-  std::string device = "cpu";          // "cpu" or the name of the GPUs; set with the layout
-  std::string recompute;               // choice of --recompute auto; empty: not chosen yet, or not auto
-  std::optional<double> host_ratio;    // choice of offload_optimizer.ratio "auto"; unset: not chosen yet, or not auto
-  bool init_from_latest = false;       // config.init_from is from a checkpoint folder's `latest`
-  bool init_adapters_latest = false;   // config.init_adapters is from a checkpoint folder's `latest`
-  std::string init_base_hash;          // base hash recorded in config.init_adapters; empty: unknown
-  bool names_model = false;            // --model_type or --model_config is set
-  std::vector<TrainFile> train_files;  // with weights and sizes; empty if a file is missing
-  int64_t train_windows = 0;           // number of training sequences; 0: unknown
-  int64_t train_tokens = 0;            // number of training tokens; 0: unknown
-  double attention_share = 1;          // see io::MicroBatch::attention_share; measured while training
+  parallel::ParallelLayout layout;  // one level until the hosts are known: see parallel_layout()
+  int hosts = 1;                    // set with the layout
+  std::string device = "cpu";       // "cpu" or the name of the GPUs; set with the layout
+  std::string recompute;            // level chosen by --recompute auto; empty: not chosen yet, or not auto
+  std::optional<double>
+      host_ratio;                 // ratio chosen by offload_optimizer.ratio "auto"; unset: not chosen yet, or not auto
+  bool init_from_latest = false;  // config.init_from is from a checkpoint folder's `latest`
+  bool init_adapters_latest = false;       // config.init_adapters is from a checkpoint folder's `latest`
+  std::string init_base_hash;              // base hash recorded in config.init_adapters; empty: unknown
+  bool names_model = false;                // --model_type or --model_config is set
+  std::vector<TrainFile> train_files;      // with weights and sizes; empty if a file is missing
+  int64_t train_windows = 0;               // number of training sequences; 0: unknown
+  int64_t train_tokens = 0;                // number of training tokens; 0: unknown
+  double attention_share = 1;              // see io::MicroBatch::attention_share; measured while training
   std::vector<ValidationSize> validation;  // excludes missing files
   std::string data_order;                  // io::TrainingProgress::data_order
   std::optional<DataIdentity> data;        // set when the run starts: see identify_data()
@@ -58,8 +59,8 @@ struct RunSetup {
 // of --epochs) are unset. kMayBeUnnamed: --train_data may also be omitted.
 enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
 
-// Returns one line per validation set whose file exists: "wiki: every 100 steps the first 128 of 2000 sequences of 2048
-// tokens, wiki.h5".
+// Returns one line per validation set whose file exists: "wiki, every 100 steps: the first 128 of 2000 sequences of
+// 2048 tokens of wiki.h5".
 std::vector<std::string> describe_validation(const RunSetup& setup);
 
 // Returns one line per source of a mixture, with its number of epochs in `steps` steps: "b.h5: 50% of the

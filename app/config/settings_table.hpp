@@ -27,13 +27,13 @@ std::vector<std::string> settings_table(const RunSetup& setup);
 // Returns the rows of settings_table(), without the first line, as {name, value, origin}.
 std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup);
 
-// Returns the settings that affect results, which do not depend on the layout. Keys are flags or keys of
-// ds_config.json. Includes recorded flags that are not in the table. A value that does not apply is null, e.g.
-// total_num_steps of a constant schedule.
+// Returns the settings that affect results, independent of the layout. Keys are flags or keys of ds_config.json.
+// Includes recorded flags that are not in the table. Settings that do not apply are null, e.g. total_num_steps of a
+// constant schedule.
 nlohmann::ordered_json settings_record(const RunConfig& config);
 
-// Returns the layout on ranks and memory, which affects speed, but results only by rounding. Omits values that
-// --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
+// Returns the layout across ranks and memory. It affects speed; results change only by rounding errors. Omits values
+// that --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
 nlohmann::ordered_json layout_record(const RunSetup& setup);
 
 }  // namespace mpzero

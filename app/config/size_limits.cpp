@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMaxMicroBatchTokens = std::numeric_limits<int32_t>::max();
 // Largest integer that a JSON number (double) represents exactly.
 constexpr int64_t kMaxStepTokens = int64_t{1} << 53;
-// Limits the plan of all-gathers in an optimizer step to 128 MiB.
+// Limits the list of planned all-gathers in an optimizer step to 128 MiB.
 constexpr int64_t kMaxPlannedUses = int64_t{1} << 24;
 
 }  // namespace

@@ -28,7 +28,7 @@ FlagGroup data_flags() {
            {.name = "validation_data",
             .value = Custom{.read = read_validation_data, .show = show_validation_data},
             .help = "validation token file. FILE,FILE or NAME=FILE,NAME=FILE reports one loss per file and the mean "
-                    "loss. Prefix a single path that contains = with ./",
+                    "loss. If a single path contains =, prefix the path with ./",
             .unit = "FILE",
             .default_text = "no validation"},
            {.name = "dataset",

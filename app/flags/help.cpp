@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Columns of a line, and those before the explanation.
+// Width of a line, and of the column before the explanation.
 constexpr size_t kLineLength = 100, kColumn = 28;
 
 const char* type_of(const Integer&) { return "integer"; }
@@ -100,8 +100,8 @@ ordered_json to_json(const Flag& flag) {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
-// Formats names and explanations in two columns. The second begins at `column` or, if 0, after the name. Lines are
-// broken only between words.
+// Formats names and explanations in two columns. The second column begins at `column` or, if `column` is 0, after the
+// name. Lines are broken only between words.
 std::string in_columns(const Rows& rows, size_t column) {
   std::string text;
   for (const auto& [name, explanation] : rows) {

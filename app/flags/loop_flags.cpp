@@ -12,7 +12,8 @@ constexpr int64_t kMaxPort = 65535;
 // Limit for --dry_run. MPI ranks are 32-bit integers.
 constexpr int64_t kMaxRanks = 1'000'000;
 
-// Accepts only IP addresses, since a host name may resolve to several addresses or to different ones on each node.
+// Accepts only IP addresses, since a host name may resolve to several addresses, or to different addresses on different
+// nodes.
 void read_metrics_address(CommandLine& line, const std::string& flag, const std::string& text) {
   in6_addr parsed;
   if (::inet_pton(AF_INET, text.c_str(), &parsed) != 1 && ::inet_pton(AF_INET6, text.c_str(), &parsed) != 1) {
@@ -117,28 +118,27 @@ std::vector<Flag> observing_flags() {
 }
 
 std::vector<Flag> machine_flags() {
-  return {
-      {.name = "device",
-       .value = choice(field<&Settings::device>, std::vector<std::string>{"auto", "cuda", "cpu"}),
-       .help = "training device: auto (GPU if available), cuda or cpu"},
-      {.name = "network",
-       .value = choice(field<&Settings::network>, std::vector<std::string>{"auto", "efa", "socket"}),
-       .help = "network transport between GPUs on different nodes: efa (fail if unavailable), socket (TCP) or auto "
-               "(efa if the nodes have EFA devices, otherwise selected by NCCL)"},
-      {.name = "grace_period",
-       .value = Real{.field = field<&Settings::grace_period>},
-       .help = "time between a stop signal and SIGKILL (Slurm's KillWait, or the lead time of --signal). A "
-               "checkpoint that would take longer is skipped. 0 means unknown: the checkpoint is always saved",
-       .unit = "SECONDS"},
-      {.name = "ec2_notices",
-       .value = Boolean{field<&Settings::ec2_notices>},
-       .help = "on EC2, save a checkpoint and stop after a Spot interruption or maintenance notice"},
-      {.name = "stuck_after",
-       .value = Real{.field = field<&Settings::stuck_after>},
-       .help = "maximum time without progress before the run ends with a failure report. The limit of training steps "
-               "is max(300 s, 10 x median step, 3 x longest step) if that is less. Setup, the first step, validation "
-               "and checkpoints get 3 times as long. 0 disables the limit",
-       .unit = "SECONDS"}};
+  return {{.name = "device",
+           .value = choice(field<&Settings::device>, std::vector<std::string>{"auto", "cuda", "cpu"}),
+           .help = "training device: auto (GPU if available), cuda or cpu"},
+          {.name = "network",
+           .value = choice(field<&Settings::network>, std::vector<std::string>{"auto", "efa", "socket"}),
+           .help = "network transport between GPUs on different nodes: efa (fail if unavailable), socket (TCP) or auto "
+                   "(efa if the nodes have EFA devices, otherwise selected by NCCL)"},
+          {.name = "grace_period",
+           .value = Real{.field = field<&Settings::grace_period>},
+           .help = "time between a stop signal and SIGKILL (Slurm's KillWait, or the lead time of --signal). A "
+                   "checkpoint that would take longer is skipped. 0 means unknown: the checkpoint is always saved",
+           .unit = "SECONDS"},
+          {.name = "ec2_notices",
+           .value = Boolean{field<&Settings::ec2_notices>},
+           .help = "on EC2, save a checkpoint and stop after a Spot interruption or maintenance notice"},
+          {.name = "stuck_after",
+           .value = Real{.field = field<&Settings::stuck_after>},
+           .help = "maximum time without progress before the run ends with a failure report. For training steps, the "
+                   "limit is at most max(300 s, 10 x median step, 3 x longest step). For setup, the first step, "
+                   "validation and checkpoints, the limit is 3 times as long. 0 disables the limit",
+           .unit = "SECONDS"}};
 }
 
 std::vector<Flag> profile_flags() {

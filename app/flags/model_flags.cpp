@@ -28,7 +28,7 @@ FlagGroup model_flags() {
         .unit = "NAME"},
        {.name = "model_config",
         .value = Text{field<&Settings::model_config>},
-        .help = "Hugging Face config.json, or folder that contains config.json, to use instead of a preset",
+        .help = "Hugging Face config.json, or a folder that contains it, used instead of a preset",
         .unit = "FILE"},
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},

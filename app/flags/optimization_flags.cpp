@@ -44,7 +44,7 @@ void read_warmup_steps(CommandLine& line, const std::string& flag, const std::st
   if (number > 0 && number < 1) {
     read_warmup_ratio(line, flag, text);
   } else if (number >= 0 && number < 1e15 && number == std::floor(number)) {
-    line.warmup_steps = static_cast<int64_t>(number);  // also "10.0"
+    line.warmup_steps = static_cast<int64_t>(number);  // accepts "10.0"
   } else {
     line.warmup_steps = parse_integer(flag, text, 0);
   }
@@ -213,9 +213,9 @@ std::vector<Flag> schedule_flags() {
        .value = choice<ScheduleOnResume>(field<&Settings::schedule_on_resume>, {{"keep", ScheduleOnResume::kKeep},
                                                                                 {"rewarm", ScheduleOnResume::kRewarm},
                                                                                 {"extend", ScheduleOnResume::kExtend}}),
-       .help = "schedule of a resumed run whose schedule has a different length: keep (old schedule, then its last "
-               "learning rate), rewarm (warm-up from the old learning rate, then decay over the remaining steps), or "
-               "extend (new schedule, as if used since step 1)",
+       .help = "how to continue the learning rate schedule if its length changes on resume: keep (old schedule, then "
+               "its final learning rate), rewarm (warm up from the old learning rate, then decay over the remaining "
+               "steps), or extend (new schedule, as if used since step 1)",
        .default_text = "keep, or rewarm if the checkpoint's schedule ends near 0",
        .recorded = Recorded{.section = Recorded::Section::kSchedule, .key = "schedule_on_resume"}},
       {.name = "warmup_ratio",

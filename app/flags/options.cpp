@@ -184,7 +184,7 @@ void check_dry_run(const CommandLine& line) {
                    *line.nproc_per_node);
 }
 
-// Prometheus may scrape the file's HOST:PORT targets from a different host.
+// Prometheus may scrape the file's HOST:PORT targets from another host.
 void check_metrics(const CommandLine& line) {
   const std::string& address = line.metrics_address;
   if (line.metrics_port == 0 || line.metrics_sd_dir.empty() || !(address.starts_with("127.") || address == "::1"))

@@ -22,7 +22,7 @@ struct CommandLine : Settings {
   bool operator==(const CommandLine&) const = default;
 };
 
-constexpr const char* kListedByHelp = "mpzero train --help lists them all";
+constexpr const char* kListedByHelp = "mpzero train --help lists all flags";
 
 // Throws UserError for an argument that is not a flag. `of_command`, `help`: see parse_command_line().
 [[noreturn]] void refuse_flag(const std::string& argument, const std::vector<std::string>& of_command = {},

@@ -18,7 +18,7 @@ std::vector<std::string> ordered_targets(const std::vector<std::string>& given, 
   std::vector<std::string> ordered;
   const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
   std::ranges::copy_if(known, std::back_inserter(ordered), is_given);
-  // Unknown names, which validate() rejects.
+  // Append unknown names, which validate() rejects.
   std::ranges::copy_if(given, std::back_inserter(ordered),
                        [&](const std::string& name) { return std::ranges::find(known, name) == known.end(); });
   return ordered;
@@ -63,7 +63,8 @@ void set_up_lora(const Settings& config, const std::string& source, const std::s
   if (lora.rslora) wanted.rslora = *lora.rslora;
   if (model.lora && wanted != *model.lora) {
     throw_user_error(
-        "--init_from {}: the adapters have {}, but {} results in {}; use the same, or start from the base model",
+        "--init_from {}: the adapters have {}, but {} results in {}; use the same settings, or start from the base "
+        "model",
         adapters, describe_lora(*model.lora), source, describe_lora(wanted));
   }
   if (lora.dropout) wanted.dropout = *lora.dropout;

@@ -75,8 +75,8 @@ std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedToken
   }
   if (tokens.vocab_size > expected.vocab_size) {
     warnings.push_back(
-        fmt::format("{}: vocab_size is {}, but in {} it is {}; the file was not prepared with the model's tokenizer.",
-                    where, tokens.vocab_size, expected.model, expected.vocab_size));
+        fmt::format("{}: vocab_size is {}, but {} has {}; the file was not prepared with the model's tokenizer.", where,
+                    tokens.vocab_size, expected.model, expected.vocab_size));
   }
   return warnings;
 }

@@ -79,7 +79,7 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     sentence = refuse(run, f"--init_from={weights}", "--num_hidden_layers=1", "--rope_theta=500")
     assert f"--init_from {weights}: its config.json differs from --model_config" in sentence
-    assert "num_hidden_layers is 2 there and 1 here, rope_theta is 10000 there and 500 here" in sentence
+    assert "num_hidden_layers 2 vs. 1, rope_theta 10000 vs. 500" in sentence
     result = run.train("--max_steps=1", f"--init_from={weights}")
     (weights / "config.json").unlink()
     sentence = refuse(TinyRun(tmp_path / "other"), f"--init_from={weights}", "--num_hidden_layers=1")

@@ -157,4 +157,4 @@ def test_the_dry_run_names_the_checkpoint_and_refuses_another_model(tmp_path: Pa
     assert f"from step 0, with the weights of {first.latest}" in seen.stdout
     refused = mpzero("train", *run.flags(), "--dry_run", start, "--rope_theta=500")
     assert refused.returncode == 2
-    assert "rope_theta is 10000 there and 500 here" in the_sentence(refused.stderr)
+    assert "rope_theta 10000 vs. 500" in the_sentence(refused.stderr)

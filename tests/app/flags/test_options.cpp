@@ -161,7 +161,7 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK(error_of({"--learning-rate=1"}) == "--learning-rate is not a known flag; did you mean --learning_rate?");
   CHECK(error_of({"--micro_batch_size=1"}) ==
         "--micro_batch_size is not a known flag; did you mean --train_micro_batch_size_per_gpu?");
-  CHECK(error_of({"--xyzzy"}) == "--xyzzy is not a known flag; mpzero train --help lists them all.");
+  CHECK(error_of({"--xyzzy"}) == "--xyzzy is not a known flag; mpzero train --help lists all flags.");
   // No abbreviations: --max would silently change its meaning when a second flag of that beginning appears.
   CHECK_THAT(error_of({"--max", "3"}), Contains("--max is not a known flag"));
   CHECK(error_of({"train"}) == "\"train\" is not a flag; write --name value or --name=value.");
