@@ -189,7 +189,7 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
         if not is_on_cpu(run) or run.get("calibration"):
             found = plan(run, program, calibration)
             if not found["step"]:
-                left_out.append(f"- {run['name']}: only memory is planned")
+                left_out.append(f"- {run['name']}: only memory is estimated")
                 continue
             planned = found["step"]["seconds"] * 1e3
             bytes_of = memory_of_rank(found)

@@ -85,7 +85,7 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
         raise SystemExit(f"{' '.join(command)}: {result.stderr.strip()}")
     found = json.loads(result.stdout)
     if found["memory"]["fits"] and not found["step"]:
-        raise SystemExit(f"{instance}: only memory is planned: {result.stderr.strip()}")
+        raise SystemExit(f"{instance}: only memory is estimated: {result.stderr.strip()}")
     if found["machine"]["gpus_per_node"] != GPUS_PER_NODE:
         raise SystemExit(f"--instance {instance}: pass an instance type with {GPUS_PER_NODE} GPUs")
     return found if found["step"] else None

@@ -9,8 +9,8 @@
 
 namespace mpzero::measure {
 
-// Measures whole decoder layers with random weights. Clocks and caches make the time of a layer differ from the sum of
-// its operations. The backward pass overwrites the gradients.
+// Measures whole decoder layers with random weights. Because of GPU clocks and caches, a layer's time differs from the
+// sum of its operations' times. The backward pass overwrites the gradients.
 class LayerRun {
  public:
   // `layers`: number of layers, each with its own weights and activations.

@@ -272,11 +272,11 @@ class Runs {
     }
     return made;
   }
-  // Used for all passes, which compute a b^T of FP8 matrices.
+  // Computes a b^T of FP8 matrices, as in all passes.
   Body fp8_matmul(model::Matmuls& matmuls) const {
     const model::MatmulShape& s = o_.matmul;
     std::vector<model::Operand> a, b;
-    // The weight gradient, whose dtype may be wider, reads the second form of an operand.
+    // The weight gradient reads the transposed form of an operand, and its dtype may be wider.
     const bool as_gradient = s.out_type != at::kBFloat16;
     const auto operand = [&](const model::fp8::Matrix& codes) {
       return as_gradient ? model::Operand({}, codes) : model::Operand(codes, {});
@@ -320,7 +320,7 @@ class Runs {
     for (int set = 0; set < sets_; ++set) {
       gradients.push_back(at::zeros({s.rows, s.columns}, options_.dtype(s.out_type)));
     }
-    // A call without accumulation after an accumulating call tunes the accumulating matmul.
+    // The accumulating matmul is tuned by an accumulating call followed by a call without accumulation.
     for (const bool accumulate : {o_.adds, false}) {
       matmuls.weight_gradient_out(gradients.front(), dy.front(), x.front(), accumulate);
     }

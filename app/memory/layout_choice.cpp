@@ -142,7 +142,7 @@ std::string describe_choice(const Candidates& all, const RunSetup& setup, const 
   if (takes_nodes(all)) {
     const bool shorter = is_shorter(all.nodes, all.one_level);
     return fmt::format("Between shard groups: {} per group per step; one level of ZeRO: {}{}", nodes, one_level,
-                       shorter ? ", and a step " + compare_times(all.one_level, all.nodes) : "");
+                       shorter ? ", and a step would take " + compare_times(all.one_level, all.nodes) : "");
   }
   const std::string against = drawback(all);
   return fmt::format("Between hosts: {} per host per step; two levels of ZeRO: {}{}{}", one_level,

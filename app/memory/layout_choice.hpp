@@ -58,8 +58,9 @@ struct PlannedRun {
 // - if both fit, the layout with the shorter predicted step
 // - without predictions, or if the predictions differ by no more than their error, the layout that sends fewer bytes
 //   between hosts, or one level if both send the same number of bytes
-// The default is the same, except for one level if NVLink connects the hosts. A configured number of ranks is the
-// only way to let shard groups span hosts. Throws UserError if the ranks cannot be divided into shard groups.
+// The default is the same as "auto", except that it selects one level if NVLink connects the hosts. Shard groups span
+// hosts only if ds_config.json sets the number of ranks per group. Throws UserError if the ranks cannot be divided into
+// shard groups.
 LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                            const MemoryNeed& limit, const PredictStep& predict = {});
 

@@ -19,11 +19,11 @@ struct MachineSizes {
 // excludes the memory of CUDA, NCCL and other processes, and memory_margin().
 MemoryNeed memory_limit(const MachineSizes& machine);
 
-// Returns the memory of a CPU rank's process with `tensors` bytes of tensors at the peak: the allocator caches up to an
-// eighth more (TensorMemory), and programs, libraries and small objects take kProcessAlone.
+// Returns the memory of a CPU rank's process with `tensors` bytes of tensors at the peak. The allocator caches up to an
+// eighth more (TensorMemory), and the program, libraries and small objects need kProcessAlone.
 constexpr int64_t kProcessAlone = int64_t{384} << 20;
 constexpr int64_t process_bytes(int64_t tensors) { return tensors + tensors / 8 + kProcessAlone; }
-// Returns the tensors for which process_bytes() is at most `process`.
+// Returns the largest number of tensor bytes for which process_bytes() is at most `process`.
 constexpr int64_t tensors_within(int64_t process) { return (process - kProcessAlone) / 9 * 8; }
 
 }  // namespace mpzero

@@ -12,7 +12,7 @@
 namespace mpzero {
 namespace {
 
-// A setting of a scenario, with values that require less memory, closest first.
+// A setting of a scenario and alternative values that require less memory, closest to the current value first.
 struct Aspect {
   std::vector<std::function<void(MemoryScenario&)>> values;
 };
@@ -192,7 +192,8 @@ template <typename Visit>
 void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit& visit) {
   const std::vector<ActivationSizes::Layer>& layers = sizes.layers;
   const size_t count = layers.size();
-  // Peak from each layer on, above the kept bytes of earlier layers, if all layers from this one on are at none.
+  // Peak from each layer onward, excluding the kept bytes of earlier layers, with the level none from this layer
+  // onward.
   std::vector<int64_t> rest(count + 1, sizes.head);
   for (size_t i = count; i-- > 0;) {
     rest[i] = layers[i].none.kept + std::max(layers[i].none.workspace, rest[i + 1]);

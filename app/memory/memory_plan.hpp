@@ -84,7 +84,7 @@ struct MemoryScenario {
   bool offload_optimizer = false;
   bool offload_param = false;
   bool keeps_casts = false;  // fp8.cache_weights true: keep all FP8 casts of unsharded weights
-  // True if the other settings of the run allow the change.
+  // True if the run's other settings allow the change.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host

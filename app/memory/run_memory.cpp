@@ -121,7 +121,8 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   if (device_.is_cpu()) {
     plan.process = min(group, host_available_ - kHostMargin / local_size_);
     plan.available = tensors_within(plan.process);
-    // All ranks use the levels of rank 0: their buffers depend on their threads, but collectives on the levels.
+    // All ranks must use the same levels, because the levels determine the collectives. Buffer sizes may differ by
+    // rank.
     if (automatic) {
       plan.levels =
           broadcast(group, cheapest_levels(sizes, plan.available - device_bytes(states)).value_or(plan.levels));

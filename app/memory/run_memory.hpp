@@ -23,7 +23,7 @@ struct PeakMemory {
 };
 
 // Plans the memory of a run, compares the plan with measurements, and suggests changes if memory is short. On the CPU,
-// a run that exceeds its plan is only warned, because the available host memory is uncertain.
+// exceeding the plan only causes a warning, because the available host memory is uncertain.
 class RunMemory {
  public:
   // Must be constructed before large allocations on `device`.

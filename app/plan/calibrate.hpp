@@ -37,9 +37,9 @@ std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device
 // Collective over options.ranks.
 CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
 
-// Returns the median relative deviation of the factors from their median. A factor divides a layer's time by the sum of
-// its operations' times, measured at a different moment, so the deviation is large under varying load from other
-// processes. Returns 1 if the median factor is outside (0.5, 2).
+// Returns the median relative deviation of the factors from their median. A factor is the ratio of a layer's time to
+// the sum of its operations' times. The two are measured separately, so the deviation is large if the load from other
+// processes varies. Returns 1 if the median factor is outside (0.5, 2).
 double spread_of_steps(const std::vector<CalibrationData::FullStep>& steps);
 
 }  // namespace mpzero::plan

@@ -32,7 +32,7 @@ class Calibration {
 
   const CalibrationData& data() const { return data_; }
   const std::string& name() const { return name_; }
-  // Returns true if the file is shipped with mpzero, so that the planned host differs from the calibrated host.
+  // Returns true if the file is shipped with mpzero. The planned host then differs from the calibrated host.
   bool shipped() const { return shipped_; }
   // Returns the expected relative error of a step's time (half the width of the interval).
   double error() const { return data_.error; }

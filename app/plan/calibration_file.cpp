@@ -265,7 +265,8 @@ void check_version(const Fields& file, const std::string& name) {
       name, version, kVersion);
 }
 
-// Returns null if the file scales a second file. Caches texts, because a comparison reads files for every host type.
+// Returns null if the file scales another file. Caches parsed files, because a comparison reads files for every host
+// type.
 const CalibrationData* measured_in(const std::string& text, const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, CalibrationData> known;
@@ -277,7 +278,7 @@ const CalibrationData* measured_in(const std::string& text, const std::string& n
   return file.has("scales") ? nullptr : &known.emplace(text, read_measured(file)).first->second;
 }
 
-// Reads a file that scales the rates of a second file, for a GPU that was not measured.
+// Reads a file that scales the rates of another file, for a GPU that was not measured.
 CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   file.only({"format_version", "scales", "device", "names", "source", "date", "versions", "error", "rates", "copies",
              "host", "launch_us", "full_step"});

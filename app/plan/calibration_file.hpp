@@ -8,7 +8,7 @@
 
 namespace mpzero::plan {
 
-// Reads a calibration file (docs/formats.md), which may scale the times of a second file in the same folder. Throws
+// Reads a calibration file (docs/formats.md), which may scale the times of another file in the same folder. Throws
 // UserError with the file and the key if a file is unreadable or not a calibration.
 CalibrationData read_calibration(const std::filesystem::path& path);
 

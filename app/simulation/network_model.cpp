@@ -46,7 +46,7 @@ double ring_seconds(Collective collective, int64_t bytes, const Group& group, co
   return rounds * steps + transfer_seconds(collective, bytes, group, links, rings);
 }
 
-// Wait per step of a pipelined tree, and rate of a tree relative to a ring. Fitted to all-reduces on 4 and 16
+// Latency per step of a pipelined tree, and bandwidth of a tree relative to a ring. Fitted to all-reduces on 4 and 16
 // p5.48xlarge (docs/plan.md). Predictions for 8 and 32 hosts agree within 20%.
 constexpr double kTreeWait = 50e-6, kOfTree = 0.65;
 

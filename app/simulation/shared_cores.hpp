@@ -23,12 +23,12 @@ class SharedCores {
   // Each function returns the time on completion. `now` must not decrease between calls.
   double work(double now, double seconds);
   Move move(double now, double seconds);
-  // Waits until move `number` has ended.
+  // Waits until collective `number` has completed.
   double wait(double now, int64_t number);
 
  private:
   Options options_;
-  std::deque<double> left_;  // remaining seconds of unfinished moves
+  std::deque<double> left_;  // remaining seconds of unfinished collectives
   int64_t ended_ = 0;
 };
 

@@ -80,7 +80,7 @@ int64_t SimulatedDevice::move(const char* name, double seconds) {
 }
 
 void SimulatedDevice::wait_for_move(int64_t move) {
-  // Work of other streams follows in the order of moves.
+  // Collectives run in order, so other streams need no wait.
   if (current_ == 0) host_ = cores_->wait(host_, move);
 }
 

@@ -21,9 +21,9 @@ namespace mpzero::plan {
 // Kinds of recorded work.
 enum class Work : uint8_t { kMatmuls, kAttention, kElementwise, kOptimizer, kHostOptimizer, kDown, kUp, kCollective };
 
-// Simulates a device, whose streams are clocks, and the host that launches its work. Work begins when its stream is
+// Simulates a device and the host that launches work on the device. A stream is a clock: work begins once its stream is
 // free and the host has launched the work. Recording an event stores the time of its stream, and waiting for the event
-// advances a stream to at least that time. Code that orders work by streams and events therefore yields the times of a
+// advances a stream to at least that time. Code that orders work by streams and events therefore has the timing of a
 // GPU. Tensors have shapes but no memory, and ATen operators take the time to read and write their tensors. At most one
 // SimulatedDevice may exist in a process. Times are seconds since construction.
 class SimulatedDevice {
@@ -76,7 +76,7 @@ class SimulatedDevice {
   // Declares that the last work on the current stream, which took `seconds`, reads and writes `bytes` of device memory.
   // Concurrent kernels queued later are slower.
   void share_memory(double seconds, int64_t bytes);
-  // Returns true for a CPU, whose cores run collectives: move() starts a collective and returns the number for
+  // Returns true for a CPU, where the cores run collectives: move() starts a collective and returns the number for
   // wait_for_move().
   bool is_host() const { return cores_.has_value(); }
   int64_t move(const char* name, double seconds);

@@ -11,7 +11,7 @@
 namespace mpzero::plan {
 
 // Simulates the pipeline of HostOptimizer: gradients to the host, updates, and parameters to the device. Uses the same
-// pieces, order and number of buffers, and updates units before the norm is known while spare states last. Gradient
+// pieces, order and number of buffers. Updates units before the norm is known as long as spare states remain. Gradient
 // clipping and checkpoints are not simulated.
 class SimulatedHostUpdater final : public parallel::HostUpdater {
  public:

@@ -235,7 +235,7 @@ UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
     return decoder_.run_layer(weights, x, saved, recompute, read);
   };
   Layer made;
-  // The first call creates the rotary tables. Casts and maxima are kept for one version of the weights.
+  // The first call creates the rotary tables. Casts and amax values are kept for one version of the weights.
   forward(nullptr);
   const int64_t before = device_.live_bytes();
   if (shape_.casts != kEachUse && !in_codes) {

@@ -21,9 +21,9 @@ namespace mpzero::plan {
 // When a layer casts its weights to FP8:
 // - kKept: never, because the casts of an earlier micro-batch are kept
 // - kFirstUse: in the forward pass, and kept for the backward pass
-// - kEachUse: in each pass, with maxima computed in each pass
-// - kFirstMaxima: in each pass, with maxima computed in the forward pass
-// - kKnownMaxima: in each pass, with maxima of an earlier micro-batch
+// - kEachUse: in each pass, with amax values computed in each pass
+// - kFirstMaxima: in each pass, with amax values computed in the forward pass
+// - kKnownMaxima: in each pass, with amax values of an earlier micro-batch
 // - kCodes: never, because weights are gathered in FP8; the backward pass transposes them
 enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes };
 

@@ -54,7 +54,7 @@ std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean) {
     return beside(plan.step.split, mean, plan.error, network_between(run));
   } catch (const std::exception& error) {  // a failed plan must not stop the run
     if (run.gpu.empty()) return "";        // few CPUs are calibrated
-    return fmt::format("Plan vs. measured: no plan, {}", error.what());
+    return fmt::format("Plan vs. measured: planning failed: {}", error.what());
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace mpzero::plan {
 
-// Returns a log line that compares the planned step with `mean`, the mean of rank 0's first steps, or with the reason
-// if planning fails. Returns an empty string if the run does not fit according to the plan.
+// Returns a log line that compares the planned step with `mean`, the mean of rank 0's first steps. If planning fails,
+// the line contains the reason. Returns an empty string if the run does not fit according to the plan.
 std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean);
 
 // Formats the comparison. `error`: the plan's expected relative error. `network`: assumed network, empty for one host.

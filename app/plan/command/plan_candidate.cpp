@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 // Returns the section `scheduler`, or std::nullopt if a flag sets the schedule or the learning rate is constant.
 std::optional<Json> scheduler_of(const RunConfig& config) {
-  // "auto": counts that follow from the run's length, which no flag sets.
+  // Step counts derived from the run's length are "auto" if no flag sets the length.
   const bool open = config.counts_epochs() || config.origins.of("max_steps").kind == Origin::Kind::kDefault;
   const auto steps = [](int64_t count, bool follows) { return follows ? Json("auto") : Json(count); };
   const auto section = [&](const char* type, Json params, const auto& schedule) {

@@ -34,7 +34,7 @@ struct PlanCandidate {
 
 // Returns the hosts as text, e.g. "2 x p5.48xlarge".
 std::string hosts_of(const PlanMachine& machine);
-// Returns the step time divided by the tokens of the global batch, because batches may differ between candidates.
+// Returns the step time per token of the global batch, to compare candidates with different batch sizes.
 double seconds_of_token(const PlanCandidate& one);
 
 // Plans the run with `choice`. `line`: flags of `mpzero train`. `base`: run configured by these flags. Throws

@@ -47,7 +47,7 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
   };
   if (!gives("--dry_run")) arguments.emplace_back("--dry_run");
   CommandLine line =
-      parse_command_line(arguments, plan_flag_names(), "mpzero plan --help and mpzero train --help list them all");
+      parse_command_line(arguments, plan_flag_names(), "mpzero plan --help and mpzero train --help list all flags");
   if (line.world_size) {
     throw_user_error("--world_size {} does not apply to plans; pass --instance or --gpu, and --nodes.",
                      *line.world_size);
@@ -104,7 +104,8 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
 }
 
 // If only the global batch is set and the implied micro-batch does not fit, selects the largest micro-batch that fits,
-// if possible without activations in host memory. `margin`: the run must leave the margin of --recompute auto.
+// if possible without activations in host memory. `margin`: require that the run leaves the margin of --recompute auto
+// free.
 void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssumptions& assumptions, bool margin) {
   const auto computed = [&](const char* flag) {
     const Origin::Kind kind = setup.config.origins.of(flag).kind;
@@ -123,7 +124,7 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
     tried.layout = layout_of(tried, machine, nullptr, assumptions).layout;
     return tried;
   };
-  // A bound that needs no simulation, which takes minutes for thousands of sequences.
+  // An upper bound without a simulation, which would take minutes for thousands of sequences.
   const double most = machine.is_cpu()
                           ? static_cast<double>(machine.host_bytes)
                           : static_cast<double>(machine.gpu_bytes) + static_cast<double>(machine.host_bytes);
@@ -262,7 +263,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   } catch (const UserError& error) {
     // With several host types, types without a calibration are excluded.
     if ((options.compare && asked.size() == 1) || !options.calibration.empty()) throw;
-    memory_only = fmt::format("only memory is planned: {}", error.what());
+    memory_only = fmt::format("only memory is estimated: {}", error.what());
   }
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
@@ -284,17 +285,17 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     if (options.compare) {
       throw_user_error("--fp8 (fp8.enabled): --compare has no FP8 times for CPUs; disable FP8, or plan for GPUs.");
     }
-    memory_only = "only memory is planned: no FP8 times for CPUs, which compute FP8 matmuls in fp32.";
+    memory_only = "only memory is estimated: no FP8 times for CPUs, which compute FP8 matmuls in fp32.";
     calibration.reset();
   }
   if (!options.compare && options.limit == PlanLimit::kNone)
     fit_micro_batch(setup, machine, assumptions, /*margin=*/false);
-  // If the calibration lacks times, plans only the memory.
+  // If the calibration lacks times, estimates only memory.
   const auto with_times = [&](const auto& plan) {
     try {
       return plan(calibration ? &*calibration : nullptr);
     } catch (const MissingTimes& error) {
-      memory_only = fmt::format("only memory is planned: {}", error.what());
+      memory_only = fmt::format("only memory is estimated: {}", error.what());
       calibration.reset();
       return plan(nullptr);
     }

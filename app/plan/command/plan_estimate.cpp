@@ -116,7 +116,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                       "{} to shard the states, or keep part of them on the GPUs with \"ratio\" in "
                       "offload_optimizer",
                       hosts ? "use " + hosts->text + "," : "use more hosts");
-  return fmt::format("a host needs {} of memory for {} ranks, but {} are available; {}",
+  return fmt::format("a host needs {} of memory for {} ranks, but {} is available; {}",
                      gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(host_limit(machine) * machine.gpus),
                      remedy);
 }
@@ -181,7 +181,7 @@ double extrapolated_share(const std::vector<Seconds>& parts) {
   return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
 }
 
-// Returns the relative change of a micro-batch's time if the host takes `times_as_long` to launch kernels.
+// Returns the relative change of a micro-batch's time if the host's launch times are multiplied by `times_as_long`.
 double host_share(const std::vector<Seconds>& parts, double times_as_long) {
   double total = 0, changed = 0;
   for (const Seconds& part : parts) {

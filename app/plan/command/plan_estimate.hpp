@@ -46,9 +46,9 @@ struct PlanEstimate {
   Memory memory;
   SimulatedStep step;
   double error = 0;         // relative error of the step's time (half the width of the interval)
-  double extrapolated = 0;  // share of the kernels' time at sizes far from all measured sizes
-  double host_bound = 0;    // share of a micro-batch's time that a host with half the launch time saves
-  double slow_host = 0;     // share that a host with twice the launch time adds; 0 for a calibration by the user
+  double extrapolated = 0;  // share of kernel time at sizes far from all measured sizes
+  double host_bound = 0;    // fraction of a micro-batch's time saved by halving launch times
+  double slow_host = 0;     // fraction added by doubling launch times; 0 for a calibration by the user
   double tokens_per_second_per_gpu = 0;
   std::optional<double> mfu;
   Checkpoint checkpoint;

@@ -23,7 +23,7 @@ double number(const char* flag, const std::string& text, double least, const cha
 
 constexpr double kMostFactor = 100;
 constexpr const char* kFactor = "a number from 1 to 100";
-constexpr const char* kHosts = "an integer of hosts from 1 to 100000";
+constexpr const char* kHosts = "an integer number of hosts from 1 to 100000";
 
 int64_t hosts_of(const char* flag, const std::string& text) {
   const double nodes = number(flag, text, 1, kHosts);

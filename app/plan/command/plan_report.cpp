@@ -70,7 +70,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   part("weights in FP8", memory.cast_weights, fmt::format("{} layers", memory.kept_casts));
   part("workspace", memory.workspace);
   part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "typical");
-  if (cpu) lines.push_back(row("", "", "plus up to 1/8, which tensors keep for the next step"));
+  if (cpu) lines.push_back(row("", "", "plus up to 1/8, cached by the allocator between steps"));
   if (memory.host > 0) {
     lines.push_back(fmt::format("Memory per host: {}{} for {}", gibibytes(memory.host),
                                 memory.of_host > 0 ? " of " + gibibytes(memory.of_host) : "",
@@ -89,10 +89,8 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
 void add_host(std::vector<std::string>& lines, const Calibration& calibration, const PlanEstimate& plan) {
   const bool waits = plan.host_bound > 0.005, would_wait = plan.slow_host > 0.005;
   if (!waits && !would_wait) return;
-  std::string line =
-      fmt::format("  kernels {}, launched in {:.1f} us each: ",
-                  waits ? "wait for the calibration's host" : "would wait for a host slower than the calibration's",
-                  1e6 * calibration.data().launch_seconds);
+  std::string line = fmt::format("  {} at {:.1f} us per kernel launch: ", waits ? "partly host-bound" : "device-bound",
+                                 1e6 * calibration.data().launch_seconds);
   if (waits) line += fmt::format("a host twice as fast saves {:.0f}% of the time", 100 * plan.host_bound);
   if (would_wait) line += fmt::format("{}a host half as fast adds {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
   lines.push_back(line + "; measure your host with `mpzero plan --calibrate`");
@@ -130,7 +128,7 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("other kernels", step.elementwise);
   // The GPU also computes the norms of parameters that the host updates.
   part(cpu ? "AdamW and norm" : "AdamW and norm on the GPU", step.optimizer);
-  if (cpu) part("LM head", step.head, "part of the first three");
+  if (cpu) part("LM head", step.head, "included in the first three");
   part("AdamW on the host", step.host_optimizer, basis_of_host_adamw(facts));
   const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? kOfInstance : "";
   part("PCIe to the host", step.down, of_pcie);
@@ -177,7 +175,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                   describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
                   config.micro_batch_size, config.gradient_accumulation_steps, facts.setup.layout.data_parallel_size()),
       facts.calibration == nullptr
-          ? "  kernel times: unknown, so only memory is planned"
+          ? "  kernel times: unknown, so only memory is estimated"
           : fmt::format("  kernel times: {}, {}", std::filesystem::path(facts.calibration->name()).filename().string(),
                         facts.calibration->data().source.starts_with("Not measured")
                             ? "not measured on this GPU"

@@ -45,8 +45,8 @@ double threads_factor(const Calibration& calibration, const PlanMachine& machine
 }
 
 // Returns means over the layers, which may differ in FP8 matmuls and frozen parameters, and over the micro-batches of a
-// step. The first micro-batch casts the weights of layers that keep their casts. For other layers, the first
-// micro-batch computes the maxima if maxima are kept.
+// step. In layers that keep their casts, the first micro-batch casts the weights. In other layers, the first
+// micro-batch computes the amax values if they are kept.
 UnitTimes mean_times(const Calibration& calibration, const RunSetup& setup, MicroBatchShape shape,
                      const parallel::ZeroOptions& options_of_zero, int64_t kept_casts) {
   const bool keeps_maxima =
@@ -166,7 +166,7 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.memory = [&calibration, slower](int64_t bytes) {
     return kShortestKernel + slower * device_copy_seconds(calibration, static_cast<double>(bytes) / 2);
   };
-  // Rates are those of the whole model, because the kernels of units run back to back.
+  // Use the rates at the size of the whole model, because the kernels of all units run back to back.
   const int64_t whole = model::num_parameters(run.model);
   run.costs.adamw = [rate = slower * adamw_seconds(calibration, whole, types) / static_cast<double>(whole)](
                         int64_t parameters) { return kShortestKernel + rate * static_cast<double>(parameters); };
@@ -225,21 +225,21 @@ double relative_error(const Calibration& calibration, const PlanMachine& machine
 
 std::string of_another_device(const Calibration& calibration, const PlanMachine& machine) {
   if (is_of(calibration.data(), machine)) return "";
-  return fmt::format("--calibration {} has times for {}, but the plan is for {}, which increases the error.",
+  return fmt::format("--calibration {} is for {}, but the plan is for {}, so its times are less accurate.",
                      calibration.name(), calibration.data().device, machine.is_cpu() ? machine.processor : machine.gpu);
 }
 
 std::string estimated_products(const Calibration& calibration, const RunConfig& config) {
   if (estimates_fp32(calibration, config)) {
     return fmt::format(
-        "--bf16 false (fp32): {} has no fp32 times; matmuls and attention are estimated as {:.1f} times bf16 "
-        "from data sheets without TF32, which increases the error. Measure fp32 with `mpzero plan --calibrate`.",
+        "--bf16 false (fp32): {} has no fp32 times, so matmul and attention times are estimated as {:.1f}x the bf16 "
+        "times (data-sheet ratio, TF32 off) and are less accurate; measure fp32 with `mpzero plan --calibrate`.",
         calibration.name(), *calibration.fp32_of_bf16());
   }
   if (!config.fp8_options || calibration.has_fp8()) return "";
   return fmt::format(
-      "--fp8 (fp8.enabled): {} has no FP8 times; FP8 matmuls are estimated as half of bf16 from data sheets, and casts "
-      "from their bytes, which increases the error. Measure FP8 with `mpzero plan --calibrate`.",
+      "--fp8 (fp8.enabled): {} has no FP8 times, so matmul times are estimated as 0.5x the bf16 times (data-sheet "
+      "ratio) and are less accurate; measure FP8 with `mpzero plan --calibrate`.",
       calibration.name());
 }
 

@@ -13,7 +13,7 @@ void SimulatedDecoder::take(const Seconds& seconds, const char* unit) const {
   device.queue(Work::kMatmuls, unit, seconds.matmuls * slowdown_);
   device.queue(Work::kAttention, unit, seconds.attention * slowdown_);
   device.queue(Work::kElementwise, unit, seconds.elementwise * slowdown_);
-  // The last kernel begins once the host has launched the kernel.
+  // The last kernel cannot begin before the host has launched it.
   device.host_waits_until(queued);
   device.wait_until(device.current_stream(), queued);
 }

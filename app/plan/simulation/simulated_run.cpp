@@ -23,7 +23,7 @@ namespace {
 // Steps before the steady state. The first step gathers on first use, and the second step follows the first update.
 constexpr int64_t kStepsBefore = 3;
 constexpr double kAnyRate = 1e-4;
-// Number of lots (groups of micro-batches) in the shortest step to extrapolate from. The first lots use parameters
+// Number of lots (groups of micro-batches) in the shortest step used for extrapolation. The first lots use parameters
 // gathered since the update, and the last lot waits for all reductions.
 constexpr int64_t kLotsBefore = 3;
 // Relative tolerance for rounding errors between lots.
@@ -73,7 +73,7 @@ LevelCommunicators communicators(const SimulatedRun& run, parallel::Timeline& ti
   }
   const int per_host = run.ranks.per_host, per_node = layout.ranks_per_node;
   const bool node_in_host = per_node <= per_host;
-  // Ranks of a shard group, and ranks with the same index in all shard groups. All indices on a host share the network.
+  // Ranks of a shard group, and ranks with the same index in all shard groups. All ranks of a host share the network.
   const Group node = node_in_host ? Group{.hosts = 1, .per_host = per_node}
                                   : Group{.hosts = per_node / per_host, .per_host = per_host};
   const Group places = node_in_host ? Group{.hosts = run.ranks.hosts, .per_host = per_host / per_node}
@@ -227,7 +227,7 @@ SimulatedStep simulate(const SimulatedRun& run) {
   // number of micro-batches. Otherwise, try larger lots.
   for (int64_t lot = 1;; lot *= 2) {
     const int64_t least = kLotsBefore * lot + wanted % lot;
-    // The three steps would not be faster than the full step.
+    // Simulating three steps would not be faster than simulating the full step.
     if (3 * (least + lot) >= wanted) break;
     const SimulatedStep first = simulate_each(run, least), before = simulate_each(run, least + lot);
     const SimulatedStep last = simulate_each(run, least + 2 * lot);

@@ -108,7 +108,7 @@ TEST_CASE("of the layouts that fit the one with the shorter predicted step is ta
   };
   const LayoutChoice two = choose(open, kTwoHostsOfFour, kMuch, seconds(1.4, 0.2));
   CHECK(is(two, 2, 4));
-  CHECK_THAT(two.line, Contains("and a step 1400 ms instead of 200 ms"));
+  CHECK_THAT(two.line, Contains("a step would take 1400 ms instead of 200 ms"));
   const LayoutChoice one = choose(open, kTwoHostsOfFour, kMuch, seconds(0.2, 0.3));
   CHECK(is(one, 1, 8));
   CHECK_THAT(one.line, Contains("but a step would take 300 ms instead of 200 ms"));

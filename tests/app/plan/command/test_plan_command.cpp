@@ -29,7 +29,7 @@ TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time
   const PlanOutput bf16 = plan_output({flags[0], flags[1], flags[2], calibration});
   const PlanOutput fp8 = plan_output({flags[0], flags[1], flags[2], calibration, "--fp8"});
   REQUIRE_FALSE(fp8.warnings.empty());
-  CHECK_THAT(fp8.warnings.back(), Contains("estimated as half of bf16"));
+  CHECK_THAT(fp8.warnings.back(), Contains("estimated as 0.5x the bf16 times"));
   const auto of = [](const PlanOutput& output, const char* part, const char* key) {
     return nlohmann::json::parse(output.text)[part][key].get<double>();
   };
@@ -169,8 +169,8 @@ TEST_CASE("a plan whose times are missing is of memory alone") {
       plan_output({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--bf16=false", calibration.flag()});
   CHECK(output.exit_code == 0);
   REQUIRE_FALSE(output.warnings.empty());
-  CHECK_THAT(output.warnings.back(), Contains("only memory is planned") && Contains("matmuls in fp32"));
-  CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is planned") && !Contains("Step:"));
+  CHECK_THAT(output.warnings.back(), Contains("only memory is estimated") && Contains("matmuls in fp32"));
+  CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is estimated") && !Contains("Step:"));
 }
 
 TEST_CASE("a plan of ZeRO-3 in FP8 gathers codes, and in bf16 where each row has a scale") {
@@ -206,7 +206,7 @@ TEST_CASE("a GPU without a calibration has a plan of its memory") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=B200"};
   const PlanOutput output = plan_output(flags);
   CHECK(output.exit_code == 0);
-  CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is planned") && !Contains("Step:"));
+  CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is estimated") && !Contains("Step:"));
   CHECK_THAT(output.warnings.back(), Contains("no calibration for B200") && Contains("--calibration"));
   const nlohmann::json json = nlohmann::json::parse(plan_output({flags[0], flags[1], "--json"}).text);
   CHECK(json["calibration"].is_null());
@@ -359,7 +359,7 @@ TEST_CASE("an instance without GPUs has its own ranks, memory and network") {
   REQUIRE_FALSE(alone.warnings.empty());
   CHECK_THAT(alone.warnings.back(), Contains("no calibration for Intel(R) Xeon(R) Platinum 8488C") &&
                                         Contains("mpirun -n 2 mpzero plan --calibrate FILE --device cpu"));
-  CHECK_THAT(alone.text, Contains("only memory is planned") && !Contains("Step:"));
+  CHECK_THAT(alone.text, Contains("only memory is estimated") && !Contains("Step:"));
 }
 
 TEST_CASE("a run that a host's memory has no room for is told what would fit") {

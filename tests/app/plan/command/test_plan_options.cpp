@@ -58,7 +58,7 @@ TEST_CASE("a list of hosts is a comparison, and takes the place of --instance an
   const auto list = [](const std::string& text) {
     return error_from([&] { parse_plan_options({"--instances=" + text}); });
   };
-  CHECK_THAT(list("p5.48xlarge:0"), Contains("--instances must be an integer of hosts"));
+  CHECK_THAT(list("p5.48xlarge:0"), Contains("--instances must be an integer number of hosts"));
   CHECK_THAT(list("p5.48xlarge:1.5"), Contains("\"1.5\""));
   CHECK_THAT(list(":2"), Contains("types with counts"));
   CHECK_THAT(list("p5.48xlarge,"), Contains("types with counts"));
