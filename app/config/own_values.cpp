@@ -46,8 +46,8 @@ void warn(const std::string& path, const std::vector<OwnValue>& values, std::vec
   }
   if (own.empty()) return;
   warnings.push_back(fmt::format(
-      "{}: {}, so mpzero uses its default: {}. The Hugging Face Trainer would use {}. To change this, pass {}, or set "
-      "it in the file.",
+      "{}: {}, so mpzero's defaults apply: {}. The Hugging Face Trainer would use {}. To override a default, pass {}, "
+      "or set the key in the file.",
       path, fmt::join(reasons, ", "), fmt::join(own, ", "), fmt::join(trainers, ", "), fmt::join(flags, ", ")));
 }
 

@@ -11,8 +11,8 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/data/token_identity.hpp"
 
-// The settings in a checkpoint (io::TrainingProgress::settings_json), and their comparison with a resumed run. The
-// model's config.json is compared separately: see model_changes.hpp.
+// Settings recorded in a checkpoint (io::TrainingProgress::settings_json), and their comparison with the settings of a
+// resumed run. The model's config.json is compared separately: see model_changes.hpp.
 namespace mpzero {
 
 // Keys of recorded_settings().
@@ -47,7 +47,7 @@ std::string show_setting(const nlohmann::json& value);
 // Returns true if `value` is the JSON form of an io::TokenIdentity.
 bool is_data_identity(const nlohmann::json& value);
 
-// Returns true if two settings are equal. Data identities with the same number of tokens and no common checksum are
+// Returns true if two settings are equal. Data identities with equal numbers of tokens but no common checksum are
 // considered equal.
 bool same_setting(const nlohmann::json& before, const nlohmann::json& now);
 
@@ -63,7 +63,7 @@ std::vector<std::string> changed_layout(const nlohmann::json& known, const nlohm
 // Returns the recorded value of --recompute; std::nullopt if not recorded.
 std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 
-// Returns the data keys that cannot be compared: equal numbers of tokens and no common checksum.
+// Returns the data keys that cannot be compared, because the numbers of tokens are equal and no checksum is in both.
 std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
 // A source of the training data in a checkpoint's settings.

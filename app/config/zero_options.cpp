@@ -191,7 +191,7 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
     warnings.push_back(fmt::format("--no_decay {} matches no parameter of the model.", fmt::join(unused, ",")));
   }
   if (!frozen.empty()) {
-    warnings.push_back(fmt::format("--no_decay {} matches only frozen parameters, to which weight decay never applies.",
+    warnings.push_back(fmt::format("--no_decay {} matches only frozen parameters, which AdamW does not update.",
                                    fmt::join(frozen, ",")));
   }
 }

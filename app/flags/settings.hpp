@@ -51,7 +51,8 @@ struct LoraSettings {
 };
 
 // Activation checkpointing of decoder layers. kSelective recomputes cheap operations, kFull the whole layer. kTiled is
-// kFull with a tiled MLP, kHost is kTiled with layer inputs in host memory, and kAuto recomputes the least that fits.
+// kFull with a tiled MLP, kHost is kTiled with layer inputs in host memory, and kAuto selects the least recomputation
+// that fits.
 enum class Recomputation : uint8_t { kNone, kSelective, kFull, kTiled, kHost, kAuto };
 
 // Checkpoint interval: never, every checkpoint_freq steps, or after each pass over the training data.

@@ -39,7 +39,7 @@ Timing timing_of(std::vector<double> seconds, std::optional<double> host_seconds
           .spread = seconds.size() >= Timing::kForSpread && typical > 0 ? between / typical : 0};
 }
 
-// `round` makes `sets` calls. Both functions return the timing of a round.
+// `round` makes `sets` calls. The two functions below return the timing of a round.
 Timing measure_on_gpu(const Effort& effort, const std::function<void()>& round) {
   const auto timed_round = [&] {
     Round made;

@@ -29,8 +29,8 @@ class RunMemory {
   // Must be constructed before large allocations on `device`.
   RunMemory(const RunSetup& setup, at::Device device, const parallel::MpiRuntime& mpi);
 
-  // Checks that the tokens of a micro-batch fit on the host and its minimum activations on the device. Must be called
-  // before the data is read. Collective. Throws UserError on all ranks if the micro-batch does not fit.
+  // Checks that a micro-batch fits: its tokens in host memory, and its minimum activations in device memory. Must be
+  // called before the data is read. Collective. Throws UserError on all ranks if the micro-batch does not fit.
   void check_micro_batch(ProcessGroup& group) const;
 
   // Returns the host memory available for updates before the norm is known, or std::nullopt for no limit. Must be

@@ -71,8 +71,9 @@ CalibrateArguments arguments_of(const std::vector<std::string>& arguments, paral
   }
   if (ranks != nullptr) {
     if (options.device != "cpu") {
-      throw_user_error("--calibrate with {} ranks measures CPUs; pass --device cpu, or start one process for a GPU",
-                       ranks->world_size());
+      throw_user_error(
+          "--calibrate with {} ranks measures CPUs; pass --device cpu, or start one process to measure a GPU",
+          ranks->world_size());
     }
     if (ranks->local_size() != ranks->world_size()) {
       throw_user_error("--calibrate measures one host, but the {} ranks run on several hosts; start them on one host",

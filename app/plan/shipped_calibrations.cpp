@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// GPU names must match exactly, since H200 and H200 NVL differ. Processor names may contain additional words.
+// GPU names must match exactly, because "H200" and "H200 NVL" are different GPUs. Processor names may contain
+// additional words.
 bool is_of(const std::string& name, const std::string& device, bool gpu) {
   return gpu ? device == name || device == "NVIDIA " + name : device.find(name) != std::string::npos;
 }

@@ -26,7 +26,7 @@ struct Seconds {
 // Times of a model's units for one micro-batch of one rank.
 struct UnitTimes {
   Seconds embedding_forward, embedding_backward, layer_forward;
-  Seconds leaner_layer_forward;  // without keeping the inputs of matmuls, so with fewer FP8 casts
+  Seconds leaner_layer_forward;  // if matmul inputs are not kept, which needs fewer FP8 casts
   std::array<Seconds, model::kRecomputes.size()> layer_backward;  // indexed by Recompute
   Seconds head;                                                   // forward and backward
   double step_factor = 1;                                         // already applied to the times

@@ -17,7 +17,7 @@ std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", secon
 std::string network_between(const PlannedRun& run) {
   if (run.hosts == 1) return "";
   return fmt::format("with {} between hosts{}", machine_of(run).efa ? "EFA" : "TCP",
-                     run.network.empty() ? "" : ", which NCCL uses");
+                     run.network.empty() ? "" : ", as used by NCCL");
 }
 
 }  // namespace

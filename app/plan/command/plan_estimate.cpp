@@ -89,7 +89,7 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
     if (need.device > limit.device || need.host > limit.host) continue;
     return MemoryChange{
         .scenario = estimate.scenario(),
-        .text = fmt::format("--nodes {}, with a {} times larger global batch", hosts, hosts / machine.nodes),
+        .text = fmt::format("--nodes {}, which multiplies the global batch by {}", hosts, hosts / machine.nodes),
         .saves = now - need.device};
   }
   return std::nullopt;

@@ -207,9 +207,9 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                         static_cast<double>(plan.checkpoint.bytes - plan.checkpoint.of_base) / 1e9)
           : "",
       plan.checkpoint.seconds
-          ? fmt::format(", written in {}{}, asynchronously if a copy fits in host memory",
-                        show_time(*plan.checkpoint.seconds),
-                        plan.checkpoint.by_calibration ? " on the calibration's disk (--disk_rate sets yours)" : "")
+          ? fmt::format(
+                ", written in {}{}, asynchronously if a copy fits in host memory", show_time(*plan.checkpoint.seconds),
+                plan.checkpoint.by_calibration ? " at the calibrated disk rate (set yours with --disk_rate)" : "")
           : std::string("; pass --disk_rate for the write time")));
   return lines;
 }

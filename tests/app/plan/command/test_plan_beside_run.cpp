@@ -61,11 +61,11 @@ TEST_CASE("a run is planned with the network that it has proven, whatever its fl
   CHECK_THAT(plan_beside_run(run, mean), Contains("expected error: ") && Contains("%, with EFA between hosts)"));
   run.network = "socket";
   CHECK(step() > over_efa);
-  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with TCP between hosts, which NCCL uses)"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with TCP between hosts, as used by NCCL)"));
   setup.config.network = "socket";
   run.network = "efa";
   CHECK(step() == Approx(over_efa));
-  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with EFA between hosts, which NCCL uses)"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with EFA between hosts, as used by NCCL)"));
 }
 
 TEST_CASE("a run on a processor without a calibration is not compared with a plan") {
