@@ -136,8 +136,8 @@ std::vector<Flag> machine_flags() {
           {.name = "stuck_after",
            .value = Real{.field = field<&Settings::stuck_after>},
            .help = "maximum time without progress before the run ends with a failure report. For training steps, the "
-                   "limit is at most max(300 s, 10 x median step, 3 x longest step). For setup, the first step, "
-                   "validation and checkpoints, the limit is 3 times as long. 0 disables the limit",
+                   "limit is at most max(300 s, 10 x median step, 3 x longest step). Setup, the first step, validation "
+                   "and checkpoints may take 3 times as long. 0 disables the limit",
            .unit = "SECONDS"}};
 }
 

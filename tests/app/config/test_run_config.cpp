@@ -538,7 +538,7 @@ TEST_CASE("FP8 by flag, by file and by both") {
   CHECK(run(ratio).config.fp8_options->kept_casts == KeptCasts::kNone);
   const char* stage_3 = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
                             "fp8": {"cache_weights": true}, "zero_optimization": {"stage": 3}})";
-  CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect with ZeRO stage 3").size() == 1);
+  CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect at ZeRO stage 3").size() == 1);
   const char* odd = "FP8 on GPUs requires a multiple of 16";
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1000"}), odd).size() == 1);
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1024"}), odd).empty());

@@ -38,7 +38,7 @@ TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time
   const std::string with_fp8 = "--calibration=" MPZERO_SOURCE_DIR "/configs/calibrations/h200.json";
   const PlanOutput measured = plan_output({flags[0], "--gpu=H200", flags[2], "--fp8", with_fp8});
   CHECK(of(measured, "calibration", "relative_error") < 0.2);
-  for (const std::string& warning : measured.warnings) CHECK_THAT(warning, !Contains("estimated as half"));
+  for (const std::string& warning : measured.warnings) CHECK_THAT(warning, !Contains("estimated as 0.5x"));
   // What the run would refuse.
   for (const auto& [gpu, flag, reason] : {std::tuple{"--gpu=A100", "--fp8", "compute capability 8.0"},
                                           std::tuple{"--gpu=L40S", "--fp8=rowwise", "use tensorwise"}}) {
@@ -151,7 +151,7 @@ TEST_CASE("a plan in fp32 on GPUs takes its times from data sheets, and says so"
   const PlanOutput output = output_of(in_fp32);
   CHECK(output.exit_code == 0);
   REQUIRE_FALSE(output.warnings.empty());
-  CHECK_THAT(output.warnings.back(), Contains("fp32") && Contains("14.8 times bf16") && Contains("without TF32"));
+  CHECK_THAT(output.warnings.back(), Contains("fp32") && Contains("14.8x the bf16 times") && Contains("TF32 off"));
   CHECK_THAT(output.text, Contains("+/- 50%"));
   const nlohmann::json fp32 = json_of(in_fp32), bf16 = json_of(flags);
   const auto busy = [](const nlohmann::json& plan, const char* part) {
