@@ -77,7 +77,7 @@ Timing measure_on_cpu(const Effort& effort, const std::function<void()>& round) 
     seconds.push_back(seconds_since(start));
     if (repeat == 0) repeats = repeats_for(effort, seconds.front());
   }
-  // The lower quartile excludes delays by other programs on the cores.
+  // The lower quartile excludes delays caused by other programs on the same cores.
   return timing_of(std::move(seconds), std::nullopt, 0.25);
 }
 
