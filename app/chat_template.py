@@ -16,7 +16,7 @@ from prepare.tokenizer_files import CONFIG, TEMPLATE, read_object, read_text
 
 # Fixed date for templates that print the date (e.g. Llama 3.2): the current date would change the token ids daily.
 DATE = datetime(2024, 7, 26)
-REASONING = ("reasoning_content", "thinking", "reasoning")  # keys for reasoning in messages, by precedence
+REASONING = ("reasoning_content", "thinking", "reasoning")  # message keys for reasoning, highest precedence first
 
 
 def load_chat_template(folder: Path, override: Path | None = None) -> str:
@@ -33,7 +33,7 @@ def load_chat_template(folder: Path, override: Path | None = None) -> str:
     if not isinstance(template, str):
         raise PrepareError(
             f"{shown(folder)} has no chat template ({TEMPLATE}, or 'chat_template' in {CONFIG}): it may be a base "
-            "model's tokenizer; pass --chat_template FILE, e.g. the instruct model's."
+            "model's tokenizer; pass --chat_template FILE, e.g. from the instruct model."
         )
     return template
 
@@ -62,8 +62,8 @@ def render(
     special_tokens: dict[str, str],
     **kwargs,
 ) -> tuple[str, list[tuple[int, int]]]:
-    """special_tokens: texts by name, e.g. bos_token. kwargs: further template variables, e.g. enable_thinking.
-    -> (text, (begin, end) of each {% generation %} block in the text). An empty list of tools is passed as None."""
+    """special_tokens: token text by name, e.g. bos_token. kwargs: other template variables, e.g. enable_thinking.
+    -> (text, (begin, end) of each {% generation %} block in the text). Passes an empty list of tools as None."""
     compiled = _compiled(template)
     spans: list[tuple[int, str]] = []
     blocks: list[str] = []

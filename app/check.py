@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks flags, environment variables, ds_config.json and data columns before a run is installed or built.
+"""Checks flags, environment variables, ds_config.json and data columns before the scripts install or build anything.
 
 Usage: check.py [FLAGS OF mpzero train]
 
-Reads the variables of the scripts from the environment. Prints one problem per line and then exits with status 2.
+Reads the scripts' variables from the environment. Prints one problem per line, and exits with status 2 if any exist.
 Requires only Python 3.9 and the standard library.
 """
 
@@ -280,17 +280,17 @@ def problems_of_data() -> Iterator[str]:
 
 
 def model_without_tokenizer() -> str | None:
-    """Returns the reason for a missing tokenizer, or None for an invalid model, which is reported elsewhere."""
+    """Returns the reason why no tokenizer is known, or None for an invalid model, which another check reports."""
     model, weights = variable("MODEL_TYPE"), variable("INIT_FROM")
     if variable("MODEL_IS_FROM_WEIGHTS") == "true":
         return f"--init_from {weights} contains no tokenizer.json" if os.path.isdir(weights) else None
     if config := variable("MODEL_CONFIG"):
-        return f"MODEL_CONFIG={config} has no default"
-    return f"MODEL_TYPE={model} has no default" if (ROOT / f"configs/models/{model}.json").exists() else None
+        return f"MODEL_CONFIG={config} has no default tokenizer"
+    return f"MODEL_TYPE={model} has no default tokenizer" if (ROOT / f"configs/models/{model}.json").exists() else None
 
 
 def problems_of_conversations(data: str, names: list[str]) -> Iterator[str]:
-    """Checks the requirements of conversations that do not apply to plain text."""
+    """Checks the requirements that apply to conversations but not to plain text."""
     arguments = variable("PREPARE_ARGS")
     if re.search(r"--(format|text_(column|field))\b", arguments):
         return
@@ -304,7 +304,7 @@ def problems_of_conversations(data: str, names: list[str]) -> Iterator[str]:
         yield f'{where}, which are packed into rows of a fixed length; set PREPARE_ARGS="{given}".'
     if found[1] == CHAT and variable("TOKENIZER") == "bytes" and not re.search(r"--chat_template\b", arguments):
         yield (
-            f"{where}, but TOKENIZER=bytes has no chat template; set TOKENIZER and MODEL_CONFIG for a chat "
+            f"{where}, but TOKENIZER=bytes has no chat template; set TOKENIZER and MODEL_TYPE for a chat "
             'model, e.g. TOKENIZER=Qwen/Qwen3-0.6B MODEL_TYPE=qwen3_0_6b, or PREPARE_ARGS="--chat_template FILE".'
         )
 
@@ -356,7 +356,7 @@ def first_table(data: Path) -> Path | None:
 
 
 def columns(path: Path) -> list[str]:
-    """Returns the columns of the first row, or [] for an unreadable file, which prepare_data.py reports."""
+    """Returns the columns of the first row, or [] if the file is unreadable, which prepare_data.py reports."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix in (".csv", ".tsv"):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Finds the rank and host that caused a failure: reads failures/START in the checkpoint folder, writes failure.json.
+"""Finds the rank and host that caused a failure from failures/START in the checkpoint folder, and writes failure.json.
 
 mpzero failure checkpoints                report the latest start
-mpzero failure checkpoints --status 143   given the launcher's exit status, print the run's and exit with it
+mpzero failure checkpoints --status 143   print and exit with the run's status, given the launcher's
 
 The launch scripts run this program after a failure. It also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR
-and /tmp, which ranks use if the checkpoint folder is not writable.
+and /tmp, to which ranks write if the checkpoint folder is not writable.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> int:
     for reason in unread[:MOST_WARNINGS]:
         print(f"mpzero: warning: skipped evidence: {reason}.", file=sys.stderr)
     if len(unread) > MOST_WARNINGS:
-        print(f"mpzero: warning: skipped {len(unread) - MOST_WARNINGS} more files of evidence.", file=sys.stderr)
+        print(f"mpzero: warning: skipped {len(unread) - MOST_WARNINGS} more evidence files.", file=sys.stderr)
     if failure:
         settle(arguments.folder, failure, show=True)
     if arguments.status is None:

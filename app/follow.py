@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Forwards a run's metrics to TensorBoard, W&B, MLflow or a TrainJob while it trains.
+"""Forwards a run's metrics to TensorBoard, W&B, MLflow or a TrainJob during training.
 
 follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard
@@ -83,7 +83,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def metrics_file(run: Path) -> Path:
-    """The metrics file of RUN, which may not exist yet."""
+    """Returns the metrics file of RUN, which may not exist yet."""
     is_file = run.is_file() or (run.suffix == ".jsonl" and not run.is_dir())
     return run if is_file else run / "metrics.jsonl"
 
@@ -102,7 +102,7 @@ class Stop:
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-            # The launch scripts make this program ignore signals for the ranks, and stop it with SIGUSR2.
+            # The launch scripts start this program with the ranks' signals ignored, and stop it with SIGUSR2.
             if number == signal.SIGUSR2 or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
 
@@ -139,7 +139,7 @@ def follow(pump: Pump, arguments: argparse.Namespace) -> int:
     stop, progress = Stop(arguments.pid), Progress(pump)
     try:
         while True:
-            # Check before the pass, so that the last pass reads everything that was written before the stop.
+            # Check for a stop before each pass, so that the last pass reads everything written before the stop.
             ends = arguments.once or stop.is_wanted()
             pump.pass_on()
             progress.report()
@@ -157,7 +157,7 @@ def follow(pump: Pump, arguments: argparse.Namespace) -> int:
 
 
 class Progress:
-    """Reports the source, the destination, each new run and, periodically, the progress."""
+    """Reports the source, the destination, each new run, and periodically the number of forwarded steps."""
 
     def __init__(self, pump: Pump):
         self.pump = pump

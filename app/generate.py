@@ -86,7 +86,9 @@ def parse_arguments() -> argparse.Namespace:
         help="with --chat: template variables, e.g. '{\"enable_thinking\": false}'",
     )
     parser.add_argument(
-        "--tokenizer", metavar="NAME", help="folder, tokenizer.json, Hugging Face name, or bytes (default: the run's)"
+        "--tokenizer",
+        metavar="NAME",
+        help="folder, tokenizer.json, Hugging Face name, or bytes (default: the run's tokenizer)",
     )
     parser.add_argument(
         "--add_bos",
@@ -119,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
     if name == "bytes":
         if arguments.chat is not None:
-            raise PrepareError("--chat needs a Hugging Face tokenizer, but the model's is 'bytes': use --prompt.")
+            raise PrepareError("--chat needs a Hugging Face tokenizer, but the model uses 'bytes': use --prompt.")
         if arguments.add_bos == "true":
             raise PrepareError("tokenizer 'bytes' has no BOS: omit --add_bos true.")
         sys.stdout.flush()
@@ -137,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise PrepareError(f"--{flag} is not UTF-8: only models trained with --tokenizer bytes accept arbitrary bytes.")
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
-        raise PrepareError(f"--{flag} has no tokens: pass at least one character.")
+        raise PrepareError(f"--{flag} encodes to no tokens: pass at least one character.")
     if arguments.chat is None:
         bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
         ids = [bos] * adds_bos + ids
@@ -193,7 +195,7 @@ def flags(given: dict[str, str], *names: str) -> list[str]:
 
 
 def program() -> Path:
-    """The mpzero program in the installation or the build folder."""
+    """Returns the path of mpzero in the installation or the build folder."""
     path = ROOT / "bin/mpzero"
     if not path.exists():
         path = Path(os.environ.get("BUILD_DIR", ROOT / "build")) / "bin/mpzero"
@@ -203,7 +205,7 @@ def program() -> Path:
 
 
 def follow(command: list[str], prompt: str, text: TextStream) -> int:
-    """Prints the prompt once the model is loaded, then the decoded text of each id."""
+    """Prints the prompt when the model is loaded, then the decoded text of each id."""
     begins = prompt
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         for line in process.stdout:

@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def place_of(error: OSError, arguments: argparse.Namespace) -> str:
-    """The file that the error names, otherwise all inputs and outputs."""
+    """The path in the error, or all input and output paths if the error has none."""
     files = [arguments.rewrite] if arguments.rewrite is not None else [*arguments.datasets, arguments.output]
     return shown(error.filename or " or ".join(map(str, files)))
 
@@ -208,7 +208,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     try:
         for path in job.outputs:
             outputs.append(output_of(path))
-        first = list(islice(pieces, 1))  # the source now knows its size
+        first = list(islice(pieces, 1))  # sets the size of the source
         workers = arguments.workers or default_workers(source.num_bytes, encoder)
         progress = Progress("Tokenizing", source.total)
         for done, parts in encode(chain(first, pieces), source, work, workers):

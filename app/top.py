@@ -151,7 +151,7 @@ class Keys:
 
 
 def ends_within(seconds: float, keys: Keys) -> bool:
-    """Waits at most `seconds` for a signal or the key q. -> whether one arrived"""
+    """Waits at most `seconds` for a signal or the key q. -> True if either arrived"""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if signal.sigtimedwait(ENDING, min(left, 0.1)) is not None or keys.ask_to_end():
@@ -160,7 +160,7 @@ def ends_within(seconds: float, keys: Keys) -> bool:
 
 
 def follow(reader: RunReader, nodes: Nodes, seconds: float) -> None:
-    """Shows the run until it ends, a signal arrives or q is pressed. Hides the cursor meanwhile."""
+    """Shows the run until it ends, a signal arrives or q is pressed. Hides the cursor during that time."""
     with Keys() as keys:
         show(reader, nodes, seconds, keys)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# Instruction for replacing an output. Scripts that start this program set their own instruction.
+# How to replace an output, for messages. Scripts that start this program set their own text.
 OVERWRITE = os.environ.get("MPZERO_HOW_TO_OVERWRITE") or "--overwrite"
 
 
@@ -14,7 +14,7 @@ class PrepareError(Exception):
 
 
 def shown(name: str | Path) -> str:
-    """Formats a name for a message: on one line and without control characters."""
+    """Formats a name for a message, on one line and without control characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
 
 

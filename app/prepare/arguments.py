@@ -145,13 +145,13 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--rewrite",
         type=Path,
         metavar="FILE",
-        help="only add checksums to a token file of an older version or a different program",
+        help="only add checksums to a token file written by an older version or another program",
     )
     return parser
 
 
 def parse_known(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line. Refuses an unknown flag with the most similar one."""
+    """Parses the command line. Rejects unknown flags and suggests the most similar flag."""
     arguments, unknown = parser.parse_known_args()
     for word in (word for word in unknown if word.startswith("--")):
         names = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
@@ -165,7 +165,7 @@ def parse_known(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def parse_arguments(description: str) -> argparse.Namespace:
-    """Adds `given`: the names of the arguments that differ from their defaults."""
+    """Parses the command line. Adds `given`: names of the arguments that differ from their defaults."""
     parser = parser_of(description)
     arguments = parse_known(parser)
     given = frozenset(name for name, value in vars(arguments).items() if value != parser.get_default(name))

@@ -1,7 +1,7 @@
-"""Finds positions at which a text can be cut, because no step of the tokenizer depends on both sides.
+"""Finds positions at which a text can be cut without changing its ids: no tokenizer step depends on both sides.
 
 Candidates are positions after a newline that precedes a letter, digit or quote, before a space, and before a newline. A
-kind of position is used only if all steps of the tokenizer are known and all conditions are met:
+kind of position is used only if all steps of the tokenizer are known and these conditions hold:
 
 - no added token spans such a position;
 - the normalizer changes only single characters there;
@@ -15,7 +15,7 @@ from itertools import product
 
 from .cutting import Cuts
 
-# Characters that do not combine with others, unlike marks, which \w excludes.
+# Characters that do not combine with their neighbors; \w excludes combining marks.
 _LEFT = r"[\w!-~，。、！？；：（）「」『』《》]"
 AFTER_NEWLINE = r'(?<=[!-~])\n(?=[A-Za-z0-9"])'
 _AFTER_ANY_NEWLINE = rf"(?<={_LEFT})\n(?=\w)"
@@ -56,7 +56,7 @@ def _flat(step: dict | None, key: str) -> list[dict]:
 
 
 def _is_local(normalizer: dict) -> bool:
-    """Whether the normalizer can be applied separately to both sides of a space."""
+    """Returns True if the normalizer can be applied separately to both sides of a space."""
     if normalizer["type"] != "Replace":
         return normalizer["type"] in _CHARACTERWISE
     if (text := normalizer["pattern"].get("String")) is not None:
@@ -65,7 +65,7 @@ def _is_local(normalizer: dict) -> bool:
 
 
 def _newline_ends_tokens(right: str, definition: dict) -> bool:
-    """Whether byte-level BPE tokens never contain a newline followed by a character that matches `right`."""
+    """Returns True if no byte-level BPE token contains a newline followed by a character that matches `right`."""
     if definition["model"]["type"] != "BPE" or any(re.search(f"\n{right}", word) for word in _byte_words(definition)):
         return False
     return not any(
@@ -75,14 +75,14 @@ def _newline_ends_tokens(right: str, definition: dict) -> bool:
 
 
 def _left_of(definition: dict) -> str:
-    """Pattern of the character before a cut at a space. Excludes the last characters of added tokens, because added
-    tokens split a text and may include the spaces that follow."""
+    """Returns the pattern of the character before a cut at a space. Excludes the last characters of added tokens,
+    because added tokens split a text and may include the spaces that follow."""
     last = {token["content"][-1:] for token in definition["added_tokens"]} - {""}
     return rf"(?<={_LEFT})" + (f"(?<![{''.join(map(re.escape, sorted(last)))}])" if last else "")
 
 
 def _divides_before(space: str, tokenizer, steps: list[dict], definition: dict) -> bool:
-    """Whether cutting a text before such a space preserves its ids."""
+    """Returns True if cutting a text before `space` preserves its ids."""
     across = re.compile(f"{_LEFT}{space}" if space == "\n" else f"{_LEFT}[ ▁]")
     if any(across.search(token["content"]) for token in definition["added_tokens"]):
         return False
@@ -124,7 +124,7 @@ def _words(definition: dict) -> list[str]:
 
 
 def _byte_words(definition: dict) -> list[str]:
-    """The byte-level BPE vocabulary as text. Parts of characters become U+FFFD."""
+    """The byte-level BPE vocabulary as text. Incomplete UTF-8 sequences become U+FFFD."""
     from tokenizers import decoders
 
     decode = decoders.ByteLevel().decode
@@ -132,8 +132,8 @@ def _byte_words(definition: dict) -> list[str]:
 
 
 def _no_word_across(image: str, definition: dict, is_bytes: bool) -> bool:
-    """Whether BPE tokens never contain `image`, the character that represents a space, after a non-space. Merges then
-    cannot join both sides of the space."""
+    """Returns True if no BPE token contains `image`, the character that represents a space, after a non-space, so that
+    merges cannot join both sides of the space."""
     model = definition["model"]
     if model["type"] != "BPE" or model.get("end_of_word_suffix") or model.get("continuing_subword_prefix"):
         return False

@@ -29,9 +29,9 @@ _FLAGS = ("train", "weight")  # keys of a message that include it in the loss
 class Conversation:
     where: str
     messages: list[dict]
-    trained: list[bool]  # by message: whether it contributes to the loss
+    trained: list[bool]  # by message: True if it contributes to the loss
     tools: list | None = None
-    kwargs: dict = field(default_factory=dict)  # further template variables
+    kwargs: dict = field(default_factory=dict)  # other template variables
 
     def texts(self) -> Iterator[str]:
         """Texts that a template may render: contents, reasoning, tool calls and tools."""
@@ -72,7 +72,7 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
 
 
 def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation | Completion:
-    """chosen: whether --format was passed. Otherwise, rows with the columns of several formats are refused."""
+    """chosen: True if --format was passed. Otherwise, refuses rows with the columns of several formats."""
     where, values, double = row
     if double is not None:
         raise two_keys(where, double)
@@ -188,7 +188,7 @@ def _is_trained(message: dict, where: str) -> bool:
     if not is_assistant and any(flags):
         raise PrepareError(
             f"{where}: a message of role '{shown(str(message.get('role')))}' has 'train' or 'weight' 1: only "
-            "assistant messages can be trained; remove the key."
+            "assistant messages can contribute to the loss; remove the key."
         )
     return is_assistant and all(flags)
 
@@ -232,6 +232,6 @@ def _text(content: object, where: str) -> str:
 def _call(call: dict, where: str) -> dict:
     function = call.get("function", call)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise PrepareError(f"{where}: a call in 'tool_calls' has no function 'name': fix it.")
+        raise PrepareError(f"{where}: a call in 'tool_calls' has no function name: fix it.")
     function = {**function, "arguments": _json(function.get("arguments", {}), where, "arguments")}
     return {**call, "function": function} if "function" in call else function

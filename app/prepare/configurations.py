@@ -29,8 +29,8 @@ def configurations_of(root: Path) -> dict[str, dict]:
 
 
 def has_none(root: Path, name: str, saved: bool) -> bool:
-    """Whether --dataset_config_name has no effect, because this file or folder neither declares configurations nor
-    contains a folder of that name. saved: written by save_to_disk, which drops configurations."""
+    """Returns True if --dataset_config_name has no effect: this file or folder neither declares configurations nor
+    contains a folder of that name. saved: True if written by save_to_disk, which drops configurations."""
     if root.is_file():
         return True
     return not (root / name).is_dir() and (saved or not configurations_of(root))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from . import PrepareError
 
-PIECE = 1 << 16  # characters: the unit of distribution to workers, and to training and validation
-MOST = 1 << 23  # characters to encode at once: the library needs about 70 bytes of memory for each
+PIECE = 1 << 16  # characters; pieces are distributed to workers, and to training and validation
+MOST = 1 << 23  # characters to encode at once; the library needs about 70 bytes of memory per character
 
 
 class Cuts(NamedTuple):
@@ -39,7 +39,7 @@ def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = M
         begin = 0
         while (start := begin + window) < len(rest):
             complete = ended or len(rest) > start + piece
-            # Search an incomplete window only for the preferred pattern, so that cuts do not depend on the parts.
+            # In an incomplete window, search only for the preferred pattern, so that cuts do not depend on the parts.
             searched = patterns if complete else patterns[:1]
             matches = (pattern.search(rest, start, start + piece + 1) for pattern in searched)
             if match := next(filter(None, matches), None):

@@ -1,4 +1,4 @@
-"""Tokenizers: built-in bytes, or from Hugging Face: a name, folder, tokenizer.json, or vocab.json and merges.txt."""
+"""Tokenizers: the built-in 'bytes', or a Hugging Face name, folder, tokenizer.json, or vocab.json and merges.txt."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Encoder:
     definition: str | None = None  # None: bytes
     cuts: Cuts = BYTES  # positions at which cutting a text preserves its ids
     bos_token_id: int | None = None  # None: the tokenizer has no BOS
-    add_bos: bool = False  # whether documents begin with BOS
+    add_bos: bool = False  # True: documents begin with BOS
     special_tokens: str = "text"  # or "ids": encoding of special token names in texts
     special_names: tuple[str, ...] = ()
     tokenizer_hash: str | None = None  # hash of the vocabulary
@@ -267,7 +267,7 @@ def _download(name: str) -> Path:
     from huggingface_hub import hf_hub_download, logging
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    logging.set_verbosity_error()  # the error below reports the problem once
+    logging.set_verbosity_error()  # the exception below reports the problem
     try:
         folder = Path(hf_hub_download(name, "tokenizer.json")).parent
         for part in (*DECLARATIONS, TEMPLATE):

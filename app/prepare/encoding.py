@@ -20,7 +20,7 @@ from .encoders import Encoder
 from .sources import Source
 
 BATCH = 1 << 19  # batch size of a worker, in characters or in units of the work's size_of()
-BYTES_PER_WORKER = 4 << 20  # amount of text that justifies an additional process
+BYTES_PER_WORKER = 4 << 20  # bytes of text that justify an additional process
 
 
 class Piece(NamedTuple):

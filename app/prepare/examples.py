@@ -18,7 +18,7 @@ from .offsets import encoding_with_offsets, special_ids
 from .rows import Row
 from .special_tokens import counter_of
 
-NO_COMPLETION, CUT_BEFORE = "the completion is empty", "no trained token within --seq_length"
+NO_COMPLETION, CUT_BEFORE = "the completion is empty", "no token within --seq_length contributes to the loss"
 CUT, SPECIAL, STRADDLING = "cut", "special tokens", "straddling"  # names of counts
 ROWS_PER_BATCH = 64
 
@@ -32,8 +32,8 @@ class Unit(NamedTuple):
 
 @dataclass
 class Made:
-    """A batch's contribution to an output file. `counts`: for the report. `dropped`: examples by reason. `ends`:
-    trained turns by their last id."""
+    """A batch's contribution to an output file. `counts`: for the report. `dropped`: number of dropped examples by
+    reason. `ends`: number of turns in the loss by their last id."""
 
     examples: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # (ids, mask)
     counts: Counter = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Examples:
     seq_length: int
     renderer: Renderer | str  # str: reason for a missing renderer
     unused: str | None = None  # a flag that has no effect on rows of strings
-    chosen: bool = True  # whether --format was passed
+    chosen: bool = True  # True if --format was passed
 
     def size_of(self, _unit: Unit) -> int:
         return BATCH // ROWS_PER_BATCH

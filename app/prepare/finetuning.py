@@ -32,7 +32,7 @@ SHOWN = 3  # number of printed examples
 BEGIN_SHOWN, END_SHOWN = 300, 100  # characters of each piece
 TRAINED, PLAIN = "\x1b[32m", "\x1b[0m"
 OF_TEMPLATE = ("chat_template", "chat_template_kwargs", "rewritten_turns")  # flags
-OF_CHAT = ("seq_length", "packing", *OF_TEMPLATE)  # flags without an effect on plain text
+OF_CHAT = ("seq_length", "packing", *OF_TEMPLATE)  # flags that have no effect on plain text
 OF_TEXT = ("text_column", "document_separator", "skip_empty")
 
 
@@ -84,7 +84,7 @@ def _detected(source: Source, column: str) -> tuple[str, str]:
 
 
 def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | str:
-    """Returns an error message instead if no template exists; the caller raises it only if a row has messages."""
+    """If no template exists, returns an error message, which the caller raises only if a row has messages."""
     try:
         if encoder.folder is None and arguments.chat_template is None:
             raise PrepareError(f"tokenizer '{shown(encoder.name)}' has no chat template: pass --chat_template FILE.")
@@ -167,8 +167,8 @@ def check_trained(outputs: list[PackedOutput], source: Source) -> None:
         why = "; ".join(_dropped(output.made)) or "no rows were assigned to it"
         missing = "end-of-turn token" if output.num_trained else "token"
         raise PrepareError(
-            f"{shown(source.dataset)}: {shown(output.file.path)} would contain no trained {missing} ({why}): "
-            "use different rows or a larger --seq_length."
+            f"{shown(source.dataset)}: {shown(output.file.path)} would contain no {missing} that contributes to the "
+            f"loss ({why}): use different rows or a larger --seq_length."
         )
 
 
@@ -180,7 +180,7 @@ def print_examples(output: PackedOutput, encoder: Encoder) -> None:
         runs = zip(np.split(ids, changes), np.split(mask, changes), strict=True)
         pieces = ((_shortened(decode(run)), flags[0]) for run, flags in runs)
         text = "".join(f"{begin}{piece}{end}" if trained else piece for piece, trained in pieces)
-        print(f"Example {number}, trained tokens {'in green' if colored else 'in [[ ]]'}: {text}")
+        print(f"Example {number}, loss tokens {'in green' if colored else 'in [[ ]]'}: {text}")
 
 
 def _shortened(text: str) -> str:
@@ -193,19 +193,19 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
     made, path, decode = output.made, shown(output.file.path), decoding(encoder)
     fill = output.num_tokens / (output.num_rows * arguments.seq_length)
     print(
-        f"{path}: examples: {output.num_examples:,}, tokens: {output.num_tokens:,}, trained: {output.num_trained:,} "
-        f"({output.num_trained / output.num_tokens:.1%}), rows of {arguments.seq_length:,}: {output.num_rows:,}, "
-        f"{fill:.1%} full{'' if arguments.packing != 'false' else ' (--packing false)'}."
+        f"{path}: examples: {output.num_examples:,}, tokens: {output.num_tokens:,}, loss tokens: "
+        f"{output.num_trained:,} ({output.num_trained / output.num_tokens:.1%}), rows of {arguments.seq_length:,}: "
+        f"{output.num_rows:,}, {fill:.1%} full{'' if arguments.packing != 'false' else ' (--packing false)'}."
     )
     ends = ", ".join(f"{shown(decode([i]))} ({i}): {count:,}" for i, count in made.ends.most_common())
-    print(f"{path}: trained turns by end-of-turn token: {ends}.")
+    print(f"{path}: turns in the loss by end-of-turn token: {ends}.")
     if made.counts[CUT]:
         examples = shown_count(made.counts[CUT], "example")
         print(f"{path}: truncated to --seq_length {arguments.seq_length}: {examples}.")
     for reason in _dropped(made):
         print(f"{path}: dropped {reason}.")
     if made.counts[REWRITTEN]:
-        became = "each a separate example" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not trained"
+        became = "each a separate example" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not in the loss"
         print(
             f"{path}: answers that the template renders differently if messages follow, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."

@@ -21,7 +21,7 @@ import xxhash
 from . import PrepareError, shown
 from .streams import unreadable
 
-SETTLED = 2_000_000_000  # ns: the coarsest clock of a file system
+SETTLED = 2_000_000_000  # ns; coarsest timestamp granularity of a file system
 BLOCK = 4 << 20  # bytes
 THREADS = 8  # a single stream does not saturate a parallel file system
 
@@ -94,7 +94,8 @@ class Fingerprinter:
 
 
 def is_unchanged(files: list[File], fingerprint: dict, read: bool = True) -> bool:
-    """Whether the files are unchanged. Rereads them if stat metadata differs or is missing, unless `read` is False."""
+    """Returns True if the files are unchanged. Unless `read` is False, rereads them if their status differs or is not
+    recorded."""
     if len(files) != fingerprint["files"] or sum(file.size for file in files) != fingerprint["bytes"]:
         return False
     if fingerprint["status"] is not None and fingerprint["status"] == _status_digest(files, _statuses(files)):

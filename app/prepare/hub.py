@@ -61,7 +61,7 @@ def refusal(what: str, name: str, error: BaseException) -> str | None:
 
 
 def refused_with(error: BaseException | None) -> int | None:
-    """The refusing HTTP status of this error or of an error that caused it; None: not refused."""
+    """HTTP status of a refused request, from this error or its causes; None: not refused."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -54,7 +54,7 @@ def why_not_read(name: str) -> str:
 
 
 def describes(name: str) -> bool:
-    """Whether a file's name indicates that it describes the dataset and contains none of its text."""
+    """Returns True if the file's name indicates a description of the dataset, without text of the dataset."""
     lower = name.lower()
     if name in DESCRIPTIONS:
         return True
@@ -62,5 +62,5 @@ def describes(name: str) -> bool:
 
 
 def is_output(name: str) -> bool:
-    """Whether a file has the format of this program's output, which may be in the dataset's folder."""
+    """Returns True for a file in this program's output format, which may be in the dataset's folder."""
     return Path(name.lower()).suffix in (".h5", ".hdf5")

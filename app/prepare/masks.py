@@ -1,4 +1,4 @@
-"""Selects the trained tokens of a conversation: assistant turns with their end-of-turn tokens."""
+"""Selects the text of a conversation that contributes to the loss: assistant turns with their end-of-turn tokens."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ REWRITTEN, UNTAGGED, LEFT_OUT = "rewritten", "untagged", "left out: "  # names o
 FIRST, EMPTY, UNTRAINED, NO_CALLS = (
     "the assistant speaks first",
     "an assistant message is empty",
-    "no trained assistant message",
-    "the template omits tool calls of a trained message",
+    "no assistant message contributes to the loss",
+    "the template omits tool calls of an assistant message",
 )
 
 
@@ -33,7 +33,7 @@ class Dropped(Exception):
 
 class Marked(NamedTuple):
     text: str
-    spans: list[tuple[int, int]]  # character ranges of trained text
+    spans: list[tuple[int, int]]  # character ranges that contribute to the loss
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Renderer:
         return has_generation_tags(self.template)
 
     def examples(self, conversation: Conversation, counts: Counter) -> list[Marked]:
-        """The conversation, and each answer that must be a separate example."""
+        """Returns the conversation, and each answer that must be a separate example."""
         answers = [i for i, trained in enumerate(conversation.trained) if trained]
         if not answers:
             raise Dropped(UNTRAINED)
@@ -125,10 +125,10 @@ class Renderer:
         return marked
 
     def _answer(self, of: Conversation, index: int, full: str) -> tuple[int, int] | None:
-        """Character range of the answer in the full text. None: the answer is rendered differently there."""
+        """Character range of the answer in the full text; None if the full text renders the answer differently."""
         before = of.messages[:index]
         prompt = self._render(of, before, add_generation_prompt=True)
-        # An empty block that disables reasoning belongs to the prompt.
+        # An empty think block, which disables reasoning, is part of the prompt.
         bare = prompt
         if "enable_thinking" in self.template:
             bare = self._render(of, before, add_generation_prompt=True, enable_thinking=False)
@@ -136,12 +136,12 @@ class Renderer:
         start = next((len(begin) for begin in (bare, prompt) if ended.startswith(begin)), None)
         if start is None:
             raise PrepareError(
-                f"the prompt for message {index + 1} (add_generation_prompt) is not a prefix of the text with it, "
-                "so it cannot be located: use a --chat_template with generation tags"
+                f"the prompt for message {index + 1} (add_generation_prompt) is not a prefix of the rendered "
+                "conversation, so the message cannot be located: use a --chat_template with generation tags"
             )
         if full.startswith(ended):
             return start, len(ended)
-        # The same answer without the empty block.
+        # The full text contains the answer without the empty think block.
         if full.startswith(prompt) and full.startswith(ended[start:], len(prompt)):
             return len(prompt), len(prompt) + len(ended) - start
         return None
@@ -153,7 +153,7 @@ def _is_empty(message: dict) -> bool:
 
 
 def _check_calls(message: dict, answer: str) -> None:
-    """Raises Dropped if the template omits tool calls of the message. answer: the trained text."""
+    """Raises Dropped if the template omits tool calls of the message. answer: the rendered message."""
     for text in (message.get("reasoning_content"), message["content"]):  # may mention the function
         answer = answer.replace((text or "").strip(), "", 1)
     if not all(_is_in(call.get("function", call)["name"], [answer]) for call in message.get("tool_calls", ())):
@@ -174,7 +174,7 @@ def _count_missing(of: Conversation, found: list[str], counts: Counter) -> None:
 
 
 def _is_in(text: str | None, found: list[str]) -> bool:
-    """Whether the template rendered the text, possibly without surrounding whitespace or as JSON."""
+    """Returns True if the template rendered the text, possibly without surrounding whitespace or as JSON."""
     return text is None or any(form in one for one in found for form in (text.strip(), json.dumps(text)[1:-1]))
 
 
@@ -192,6 +192,6 @@ def num_straddling(offsets: np.ndarray, spans: list[tuple[int, int]]) -> int:
 
 
 def end_of_turn(ids: np.ndarray, special_ids: frozenset[int]) -> int | None:
-    """ids: of a trained turn. -> the index of the last special token within END_OF_TURN_WITHIN tokens of the end."""
+    """ids: ids of a turn. -> the index of the last special token within END_OF_TURN_WITHIN tokens of the end."""
     last = range(len(ids) - 1, max(len(ids) - 1 - END_OF_TURN_WITHIN, -1), -1)
     return next((i for i in last if int(ids[i]) in special_ids), None)

@@ -177,7 +177,7 @@ def check_pairs(outputs: list[PairsOutput], source: Source) -> None:
 
 def print_pairs(output: PairsOutput) -> None:
     path = shown(output.file.path)
-    print(f"{path}: {shown_count(output.num_rows, 'pair')}, trained tokens: {output.num_trained:,}.")
+    print(f"{path}: {shown_count(output.num_rows, 'pair')}, loss tokens: {output.num_trained:,}.")
     for name, count in output.counts.items():
         if count and name != SPECIAL:
             print(f"{path}: {name}: {count:,}.")

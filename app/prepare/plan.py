@@ -40,8 +40,8 @@ class Plan:
 
     files: dict[str, list[File]]  # by split
     split: str  # split of the training file
-    own_validation: bool  # whether the validation file is made from the dataset's validation split
-    saved: bool  # whether the dataset was written by save_to_disk
+    own_validation: bool  # True: the validation file is made from the dataset's validation split
+    saved: bool  # True if the dataset was written by save_to_disk
     left_out: list[LeftOut] = field(default_factory=list)
 
     def split_of(self, output: Path, arguments: argparse.Namespace) -> str:
@@ -73,7 +73,7 @@ def is_local(arguments: argparse.Namespace) -> bool:
         if path_like or path.exists():
             raise PrepareError(
                 f"{shown(name)} is a path or exists locally, but --local_dataset false (LOCAL_DATASET) requests a "
-                "Hugging Face dataset: use true, or start from a different folder."
+                "Hugging Face dataset: use true, or run the command in another folder."
             )
         return False
     if not path.exists() and (path_like or arguments.local_dataset == "true"):
@@ -184,7 +184,7 @@ def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
 
 
 def _saved_files(root: Path, folder: str) -> list[File]:
-    """The files with rows, in order. Cached results of `map` may be next to them."""
+    """The files with rows, in order. The folder may also contain cached results of `map`."""
     state = json.loads((root / folder / "state.json").read_text(encoding="utf-8"))
     files = [root / folder / entry["filename"] for entry in state["_data_files"]]
     return [File(file, str(file.relative_to(root)), file.stat().st_size) for file in files]

@@ -1,4 +1,4 @@
-"""Shows the progress: a bar on a terminal, periodic lines in a log."""
+"""Shows progress: a bar on a terminal, periodic lines in a log."""
 
 from __future__ import annotations
 

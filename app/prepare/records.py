@@ -112,7 +112,7 @@ def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> li
             notes.append(legacy.NO_SPECIAL_TOKENS.format(shown(path)))
     if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
         record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
-    # The same content results in the same detected format.
+    # The detected format depends only on the content.
     format = made_from.get("format") if arguments.format == "auto" else arguments.format
     record = {**record, **record_of_format(arguments, format)}
     _check_arguments(path, made_from, record)

@@ -84,7 +84,7 @@ def no_such_column(column: str, known, where: str) -> PrepareError:
 
 
 def rows_of_json(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
-    """Reads JSON Lines or, in a .json file, a list of objects. skip: whether a row may lack the column."""
+    """Reads JSON Lines or, in a .json file, a list of objects. skip: True if rows may lack the column."""
     name = path.name.lower()
     name = name if compression_of(name) is None else Path(name).stem
     if name.endswith(".json") and _begins_list(stream):

@@ -24,12 +24,12 @@ class Selection:
     root: Path
     by_split: dict[str, list[File]]
     left_out: list[LeftOut] = field(default_factory=list)
-    split_matters: bool = True  # whether file names or descriptions contain splits
+    split_matters: bool = True  # True if file names or descriptions contain splits
     patterns: tuple[str, ...] = ()  # values of --files
 
     def take(self, splits: list[str], chosen_by_user: bool) -> dict[str, list[File]]:
-        """The files of these splits. Adds all other files to `left_out`. chosen_by_user: --split selects the first
-        split."""
+        """Returns the files of these splits, and adds all other files to `left_out`. chosen_by_user: True if the first
+        split is from --split."""
         for split in splits:
             if not self.by_split.get(split):
                 raise self._no_such_split(split)
@@ -81,7 +81,7 @@ class Selection:
         return "convert those files, or select the files to read with --files, such as --files '*.txt'"
 
 
-NO_SPLIT = "the name has no split, unlike other names"
+NO_SPLIT = "its name contains no split, unlike other file names"
 
 
 def select(root: Path, config_name: str | None, patterns: list[str]) -> Selection:

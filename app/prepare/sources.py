@@ -201,7 +201,7 @@ class FileSource(Source):
                 if count > MOST_NULS * len(text):
                     raise PrepareError(
                         f"{shown(path)} is not UTF-8 text ({count:,} of {len(text):,} characters are NUL, as in UTF-16 "
-                        "or a program's own format): convert it first."
+                        "or a binary format): convert it first."
                     )
             self._at(stream.raw.length)
             is_blank = is_blank and not text.strip()
@@ -349,7 +349,7 @@ def _first_columns(rows: Iterator[Row]) -> list[str]:
 
 
 def is_saved_dataset(path: Path) -> bool:
-    """Whether `save_to_disk` of Hugging Face datasets wrote this folder."""
+    """Returns True if `save_to_disk` of Hugging Face datasets wrote this folder."""
     return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
 
 
@@ -373,7 +373,7 @@ def has_hub_split(dataset: str, config_name: str | None, split: str) -> bool:
 
 
 class hub_errors:
-    """Reports in one sentence the error of Hugging Face and the alternatives without a network."""
+    """Converts an error of the Hugging Face libraries to a one-sentence message with alternatives that work offline."""
 
     def __init__(self, dataset: str):
         self._dataset = dataset

@@ -127,7 +127,7 @@ class SpansOutput(PairsOutput):
         if forbidden.any():
             raise PrepareError(
                 f"the text of {shown(self.file.path)} contains the token {part.tokens[forbidden][0]}, which is used as "
-                "padding or sentinel: remove it from the text."
+                "padding or as a sentinel: remove it from the text."
             )
         tokens, window = np.concatenate([self._left, part.tokens]), self._work.window
         whole = len(tokens) // window * window

@@ -23,7 +23,7 @@ class LeftOut:
     name: str
     size: int  # bytes
     reason: str
-    is_data: bool  # whether the file may contain text of the dataset
+    is_data: bool  # True if the file may contain text of the dataset
 
 
 @dataclass
@@ -64,7 +64,7 @@ def _read_descriptions(found: Survey, named: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """A directory entry found on the walk."""
+    """A directory entry found during the walk."""
 
     path: Path
     name: str

@@ -55,7 +55,7 @@ class TokenFile:
     """Writes a temporary file next to the final path. `commit` moves it to that path; otherwise, it is removed."""
 
     def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None, masked: bool = False):
-        """mode: the file's permissions; None: the default. masked: whether to write /loss_mask (append_mask)."""
+        """mode: the file's permissions; None: the default. masked: True to write /loss_mask (append_mask)."""
         import h5py
 
         self.path = path
@@ -106,7 +106,7 @@ class TokenFile:
         self._check_written()
 
     def append_mask(self, mask: np.ndarray) -> None:
-        """mask: for the appended tokens; 1: the token is a trained target."""
+        """mask: for the appended tokens; 1: the token contributes to the loss as a target."""
         self._extend(self._mask, mask)
         self._mask_content.update(mask)
         self._check_written()

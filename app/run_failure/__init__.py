@@ -1,7 +1,7 @@
 """Determines the cause of a failed start from the evidence that its ranks wrote to failures/START.
 
     evidence.py     reads the evidence into one record per rank
-    collectives.py  finds collectives that ranks wait in, and the ranks that are late
+    collectives.py  finds the collectives in which ranks wait, and the ranks that delay them
     verdict.py      verdict_of(evidence) returns the cause, without I/O
     merging.py      writes failure.json, the report for the user and the exit status of a folder's latest start
 

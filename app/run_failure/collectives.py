@@ -38,9 +38,9 @@ def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, C
 
 
 def find_lag(records: list[Record], measure: str) -> Held | None:
-    """Returns the collective with the longest wait among those that only some of their ranks have reached. `measure`:
-    "queued", "started" or "completed". A late rank that waits in a collective of a different group is not listed,
-    because that group delays it."""
+    """Returns the collective with the longest wait among those that only some ranks of their group have reached.
+    `measure`: "queued", "started" or "completed". Omits late ranks that wait in a collective of another group, which
+    delays them."""
     by_rank = {record.rank: record for record in records}
     worst = None
     for (_, name, group), channels in groups_of(records).items():
@@ -64,7 +64,7 @@ def is_held_elsewhere(record: Record, group: Group, measure: str) -> bool:
 
 def find_unfinished(records: list[Record]) -> Held | None:
     """Returns the oldest collective that all recorded ranks of a group have queued and not completed. Ignores the group
-    of all ranks. `late`: the group."""
+    of all ranks. `late` contains the whole group."""
     worst = None
     for (_, name, group), channels in groups_of(records).items():
         completed = {channel.completed for channel in channels.values()}

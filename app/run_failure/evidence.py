@@ -23,7 +23,8 @@ MOST_CHANNELS = 64
 MOST_COLLECTIVES = 64
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog updates its line every 100 ms. A process whose line is older (seconds, or half its limit) was stopped.
+# A watchdog updates its line every 100 ms. If a line is older than this many seconds, or than half of its limit, its
+# process was stopped.
 STOPPED_AFTER = 15.0
 # Exit statuses of ranks that end normally: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)
@@ -81,12 +82,12 @@ class Record:
     step: int = 0
     idle: float = 0.0  # seconds without progress
     limit: float = 0.0  # value of `idle` above which the rank is stuck; 0: no limit
-    gap: float = 0.0  # seconds since the last progress during which the watchdog did not run
+    gap: float = 0.0  # seconds without a running watchdog since the rank last made progress
     channels: tuple[Channel, ...] = ()
-    # Last state seen by a neighbor, if the rank reported no failure: "alive", "stopped", "dead" or "ended"; empty:
-    # none.
+    # Last state seen by another rank on the host, if the rank reported no failure: "alive", "stopped", "dead" or
+    # "ended"; empty: none.
     seen: str = ""
-    died_first: bool = False  # dead in the first view of its host that contains a dead rank
+    died_first: bool = False  # already dead in the first view of its host in which any rank is dead
 
     @property
     def wrote(self) -> bool:
@@ -94,7 +95,7 @@ class Record:
 
     @property
     def stopped(self) -> bool:
-        """Whether its process was stopped. The launcher may have continued it to terminate it."""
+        """True if the process was stopped. The launcher may have sent SIGCONT later, to terminate it."""
         return self.seen == "stopped" or (self.why == "signal" and self.gap >= patience(self.limit))
 
 
@@ -119,7 +120,7 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """Whether each rank has written evidence or a neighbor reports its state."""
+        """True if each rank has written evidence, or another rank on its host reports its state."""
         return all(record.wrote or record.seen for record in self.records)
 
     @property
@@ -130,7 +131,7 @@ class Evidence:
 
 
 def read_evidence(folders: list[Path]) -> Evidence:
-    """Reads the evidence of one start. `folders`: that of the checkpoint folder first, then that of the log folder."""
+    """Reads the evidence of one start. `folders`: in the checkpoint folder, then in the log folder."""
     start = next(filter(None, (load(folder / "start.json") for folder in folders)), {})
     numbers = range(min(whole(start.get("ranks")), MOST_RANKS)) or sorted(listed_ranks(folders))
     found = {number: load_rank(folders, number) for number in numbers}
@@ -179,7 +180,7 @@ def unread_files(folders: list[Path]) -> list[str]:
 
 
 def load_rank(folders: list[Path], rank: int) -> dict:
-    """The newest evidence of a rank. An older version remains if the checkpoint folder stopped responding."""
+    """The newest evidence of a rank. If the checkpoint folder stopped responding, it contains an older version."""
     found = filter(None, (load(folder / f"rank_{rank}.json") for folder in folders))
     return max(found, key=lambda value: number_or(as_time(value.get("time")), 0.0), default={})
 
@@ -206,7 +207,7 @@ def first_of(folders: list[Path], size: int) -> int:
 
 
 def record_of(value: dict, known: Record, size: int) -> Record:
-    """A rank's record, from its own evidence or from its line in a neighbor's evidence."""
+    """A rank's record, from its own evidence or from its line in the evidence of another rank on its host."""
     phase = value.get("phase")
     return Record(
         rank=known.rank,
@@ -242,7 +243,7 @@ def channel_of(value: dict) -> Channel:
 
 
 def add_views(records: list[Record], objects: dict[int, dict]) -> None:
-    """Adds the neighbors' newest views of ranks without evidence, and marks the ranks that died first."""
+    """For ranks without evidence, adds the newest view of another rank on the host. Marks the ranks that died first."""
     died: dict[str, tuple[float, set[int]]] = {}
     views = sorted((records[rank].time, rank) for rank in objects)
     for time, observer in views:

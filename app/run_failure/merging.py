@@ -27,7 +27,7 @@ FAILURE, USER_ERROR, STOPPED = 1, 2, 75
 MOST_STARTS = 20
 MOST_PLACES = 16
 PAUSE = 0.5
-# Seconds. A start that is further in the future than this comes from a wrong clock.
+# Seconds. A start time further in the future indicates a wrong clock.
 FUTURE = 3600
 
 
@@ -103,8 +103,8 @@ def places_of(folder: Path, start: str = "") -> list[Path]:
 
 
 def belongs(place: Path, folder: Path, is_named: bool = False) -> bool:
-    """Whether `place` belongs to the run with this checkpoint folder. `is_named`: the checkpoint folder contains a
-    start of the same name."""
+    """Returns True if `place` belongs to the run with this checkpoint folder. `is_named`: True if the checkpoint folder
+    contains a start of the same name."""
     with contextlib.suppress(OSError, ValueError):
         # Any user can write false evidence to /tmp.
         if place.stat().st_uid not in (os.geteuid(), folder.stat().st_uid if folder.exists() else None):
@@ -186,7 +186,8 @@ def as_object(failure: Failure) -> dict:
 
 
 def blames_more(before: dict, failure: Failure) -> bool:
-    """Whether the old report blames more ranks for the same evidence, because the cluster knew that hosts were down."""
+    """Returns True if the previous report attributed the same evidence to more ranks, which happens if the cluster had
+    reported hosts as down."""
     ranks = before.get("ranks")
     same = before.get("run") == failure.evidence.start and failure.evidence.count <= whole(before.get("foundation"))
     return same and isinstance(ranks, list) and len(ranks) > len(failure.verdict.ranks)

@@ -1,12 +1,12 @@
 """Determines the cause of a failed start: verdict_of(evidence), without I/O.
 
-Missing evidence alone is no proof: a rank without evidence is blamed only if a neighbor on its host saw it dead or
-stopped, or if the cluster reports its host as down. The first rule that applies determines the cause:
+Missing evidence alone is no proof: a rank without evidence is blamed only if another rank on its host saw it
+dead or stopped, or if the cluster reports its host as down. The first rule that applies determines the cause:
 
     1  a user error; no rank is blamed
-    2  ranks without evidence that were dead in the first view of their host that contains a dead rank; if no rank
-       failed otherwise, also ranks that the evidence of a signal names
-    3  ranks that an error names as its cause
+    2  ranks without evidence that were already dead in the first view of their host in which any rank is dead; if no
+       rank failed otherwise, also ranks that the evidence of a signal lists
+    3  ranks that an error reports as its cause
     4  the rank with a device error
     5  ranks whose process was stopped, unless a rank reported an error
     6  hosts without evidence; unknown, unless the cluster reports them as down
@@ -34,7 +34,7 @@ class Verdict:
     reason: str  # one sentence without a final period
     remedy: str = ""  # one sentence without a final period
     user_error: bool = False
-    silent_hosts: tuple[str, ...] = ()  # hosts without evidence, whose state determines the cause
+    silent_hosts: tuple[str, ...] = ()  # hosts without evidence; the cause depends on their state
 
 
 def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdict | None:
@@ -48,7 +48,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
         return Verdict((), mistakes[0].error or "a user error", user_error=True)
     lost = [record for record in records if record.died_first]
     if not {"error", "device_error", "stuck"} & by_why.keys():
-        # A launcher also kills ranks that wrote evidence of a signal, but only after a rank has failed.
+        # The launcher also kills ranks that wrote evidence of a signal, but only after a rank has failed.
         lost += [records[rank] for rank in named_by(by_why.get("signal", [])) if not records[rank].died_first]
     if lost:
         return of_lost(records, lost)
@@ -59,7 +59,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     if errors and errors[0].why == "device_error":
         return of_failed(errors[0])
     failed = bool(errors or by_why.get("stuck"))
-    # In a suspended run that receives a stop request, ranks were stopped without a failure.
+    # If a suspended run receives a stop request, its ranks were stopped without a failure.
     stopped = [record for record in records if record.stopped and (failed or not record.wrote)]
     if stopped and not by_why.get("error"):
         return of_stopped(records, stopped)
@@ -109,7 +109,7 @@ def of_broken(records: tuple[Record, ...], errors: list[Record]) -> Verdict:
     first = errors[0]
     if lag := find_lag(list(records), "queued"):
         return of_lag(records, lag, "queued")
-    reason = f"{names(errors)} had communicator errors, first rank {first.rank}: {error_of(first)}"
+    reason = f"{names(errors)} had communicator errors; the first was on rank {first.rank}: {error_of(first)}"
     return Verdict((), f"{reason} ({where(first)})", UNKNOWN_REMEDY)
 
 

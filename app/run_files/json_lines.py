@@ -1,4 +1,4 @@
-"""Reads JSON Lines files, which runs append to or replace and crashes may damage. All programs use this reader."""
+"""Reads JSON Lines files, which runs append to or replace, and which crashes may damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class JsonLines:
     """Reads complete lines of a file that a run appends to and, when it resumes, replaces."""
 
     def __init__(self, path: Path, most_bytes: int = LOG_BYTES):
-        """`most_bytes`: number of bytes to read at the end of a longer file, where line numbers then start."""
+        """`most_bytes`: number of bytes to read at the end of a longer file; line numbers count from there."""
         self.path, self.most_bytes = path, most_bytes
         self.openings = 0  # number of times that the file was read from its beginning
         self.damaged = 0  # lines since the last opening that are not JSON objects
@@ -31,7 +31,7 @@ class JsonLines:
 
     def new_objects(self) -> Iterator[tuple[int, dict]]:
         """Yields each new object with its line number. If the file was replaced or truncated, yields all of its objects
-        again. Yields none if the file is missing.
+        again. Yields nothing if the file is missing.
 
         Raises: NotReadable
         """
@@ -107,7 +107,7 @@ class JsonLines:
         return (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev)
 
     def _was_replaced(self) -> bool:
-        """Whether the file was replaced or its most recently read content has changed."""
+        """Returns True if the file was replaced or its most recently read content has changed."""
         read = self.line + self.rest
         try:
             self.path.stat()

@@ -17,8 +17,7 @@ class NotReadable(Exception):
 
 
 def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
-    """`follow`: whether to follow a symbolic link. If False, users with write access to the folder cannot redirect the
-    read.
+    """`follow`: follow a symbolic link. If False, users with write access to the folder cannot redirect the read.
 
     Raises: NotReadable; FileNotFoundError
     """

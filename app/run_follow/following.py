@@ -62,7 +62,7 @@ class Follower(JsonLines):
 
 
 class Sink:
-    """Destination of metrics. The constructor does not start a run there. Raises: SinkMissing"""
+    """Destination of metrics. The constructor does not begin a run. Raises: SinkMissing"""
 
     most_unsaved = 1
     """Number of steps between saves of the forwarding state. After a crash, steps since the last save are repeated."""

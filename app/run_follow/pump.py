@@ -37,7 +37,7 @@ class Place:
         return len(self._digests) // DIGEST_BYTES
 
     def has(self, index: int, row: Row) -> bool:
-        """Whether the run's line `index` (from 0) was forwarded with its current content."""
+        """Returns True if the run's line `index` (from 0) was forwarded with its current content."""
         begin = index * DIGEST_BYTES
         return self._digests[begin : begin + DIGEST_BYTES] == row.digest
 
@@ -112,7 +112,7 @@ class Pump:
         self.passed, self.last_step = self.passed + 1, row.step
 
     def _place(self, run_id: str) -> Place:
-        """Digests of this run for the sink's target: several projects may share a folder."""
+        """Digests of this run for the sink's target, because several projects may share a folder."""
         if run_id not in self._places:
             target = hashlib.blake2b(os.fsencode(self.sink.target), digest_size=4).hexdigest()
             self._places[run_id] = Place(self.folder / run_id / f"passed-on.{target}")

@@ -89,7 +89,7 @@ class TensorBoard(Sink):
         self._add(wall_time=row.time, step=row.step, summary=self.summary(value=values))
 
     def rewind(self, step: int) -> None:
-        """Starts a new file. TensorBoard reads it last and then ignores steps from `step` on in the older files."""
+        """Starts a new file. TensorBoard reads it last, and then ignores steps from `step` on in the older files."""
         self.close()
         try:
             self.run_folder.mkdir(parents=True, exist_ok=True)

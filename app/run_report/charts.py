@@ -113,8 +113,8 @@ def mean_split_chart(runs: list[Run]) -> Chart:
 
 
 def rank_chart(run: Run, of_run: str) -> Chart:
-    """Time of each rank per step. The color scale excludes the fastest and slowest 1%: otherwise, one long step would
-    make all other steps look the same."""
+    """Step time of each rank. The color scale excludes the fastest and slowest 1%; otherwise, one long step would make
+    all other steps look the same."""
     found = heat_map(run.rank_times, run.columns["step"])
     if found is None:
         return Chart("", "", [], {})
@@ -131,7 +131,7 @@ def rank_chart(run: Run, of_run: str) -> Chart:
     if least < most:
         trace |= {"zmin": least, "zmax": most}
     axis = {"title": {"text": "rank"}, "type": "category", "autorange": "reversed", "showgrid": False}
-    about = "seconds of each rank's own work per step, excluding waits"
+    about = "step time of each rank in seconds, excluding waits for other ranks"
     return Chart(f"Time of each rank{of_run}", about, [trace], {"yaxis": axis, "hovermode": "closest"})
 
 
@@ -176,7 +176,7 @@ def node_of(runs: list[Run]) -> str:
 
 
 def node_line(run: Run, values: np.ndarray, name: str, place: int) -> dict:
-    """Interpolates the axis positions of readings from the times of the neighboring steps."""
+    """Interpolates the axis positions of readings from the times of the adjacent steps."""
     at, columns = run.node_times.time, run.columns
     time = columns["time"]
     known = np.flatnonzero(np.isfinite(time))

@@ -129,7 +129,7 @@ def heading(title: str, run: Run, runs: list[Run]) -> str:
 
 
 def results_table(runs: list[Run]) -> str:
-    """One row per run, from the lowest loss, with the settings that differ; empty for a single run."""
+    """One row per run, sorted by loss, with the settings that differ; empty for a single run."""
     if len(runs) == 1:
         return ""
     settings, names = settings_of(runs)
@@ -137,7 +137,7 @@ def results_table(runs: list[Run]) -> str:
     validations = {key: label for run in runs for key, label in validation_losses(run.columns).items()}
     losses = [*[(key, f"{label} loss") for key, label in validations.items()], ("loss", "loss")]
 
-    # The first loss that all runs have; runs whose loss is not finite any more come last.
+    # The first loss that all runs have. Runs with a non-finite loss come last.
     ranked = next((key for key, _ in losses if all(math.isfinite(run.last(key)) for run in runs)), "loss")
 
     def rank(place: int) -> tuple[bool, float]:

@@ -1,4 +1,4 @@
-"""Each rank's own time per step, for steps whose lines contain rank_seconds."""
+"""Step time of each rank, excluding waits for other ranks, for steps logged with rank_seconds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HeatMap:
 
 
 def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
-    """Returns None for fewer than two ranks. `step`: step by index; the last times of a repeated step are used."""
+    """Returns None for fewer than two ranks. `step`: step by index; for a repeated step, the last times are used."""
     ranks = max((len(row) for row in times.rows), default=0)
     if ranks < 2:
         return None

@@ -201,7 +201,7 @@ def has_times(columns: Columns) -> bool:
 def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | None]:
     """-> the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
     columns, rank_times, run_id = Columns(), RankTimes(), None
-    other = 0  # line of the first object that is not a step; runs also write such lines between steps
+    other = 0  # line of the first object that is not a step; runs write such lines between steps, too
     for number, row in damage.numbered_objects(path):
         if not is_whole(row.get("step")) or "loss" not in row:
             other = other or number

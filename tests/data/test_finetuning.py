@@ -52,7 +52,7 @@ def test_a_packed_file(prepare, tmp_path, packing):
     rows = len(made.tokens) // 96
     assert rows == 40 if packing == "false" else rows < 24
     assert "detected from messages" in out
-    assert "examples: 40" in out and f"trained: {mask.sum()}" in out and f"rows of 96: {rows}" in out
+    assert "examples: 40" in out and f"loss tokens: {mask.sum()}" in out and f"rows of 96: {rows}" in out
     assert out.count("[[A number") == 3
 
 
@@ -170,9 +170,9 @@ def test_a_file_is_kept_for_the_same_arguments_alone(prepare, tmp_path):
         (ROWS, (*BYTES, "--seq_length", 64, "--add_bos", "false"), "--add_bos"),
         (ROWS, (*BYTES, "--seq_length", 64, "--skip_empty"), "--skip_empty"),
         (ROWS, (*BYTES, "--seq_length", 64, "--special_tokens", "text"), "--special_tokens"),
-        (ROWS, (*BYTES, "--seq_length", 8), "no trained token within --seq_length"),
+        (ROWS, (*BYTES, "--seq_length", 8), "no token within --seq_length"),
         (ROWS, (*BYTES, "--seq_length", 30), "end-of-turn token"),
-        ([{"messages": [user("q")]}], (*BYTES, "--seq_length", 64), "no trained assistant message"),
+        ([{"messages": [user("q")]}], (*BYTES, "--seq_length", 64), "no assistant message"),
         ([{"text": "a", "messages": []}], (*BYTES, "--seq_length", 64), "--format"),
         ([{"prompt": "a", "completion": "b"}], (*BYTES, "--seq_length", 64), "--chat_template"),
         ([{"prompt": [user("a")], "completion": [assistant("b")]}], ("--seq_length", 64), "--chat_template FILE"),

@@ -111,7 +111,7 @@ def test_what_the_template_leaves_out_is_reported(chat_tokenizer):
     assert made.counts["left out: tools"] == 1 and made.counts["left out: reasoning"] == 2
     # Of a call that the template does not write, an empty answer would be learned.
     made = made_of(chat_tokenizer("llama3"), [{"messages": [user("1+1?"), assistant(None, tool_calls=[CALL])]}])
-    assert dict(made.dropped) == {"the template omits tool calls of a trained message": 1}
+    assert dict(made.dropped) == {"the template omits tool calls of an assistant message": 1}
 
 
 CALLS = [user("1+1?"), assistant(None, tool_calls=[CALL]), {"role": "tool", "content": "2"}, assistant("It is 2.")]
@@ -123,7 +123,7 @@ def test_a_call_is_looked_for_in_its_answer_alone(chat_tokenizer, template, cont
     """The name of the function is elsewhere in the text, but the template leaves out the call."""
     messages = [user("Please add 1 and 1."), assistant(content, tool_calls=[CALL]), *CALLS[2:]]
     made = made_of(chat_tokenizer(template), [{"messages": messages}])
-    assert dict(made.dropped) == {"the template omits tool calls of a trained message": 1}
+    assert dict(made.dropped) == {"the template omits tool calls of an assistant message": 1}
     messages[1] = {**messages[1], "train": False}
     assert len(made_of(chat_tokenizer(template), [{"messages": messages}]).examples) == 1
 
@@ -206,7 +206,11 @@ def test_a_template_of_another_tokenizer_is_refused(chat_tokenizer, small_bpe, t
 def test_conversations_that_cannot_be_trained_are_dropped_and_counted(chat_tokenizer):
     rows = [[user("q")], [assistant("a"), user("q")], [user("q"), assistant("")], [user("q"), assistant(None)], ONE]
     made = made_of(chat_tokenizer("llama3"), [{"messages": messages} for messages in rows])
-    reasons = {"no trained assistant message": 1, "the assistant speaks first": 1, "an assistant message is empty": 2}
+    reasons = {
+        "no assistant message contributes to the loss": 1,
+        "the assistant speaks first": 1,
+        "an assistant message is empty": 2,
+    }
     assert (dict(made.dropped), len(made.examples)) == (reasons, 1)
 
 
@@ -216,7 +220,7 @@ def test_an_example_is_cut_to_the_sequence_length():
     made = made_of("bytes", rows, format="prompt_completion", seq_length=16)
     [(ids, mask)] = made.examples
     assert (len(ids), mask.sum(), made.counts["cut"]) == (16, 6, 1)
-    assert dict(made.dropped) == {"no trained token within --seq_length": 1}
+    assert dict(made.dropped) == {"no token within --seq_length contributes to the loss": 1}
 
 
 def test_bytes_with_characters_of_several_bytes():
