@@ -100,7 +100,7 @@ slurm_gpus() {
 }
 
 # Variables that a job's environment and Slurm's commands need. Any other SLURM_* may be an option of srun (see INPUT ENVIRONMENT VARIABLES
-# in its manual; new versions add more), or be left over from a shell that submitted the job from within a different job.
+# in its manual; new versions add more), or be left over from a shell that submitted the job from within another job.
 readonly MPZERO_SLURM_KEPT="CONF|CONF_SERVER|JWT|SACK_.*|CLUSTER_NAME|WORKING_CLUSTER|JOBID|JOB_.*|ARRAY_.*|RESTART_COUNT|SUBMIT_.*|\
 NODELIST|NODEID|NODE_ALIASES|TASKS_PER_NODE|CPUS_ON_NODE|TOPOLOGY_.*|PMIX.*|SPANK_.*"
 

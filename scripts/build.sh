@@ -71,7 +71,7 @@ gpu_architectures() {
   fi
 }
 
-# libraries_for GPUS: the group of sync_environment for a build for this host's GPUs.
+# libraries_for GPUS: the dependency group (sync_environment) that a build for this host's GPUs needs.
 libraries_for() {
   local hash tests architectures state
   read -r hash tests architectures state < <(configured_options) || true
@@ -134,7 +134,7 @@ is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2
 # end_if_stopped: ends the script if the Slurm job was stopped, which is not a failed build. (ninja may exit with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
-# built_by_another: whether this checkout is built and belongs to a different user, so that this user cannot write to it.
+# built_by_another: whether this checkout is built and belongs to another user, so that this user cannot write to it.
 built_by_another() { [[ -x $MPZERO_BUILD/bin/mpzero && (! -w $MPZERO_BUILD || (-e $MPZERO_ROOT/logs && ! -w $MPZERO_ROOT/logs)) ]]; }
 
 # require_build_of_another GPUS: checks that the programs can run and match the sources.
@@ -152,7 +152,7 @@ require_build_of_another() {
 require_gpu_kernels() {
   if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
   lock logs/setup.lock "build"
-  # A different process may have built the kernels meanwhile.
+  # Another process may have built the kernels in the meantime.
   if lacks_gpu_kernels; then build_gpu_kernels "$1"; fi
   unlock
 }

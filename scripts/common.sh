@@ -177,7 +177,7 @@ lock() {
 unlock() { exec {MPZERO_LOCK}>&-; }
 
 # mpi_default NAME VALUE: exports an Open MPI variable unless the user has set it. MPZERO_MPI_DEFAULTS lists these variables, so that mpzero
-# blames only the user's variables if MPI does not start.
+# blames only the user's variables if MPI initialization fails.
 mpi_default() {
   [[ -z ${!1:-} ]] || return 0
   export "$1=$2" "MPZERO_MPI_DEFAULTS=${MPZERO_MPI_DEFAULTS:+$MPZERO_MPI_DEFAULTS }$1"

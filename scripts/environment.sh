@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The environment and the number of the ranks: CUDA, MPI, threads, NCCL over EFA.
+# The number of ranks and their environment: CUDA, MPI, threads, NCCL over EFA.
 
 # CUDA_VERSION=12.9 puts the tools of /usr/local/cuda-12.9 (nsys, compute-sanitizer) first in PATH. mpzero itself is always built with the
 # compiler and the runtime of torch's wheel.
@@ -74,7 +74,7 @@ ranks_per_node() {
   fi
 }
 
-# Environment variables that make MPI treat a process as a rank of a different launcher.
+# Environment variables that make MPI treat a process as a rank of another launcher.
 rank_variables() { compgen -e | grep -E '^PMIX?_' | grep -v '^PMIX_MCA_' || true; }
 
 # forget_ranks: unsets these variables, because a rank or srun may have started this shell.
@@ -92,17 +92,18 @@ without_launcher() {
   exec "$@"
 }
 
-# expect_start JOB: must be called before the ranks start. A rank that MPI cannot start creates the file MPZERO_START_FILE
-# (parallel/mpi/mpi_start.hpp).
+# expect_start JOB: must be called before the ranks start. If MPI initialization fails, a rank creates the file
+# MPZERO_START_FILE (parallel/mpi/mpi_start.hpp).
 expect_start() {
   MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$CHECKPOINT_DIR/mpi_start.$1.failed")
   export MPZERO_START_FILE
   rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
-# status_of_start STATUS: the status of the ranks, or a user error if MPI could not start, for which mpirun and srun use other statuses.
+# status_of_start STATUS: the status of the ranks, or a user error if MPI initialization failed, for which mpirun and srun return other
+# statuses.
 status_of_start() {
-  # A signal that ended mpirun and a failure after the start are not user errors.
+  # Neither a signal that ended mpirun nor a failure after MPI initialization is a user error.
   if (($1 != 0 && $1 <= 128)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} && ! -e $MPZERO_START_FILE.ok ]]; then
     echo "$MPZERO_USER_ERROR"
   else
@@ -179,7 +180,7 @@ set_efa_for_mpi() {
   if [[ $(ompi_info --parsable 2>/dev/null) == *mca:mtl:ofi:* ]]; then
     mpi_default OMPI_MCA_pml cm
     mpi_default OMPI_MCA_mtl ofi
-    # Open MPI accepts only one of the two.
+    # Open MPI accepts only one of provider_include and provider_exclude.
     [[ -n ${OMPI_MCA_mtl_ofi_provider_exclude:-} ]] ||
       mpi_default OMPI_MCA_mtl_ofi_provider_include efa
     say "MPI uses EFA between CPU ranks (Open MPI's cm and ofi); OMPI_MCA_pml=ob1 selects TCP."
@@ -190,6 +191,6 @@ set_efa_for_mpi() {
   fi
 }
 
-# Whether this cluster binds tasks to cores, which mpzero must disable: its ranks share a node by their number of threads. A cluster without
-# binding would warn about the option.
+# Whether this cluster binds tasks to cores. The scripts disable binding, because the ranks divide the cores of a node among themselves. On a
+# cluster without binding, srun would warn about the option.
 slurm_binds_cores() { [[ ! $(scontrol show config 2>/dev/null) =~ TaskPlugin\ *=\ *(task/none|\(null\)) ]]; }

@@ -26,7 +26,7 @@ declare -A MPZERO_DNF_NAMES=(
   [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [libsodium-dev]=libsodium-devel [zlib1g-dev]=zlib-devel
   [python3-venv]=python3-pip [catch2]=catch2-devel
 )
-# Without these, tests of a virtual Slurm cluster are skipped.
+# Without these packages, tests on a virtual Slurm cluster are skipped.
 MPZERO_SLURM_PACKAGES=(
   "slurm-wlm|command -v slurmctld && command -v slurmd && command -v sbatch"
   "munge|command -v munged"
@@ -200,7 +200,7 @@ lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | LC_ALL=C sort | sha256sum | cut -c 1-64; }
 
 # follow_environment: updates the programs of a copied or moved .venv, which refer to the Python of the original folder. A link to the
-# environment of a different checkout is left unchanged.
+# environment of another checkout is left unchanged.
 follow_environment() {
   local from="" file first
   [[ ! -L $MPZERO_VENV ]] || return 0
@@ -267,7 +267,7 @@ sync_environment() {
   if [[ ${#have[@]} -gt 0 && $all_there == true ]]; then return; fi
   install_uv
   uv=$(find_uv)
-  # The system's certificates include certificates of local proxies, unlike uv's own. (Older releases read the first name.)
+  # Unlike uv's own certificates, the system's include those of local proxies. (Older releases read the first name.)
   if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
     export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
   fi

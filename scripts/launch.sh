@@ -4,10 +4,10 @@
 # Additional return values of launch_ranks, as in timeout(1), which mpzero does not use as exit statuses.
 readonly MPZERO_TOO_LONG=124 # the command exceeded its time limit
 readonly MPZERO_NO_STEP=125  # Slurm did not create a step, so the ranks have not started
-readonly MPZERO_NO_TASKS=123 # srun names nodes on which tasks could not start
+readonly MPZERO_NO_TASKS=123 # srun could not start tasks on some nodes
 
 MPZERO_NO_TASKS_ON="" # these nodes, comma-separated
-MPZERO_SRUN_SAID=""   # the first task or node whose end srun reported
+MPZERO_SRUN_SAID=""   # the first task or node that srun reported as terminated
 
 # hyperpod_arguments GPUS: makes SageMaker HyperPod replace a failed node and restart the step within the job. Not used if Slurm manages
 # GPUs (GPUS per node is not 0): Slurm cannot change the nodes of a job with generic resources, so HyperPod would requeue the job in a race
@@ -40,8 +40,8 @@ choose_launcher() {
   fi
   say "This Slurm has no PMIx plugin: starting the ranks with mpirun."
   MPZERO_MPIRUN=(mpirun --bind-to none --map-by "ppr:$ranks:node" --oversubscribe -n "$((nodes * ranks))")
-  # Block Slurm's signals to steps in mpirun and its daemons: they would end the ranks before these have saved. The ranks do not inherit the
-  # blocked signals.
+  # In mpirun and its daemons, block the signals that Slurm sends to steps, because mpirun would end the ranks before they have saved. The
+  # ranks do not inherit the blocked signals.
   if env --block-signal=TERM true 2>/dev/null; then
     MPZERO_MPIRUN=(env "--block-signal=TERM,USR2,HUP,INT" "OMPI_MCA_orte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT orted"
       "PRTE_MCA_prte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT prted" "${MPZERO_MPIRUN[@]}")
@@ -186,7 +186,8 @@ nodes_without_tasks() {
     sort --unique | paste --serial --delimiters=,
 }
 
-# first_loss BYTES: the first task or node whose end srun reported after the first BYTES bytes of the log, e.g. "node1: task 1: Killed".
+# first_loss BYTES: the first task or node that srun reported as terminated after the first BYTES bytes of the log, e.g.
+# "node1: task 1: Killed".
 first_loss() {
   log_since "$1" | sed -nE 's/^srun: error: ([^ ]+: tasks? [0-9,-]+: .*|Node failure on .*)$/\1/p' | head --lines=1
 }

@@ -2,7 +2,7 @@
 # Resolves the user's paths. A relative path refers to the folder in which the user started the script or submitted the job, but the scripts
 # run in the checkout.
 #
-# MPZERO_USER_FOLDER is the user's folder. A script on a different node receives it from the script that starts it (run_on_host).
+# MPZERO_USER_FOLDER is the user's folder. A script on another node receives it from the script that starts it (run_on_host).
 
 # Flags of mpzero train (unit FILE or DIR in app/flags) and variables of the scripts that contain a path.
 MPZERO_PATH_FLAGS=(

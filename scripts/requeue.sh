@@ -11,7 +11,7 @@
 #   `mpzero doctor` hangs on at least half of the hosts      requeue with all hosts, after a wait
 #       in one check
 #   123 srun could not start tasks on some nodes             requeue without these nodes
-#   125 Slurm did not create the ranks' step, three times    the job ends, because the ranks have not run
+#   125 srun failed to create the job step three times       the job ends, because the ranks have not run
 #
 # 129, 130, 138, 140 and 143 (SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM) are stops if this shell received a signal or Slurm's record of
 # the job shows that Slurm is reclaiming the nodes. All other signals that end ranks are failures.
@@ -20,8 +20,8 @@
 # job whose record is missing or damaged ends if checkpoints exist, because they may be its own.
 #
 # The job ends for good
-#   - after MAX_RESTARTS requeues for failures since the last progress, or after MAX_RESTARTS requeues for refused hosts;
-#   - after two failures without a checkpoint in between, if the second failure does not blame a different host;
+#   - after MAX_RESTARTS requeues for failures, or for refused hosts, since the last checkpoint of a later step;
+#   - after two failures without a checkpoint in between, if the second failure does not blame another host;
 #   - after MAX_RESTARTS + 1 consecutive starts that saved no checkpoint, regardless of the cause (e.g. a short time limit).
 # Requeues after stops do not count if each run saves a checkpoint.
 #

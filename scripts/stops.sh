@@ -134,7 +134,7 @@ signal_lead() {
 }
 
 # stop_grace SCRIPT: the seconds in which a stopped run must save: the minimum of signal_lead and, if jobs of this partition can be
-# preempted, the grace time of a preemption. (Ignores the GraceTime of a QOS: set GRACE_PERIOD.)
+# preempted, its GraceTime, or KillWait if GraceTime is 0. (Ignores the GraceTime of a QOS; set GRACE_PERIOD instead.)
 stop_grace() {
   local lead configuration partition seconds=0
   lead=$(signal_lead "$1")

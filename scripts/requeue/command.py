@@ -53,7 +53,7 @@ ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch.sh
 # Maximum seconds of retries for a job without a time limit.
 DAY = 86_400
-# Wait for missing evidence as long as for this many attempts to reach Slurm: one minute.
+# Wait for missing evidence as long as this many attempts to reach Slurm take: one minute.
 EVIDENCE_TRIES = 20
 # Maximum seconds between evidence of a failure and the exit of the launcher.
 OLD_EVIDENCE = 900
@@ -137,7 +137,7 @@ def judged(job: Job, start: str | None, until: float = 0) -> Job:
 
 
 def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:
-    """Hosts whose nodes are down according to Slurm."""
+    """Hosts that Slurm reports as down."""
     try:
         states = job.slurm.partition_nodes()
     except Silent:
@@ -161,7 +161,7 @@ def doctor(job: Job) -> None:
     elif found.refusals:
         refuse(job, found, nodes)
     elif job.arguments.status == DOCTOR_HUNG:
-        reason = "mpzero doctor hung on a shared resource, which no host identified"
+        reason = "mpzero doctor hung on a shared resource that no host identified"
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
     else:
         # The ranks failed to start; do not blame a host.
@@ -176,7 +176,7 @@ def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
     if shared := shared_hang(found, len(nodes)):
         reason = (
             f"{len(shared)} of {len(nodes)} hosts hang in the check {shared[0].check} of mpzero doctor: "
-            f"{shared[0].message}. A resource that the hosts share is at fault, e.g. a file system"
+            f"{shared[0].message}. A shared resource is at fault, e.g. a file system"
         )
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
         return
@@ -210,7 +210,7 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
     if kind is Kind.FAILED and job.failure:
         reason, nodes = job.failure.verdict.reason, job.nodes(job.failure.hosts)
     elif kind is Kind.FAILED and not reason and (said := job.arguments.srun_said):
-        # The first process that ended is not necessarily at fault, so no node is excluded.
+        # The first process that terminated is not necessarily at fault, so no node is excluded.
         reason = f"srun reports {printable(said, MOST_OF_REASON)}"
     elif kind is Kind.STOPPED and job.leaving:
         reason, nodes = job.leaving.reason, job.nodes(job.leaving.hosts)
@@ -294,7 +294,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--grace_period", type=seconds, default=0)
     parser.add_argument("--minutes", type=number, default=0)
     parser.add_argument("--ask_until", type=number, help="seconds since 1970; 0: the job has no time limit")
-    parser.add_argument("--srun_said", default="", help="the first task or node whose end srun reported")
+    parser.add_argument("--srun_said", default="", help="the first task or node that srun reported as terminated")
     parser.add_argument("--no_tasks_on", type=names, default=(), help="nodes on which srun could not start tasks")
     return parser.parse_args(arguments)
 

@@ -23,7 +23,7 @@ from requeue.table import (
     cell_of,
 )
 
-# Wait of a job after a failure of a shared resource; doubles each time.
+# First wait of a job after a shared resource failed; doubles each time.
 FIRST_WAIT_MINUTES = 10
 LONGEST_WAIT_MINUTES = 60
 # One day in total: 10, 20 and 40 minutes, then one hour each time.
@@ -44,18 +44,18 @@ class Event:
     resume_from: str | None = None  # the value of --resume_from_checkpoint
     resume_step: int = 0  # step in the name of that checkpoint
     overwrite: bool = False  # --overwrite: moves another run's checkpoints aside
-    kept: bool = True  # whether the state can be written
+    kept: bool = True  # True if the state can be written
 
 
 def may_be_stop(status: int) -> bool:
-    """Whether the run may have been stopped without a signal to the job's shell. The shell does not receive a signal
-    from a preemption with a grace period or from --signal without B:, and Slurm does not create a step for a job that
-    it is ending. Slurm's record of the job determines the result: wants_the_nodes()."""
+    """Returns True if the run may have been stopped without a signal to the job's shell: a preemption with GraceTime
+    and --signal without B: signal only the steps, and Slurm does not create a step for a job that it is ending. The
+    caller checks Slurm's record of the job with wants_the_nodes()."""
     return status in (*ENDED_BY_STOP, NO_STEP, NO_TASKS)
 
 
 def kind_of_end(status: int, stopped: bool, nodes: tuple[str, ...] = ()) -> Kind:
-    """`stopped`: whether the job's shell received a signal, or a signal ended the ranks while Slurm reclaimed the
+    """`stopped`: True if the job's shell received a signal, or a signal ended the ranks while Slurm reclaimed the
     nodes. `nodes`: nodes on which srun could not start tasks."""
     if status == USER_ERROR:
         return Kind.USER_ERROR
@@ -126,19 +126,19 @@ def standings_of(before: State, after: State, event: Event) -> set[Standing]:
 
 
 def has_saved(state: State, event: Event) -> bool:
-    """Whether a checkpoint was saved since the start that the state describes. False if that start was not counted,
-    because the checkpoint may then belong to a different run."""
+    """Returns True if a checkpoint was saved since the start that the state describes, and False if that start was not
+    counted, because the checkpoint may then belong to another run."""
     return state.running and event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
 
 
 def knows_checkpoints(state: State) -> bool:
-    """Whether a counted start of the job found or may have saved checkpoints. False if it found no checkpoints, saved
-    none, and has ended: an existing checkpoint was then saved later by an unknown run."""
+    """Returns True if a counted start of the job found or may have saved checkpoints. If it found none, saved none, and
+    has ended, an unknown run saved any existing checkpoint later."""
     return state.running or state.has_saved or state.checkpoint_time != "0"
 
 
 def resumes_from_own(state: State, event: Event) -> bool:
-    """Whether to drop the flags of the first start, which a requeued job repeats, to keep the job's progress."""
+    """Returns True if the job must ignore the flags of its first start, which a requeued job repeats."""
     return event.restart > 0 and state.has_saved
 
 
@@ -220,5 +220,5 @@ def notes(event: Event, own: bool) -> tuple[str, ...]:
         return (event.reason,)
     if own and first_flags(event):
         resumed = what_stays(event, Verb.START)
-        return (f"This job has saved since its first start, so {first_flags(event)} is ignored: {resumed}.",)
+        return (f"This job has saved a checkpoint, so {first_flags(event)} is ignored: {resumed}.",)
     return ()

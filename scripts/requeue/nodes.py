@@ -51,7 +51,7 @@ class Wanted:
 
 
 def suitable(nodes: Mapping[str, NodeState], wanted: Wanted, own: Iterable[str]) -> dict[str, NodeState]:
-    """Nodes that satisfy the job's requirements. `own`: the nodes that the job had, which are known to satisfy them."""
+    """Nodes that satisfy the job's requirements. `own`: the nodes of the job's latest start, which satisfy them."""
     had = [nodes[name] for name in own if name in nodes]
     gres = {without_sockets(node.gres) for node in had}
     names = set(re.split("[&,]", wanted.features)) if SIMPLE_CONSTRAINT.fullmatch(wanted.features) else None
@@ -79,15 +79,15 @@ def without_sockets(gres: str) -> str:
 
 
 class Unreached(Enum):
-    """Cause of tasks that srun could not start on nodes."""
+    """Why srun could not start tasks on nodes."""
 
-    SICK = "the nodes named by srun are to blame"
-    BY_OWN = "the node that runs srun is to blame"
-    BY_ALL = "a resource shared by the nodes is to blame"
+    SICK = "the nodes in srun's messages are at fault"
+    BY_OWN = "the node that runs srun is at fault"
+    BY_ALL = "a resource shared by the nodes is at fault"
 
 
 def nodes_without_tasks(named: tuple[str, ...], nodes: tuple[str, ...], own: str) -> Unreached:
-    """`named`: nodes in srun's messages. `own`: the node that runs srun. A single node of two is sick."""
+    """`named`: nodes in srun's messages. `own`: the node that runs srun. One node of two counts as SICK."""
     found = {node for node in nodes if short(node) in {short(name) for name in named}}
     if len(found) < 2 or 2 * len(found) < len(nodes):
         return Unreached.SICK
@@ -111,7 +111,7 @@ MOST_NAMED = 8
 
 
 def is_down(state: str) -> bool:
-    """Whether a node in this state is broken, as opposed to working but not accepting jobs."""
+    """Returns True if a node in this state is broken, and False if it works but does not accept jobs."""
     return NOT_RESPONDING in state or kind_of(state) in ("down", "error", "fail", "failing")
 
 
@@ -131,7 +131,7 @@ class Placement:
         return f"reservation {self.reservation}" if self.reservation else f"partition {self.partition}"
 
     def can_run(self, node: str) -> bool:
-        """Whether Slurm can allocate the node to the job once the node is free."""
+        """Returns True if Slurm can allocate the node to the job once the node is free."""
         state = self.states[node]
         letters = kind_of(state)
         if NOT_RESPONDING in state:
@@ -141,7 +141,7 @@ class Placement:
         return letters in USABLE and MAINTENANCE not in state
 
     def left(self, nodes: Iterable[str] = ()) -> list[str]:
-        """Nodes on which the job can start if `nodes` are excluded, too."""
+        """Nodes on which the job can start if `nodes` are also excluded."""
         return [name for name in self.states if name not in self.excluded | set(nodes) and self.can_run(name)]
 
     def unusable(self) -> list[str]:

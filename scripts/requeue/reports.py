@@ -1,7 +1,7 @@
 """Reads mpzero's reports about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and the log lines of a doctor
 that hangs.
 
-A report that is missing, damaged (with a warning) or from a different start of the job is ignored. Other users may have
+A report that is missing, damaged (with a warning) or from another start of the job is ignored. Other users may have
 written reports: the results contain only host names and text without control characters.
 """
 
@@ -42,7 +42,7 @@ class Doctor:
     each host on which it hung, a file doctor.json.HOST.hung in the format of the report."""
 
     refusals: tuple[Refusal, ...]
-    hung: bool  # whether the doctor hung on these hosts
+    hung: bool  # True if the doctor hung on these hosts
     answering: tuple[str, ...] = ()  # hosts that could write to the report's folder while other hosts hung
 
 
@@ -115,7 +115,7 @@ def refusals_of(report: dict) -> list[Refusal]:
     refusals = []
     for host in objects(report.get("hosts")):
         failures = [f for f in objects(host.get("findings")) if f.get("status") == "failure"]
-        # Resources of the whole job, such as a full checkpoint folder, would also fail on a different host.
+        # Resources of the whole job, such as a full checkpoint folder, would also fail on other hosts.
         found = [f for f in failures if f.get("blame") != "job"]
         if found and is_host(host.get("host")):
             messages = "; ".join(str(f.get("message", "no reason given")) for f in found)
@@ -125,8 +125,8 @@ def refusals_of(report: dict) -> list[Refusal]:
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
     """Refusals in a check in which at least half of the job's hosts hang, because of a shared resource such as a file
-    system. A single host of two is to blame itself if it hangs in a local resource (GPUs, ports, libraries) or in a
-    folder to which the other host can write."""
+    system. One host of two is itself at fault if it hangs in a local resource (GPUs, ports, libraries) or in a folder
+    to which the other host can write."""
     if not doctor.hung:
         return ()
     for check in dict.fromkeys(refusal.check for refusal in doctor.refusals):

@@ -22,8 +22,8 @@ MOST_OF_REASON = 300
 
 
 def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
-    """Whether Slurm is ending or preempting the job, or is about to end it at its time limit. False if Slurm does not
-    answer."""
+    """Returns True if Slurm is ending or preempting the job, or is about to end it at its time limit, and False if
+    Slurm does not answer."""
     record = slurm.job_record()
     if record is None:
         return False
@@ -36,7 +36,7 @@ def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
 
 
 def preempts(slurm: Slurm) -> bool:
-    """Whether Slurm preempts the job. False if Slurm does not answer."""
+    """Returns True if Slurm preempts the job, and False if Slurm does not answer."""
     record = slurm.job_record()
     return record is not None and record.preempted
 
@@ -79,7 +79,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
 
 
 def was_requeued(record: JobRecord, restart: int) -> bool | None:
-    """Whether Slurm has requeued the job, for which it counts a restart at once; None: unknown."""
+    """Returns True if Slurm has requeued the job, which immediately increments its restart count; None: unknown."""
     return None if record.restarts is None else record.restarts > restart
 
 

@@ -60,7 +60,7 @@ def ask(*command: str, until: float = 0) -> str:
 
 
 def unanswered(result: subprocess.CompletedProcess) -> bool:
-    """Whether the command received no answer, as opposed to a refusal. A busy MUNGE ends the command with SIGPIPE."""
+    """Returns True if the command received no answer, as opposed to a refusal. (A busy MUNGE ends it with SIGPIPE.)"""
     return result.returncode == -signal.SIGPIPE or NO_ANSWER.search(result.stderr) is not None
 
 
@@ -197,9 +197,9 @@ class Slurm:
         return self.expand(field_of(record, "Nodes"))
 
     def requeues_preempted_jobs(self) -> bool:
-        """Whether Slurm itself requeues a preempted job of this partition after its end, as 24.05 and later do for jobs
-        with a grace period. False if Slurm does not answer, or if preemption depends on a QOS, whose mode is only in
-        Slurm's accounting: such a job may then be started once more after its end."""
+        """Returns True if Slurm itself requeues preempted jobs of this partition when they end, as 24.05 and later do
+        for jobs with GraceTime. Returns False if Slurm does not answer, or if preemption depends on a QOS, whose mode
+        is only in Slurm's accounting: Slurm may then start such a job once more after its end."""
         try:
             configuration = ask("scontrol", "show", "config")
             version = re.search(r"SLURM_VERSION *= *([0-9]{1,9})\.([0-9]{1,9})", configuration)

@@ -1,8 +1,8 @@
 """Stores the state of a Slurm job across its starts in CHECKPOINT_DIR/restarts.JOB.txt, as one JSON object.
 
 Each job has its own file, so a second job in the same folder, which mpzero refuses only later, does not change it.
-Other users may write to the folder: the type, format and size of each value are checked, and a file with other content
-is considered damaged.
+Other users may write to the folder: the type, format and size of each value are checked, and a file with any other
+content is considered damaged.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class State:
     """The state at the job's latest start."""
 
     job: str  # Slurm's job id; empty: unknown
-    failures: int = 0  # failed runs since the last progress
-    refusals: int = 0  # starts since the last progress that ended because a host was refused
+    failures: int = 0  # failed runs since the job last made progress
+    refusals: int = 0  # starts that ended because a host was refused, since the job last made progress
     unsaved_starts: int = 0  # consecutive starts that saved no checkpoint
-    last_run_failed: bool = False  # whether the last run that ended failed
-    blamed_nodes: tuple[str, ...] = ()  # nodes blamed for failures since the last progress
+    last_run_failed: bool = False  # True if the last run that has ended failed
+    blamed_nodes: tuple[str, ...] = ()  # nodes blamed for `failures`
     running: bool = False  # the last start recorded no end: it is running, or Slurm killed it
     start_step: int = 0  # the step from which the last start resumed
     checkpoint_time: str = "0"  # Checkpoint.time of the newest checkpoint at that start
-    has_saved: bool = False  # whether the job saved a checkpoint since its submission
+    has_saved: bool = False  # True if the job has saved a checkpoint since its submission
     furthest_step: int = 0  # latest step of this job's checkpoints; a checkpoint of a later step is progress
     waits: int = 0  # consecutive waits because of a failed shared resource
 

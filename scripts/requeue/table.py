@@ -1,4 +1,4 @@
-"""Actions of a Slurm job, as a table: standing of the job × event → action. Shown in docs/stopping-and-failures.md.
+"""Actions of a Slurm job, as a table: standing of the job × event → action (docs/stopping-and-failures.md).
 
 No I/O.
 """
@@ -13,8 +13,8 @@ USER_ERROR = 2
 STOPPED = 75
 NO_TASKS = 123
 NO_STEP = 125
-# Exit statuses of ranks ended by SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM, which ranks do not catch before their
-# first step.
+# Exit statuses of ranks that were ended by SIGHUP, SIGINT, SIGUSR1, SIGUSR2 or SIGTERM, which ranks do not catch
+# before their first step.
 ENDED_BY_STOP = (129, 130, 138, 140, 143)
 
 
@@ -24,25 +24,25 @@ class Kind(Enum):
     STARTED = "a start of the job"
     USER_ERROR = "a user error"
     STOPPED = "Slurm or the user asked the run to end"
-    NO_STEP = "Slurm did not create the ranks' step, three times"
-    NO_TASKS = "tasks could not start on nodes that srun names"
+    NO_STEP = "srun failed to create the job step three times"
+    NO_TASKS = "srun could not start tasks on some nodes"
     FAILED = "a rank was lost, stuck or failed"
     REFUSED = "mpzero doctor refused hosts, or hung on them"
     SURROUNDINGS = "mpzero doctor hung on at least half of the hosts in one check"
 
 
 class Standing(Enum):
-    """State of the job's record after counting the event. If several apply, the first one with a cell for the event is
-    used."""
+    """State of the job's record after counting the event. If several apply, the first one with a cell for the event
+    determines the action."""
 
-    UNKNOWN = "the flags of its first start may undo what it has saved, and nobody knows whether it has saved"
-    FAILURES = "more failures than MAX_RESTARTS since the last progress"
-    REPEATED = "a second failure without progress, and no other host is to blame"
-    UNSAVED = "more starts in a row than MAX_RESTARTS that saved nothing"
-    REFUSALS = "more refusals than MAX_RESTARTS since the last progress"
-    WAITED = "what the hosts share has not worked for a day"
-    UNCOUNTED = "the record cannot be written, and Slurm has started the job MAX_RESTARTS times before"
-    WITHIN = "none of these"
+    UNKNOWN = "the job repeats --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
+    FAILURES = "more than MAX_RESTARTS failures since the last checkpoint of a later step"
+    REPEATED = "a second failure without a checkpoint in between, which blames no other host"
+    UNSAVED = "more than MAX_RESTARTS consecutive starts that saved no checkpoint"
+    REFUSALS = "more than MAX_RESTARTS refusals since the last checkpoint of a later step"
+    WAITED = "a shared resource has failed for a day"
+    UNCOUNTED = "the record cannot be written, and Slurm has already restarted the job MAX_RESTARTS times"
+    WITHIN = "none of the above"
 
 
 class Verb(Enum):
@@ -93,26 +93,26 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.NO_STEP: {
         Standing.WITHIN: Cell(
             Verb.FINISH, USER_ERROR,
-            "Slurm did not create the step of the ranks (see srun's messages above). The ranks have not run, so the "
+            "Slurm did not create the job step (see srun's messages above). The ranks have not run, so the "
             "job is not requeued; fix the problem and run 'sbatch train.sbatch' again."),
     },
     Kind.NO_TASKS: {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
-            "Hosts were refused {refusal_times} since the last progress, and MAX_RESTARTS is {limit}: the job is not "
-            "requeued; {stays}."),
+            "Hosts were refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the job "
+            "is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
     },
     Kind.FAILED: {
         Standing.FAILURES: Cell(
             Verb.FINISH, None,
-            "That was failure {failures} of this job since its last progress, and MAX_RESTARTS is {limit}: it is not "
-            "requeued; {stays}."),
+            "That was failure {failures} of this job since it last made progress, and MAX_RESTARTS is {limit}: it is "
+            "not requeued; {stays}."),
         Standing.REPEATED: Cell(
             Verb.FINISH, None,
-            "It failed twice without a checkpoint in between, and the second failure blames no new host: it is not "
-            "requeued; {stays}."),
+            "The job failed twice without a checkpoint in between, and the second failure blames no new host: it is "
+            "not requeued; {stays}."),
         Standing.UNSAVED: Cell(
             Verb.FINISH, None,
             "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),
@@ -122,14 +122,14 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.REFUSED: {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
-            "Hosts were refused {refusal_times} since the last progress, and MAX_RESTARTS is {limit}: the job is not "
-            "requeued. 'CHECK_NODES=false sbatch train.sbatch' trains anyway."),
+            "Hosts were refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the job "
+            "is not requeued. 'CHECK_NODES=false sbatch train.sbatch' trains anyway."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
     },
     Kind.SURROUNDINGS: {
         Standing.WAITED: Cell(
-            Verb.FINISH, 1, "The job has waited {waits}, one day in total: it is not requeued; {stays}."),
+            Verb.FINISH, 1, "The job has waited {waits}, for one day in total: it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
             Verb.REQUEUE, 1, "A shared resource failed: hosts are not excluded, and this does not count as a refusal."),

@@ -135,7 +135,7 @@ def test_failures_are_counted_and_end_the_job(run):
     job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1", **SOON)
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
     assert run.lines("starts") == ["0", "1"]
-    assert "failure 2 of this job since its last progress, and MAX_RESTARTS is 1" in job.text()
+    assert "failure 2 of this job since it last made progress, and MAX_RESTARTS is 1" in job.text()
 
 
 def test_a_second_failure_without_progress_ends_the_job(run):
