@@ -5,8 +5,8 @@ follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard
 
 The program only reads the run's files, so it cannot affect training. After a restart, it resumes at the first step
-that was not forwarded. A requeued run remains one run. On SIGINT, SIGTERM or SIGUSR2, the program flushes and exits. A
-second SIGINT or SIGTERM terminates it immediately.
+that it has not forwarded. A requeued run remains a single run. On SIGINT, SIGTERM or SIGUSR2, the program flushes and
+exits. A second SIGINT or SIGTERM terminates it immediately.
 """
 
 from __future__ import annotations

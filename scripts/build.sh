@@ -128,13 +128,13 @@ build_quietly() {
   run_long ninja ${quiet:+"$quiet"} -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@"
 }
 
-# is_built TARGET...: whether the targets are up to date.
+# is_built TARGET...: succeeds if the targets are up to date.
 is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2>/dev/null) == *"ninja: no work to do."* ]]; }
 
 # end_if_stopped: ends the script if the Slurm job was stopped, which is not a failed build. (ninja may exit with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
-# built_by_another: whether this checkout is built and belongs to another user, so that this user cannot write to it.
+# built_by_another: succeeds if this checkout is built and belongs to another user, so that this user cannot write to it.
 built_by_another() { [[ -x $MPZERO_BUILD/bin/mpzero && (! -w $MPZERO_BUILD || (-e $MPZERO_ROOT/logs && ! -w $MPZERO_ROOT/logs)) ]]; }
 
 # require_build_of_another GPUS: checks that the programs can run and match the sources.

@@ -16,7 +16,7 @@ MPZERO_ROOT=${MPZERO_ROOT:?set it to the checkout before sourcing scripts/common
 MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build} # an absolute path
 MPZERO_VENV=$MPZERO_ROOT/.venv
 
-# Whether this tree was created by `cmake --install`, with built programs in bin/.
+# Succeeds if this tree was created by `cmake --install`, with built programs in bin/.
 installed() { [[ -f $MPZERO_ROOT/installation ]]; }
 if installed; then
   MPZERO_BUILD=$MPZERO_ROOT
@@ -126,8 +126,8 @@ require_number() {
   printf -v "$1" '%d' "$((10#$value))"
 }
 
-# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable. Words with blanks must be in single or double quotes. A backslash
-# in double quotes and a newline in quotes are refused or unchanged. Words are never expanded or executed.
+# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable. Words with blanks must be in single or double quotes. Within
+# quotes, a backslash is literal and a newline is refused. Words are never expanded or executed.
 read_words() {
   MPZERO_WORDS=()
   [[ -n ${!1:-} ]] || return 0

@@ -191,6 +191,6 @@ set_efa_for_mpi() {
   fi
 }
 
-# Whether this cluster binds tasks to cores. The scripts disable binding, because the ranks divide the cores of a node among themselves. On a
-# cluster without binding, srun would warn about the option.
+# Succeeds if this cluster binds tasks to cores. The scripts disable binding, because the ranks divide the cores of a node among
+# themselves. On a cluster without binding, srun would warn about the option.
 slurm_binds_cores() { [[ ! $(scontrol show config 2>/dev/null) =~ TaskPlugin\ *=\ *(task/none|\(null\)) ]]; }

@@ -278,7 +278,7 @@ sync_environment() {
   printf '%s %s\n%s\n' "$hash" "${have[*]}" "$(installed_hash)" >"$stamp"
 }
 
-# lacks_gpu_libraries: whether sync_environment excluded MPZERO_GPU_WHEELS, without which Python cannot import torch.
+# lacks_gpu_libraries: succeeds if sync_environment excluded MPZERO_GPU_WHEELS, without which Python cannot import torch.
 lacks_gpu_libraries() {
   local groups=""
   [[ ! -f $MPZERO_VENV/mpzero-synced ]] || IFS= read -r groups <"$MPZERO_VENV/mpzero-synced" || true

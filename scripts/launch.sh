@@ -151,10 +151,10 @@ log_since() {
   { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null
 }
 
-# srun_got_no_answer BYTES: whether the controller did not answer, according to srun's messages after the first BYTES bytes.
+# srun_got_no_answer BYTES: succeeds if the controller did not answer, according to srun's messages after the first BYTES bytes.
 srun_got_no_answer() { [[ $(log_since "$1" | grep '^srun: error: ') =~ $MPZERO_NO_ANSWER ]]; }
 
-# srun_refuses BYTES: whether srun ended because of an error in its options, environment or configuration, which would recur at the next
+# srun_refuses BYTES: succeeds if srun ended because of an error in its options, environment or configuration, which would recur at the next
 # start.
 srun_refuses() {
   local fatal
@@ -162,8 +162,8 @@ srun_refuses() {
   [[ ! $fatal =~ $MPZERO_NO_ANSWER|"configuration source" ]]
 }
 
-# mpi_aborted BYTES: whether MPI_Init aborted and Slurm killed all ranks before any rank could report: srun's messages after the first BYTES
-# bytes show only a cancelled step and killed tasks.
+# mpi_aborted BYTES: succeeds if MPI_Init aborted and Slurm killed all ranks before any rank could report: srun's messages after the first
+# BYTES bytes show only a cancelled step and killed tasks.
 mpi_aborted() {
   local said cancelled='\*\*\* STEP [^ ]+ ON [^ ]+ CANCELLED AT [0-9T:-]+ \*\*\*'
   [[ ! -e $MPZERO_START_FILE && ! -e $MPZERO_START_FILE.ok ]] || return 1

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Checks the requirements of MPI and the ranks on each host before they start: mpzero's libraries, a driver, space in two folders, processes
-# and file sizes. If a requirement is missing, ranks would end with a signal or status 127 and without a message.
+# and file sizes. If a requirement were not met, ranks would end with a signal or with status 127, without a message.
 
 # refuse_machine WORD...: ends the script with a message. MPZERO_MACHINE, if set, replaces the prefix with the host name.
 refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }
@@ -12,13 +12,14 @@ require_machine() {
   require_limits "$1"
 }
 
-# require_toolkit: checks the folder that select_cuda found on the job's first node.
+# require_toolkit: checks that this host has the CUDA folder that select_cuda found on the job's first node.
 require_toolkit() {
   [[ -z ${CUDA_VERSION:-} || -d ${MPZERO_TOOLKIT:-/} ]] ||
     refuse_machine "CUDA_VERSION=$CUDA_VERSION needs $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or unset CUDA_VERSION."
 }
 
-# require_libraries GPUS: checks that mpzero and its libraries exist, that CUDA libraries are from the wheels, and the driver version.
+# require_libraries GPUS: checks that mpzero and its libraries exist, that CUDA libraries are from the wheels, and that the driver is recent
+# enough.
 require_libraries() {
   local program=$MPZERO_BUILD/bin/mpzero said missing foreign cuda
   [[ -x $program ]] || refuse_machine "$program does not exist; keep the checkout in a folder that all nodes share."
@@ -40,7 +41,7 @@ require_libraries() {
   (($1 == 0)) || [[ -z $cuda ]] || require_driver "$cuda"
 }
 
-# packages_of LIBRARIES: remedies for these missing libraries, one library per line.
+# packages_of LIBRARIES: prints the remedy for missing libraries. LIBRARIES: one library per line.
 packages_of() {
   local library
   local -a packages=()

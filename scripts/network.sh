@@ -75,8 +75,8 @@ prefix_length() {
   echo "$count"
 }
 
-# mpi_network LINE...: MPI's interfaces or networks for nodes with these routes, each "NODE INTERFACE NETWORK". If all nodes use the same
-# interface name, the interface, because several interfaces of a node may share a network; else all networks.
+# mpi_network LINE...: prints MPI's interfaces or networks for nodes with these routes, each "NODE INTERFACE NETWORK": the interface if its
+# name is the same on all nodes, because several interfaces of a node may share a network; else all networks.
 mpi_network() {
   local line name network common="" same=true
   local -a networks=()
@@ -97,7 +97,7 @@ mpi_network() {
 
 join_lines() { printf '%s\n' "$@" | paste --serial --delimiters=, | sed 's/,/, /g'; }
 
-# chosen_by_user PREFIX: whether the user has set the variables with this prefix.
+# chosen_by_user PREFIX: succeeds if the user has set the variables with this prefix.
 chosen_by_user() {
   local include=${1}_include exclude=${1}_exclude
   [[ -n ${!include:-}${!exclude:-} ]]

@@ -15,7 +15,7 @@ refuse() {
   exit "$MPZERO_NOT_AS_ASKED"
 }
 
-# own_pod HOST: whether a host of the hostfile is this pod.
+# own_pod HOST: succeeds if a host of the hostfile is this pod.
 own_pod() { [[ ${1%%.*} == "$(hostname -s)" ]]; }
 
 # read_hostfile FILE: fills MPZERO_HOSTS and MPZERO_SLOTS. This pod comes first, so that rank 0 runs where the job's log is.

@@ -31,7 +31,8 @@
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are shorter
 
-# find_python: prints a Python that can run scripts/requeue. The environment's Python may be a symlink to a file that is missing on this node.
+# find_python: prints a Python that can run scripts/requeue. The environment's Python may be a symlink to a file that is missing on this
+# node.
 find_python() {
   local candidate
   for candidate in "$MPZERO_VENV/bin/python" python3; do

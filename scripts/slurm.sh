@@ -5,7 +5,7 @@
 # update.)
 readonly MPZERO_NO_ANSWER="Unable to contact|timed out|[Ss]ocket|Connection|connection|Communication|communication|Unexpected message|temporarily"
 
-# States of a job that has its nodes and is not being ended. While Slurm delivers a signal, the job is SIGNALING.
+# States of a job that has an allocation and is not ending. While Slurm delivers a signal, the job is SIGNALING.
 readonly MPZERO_RUNNING="JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CONFIGURING)"
 
 # retry_seconds: the delay before retrying a controller that does not answer.

@@ -21,7 +21,7 @@ begin_start() {
 
 forget_starts() { [[ -z $MPZERO_JOB ]] || rm -f -- "$(starts_file)"; }
 
-# has_saved: whether this start has saved a checkpoint.
+# has_saved: succeeds if this start has saved a checkpoint.
 has_saved() { [[ -n $MPZERO_CHECKPOINT_BEFORE ]] && saved_since "$MPZERO_CHECKPOINT_BEFORE"; }
 
 # end_start STATUS: prints the outcome of the run.

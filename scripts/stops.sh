@@ -82,7 +82,7 @@ run_interruptibly() {
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
   "$@" &
   MPZERO_CHILD=$!
-  # A signal may have arrived before the child was known.
+  # A signal may have arrived before MPZERO_CHILD was set.
   [[ -z $MPZERO_STOP ]] || stop_child
   wait_for_child "$MPZERO_CHILD" || code=$?
   MPZERO_CHILD=""
@@ -96,7 +96,7 @@ run_long() { run_interruptibly "$@"; }
 # record --signal on sbatch's command line (see stop_in_time).
 warning_signal() { printf '%s\n' "${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}"; }
 
-# warns_shell SCRIPT: whether the job's shell receives the warning signal (B:), not its steps.
+# warns_shell SCRIPT: succeeds if the job's shell receives the warning signal (B:), not its steps.
 warns_shell() {
   local text
   text=$(warning_signal "$1")
@@ -190,7 +190,7 @@ watch_the_clock() {
       ((left > grace)) || break
       if ((left - grace < pause)); then pause=$((left - grace)); fi
     fi
-    # If a signal arrives before the process id is known, `sleep` keeps running. It must not keep the job's output open.
+    # If a signal arrives before `nap` is set, `sleep` keeps running, but must not keep the job's output open.
     sleep "$pause" >/dev/null 2>&1 &
     nap=$!
     wait "$nap"

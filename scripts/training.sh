@@ -19,7 +19,7 @@ flag_value() {
   return 1
 }
 
-# gives_any NAME...: whether the extra flags contain at least one of these flags.
+# gives_any NAME...: succeeds if the extra flags contain at least one of these flags.
 gives_any() {
   local name
   for name in "$@"; do
@@ -45,7 +45,7 @@ drop_flag() {
 # means_true WORD: parses a boolean like mpzero (parse_boolean in app/flags/flag.cpp).
 means_true() { [[ ${1,,} =~ ^(true|t|yes|y|1)$ ]]; }
 
-# has_switch NAME: whether --NAME, with or without a value, is among the extra flags and is true.
+# has_switch NAME: succeeds if --NAME, with or without a value, is among the extra flags and is true.
 has_switch() {
   local i next
   for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
@@ -72,7 +72,7 @@ drop_switch() {
   MPZERO_EXTRA_FLAGS=("${kept[@]}")
 }
 
-# Whether the user selected the CPU explicitly.
+# Succeeds if the user selected the CPU explicitly.
 on_cpu() { [[ $(flag_value device) == cpu ]]; }
 
 # setting VARIABLE FLAG DEFAULT: sets the variable to the flag's value if passed, or to the default if the variable is empty.
@@ -96,7 +96,7 @@ warn_replaced() {
   done
 }
 
-# Whether flags determine the steps at which checkpoints are saved.
+# Succeeds if flags determine the steps at which checkpoints are saved.
 saves_by_flags() { gives_any save_steps || [[ $(flag_value save_strategy || echo steps) != steps ]]; }
 
 default_tokenizer() {
@@ -118,7 +118,7 @@ choose_settings() {
   warn_replaced MAX_STEPS num_train_epochs epochs
   if saves_by_flags; then warn_replaced CHECKPOINT_FREQ save_steps save_strategy; fi
   INIT_FROM=$(flag_value init_from || true)
-  # Weights determine the model, unless the user selects a model, which mpzero then compares with the weights' config.json.
+  # Weights determine the model, unless the user selects one, which mpzero then compares with the config.json of the weights.
   MODEL_IS_FROM_WEIGHTS=false
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$(readlink -m "$MODEL_CONFIG")")")"
@@ -184,7 +184,7 @@ ask_requeue() {
   esac
 }
 
-MPZERO_FOLDER_SECONDS=300 # the file system of the checkpoint folder may not respond
+MPZERO_FOLDER_SECONDS=300 # timeout if the file system of the checkpoint folder does not respond
 
 # judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with STATUS, according to the evidence of its ranks since
 # SINCE (app/failure.py). Reports the failure. WAIT: seconds to wait for missing evidence.
@@ -331,7 +331,7 @@ require_programs() {
 # saved_state: a text that changes when a checkpoint is saved; none: no checkpoint, or the folder does not respond.
 saved_state() { timeout 10 stat --dereference --format='%Y.%y.%i' "$CHECKPOINT_DIR/latest" 2>/dev/null | tr ' ' _ || echo none; }
 
-# saved_since STATE: whether a checkpoint was saved after saved_state returned STATE.
+# saved_since STATE: succeeds if a checkpoint was saved after saved_state returned STATE.
 saved_since() {
   local now
   now=$(saved_state)
@@ -341,13 +341,13 @@ saved_since() {
 # latest_tag: the name of the newest checkpoint from CHECKPOINT_DIR/latest. Fails if no checkpoint exists.
 latest_tag() {
   local tag=""
-  # bash warns about null bytes
+  # bash warns about NUL bytes
   { tag=$(timeout 10 head -c 300 -- "$CHECKPOINT_DIR/latest"); } 2>/dev/null || true
   tag=${tag%%$'\n'*}
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 
-# sample FLAG...: prints a completion of the newest checkpoint, on the CPU because the model is small.
+# sample FLAG...: prints a completion by the newest checkpoint, on the CPU because the model is small.
 sample() {
   "$MPZERO_BUILD/bin/mpzero" generate "$CHECKPOINT_DIR" --prompt "$MPZERO_PROMPT" --max_tokens 200 --device cpu "$@"
 }
@@ -415,7 +415,7 @@ closing_message() {
       printf '  %s %q %q\n' "$convert" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
     fi
     if ! installed && lacks_gpu_libraries; then
-      printf 'This installs transformers and the 2.2 GB of GPU libraries that torch imports in %s:\n' "$(command_path "$MPZERO_VENV")"
+      printf 'To install transformers and the 2.2 GB of GPU libraries that torch imports, into %s:\n' "$(command_path "$MPZERO_VENV")"
       uv=$(find_uv || echo uv)
       printf '  (cd %q && %q sync --frozen --inexact && %q pip install transformers)\n' "$MPZERO_ROOT" "$uv" "$uv"
     fi

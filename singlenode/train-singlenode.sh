@@ -79,7 +79,7 @@ run_on_host() {
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --distribution=block --mpi=none \
     "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" "$@" &
   wait_for_ranks $!
-  # The script on the node has already converted the status of the ranks.
+  # The script on the node has already converted the ranks' exit status.
   if ((status != 0 && status != 75 && signals > 1)); then status=130; fi
   exit "$status"
 }
@@ -138,7 +138,7 @@ signal_ranks() { kill "-$( ((signals == 1)) && echo USR1 || echo TERM)" "$ranks_
 wait_for_ranks() {
   status=0
   ranks_pid=$1
-  # A signal may have arrived before the process was known.
+  # A signal may have arrived before ranks_pid was set.
   ((signals == 0)) || signal_ranks
   wait_for_child "$ranks_pid" || status=$?
   trap - INT TERM HUP USR1 USR2

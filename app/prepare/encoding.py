@@ -28,8 +28,8 @@ class Piece(NamedTuple):
 
     before: str  # preceding character, if the tokenizer needs it
     text: str
-    begins: bool  # whether a document of the output file begins here
-    ends: bool  # whether the document ends here
+    begins: bool  # True if a document of the output file begins here
+    ends: bool  # True if the document ends here
     target: int  # index of the output file
 
 

@@ -26,7 +26,7 @@ def separator_of(argument: str) -> str:
         if broken is not None:
             wanted = {"": r"write \\ for a backslash", "x": r"\x needs two hexadecimal digits"}
             raise PrepareError(
-                f"--document_separator '{argument}' has an unfinished {match[0]} at character {match.start() + 1}: "
+                f"--document_separator '{argument}' has an incomplete {match[0]} at character {match.start() + 1}: "
                 + wanted.get(broken, r"\u needs four hexadecimal digits")
                 + "."
             )

@@ -35,7 +35,7 @@ def lengths_of(window: int) -> tuple[int, int]:
 
 
 def window_of(source_length: int) -> int:
-    """The longest window whose source fits."""
+    """The longest window with a source of at most `source_length` tokens."""
     window = 2
     while lengths_of(window + 1)[0] <= source_length:
         window += 1

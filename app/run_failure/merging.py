@@ -72,7 +72,7 @@ def newest_start(
 
 
 def facts_of(places: list[Path]) -> dict:
-    """Facts that all ranks of a start write identically."""
+    """Facts of a start, which all of its ranks write identically."""
     facts = [load(place / "start.json") for place in places] + [load_rank(places, min(listed_ranks(places), default=0))]
     return next(filter(None, facts), {})
 

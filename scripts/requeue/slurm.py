@@ -28,7 +28,7 @@ LONGEST_PAUSE = 30
 FOLDER_SECONDS = 300
 COMMENT = re.compile(r"^ *Comment=(.*)$", re.MULTILINE)
 COUNT = re.compile(r"[0-9]{1,9}")
-# States of a job that has its nodes and is not being ended; same as in scripts/slurm.sh. While Slurm delivers a signal,
+# States of a job that has an allocation and is not ending; same as in scripts/slurm.sh. While Slurm delivers a signal,
 # e.g. for a preemption, the job is SIGNALING.
 RUNNING = re.compile("JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CONFIGURING)")
 

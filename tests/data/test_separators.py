@@ -28,7 +28,7 @@ def test_a_separator_that_is_not_ascii(prepare, tmp_path):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("\\", r"an unfinished \ at character 1: write \\ for a backslash"),
+        ("\\", r"an incomplete \ at character 1: write \\ for a backslash"),
         (r"end\\\\" + "\\", "at character 8"),
         (r"\x4", r"\x needs two hexadecimal digits"),
         (r"\u12", r"\u needs four hexadecimal digits"),
