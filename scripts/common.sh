@@ -78,7 +78,7 @@ run_watched() {
   return "$code"
 }
 
-# wait_for_child PID: returns the exit status of a child of this shell, even if trapped signals arrive meanwhile. bash loses the child's
+# wait_for_child PID: returns the exit status of a child of this shell, despite trapped signals. bash loses the child's
 # status (5.2 returns -1) if a trapped signal interrupts `wait` while the child exits, so `wait` is called after the child has exited. Until
 # then, this shell reads from a silent process that ends with the child, because `read` runs traps. (A trap with a command substitution at
 # the timeout of `read -t` ends bash 5.2 with SIGABRT.) Changes $!.

@@ -17,7 +17,7 @@
 # the job shows that Slurm is reclaiming the nodes. All other signals that end ranks are failures.
 #
 # A job that was submitted with --resume_from_checkpoint or --overwrite uses these flags only until it has saved a checkpoint. A requeued
-# job whose record is missing or damaged ends if checkpoints exist, because they may be its own.
+# job with a missing or damaged record ends if checkpoints exist, because they may be its own.
 #
 # The job ends for good
 #   - after MAX_RESTARTS requeues for failures, or for refused hosts, since the last checkpoint of a later step;

@@ -415,7 +415,7 @@ closing_message() {
       printf '  %s %q %q\n' "$convert" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
     fi
     if ! installed && lacks_gpu_libraries; then
-      printf 'To install transformers and the 2.2 GB of GPU libraries that torch imports, into %s:\n' "$(command_path "$MPZERO_VENV")"
+      printf 'To install transformers in %s, with the 2.2 GB of GPU libraries that torch imports:\n' "$(command_path "$MPZERO_VENV")"
       uv=$(find_uv || echo uv)
       printf '  (cd %q && %q sync --frozen --inexact && %q pip install transformers)\n' "$MPZERO_ROOT" "$uv" "$uv"
     fi

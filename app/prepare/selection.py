@@ -36,7 +36,7 @@ class Selection:
         taken = {split: self.by_split[split] for split in splits}
         for split, files in self.by_split.items():
             if split not in splits:
-                reason = f"of split {split}"
+                reason = f"belongs to split {split}"
                 self.left_out += [LeftOut(file.name, file.size, reason, not chosen_by_user) for file in files]
         if chosen_by_user:
             unnamed = [replace(left, is_data=False) if left.reason == NO_SPLIT else left for left in self.left_out]
@@ -74,7 +74,7 @@ class Selection:
         )
 
     def _ways_on(self, reason: str) -> str:
-        if reason == NO_SPLIT or reason.startswith("of split "):
+        if reason == NO_SPLIT or reason.startswith("belongs to split "):
             return "use --files '*' to read all, --split train to read only these, or rename files"
         if self.patterns:
             return "convert those files, or narrow --files"

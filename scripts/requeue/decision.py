@@ -149,7 +149,7 @@ def count(state: State, event: Event) -> State:
         return replace(state, refusals=state.refusals + 1, waits=0)
     if event.kind is Kind.SURROUNDINGS:
         return replace(state, waits=state.waits + 1)
-    # If Slurm ended a start itself (a dead node, a preemption without a grace period), the next start counts it.
+    # If Slurm ended a start itself (a dead node, a preemption without GraceTime), the next start counts it.
     if event.kind is not Kind.STARTED or state.running:
         state = count_saving(state, event)
     if event.kind is Kind.STARTED:

@@ -46,7 +46,7 @@ class Doctor:
     answering: tuple[str, ...] = ()  # hosts that could write to the report's folder while other hosts hung
 
 
-# Exit status and log line of a doctor that its watchdog has ended (app/doctor/hang_watch.hpp).
+# Exit status and log line of a doctor that its watchdog terminated (app/doctor/hang_watch.hpp).
 DOCTOR_HUNG = 122
 WATCH = re.compile(
     rf"^(?: *[0-9]+: )?mpzero: doctor: ({NAME.pattern}) (hangs|answers) in ([a-z_]{{1,60}}) "

@@ -54,9 +54,9 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
         done()
         return
     preempted = record is not None and record.preempted and record.requeue
-    # With an explicit request, Slurm would requeue the job twice: immediately, and when the job has ended.
+    # With an explicit request, Slurm would requeue the job twice: immediately, and when the job ends.
     if preempted and slurm.requeues_preempted_jobs():
-        say(f"{action.why} Slurm requeues it when it has ended.")
+        say(f"{action.why} Slurm requeues it when it ends.")
         done()
         return
     say(action.why)
@@ -70,7 +70,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     # Slurm updates only pending jobs. The job is now pending, and its processes may run until KillWait.
     record = slurm.job_record(patiently=False)
     if record is not None and was_requeued(record, restart) is False:
-        say("Slurm has ended this job meanwhile (scancel or its time limit): it is not requeued.")
+        say("Slurm has already ended this job (scancel or its time limit): it is not requeued.")
         return
     if action.minutes:
         delay(slurm, record, action)

@@ -80,10 +80,10 @@ def test_files_without_a_split_are_for_training_if_no_name_has_train(prepare, tm
 
 def test_a_large_test_split_is_left_out_only_on_request(prepare, tmp_path):
     fill(tmp_path / "corpus", {"train.txt": "few", "test.txt": "many more words than that"})
-    assert "test.txt: of split test" in prepare("corpus", "a.h5", fails=True).stderr
+    assert "test.txt: belongs to split test" in prepare("corpus", "a.h5", fails=True).stderr
     process = prepare("corpus", "a.h5", "--split", "train")
     assert read_tokens(tmp_path / "a.h5").texts() == ["few"]
-    assert "test.txt (25 bytes): of split test" in process.stdout
+    assert "test.txt (25 bytes): belongs to split test" in process.stdout
 
 
 def test_no_name_has_the_requested_split(prepare, tmp_path):
