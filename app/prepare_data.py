@@ -84,8 +84,8 @@ def main() -> int:
     except PermissionError as error:
         path = place_of(error, arguments)
         print(
-            f"prepare_data.py: {path} cannot be read or written ({error.strerror}): grant {getuser()} permission, "
-            "or use different files.",
+            f"prepare_data.py: {path} cannot be read or written ({error.strerror}): fix the permissions for "
+            f"{getuser()}, or use other files.",
             file=sys.stderr,
         )
         return 2

@@ -144,7 +144,7 @@ require_build_of_another() {
   (($1 == 0)) || ! lacks_gpu_kernels ||
     die "The programs in $MPZERO_BUILD were built without GPU kernels; have their owner run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' in $MPZERO_ROOT."
   is_built mpzero zero_to_fp32 ||
-    warn "The programs in $MPZERO_BUILD do not match the sources in $MPZERO_ROOT, which you cannot write; to update them, have their owner run './train-singlenode.sh --build-only'."
+    warn "The programs in $MPZERO_BUILD do not match the sources in $MPZERO_ROOT, where you have no write access; to update them, have their owner run './train-singlenode.sh --build-only'."
 }
 
 # require_gpu_kernels GPUS: builds missing GPU kernels in a job with GPUs, e.g. after a build on a login node without GPUs. Other jobs wait

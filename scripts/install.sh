@@ -211,7 +211,7 @@ follow_environment() {
     [[ -f $file && ! -L $file ]] || continue
     first=$(head -c 4096 "$file" | tr -d '\0' | head -n 2)
     [[ $first == "#!"*"$from/bin/python"* || ${file##*/} == activate* ]] || continue
-    replace_folder "$from" "$file" || die "$file cannot be changed; run this as a user who can write to $MPZERO_VENV, or recreate the environment: rm -r $(printf %q "$MPZERO_VENV")."
+    replace_folder "$from" "$file" || die "$file cannot be changed; run this script as a user who can write to $MPZERO_VENV, or recreate the environment: rm -r $(printf %q "$MPZERO_VENV")."
   done
 }
 

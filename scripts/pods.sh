@@ -25,7 +25,7 @@ read_hostfile() {
   MPZERO_HOSTS=()
   MPZERO_SLOTS=()
   [[ -f $file ]] ||
-    die "There is no hostfile $file; Kubeflow Trainer mounts it into the job \"launcher\" of a runtime whose mlPolicy has mpi; for another file, set MPZERO_HOSTFILE."
+    die "There is no hostfile $file; Kubeflow Trainer mounts it into the job \"launcher\" of a runtime with mlPolicy.mpi; to use another file, set MPZERO_HOSTFILE."
   while IFS= read -r line || [[ -n $line ]]; do
     number=$((number + 1))
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue

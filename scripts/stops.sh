@@ -123,7 +123,7 @@ require_stop_signal() {
     signals=" ${MPZERO_STOP_SIGNALS[*]} " whom="the job's shell"
   fi
   [[ -z $text || $signals == *" $(signal_of_warning "$1") "* ]] ||
-    die "--signal=$text sends a signal on which $whom would not save; use one of$signals, e.g. --signal=B:USR1@300."
+    die "--signal=$text sends a signal on which $whom would not save a checkpoint; use one of$signals, e.g. --signal=B:USR1@300."
 }
 
 # signal_lead SCRIPT: the seconds between the warning signal and the time limit.
@@ -159,7 +159,7 @@ stop_shell() {
 bound_grace() {
   local left lead arrives stops
   left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)) || return 0
-  say "This job has only $left s: reducing GRACE_PERIOD from $GRACE_PERIOD to $((left / 2)) s to leave half of the time for training."
+  say "This job has only $left s left: reducing GRACE_PERIOD from $GRACE_PERIOD to $((left / 2)) s to leave half of the time for training."
   GRACE_PERIOD=$((left / 2))
   warns_shell "$1" || return 0
   MPZERO_EARLY_WARNING=$(signal_of_warning "$1")

@@ -246,11 +246,11 @@ if installed; then
   require_installation
   require_sink
 elif built_by_another; then
-  [[ $build_only == false ]] || die "$MPZERO_ROOT is not writable by $(id -un), but the build needs write access; have its owner run it with --build-only."
+  [[ $build_only == false ]] || die "$MPZERO_ROOT is not writable by $(id -un), but the build needs write access; have its owner run this script with --build-only."
   require_build_of_another "$gpus"
   require_sink
 else
-  mkdir -p logs 2>/dev/null || die "cannot create $MPZERO_ROOT/logs, which the build needs; run this as a user who can write to the checkout."
+  mkdir -p logs 2>/dev/null || die "cannot create $MPZERO_ROOT/logs, which the build needs; run this script as a user who can write to the checkout."
   lock logs/setup.lock "build"
   install_packages "${MPZERO_BUILD_PACKAGES[@]}"
   libraries=$(libraries_for "$gpus") || exit

@@ -39,7 +39,7 @@ def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = M
         begin = 0
         while (start := begin + window) < len(rest):
             complete = ended or len(rest) > start + piece
-            # In an incomplete window, search only for the preferred pattern, so that cuts do not depend on the parts.
+            # In an incomplete window, search only for the preferred pattern: cuts must not depend on part sizes.
             searched = patterns if complete else patterns[:1]
             matches = (pattern.search(rest, start, start + piece + 1) for pattern in searched)
             if match := next(filter(None, matches), None):

@@ -54,7 +54,7 @@ def why_not_read(name: str) -> str:
 
 
 def describes(name: str) -> bool:
-    """Returns True if the file's name indicates a description of the dataset, without text of the dataset."""
+    """Returns True if the file's name indicates metadata of the dataset rather than text."""
     lower = name.lower()
     if name in DESCRIPTIONS:
         return True

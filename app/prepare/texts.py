@@ -1,7 +1,7 @@
 """Reads text attributes of an HDF5 file that may be damaged.
 
-Variable-length strings, h5py's default, are stored in a heap whose sizes HDF5 does not check: a corrupted byte may
-crash or hang HDF5. Such strings are therefore read in a separate process (this file), which a signal ends in that case.
+Variable-length strings, h5py's default, are stored in a heap. HDF5 does not check its sizes, so a corrupted byte
+may crash or hang HDF5. A separate process (this file) with a CPU time limit therefore reads such strings.
 """
 
 from __future__ import annotations

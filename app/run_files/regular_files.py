@@ -17,7 +17,7 @@ class NotReadable(Exception):
 
 
 def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
-    """`follow`: follow a symbolic link. If False, users with write access to the folder cannot redirect the read.
+    """`follow`: if False, refuses symbolic links, with which users who can write to the folder could redirect reads.
 
     Raises: NotReadable; FileNotFoundError
     """

@@ -80,7 +80,7 @@ def test_a_colleagues_checkout_is_used_with_folders_of_ones_own(machine):
         assert refused.status == 2, refused.all
         assert "LOG_DIR=" in refused.stderr and refused.stderr.count("\n") == 1
         build = machine.type("../mpzero/train-singlenode.sh --build-only", cwd=mine)
-        assert build.status == 2 and "have its owner run it with --build-only" in build.stderr
+        assert build.status == 2 and "have its owner run this script with --build-only" in build.stderr
         own = "MAX_STEPS=2 LOG_DIR=logs DATA_DIR=data CHECKPOINT_DIR=run"
         seen = machine.type(f"{own} ../mpzero/train-singlenode.sh", cwd=mine)
         assert seen.status == 0, seen.all

@@ -166,7 +166,7 @@ def test_a_colleague_cannot_build_and_learns_who_can(checkout):
             command, env=tree.environment({}), capture_output=True, text=True, timeout=60, user=user
         )
     assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
-    assert "have its owner run it with --build-only" in result.stderr
+    assert "have its owner run this script with --build-only" in result.stderr
 
 
 def test_an_environment_whose_python_a_colleague_cannot_run_is_named(checkout):
