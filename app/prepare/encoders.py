@@ -253,7 +253,7 @@ def _in_folder(folder: Path):
     """-> (tokenizers.Tokenizer, Declared, parsed tokenizer.json or None)"""
     declared = declared_in(folder)
     if (folder / "tokenizer.json").is_file():
-        # Only its post-processor determines BOS, as in transformers.
+        # As in transformers, only the post-processor of tokenizer.json determines BOS.
         tokenizer, file = read_tokenizer(folder / "tokenizer.json")
         return tokenizer, declared, file
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():

@@ -3,7 +3,8 @@
 A fingerprint contains the number of files, their total size, a digest (XXH3, 128 bits) of their names, sizes and
 content, and a digest of their file system status. If the status is unchanged, the files are not read again: writing or
 replacing a file changes its status time (ctime), which programs cannot set. A second write within the same clock tick
-may leave the status unchanged, so the status is recorded only for files that were not written for SETTLED nanoseconds.
+may leave the status unchanged, so the status is recorded only for files that have not been written for SETTLED
+nanoseconds.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 TRL = "use TRL with weights exported by zero_to_fp32"
 TEXT_ALONE = "mpzero trains on text only; pass its column with --text_column"
-# Columns and the reason for refusal; a dataset with "text" is accepted.
+# Columns and the reason for refusal; a dataset with a column "text" or "messages" is accepted.
 KINDS = (
     (("chosen", "rejected"), f"preferences (DPO), which mpzero does not train on: {TRL}"),
     (("prompt", "completion", "label"), f"rated answers (KTO), which mpzero does not train on: {TRL}"),

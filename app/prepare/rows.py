@@ -17,7 +17,7 @@ from . import PrepareError, shown
 from .streams import BLOCK, compression_of, unreadable
 
 ROWS = 1000
-_NAME_SHOWN = 40  # characters: in a file without a header, a column name may be a full text
+_NAME_SHOWN = 40  # characters; in a file without a header, a "column name" may be a whole text
 
 
 class Row(NamedTuple):
@@ -45,7 +45,7 @@ def two_keys(where: str, name: str) -> PrepareError:
 
 
 def without_nulls(value: object) -> object:
-    """Removes the null keys that Arrow adds to each object for the keys of all other objects."""
+    """Removes the null values that Arrow adds to each object for keys that only other objects have."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value

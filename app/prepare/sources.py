@@ -28,7 +28,7 @@ from .rows import (
 from .separators import SEPARATORS, Document, between, grouped, lines_of, looks_like_wikitext
 from .streams import BLOCK, open_stream
 
-# English text in UTF-16 is also valid UTF-8, but every second byte is 0.
+# English text in UTF-16 is also valid UTF-8, but every second byte is NUL.
 MOST_NULS = 0.1
 
 

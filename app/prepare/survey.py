@@ -73,7 +73,7 @@ class _Place:
 
 def _walk(found: Survey, root: Path) -> None:
     """Walks breadth first and visits symlinks last, so that a file is listed under its own name."""
-    seen: dict[tuple[int, int], str] = {}  # names of files, by device and inode
+    seen: dict[tuple[int, int], str] = {}  # file names by device and inode
     folders, links = deque([_Place(root, "", {_key(root.stat()): root})]), deque()
 
     def visit(place: _Place) -> None:

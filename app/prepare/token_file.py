@@ -3,7 +3,7 @@
 Checksums cover every byte. HDF5's own checksums cover the metadata (format version 1.10, and fixed-length strings,
 because variable-length strings are in a heap without checksums) and each chunk (fletcher32, which readers verify).
 /tokens_xxh3 contains the XXH3 of each block of tokens, which the trainer verifies. XXH3 is faster than fletcher32 and
-also detects blocks of zeros and blocks from a different position.
+also detects blocks of zeros and blocks from another position.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CHECKSUMS_CHUNK = 512  # elements: a window needs one or two checksums
 
 
 class _Sink(io.FileIO):
-    """A file object that hides write errors from HDF5, which would crash. `error` is the first error; later writes are
-    ignored."""
+    """A file object that hides write errors from HDF5, which would crash. `error` is the first error, after which writes
+    are ignored."""
 
     def __init__(self, path: Path):
         self.error: OSError | None = None

@@ -23,8 +23,8 @@ MOST_CHANNELS = 64
 MOST_COLLECTIVES = 64
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog updates its line every 100 ms. If a line is older than this many seconds, or than half of its limit, its
-# process was stopped.
+# A watchdog updates its line every 100 ms. If a line is older than this many seconds, or than half of its limit, the
+# process counts as stopped.
 STOPPED_AFTER = 15.0
 # Exit statuses of ranks that end normally: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)
@@ -180,7 +180,7 @@ def unread_files(folders: list[Path]) -> list[str]:
 
 
 def load_rank(folders: list[Path], rank: int) -> dict:
-    """The newest evidence of a rank. If the checkpoint folder stopped responding, it contains an older version."""
+    """The newest evidence of a rank. A checkpoint folder that stopped responding contains an older version."""
     found = filter(None, (load(folder / f"rank_{rank}.json") for folder in folders))
     return max(found, key=lambda value: number_or(as_time(value.get("time")), 0.0), default={})
 

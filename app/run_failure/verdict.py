@@ -79,7 +79,7 @@ def named_by(records: list[Record]) -> list[int]:
 
 
 def order(evidence: Evidence) -> Callable[[Record], tuple]:
-    """The rank that created `first` sorts first regardless of its time, because the clocks of hosts differ."""
+    """The rank that created the file `first` sorts first regardless of its time, because the clocks of hosts differ."""
     return lambda record: (record.rank != evidence.first, record.time, record.rank)
 
 

@@ -77,7 +77,7 @@ class JsonLines:
                 yield number, value
 
     def _add_damaged(self, number: int) -> None:
-        if number not in self._named[-1:]:  # otherwise the rest of a long line
+        if number not in self._named[-1:]:  # else: the rest of a long line
             self.damaged += 1
             self._named[MOST_NAMED:] = [number]
 

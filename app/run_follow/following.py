@@ -21,7 +21,7 @@ FACTS = (
     "devices",
     "world_size",
     "job",
-)  # facts of a start, besides its settings
+)  # facts of a start other than its settings
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 

@@ -1,7 +1,7 @@
 """Reports a run's progress in the status of its TrainJob, if the cluster has Kubeflow Trainer's status server.
 
 Kubeflow Trainer sets three environment variables in the launcher's pod (feature gate TrainJobStatus, alpha in release
-2.3): the server's address, its CA certificate and the file of a token, which is renewed.
+2.3): the server's address, its CA certificate, and the path of a token file. The token is renewed regularly.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def read_run(path: Path) -> Run:
     try:
         columns, rank_times, run_id = read_metrics(metrics, damage)
         summary = read_object(metrics.parent / "summary.json", damage)
-        # The times of the steps determine the positions of readings.
+        # Without step times, readings have no position on the x axis.
         node = damage.objects(metrics.parent / "node.jsonl") if has_times(columns) else []
         return Run(
             name=metrics.resolve().parent.name,
@@ -201,7 +201,7 @@ def has_times(columns: Columns) -> bool:
 def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | None]:
     """-> the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
     columns, rank_times, run_id = Columns(), RankTimes(), None
-    other = 0  # line of the first object that is not a step; runs write such lines between steps, too
+    other = 0  # line of the first object that is not a step; runs also write other objects between steps
     for number, row in damage.numbered_objects(path):
         if not is_whole(row.get("step")) or "loss" not in row:
             other = other or number

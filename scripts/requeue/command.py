@@ -69,7 +69,7 @@ class Job:
 
     @property
     def status(self) -> int:
-        """The run's status. The launcher's status may only report the signal that it sent to the remaining ranks."""
+        """The run's status. The launcher's status may only reflect the signal that it sent to the remaining ranks."""
         status = self.arguments.status
         return status if self.failure is None else self.failure.status(status)
 
