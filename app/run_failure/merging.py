@@ -44,8 +44,8 @@ class Failure:
         return tuple(dict.fromkeys(record.host for record in records if record.host))
 
     def status(self, status: int) -> int:
-        """The job's exit status. `status`: the launcher's exit status, which may only reflect the signal that it sent to
-        the remaining ranks."""
+        """The job's exit status. `status`: the launcher's exit status, which may only reflect the signal that it sent
+        to the remaining ranks."""
         if self.verdict.user_error:
             return USER_ERROR
         return status if status in (0, USER_ERROR, STOPPED) else FAILURE

@@ -116,8 +116,8 @@ class TensorBoard(Sink):
             raise unusable(self.run_folder, "written", error) from error
 
     def _next_file(self) -> Path:
-        """TensorBoard reads files in the order of their names, which contain a timestamp. The new name sorts last even if
-        this node's clock is behind."""
+        """TensorBoard reads files in the order of their names, which contain a timestamp. The new name sorts last even
+        if this node's clock is behind."""
         names = (path.name.split(".") for path in self.run_folder.glob("events.out.tfevents.*"))
         times = [int(name[3]) for name in names if len(name) > 3 and name[3].isdecimal()]
         second = max(int(time.time()), max(times, default=0) + 1)
