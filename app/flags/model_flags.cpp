@@ -63,7 +63,7 @@ FlagGroup model_flags() {
                                                                      {"auto", Recomputation::kAuto}}),
         .help = "activation checkpointing: none, selective (recompute cheap operations), full (store only layer "
                 "inputs), tiled (full, with the MLP in tiles of 8,192 tokens), host (tiled, with layer inputs in host "
-                "memory) or auto (least recomputation that fits in GPU memory; none on CPUs)",
+                "memory) or auto (least recomputation that fits in memory)",
         .file = FileKey{.name = "activation_checkpointing.cpu_checkpointing"}},
        {.name = "gradient_checkpointing",
         .value = Boolean{field<&Settings::gradient_checkpointing>},

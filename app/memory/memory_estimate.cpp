@@ -149,6 +149,12 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
   return leanest(activation_sizes(config_.micro_batch_size), recompute);
 }
 
+LayerLevels MemoryEstimate::levels_within(int64_t room, int64_t on_host) const {
+  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
+  if (config_.recompute != Recomputation::kAuto) return leanest(sizes, config_.recompute);
+  return cheapest_levels(sizes, room, on_host).value_or(leanest_levels(sizes, config_.recompute, on_host));
+}
+
 LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {
   const bool stays = recompute == Recomputation::kHost && !may_offload_activations();
   return leanest_levels(sizes, stays ? Recomputation::kTiled : recompute);

@@ -9,7 +9,6 @@
 #include "app/config/size_limits.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
-#include "app/memory/host_ratio.hpp"
 #include "app/memory/memory_limit.hpp"
 #include "base/collectives.hpp"
 #include "parallel/comm/gpu_address.hpp"
@@ -95,11 +94,9 @@ int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& 
 }
 
 LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, ProcessGroup& group) const {
-  if (config_.recompute != Recomputation::kAuto) return estimate_.leanest(config_.recompute);
-  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  const int64_t available = min(group, at_start_.total) - kUsualContext, on_host = host_budget(states, group);
-  return cheapest_levels(sizes, available - memory_margin(available) - device_bytes(states), on_host)
-      .value_or(leanest_levels(sizes, config_.recompute, on_host));
+  const int64_t available = min(group, at_start_.total) - kUsualContext;
+  return estimate_.levels_within(available - memory_margin(available) - device_bytes(states),
+                                 host_budget(states, group));
 }
 
 int64_t RunMemory::planned_bytes() const {
@@ -112,41 +109,32 @@ std::string RunMemory::recompute() const {
 }
 
 std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states, ProcessGroup& group) {
-  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  const bool automatic = config_.recompute == Recomputation::kAuto;
-  const int64_t on_host = automatic ? host_budget(states, group) : 0;
-  Plan plan{
-      .states = states,
-      .levels = automatic ? leanest_levels(sizes, config_.recompute, on_host) : estimate_.leanest(config_.recompute)};
+  const int64_t on_host = config_.recompute == Recomputation::kAuto ? host_budget(states, group) : 0;
+  Plan plan{.states = states, .levels = {}};
   if (device_.is_cpu()) {
     plan.process = min(group, host_available_ - kHostMargin / local_size_);
     plan.available = tensors_within(plan.process);
     // All ranks must use the same levels, because the levels determine the collectives. Buffer sizes may differ by
     // rank.
-    if (automatic) {
-      plan.levels =
-          broadcast(group, cheapest_levels(sizes, plan.available - device_bytes(states)).value_or(plan.levels));
-    }
+    plan.levels = broadcast(group, estimate_.levels_within(plan.available - device_bytes(states)));
     estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
   } else {
     const GpuMemory now = gpu_memory(device_);
     plan.registered = std::max<int64_t>(0, device_bytes(states) - now.allocated);
     plan.context = std::max<int64_t>(0, now.outside_allocator() - plan.registered);
     plan.available = min(group, now.total - plan.context);
-    const int64_t room = plan.available - device_bytes(states);
-    if (automatic && activation_peak(plan.levels, sizes) > room) {
+    const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
+    const int64_t room = plan.available - device_bytes(states), within_margin = room - memory_margin(plan.available);
+    plan.levels = estimate_.levels_within(within_margin, on_host);
+    if (config_.recompute == Recomputation::kAuto && activation_peak(plan.levels, sizes) > room) {
       throw UserError(
           fmt::format("the run does not fit: it needs at least {} of GPU memory, but a GPU has {} available; {}",
                       gibibytes(planned_bytes()), gibibytes(plan.available),
                       describe_changes(changes(plan.available - memory_margin(plan.available)))),
           ErrorScope::kAllRanks);
     }
-    if (automatic) {
-      plan.levels = cheapest_levels(sizes, room - memory_margin(plan.available), on_host).value_or(plan.levels);
-    }
     // Activations have priority, because recomputation costs more than casting weights again.
-    const int64_t left = room - memory_margin(plan.available) - activation_peak(plan.levels, sizes);
-    estimate_.keep_casts(estimate_.kept_casts_within(left));
+    estimate_.keep_casts(estimate_.kept_casts_within(within_margin - activation_peak(plan.levels, sizes)));
   }
   plan_ = plan;
   return by_layer(plan.levels);

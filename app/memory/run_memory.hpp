@@ -91,7 +91,6 @@ class RunMemory {
   // Returns the host memory for layer inputs in addition to `states`, the minimum over all ranks. Collective.
   int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;
-  std::string parts() const;
 
   RunConfig config_;
   at::Device device_;

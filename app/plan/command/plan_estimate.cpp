@@ -30,13 +30,8 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // Qwen2.5-7B on one H200 (133.4 GiB in bench/RESULTS.md). kUsualContext includes NCCL.
 constexpr int64_t kContextAlone = int64_t{655} << 20;
 
-// Memory of a CPU process without tensors: program, libraries, MPI buffers and tokens (measured, bench/PLAN.md).
-constexpr int64_t kProcess = int64_t{165} << 20;
-// parallel::TensorMemory keeps up to 1/kKeptPart more memory for large tensors from step to step.
-constexpr int64_t kKeptPart = 8;
-
 int64_t context_of(const PlanMachine& machine) {
-  if (machine.is_cpu()) return kProcess;
+  if (machine.is_cpu()) return kProcessAlone;
   return machine.world_size() == 1 ? kContextAlone : kUsualContext;
 }
 
@@ -48,7 +43,7 @@ int64_t host_limit(const PlanMachine& machine) {
 int64_t available(const PlanMachine& machine) {
   if (!machine.is_cpu()) return machine.gpu_bytes - context_of(machine);
   if (machine.host_bytes == 0) return kUnlimited;
-  return (host_limit(machine) - context_of(machine)) / (kKeptPart + 1) * kKeptPart;
+  return tensors_within(host_limit(machine));
 }
 
 // Returns the part of `room` that a plan leaves free.
@@ -126,21 +121,17 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
                                  std::optional<int64_t> extra) {
   const RunConfig& config = setup.config;
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-  const int64_t layers = setup.model.num_hidden_layers;
-  const bool automatic = config.recompute == Recomputation::kAuto;
   PlanEstimate::Memory memory{
       .states = estimate.states_of(estimate.scenario(), extra),
-      .levels = automatic && machine.is_cpu() ? LayerLevels{.none = layers} : estimate.leanest(config.recompute),
+      .levels = {},
       .context = context_of(machine),
       .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
       .of_host = machine.host_bytes,
       .problem = ""};
   const int64_t room = limit_of(machine).device - device_bytes(memory.states);
-  if (automatic && !machine.is_cpu()) {
-    const int64_t on_host =
-        estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(memory.states)) : 0;
-    memory.levels = cheapest_levels(sizes, room, on_host).value_or(leanest_levels(sizes, config.recompute, on_host));
-  }
+  const int64_t on_host =
+      estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(memory.states)) : 0;
+  memory.levels = estimate.levels_within(room, on_host);
   const int64_t states = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes),
                         .host = states + host_activations(memory.levels, sizes)};

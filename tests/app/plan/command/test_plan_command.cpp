@@ -364,11 +364,26 @@ TEST_CASE("an instance without GPUs has its own ranks, memory and network") {
 
 TEST_CASE("a run that a host's memory has no room for is told what would fit") {
   const CpuCalibration calibration;
-  const PlanOutput output = plan_output(
-      {"--model_config=" + kModels + "llama_3_8b.json", "--device=cpu", "--instance=c7i.48xlarge", "--nproc_per_node=1",
-       "--train_micro_batch_size_per_gpu=64", "--seq_length=8192", calibration.flag()});
+  const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json",
+                                          "--device=cpu",
+                                          "--instance=c7i.48xlarge",
+                                          "--nproc_per_node=1",
+                                          "--train_micro_batch_size_per_gpu=64",
+                                          "--seq_length=8192",
+                                          "--json",
+                                          calibration.flag()};
+  const auto output_with = [&](const std::string& flag) {
+    std::vector<std::string> more = flags;
+    more.push_back(flag);
+    return plan_output(more);
+  };
+  const PlanOutput output = output_with("--recompute=none");
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("(saves ") && !Contains("offload"));
+  // As in a run, auto recomputes on a CPU if memory is short.
+  const PlanOutput automatic = output_with("--recompute=auto");
+  CHECK(automatic.exit_code == 0);
+  CHECK(nlohmann::json::parse(automatic.text)["recompute"] != "none");
 }
 
 TEST_CASE("CPUs are compared without offloading") {
