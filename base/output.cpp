@@ -22,7 +22,7 @@ namespace {
 constexpr int kDefaultColumns = 80;
 constexpr const char* kColumns = "MPZERO_TERMINAL";
 constexpr std::string_view kErase = "\r\033[K";
-// Timeout for writes to a terminal that a different process made nonblocking. The text is dropped on timeout.
+// Timeout for writes to a terminal that another process made nonblocking. On timeout, the text is dropped.
 constexpr int kPatienceMilliseconds = 1000;
 
 std::mutex writing;
@@ -105,8 +105,8 @@ void write_output(Output output, std::string_view text) {
   const int descriptor = output == Output::kStdout ? STDOUT_FILENO : STDERR_FILENO;
   int error = 0;
   if (is_forwarded_to_terminal()) {
-    // The status line may belong to a different rank. Use a single write, because the launcher merges the ranks'
-    // output.
+    // The status line may belong to another rank. Uses a single write because the launcher merges the output of all
+    // ranks.
     status_line_visible = false;
     error = write_all(descriptor, std::string(kErase).append(text));
   } else {
@@ -182,7 +182,7 @@ void ProgressBar::draw(int64_t done, const std::string& note) {
   const int filled = static_cast<int>(fraction * width);
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
-  // Truncate a long line, and reserve columns for characters that the terminal echoes (^C).
+  // Truncates long lines, and reserves columns for characters that the terminal echoes (^C).
   const auto room = static_cast<size_t>(std::max(0, columns - 3 - width - static_cast<int>(head.size())));
   show_status_line(head + bar + cut_columns(tail, room));
   visible_ = true;

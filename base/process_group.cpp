@@ -40,7 +40,7 @@ void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work) {
   const auto failed = [](const Outcome& outcome) { return kind_of(outcome) != Kind::kSuccess; };
   const auto lowest = std::find_if(outcomes.begin(), outcomes.end(), failed);
   if (lowest == outcomes.end()) return;
-  // Damaged data on one rank must not hide a failed read on a different rank.
+  // Damaged data on one rank must not hide a failed read on another rank.
   const auto undamaged = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
     return failed(outcome) && kind_of(outcome) != Kind::kDamage;
   });

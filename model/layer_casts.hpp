@@ -48,7 +48,7 @@ class LayerCasts {
   // Creates operands without FP8.
   LayerCasts() = default;
   // `kept`: cache for this version of the weights, or null. `keeps_casts`: true to cache casts, false to cache only
-  // maxima. `watch`: sampler of the casts, or null. `scales`: scales of weights that are already quantized; see
+  // amax values. `watch`: sampler of the casts, or null. `scales`: scales of weights that are already quantized; see
   // Weights. `adapted`: true if the weights have adapters and no gradients.
   LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
              uint64_t version, CastWatch* watch = nullptr, at::Tensor scales = {}, bool adapted = false)
@@ -63,11 +63,11 @@ class LayerCasts {
         adapted_(adapted) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
-  // Returns a zero for the `maximum` argument of the GPU kernel that writes an operand. The kernel updates this scalar
-  // to the maximum absolute value. Undefined if the operand's cast does not need a maximum.
+  // Returns a zero-initialized scalar into which the GPU kernel that writes the operand accumulates its amax, or an
+  // undefined tensor if the cast does not need the amax.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
-  // Returns the matmul's input x [N, in] as an operand. `maximum`: maximum of x, if known. `found`: if not null,
-  // receives the maximum of x if another cast of x can use it.
+  // Returns the matmul's input x [N, in] as an operand. `maximum`: amax of x, if known. `found`: if not null, receives
+  // the amax of x if another cast of x can reuse it.
   Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {},
                 at::Tensor* found = nullptr) const;
   // Returns the gradient of the matmul's result, dy [N, out], as an operand.

@@ -63,7 +63,8 @@ std::vector<Leftover> remove_checkpoints(const std::vector<std::filesystem::path
 // Returns N of "<prefix>-<N>steps". An empty prefix matches any prefix.
 std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix);
 
-// Returns the tag of "<tag>.replaced", the name of a previous checkpoint after a crash.
+// Returns <tag> if `folder_name` is "<tag>.replaced", the old checkpoint that a crash during its replacement left
+// behind. Otherwise, returns std::nullopt.
 std::optional<std::string> replaced_tag(const std::string& folder_name);
 
 // Returns the folders in `parent`, including entries of unknown type, or an empty list if `parent` does not exist.

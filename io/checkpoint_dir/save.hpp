@@ -30,15 +30,15 @@ struct SaveJob {
   // Identifies this start of the run, so that each start uses a different staging folder. 16 hexadecimal digits,
   // identical on all ranks. Defaults to the run's id if empty.
   std::string start{};
-  // Called on rank 0, from any thread, before files are removed. Must throw if a different run owns the folder.
+  // Called on rank 0, from any thread, before files are removed. Must throw if another run owns the folder.
   std::function<void()> check_owner{};
   CheckpointFormat format{};                      // DeepSpeedSettings::ranks must match the run
   std::shared_ptr<const CarriedState> carried{};  // carried state of this rank, or null
 };
 
 // Step 1: creates the staging folder. Throws on all ranks if rank 0 fails, or if the save would replace a checkpoint of
-// a different run or an unreadable checkpoint that may be complete. Returns, on rank 0, the leftovers of earlier saves
-// that could not be removed. Collective.
+// another run or an unreadable checkpoint that may be complete. Returns, on rank 0, the leftovers of earlier saves that
+// could not be removed. Collective.
 std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files = disk());
 
 // Step 2: writes and syncs this rank's shards. Called on every rank, from any thread. Returns a description for

@@ -31,7 +31,7 @@ class FileWatch {
   // `descriptor` is the open file, which must outlive this object. `path` is its path at the time of opening.
   FileWatch(std::filesystem::path path, int descriptor);
 
-  // Throws UserError if the file was truncated, extended or overwritten, or if its path refers to a different file. All
+  // Throws UserError if the file was truncated, extended or overwritten, or if its path now refers to another file. All
   // data read since the last call is then invalid. Call once per batch, after reading. Costs one fstat(2) if the file
   // is unchanged. After a change of the modification time, compares a sample of 64 pages, so that `touch` has no
   // effect. Renaming or removing the open file also has no effect.
@@ -81,7 +81,7 @@ void FileWatch::check() {
   }
   // A removed path may refer to a new file later.
   if (now.st_nlink != num_names_ || now.st_nlink == 0) {
-    if (was_replaced(now)) throw_changed(path_, "was replaced by a different file");
+    if (was_replaced(now)) throw_changed(path_, "was replaced by another file");
     num_names_ = now.st_nlink;
   }
 }
@@ -89,7 +89,7 @@ void FileWatch::check() {
 struct stat FileWatch::status() const {
   struct stat result {};
   if (::fstat(descriptor_, &result) == 0) return result;
-  // ESTALE means that a different host removed the file from the network file system.
+  // ESTALE means that another host removed the file from the network file system.
   if (errno == ESTALE) throw_changed(path_, "was removed or replaced");
   throw_system_error("check the state of", path_, errno);
 }

@@ -31,14 +31,14 @@ std::unique_ptr<TorchZipReader> DeepSpeedFolder::open(const std::string& name) c
   const ManifestFile* entry = manifest_ ? manifest_->find(name) : nullptr;
   if (manifest_ && entry == nullptr) {
     throw_damaged(path_of(name),
-                  fmt::format("{} does not list the file, so the file belongs to a different save", kManifestName));
+                  fmt::format("{} does not list the file, so the file belongs to another save", kManifestName));
   }
   auto archive = std::make_unique<TorchZipReader>(folder_->open(name));
   const uint64_t checksum = archive->directory_checksum();
   if (entry != nullptr && entry->directory_checksum && *entry->directory_checksum != checksum) {
     throw_damaged(
         path_of(name),
-        fmt::format("the file differs from its entry in {}, so the file belongs to a different save", kManifestName));
+        fmt::format("the file differs from its entry in {}, so the file belongs to another save", kManifestName));
   }
   const std::scoped_lock lock(mutex_);
   if (const auto [known, is_new] = checksums_.emplace(name, checksum); !is_new && known->second != checksum) {

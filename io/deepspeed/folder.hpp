@@ -26,7 +26,7 @@ std::string deepspeed_optimizer_file(bool bf16, int rank);
 bool is_deepspeed_checkpoint(const OpenFolder& folder);
 
 // The files of one checkpoint in DeepSpeed format, opened relative to the same folder handle. If a manifest exists,
-// rejects files that do not match it, for example from a different save. Thread-safe.
+// rejects files that do not match it, for example files from another save. Thread-safe.
 class DeepSpeedFolder {
  public:
   // Reads the manifest, if it exists, and checks the sizes of the files. Throws UserError on mismatch.

@@ -32,7 +32,8 @@ std::string only_one(const DeepSpeedFolder& files, const std::string& first, con
   const bool has_second = files.holds(second);
   if (has_first && has_second) {
     throw_incomplete(
-        "{} and {} are in one folder, so the folder has files of two runs; delete the files of the older run",
+        "{} and {} are in the same folder, which therefore contains files from two runs; delete the files of the older "
+        "run",
         files.path_of(first).string(), second);
   }
   if (!has_first && !has_second) {
@@ -164,8 +165,9 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     for (const bool is_bf16 : {true, false}) {
       const std::string other = deepspeed_optimizer_file(is_bf16, 0);
       if (!files_.holds(other)) continue;
-      throw_incomplete("{} was saved without ZeRO, but {} was saved with ZeRO: the folder has files of two runs; {}",
-                       model_.path().string(), other, kChooseAnother);
+      throw_incomplete(
+          "{} was saved without ZeRO, but {} was saved with ZeRO: the folder contains files from two runs; {}",
+          model_.path().string(), other, kChooseAnother);
     }
     first_optimizer_file_ = model_.path().filename();
     bf16_ = is_enabled(root, "bf16");
@@ -205,9 +207,10 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       throw_damaged(files_.path_of(first_optimizer_file_), fmt::format("it records {} ranks", partition.ranks));
     }
     if ((model_.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
-      throw_incomplete("{} has ZeRO stage {}, but {} has a different stage: the folder has files of two runs; {}",
-                       files_.path_of(first_optimizer_file_).string(), partition.stage,
-                       model_.path().filename().string(), kChooseAnother);
+      throw_incomplete(
+          "{} has ZeRO stage {}, but {} has a different stage: the folder contains files from two runs; {}",
+          files_.path_of(first_optimizer_file_).string(), partition.stage, model_.path().filename().string(),
+          kChooseAnother);
     }
     if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
       refuse(
@@ -282,7 +285,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       if (layout_->stage() == 3) require_file(deepspeed_model_file(3, rank));
     }
     if (layout_->stage() != 0 && files_.holds(optimizer_file(layout_->ranks()))) {
-      throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder has files of two runs; {}",
+      throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder contains files from two runs; {}",
                        files_.path_of(optimizer_file(layout_->ranks())).string(), layout_->ranks(), kChooseAnother);
     }
   }

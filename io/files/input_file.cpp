@@ -12,15 +12,15 @@
 namespace mpzero::io {
 namespace {
 
-// For smaller sizes, direct reads are slower than reads through the page cache.
+// Smaller reads are faster through the page cache than with direct I/O.
 constexpr size_t kWorthDirect = 256 << 10;
-// Size of a direct read into a buffer.
+// Size of an O_DIRECT read into a buffer, in bytes.
 constexpr int64_t kBufferBytes = 8 << 20;
 
 }  // namespace
 
 InputFile::InputFile(File file) : file_(std::move(file)), buffers_(std::make_unique<AlignedBuffers>(kBufferBytes)) {
-  // Reopens the same file, even if the path refers to a different file. If this fails, because the file system does not
+  // Reopens the same file even if the path now refers to another file. If this fails because the file system does not
   // support O_DIRECT or /proc is missing, all reads use the page cache.
   const std::string same_file = "/proc/self/fd/" + std::to_string(file_.descriptor());
   direct_ = ::open(same_file.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);

@@ -37,7 +37,7 @@ struct FileIdentity {
 };
 
 // A handle of an open folder. Reads through the handle always use the folder that was opened, even if the path now
-// refers to a different folder. Thread-safe.
+// refers to another folder. Thread-safe.
 class OpenFolder {
  public:
   // Throws Damaged if `path` is not a folder. See throw_system_error() for other errors.
@@ -56,7 +56,7 @@ class OpenFolder {
   // Changes of the folder path and the opened files since they were opened.
   enum class Change {
     kNone,
-    kReplaced,   // the path refers to a different folder
+    kReplaced,   // the path refers to another folder
     kRemoved,    // the path does not exist
     kRewritten,  // an opened file was modified, replaced or removed
   };

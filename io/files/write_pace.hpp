@@ -26,8 +26,8 @@ class WritePace {
 
   // Returns the number of bytes written so far.
   int64_t bytes() const;
-  // Estimates the duration without a limit of writes that took `seconds`, based on the speed of unlimited writes.
-  // Returns `seconds` if the disk speed is unknown: if all writes were limited or a write used the page cache.
+  // Estimates how long writes that took `seconds` would have taken without rate limiting. Returns `seconds` if all
+  // writes were rate-limited or any write went to the page cache, because the disk speed is then unknown.
   double without_limit(double seconds) const;
 
  private:

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-// A small RAII wrapper of the HDF5 C library. Errors contain the file and the object. The C library of Linux
-// distributions is not thread-safe, so every call locks a process-wide mutex. Threads may use different objects
-// concurrently, but not the same object.
+// A small RAII wrapper around the HDF5 C library. Error messages contain the file and the object, and end with the
+// error text of the system or of HDF5. HDF5's own error printing is disabled. The C library of Linux distributions is
+// not thread-safe, so every call locks a process-wide mutex. Threads may use different objects concurrently, but not
+// the same object.
 //
 // Opening and reading throw UserError, for example if the file is missing, truncated or of a different type. Writing
-// throws UserError if the user can fix the cause, for example a full disk, and Failure otherwise. Messages end with the
-// reason from the system or the library. Error printing of the library is disabled.
+// throws UserError if the user can fix the cause, for example a full disk, and Failure otherwise.
 namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t
@@ -130,8 +130,7 @@ class Dataset : public Node {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // Reads elements without the fletcher32 verification of the library. Use it if the caller verifies a different
-  // checksum.
+  // Reads elements without verifying HDF5's fletcher32 checksums. For callers that verify another checksum.
   template <Number T>
   void read_unverified(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
@@ -218,7 +217,7 @@ class File : public Group {
   // Opens a copy of `bytes` as an in-memory file for reading. `path` is used in messages.
   static File open_image(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-  // Returns the library's file descriptor, which is valid for the lifetime of this object.
+  // Returns HDF5's file descriptor, which is valid for the lifetime of this object.
   int descriptor() const;
 
   // Flushes all data to the operating system without fsync and closes the file. Throws Failure on error. Without

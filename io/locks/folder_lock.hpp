@@ -26,7 +26,7 @@ struct Mount {
 // Returns the mount that contains the absolute path, or std::nullopt if `mountinfo` does not list it.
 std::optional<Mount> find_mount(std::string_view mountinfo, const std::filesystem::path& path);
 
-// The processes that a flock(2) on this mount can exclude.
+// The processes that flock(2) on this mount excludes.
 enum class LockReach : uint8_t {
   kAll,       // all processes that can access the file
   kThisHost,  // only processes on this host
@@ -42,13 +42,13 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 // The lock file `.lock` in the folder records the owner and is never removed. A conversion uses `.zero_to_fp32.lock`
 // and removes it. The operating system releases the lock when the process ends. On file systems without locks, or with
 // locks that are local to a host, FolderOwner records replace the lock, and a thread renews the record. If a process on
-// a different host is killed, the folder becomes available after FolderOwner::kWatch.
+// another host is killed, the folder becomes available after FolderOwner::kWatch.
 class FolderLock {
  public:
-  // Timeout for a locked folder, because a killed run may still be exiting.
+  // How long to wait for a locked folder. A run that was killed may still be exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
-  // Timeout of a requeued job for a process of the job's previous start. The process may be blocked in the file system
-  // or a driver.
+  // How long a requeued job waits for a process of its previous attempt to exit. That process may be blocked in the
+  // file system or a driver.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
   // Purpose of the lock. Selects the file names and the text of messages.
@@ -58,7 +58,7 @@ class FolderLock {
     std::chrono::milliseconds patience = kPatience;
     Purpose purpose = Purpose::kTraining;
     std::string job{};  // see OwnerRecord::job
-    // Timeout if the owner belongs to the same job. Zero selects `patience`.
+    // How long to wait if the owner belongs to the same job. Zero selects `patience`.
     std::chrono::milliseconds patience_with_predecessor{};
     // Callbacks for messages: `say` receives the reason for a long wait, `warn` receives warnings about file locks.
     std::function<void(const std::string&)> say{};
@@ -71,8 +71,8 @@ class FolderLock {
     std::chrono::milliseconds renewal = FolderOwner::kRenewal;
   };
 
-  // Throws UserError, with the owner in the message, if a different process keeps the lock for longer than `patience`
-  // or has an active record. Throws Failure if that process belongs to the same job and exceeds
+  // Throws UserError, with the owner in the message, if another process keeps the lock for longer than `patience` or
+  // has an active record. Throws Failure if that process belongs to the same job and exceeds
   // `patience_with_predecessor`.
   explicit FolderLock(const std::filesystem::path& folder, const Options& options, FileSystem& files = disk());
   explicit FolderLock(const std::filesystem::path& folder) : FolderLock(folder, Options()) {}
@@ -80,9 +80,9 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Throws FolderTaken, with the new owner in the message, if a different process owns the folder. Throws Failure if
-  // the folder is missing or on a different file system than at the start. If the lock reaches all processes, recreates
-  // and locks a missing `.lock` file. Thread-safe.
+  // Throws FolderTaken, with the new owner in the message, if another process owns the folder. Throws Failure if the
+  // folder is missing or is now on a different file system. If the lock reaches all processes, recreates and locks a
+  // missing `.lock` file. Thread-safe.
   void check();
   // Records the run's id for messages of other processes.
   void set_run(const std::string& run);
@@ -97,7 +97,7 @@ class FolderLock {
   // Writes the owner record. Throws on error, but only warns about a full disk if the lock reaches all processes.
   void claim(const Options& options);
   void check_folder() const;
-  // Throws FolderTaken if a different process has the lock.
+  // Throws FolderTaken if another process has the lock.
   void hold_lock();
   void renew_until(const std::stop_token& stop, std::chrono::milliseconds renewal);
 

@@ -53,7 +53,7 @@ struct OwnerRecord {
   int64_t count = 0;   // number of renewals
 };
 
-// Thrown if a different process owns or may have owned the folder. This process must stop writing to the folder.
+// Thrown if another process owns or may have owned the folder. This process must stop writing to the folder.
 class FolderTaken final : public Error {
  public:
   using Error::Error;
@@ -100,15 +100,15 @@ class FolderOwner {
     std::string remedy{};
   };
   // Throws UserError, with the owner in the message, if the folder has an active owner. An owner on this host is dead
-  // if its process no longer exists. If the state of the process is unknown, for example on a different host, the owner
-  // is dead if its record does not change for kWatch.
+  // if its process no longer exists. If the state of the process is unknown, for example on another host, the owner is
+  // considered dead if its record does not change for kWatch.
   FolderOwner(std::filesystem::path folder, OwnerRecord self, const Options& options, FileSystem& files = disk());
-  // Removes the record unless a different process owns the folder.
+  // Removes the record unless another process owns the folder.
   ~FolderOwner();
   FolderOwner(const FolderOwner&) = delete;
   FolderOwner& operator=(const FolderOwner&) = delete;
 
-  // Renews the record. Throws FolderTaken if a different process owns the folder. Thread-safe.
+  // Renews the record. Throws FolderTaken if another process owns the folder. Thread-safe.
   void renew();
   // Adds the run's id to the record.
   void set_run(const std::string& run);

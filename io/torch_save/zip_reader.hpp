@@ -22,12 +22,12 @@ struct ZipRecord {
   uint32_t crc32 = 0;
 };
 
-// The directory of a ZIP or ZIP64 archive without compression (APPNOTE.TXT 6.3.10). read_zip_directory() checks all
-// offsets and lengths against the file size and all names against the local headers. Records must not overlap. Throws
-// UserError if the archive is invalid.
+// The central directory of a ZIP or ZIP64 archive without compression (APPNOTE.TXT 6.3.10). read_zip_directory() checks
+// all offsets and lengths against the file size and all names against the local headers. Records must not overlap.
+// Throws UserError if the archive is invalid.
 struct ZipDirectory {
   std::map<std::string, ZipRecord> records;
-  uint64_t checksum = 0;  // XXH3-64 from the beginning of the directory to the end of the file
+  uint64_t checksum = 0;  // XXH3-64 from the beginning of the central directory to the end of the file
 };
 ZipDirectory read_zip_directory(const File& file);
 
@@ -38,8 +38,8 @@ class TorchZipReader {
   explicit TorchZipReader(File file);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  // Returns the XXH3-64 of all bytes after the last record. The directory contains the checksum of each record, so
-  // archives with equal values contain equal data.
+  // Returns the XXH3-64 of all bytes from the ZIP central directory to the end of the file. The central directory
+  // contains the CRC-32 of each record, so equal checksums imply equal contents.
   uint64_t directory_checksum() const { return directory_checksum_; }
   pickle::Value root() const { return pickle::root_of(document_); }
 

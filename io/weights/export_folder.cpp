@@ -67,7 +67,7 @@ Inodes inodes_of(std::span<const std::string> names, const fs::path& folder) {
   return inodes;
 }
 
-// Thrown if the lock did not exclude a different conversion because its file was removed or locks are local to a host.
+// Thrown if the lock did not exclude another conversion because the lock file was removed or locks are local to a host.
 class Disturbed final : public UserError {
  public:
   explicit Disturbed(const fs::path& folder)
@@ -107,8 +107,7 @@ std::string own_staging_name() {
                      kStagingSuffix);
 }
 
-// Returns true if the process that created this staging folder has ended. Returns false for processes on different
-// machines.
+// Returns true if the process that created this staging folder has ended. Returns false for processes on other hosts.
 bool is_of_dead_process(std::string_view name) {
   if (!skip(name, kPrefix)) return false;
   std::string host = host_name();
@@ -168,7 +167,7 @@ class Replacement {
   }
 
  private:
-  // Called before each change because a different conversion may complete this export.
+  // Called before each change because another conversion may complete this export.
   void check_own() const {
     if (inode_of(ready_) != own_) throw Disturbed(folder_);
   }
@@ -208,7 +207,7 @@ class Replacement {
   std::vector<std::string> waiting_;
 };
 
-// Renames the ready folder to a unique name first, so that a new ready folder of a different conversion is not removed.
+// Renames the ready folder to a unique name first, so that another conversion's new ready folder is not removed.
 void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   const fs::path removed = folder / own_staging_name();

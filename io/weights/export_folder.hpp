@@ -49,7 +49,7 @@ class ExportFolder {
 
   // Creates the folder if necessary, locks it, completes an interrupted conversion and creates an empty staging folder.
   // Removes staging folders of conversions that have ended, and warns about staging folders in an unknown state. Throws
-  // UserError if a different conversion uses the folder.
+  // UserError if another conversion is using the folder.
   ExportFolder(std::filesystem::path folder, FileSystem& files, const OnWarning& warn);
   // Restores the original state of the folder unless replace_former() was called.
   ~ExportFolder();
@@ -63,8 +63,8 @@ class ExportFolder {
   void check_room(int64_t bytes) const;
   // Replaces the folder's export with the files `names`. These must be all files in the staging folder, complete and
   // synced. Returns the sorted file names of the previous export. Before any change, throws UserError if a file name is
-  // already the name of a folder, and FolderTaken if a different conversion has the lock. Also throws UserError if a
-  // different conversion used the folder despite the lock. The state of the folder is then unknown.
+  // already the name of a folder, and FolderTaken if another conversion has the lock. Also throws UserError if another
+  // conversion used the folder despite the lock, which leaves the folder in an unknown state.
   std::vector<std::string> replace_former(std::span<const std::string> names);
 
  private:

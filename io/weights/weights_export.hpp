@@ -39,14 +39,14 @@ struct Exported {
 
 // Writes the fp32 master weights of a checkpoint and, if known, the model's config.json to `output`. Creates the folder
 // if necessary. Replaces an existing export of any format and keeps other files. See ExportFolder
-// (io/weights/export_folder.hpp) for crash safety. Throws UserError if a different conversion uses the folder or the
-// disk has insufficient space.
+// (io/weights/export_folder.hpp) for crash safety. Throws UserError if another conversion is using the folder or disk
+// space is insufficient.
 Exported export_weights(const StoredCheckpoint& checkpoint, const std::filesystem::path& output,
                         const ExportOptions& options, FileSystem& files = disk());
 
 // Returns config.json for the exported weights, or an empty string if neither the options nor the checkpoint contain a
-// config.json. Updates the dtype, tie_word_embeddings, the vocabulary size, settings from the run's command line, and
-// the BOS and EOS ids.
+// config.json. Sets the dtype, tie_word_embeddings, the vocabulary size, settings from the run's command line, and the
+// BOS and EOS ids.
 std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOptions& options);
 
 }  // namespace mpzero::io

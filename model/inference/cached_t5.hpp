@@ -16,7 +16,7 @@ class CachedT5 final : public CachedModel {
   // `weights`: see CachedDecoder.
   CachedT5(ModelConfig config, std::vector<std::vector<at::Tensor>> weights);
 
-  // Encodes `source` ([S] int64) and starts an output. Returns the logits [V] of the first output token.
+  // Encodes `source` ([S] int64) and starts decoding. Returns the logits [V] of the first output token.
   at::Tensor begin(const at::Tensor& source) override;
   // Appends `token` ([1] int64) to the output. Returns the logits [V] of the next token.
   at::Tensor append(const at::Tensor& token) override;

@@ -18,7 +18,7 @@ struct ncclWindow_vidmem;
 
 namespace mpzero::parallel {
 
-// A failed NCCL call, possibly caused by a different rank.
+// A failed NCCL call, possibly caused by another rank.
 class CommunicatorFailure final : public Error {
  public:
   using Error::Error;

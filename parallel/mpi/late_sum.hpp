@@ -4,11 +4,12 @@
 
 namespace mpzero::parallel {
 
-// Sum of a number over all MPI ranks, delayed by one round. Lets the ranks agree in a loop without waiting.
+// Nonblocking all-reduce (sum) of one number. Each call returns the result of the previous call, so that ranks in a
+// loop can make a common decision without blocking.
 class LateSum {
  public:
   LateSum();
-  // Waits for a round in progress. Collective in this case.
+  // Waits for the round in flight, if any, and is then collective.
   ~LateSum();
   LateSum(const LateSum&) = delete;
   LateSum& operator=(const LateSum&) = delete;

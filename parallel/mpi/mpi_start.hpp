@@ -26,11 +26,11 @@ std::string mpi_library_file();
 // Returns the interfaces that are up and have an address reachable from other hosts, as "eth0 10.0.0.1, eth1 10.1.0.1".
 std::string list_interfaces(const ifaddrs* list);
 
-// Guards the start of MPI. If MPI_Init fails, MPI prints its own messages and ends the process. This object then
-// reports the variables that configure MPI, and the process exits with kUserErrorExitCode. If MPZERO_START_FILE is set,
-// only the rank that creates this file reports. The file tells scripts that the configuration caused the failure,
-// because mpirun returns its own exit status. A start that takes longer than `patience` ends the process as a failure.
-// At most one object may exist at a time.
+// Guards the initialization of MPI. If MPI_Init fails, MPI prints its own messages and ends the process. This object
+// then reports the variables that configure MPI, and the process exits with kUserErrorExitCode. If MPZERO_START_FILE is
+// set, only the rank that creates this file prints the report. The file tells scripts that the configuration caused the
+// failure, because mpirun returns its own exit status. If initialization takes longer than `patience`, the process ends
+// with a failure. At most one object may exist at a time.
 class MpiStart {
  public:
   MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi);
@@ -42,11 +42,11 @@ class MpiStart {
   Deadline deadline_;
 };
 
-// Creates MPZERO_START_FILE.ok, which tells scripts that MPI has started. When MPI aborts, Slurm may kill every rank
-// before a rank reports. Called by one rank.
+// Creates MPZERO_START_FILE.ok, which tells scripts that MPI is initialized. The file is needed because Slurm may kill
+// all ranks before any of them reports that MPI aborted. Called by one rank.
 void confirm_start(const Environment& environment);
 
-// Reports a failed start of MPI. Requires an MpiStart. `reason`: MPI's error.
+// Reports that MPI initialization failed. Requires an MpiStart. `reason`: MPI's error message.
 void report_failed_start(const std::string& reason);
 
 }  // namespace mpzero::parallel

@@ -82,8 +82,8 @@ class LrSchedule {
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
   LrSchedule with_peak_lr(double peak_lr) const;
 
-  // Maps updates to schedule time, measured in updates of the run that the schedule was created for: `time` at update
-  // `step`, plus `rate` per later update. Without a clock, the time is the update's number. Undefined before `step`.
+  // Linear map from optimizer updates to schedule time: t(u) = time + rate * (u - step) for u >= step. Schedule time
+  // counts updates of the original run. Without a clock, t(u) = u.
   struct Clock {
     int64_t step = 0;
     double time = 0;
@@ -93,7 +93,7 @@ class LrSchedule {
   // Returns the first update >= `first` whose time is at least `time`.
   int64_t update_at(double time, int64_t first) const;
 
-  // Returns the schedule with its first update after `step` and a warmup that begins at `lr`.
+  // Returns the schedule restarted after update `step`, with a warmup that begins at `lr`.
   LrSchedule started_after(int64_t step, double lr) const;
   // Returns the schedule shifted to `time` at update `step`.
   LrSchedule placed_at(int64_t step, double time) const;

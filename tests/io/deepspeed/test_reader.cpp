@@ -197,7 +197,7 @@ TEST_CASE("incomplete and mixed DeepSpeed folders are named") {
   CHECK(message_of([&] { holds_what_was_saved(tag, 1); }).find("from another run") != std::string::npos);
   fs::copy_file(folder / "other-7steps" / "zero_pp_rank_0_mp_rank_00_model_states.pt",
                 tag / "zero_pp_rank_0_mp_rank_00_model_states.pt");
-  CHECK(message_of([&] { open_checkpoint(tag); }).find("files of two runs") != std::string::npos);
+  CHECK(message_of([&] { open_checkpoint(tag); }).find("files from two runs") != std::string::npos);
 }
 
 TEST_CASE("flipped bits and truncated files give an error or the right values, never others") {
