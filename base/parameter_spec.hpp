@@ -24,7 +24,7 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// A group of parameters that is gathered, run, reduced, updated and saved together: the embedding, a decoder layer or
+// A group of parameters that is gathered, used, reduced, updated and saved together: the embedding, a decoder layer or
 // the head. The parameters are contiguous in one flat buffer, in this order.
 struct UnitSpec {
   std::string name;  // e.g. "layers.0"

@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// Detects in a destructor whether stack unwinding destroys the object. now() is false for objects that are created and
+// Tells a destructor whether it runs because of stack unwinding. now() is false for objects that are created and
 // destroyed during the unwinding of an enclosing scope.
 class Unwinding {
  public:

@@ -11,8 +11,8 @@
 
 namespace mpzero::io {
 
-// Block size for checksums of large data, in bytes. It is a multiple of the transfer size of file systems. It is small
-// compared to a shard because a read may verify one extra block at each end.
+// Block size for checksums of large data, in bytes. A multiple of the transfer size of file systems, and small compared
+// to a shard, because a read may verify one extra block at each end.
 inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
 
 // Returns the 64-bit XXH3 hash, which is not cryptographic. Hashing is faster than memory bandwidth.
@@ -39,7 +39,7 @@ uint64_t from_hex(std::string_view digits);
 uint32_t crc32_of(std::span<const std::byte> bytes);
 
 // Computes the CRC-32 of a long byte sequence from the CRC-32s of its ranges. The ranges may arrive in any order and
-// from several processes. Every reader or writer hashes only its own ranges.
+// from several processes, so that each reader or writer hashes only its own ranges.
 class RangeChecksums {
  public:
   void add(int64_t begin, std::span<const std::byte> bytes);

@@ -35,8 +35,8 @@ void parallel_for(int64_t count, int threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Returns the number of I/O threads per rank. One thread that also computes checksums cannot saturate a disk, but a few
-// can. The number is small because several ranks share a host.
+// Returns the number of I/O threads per rank. A single thread that also computes checksums cannot saturate a disk, but
+// a few threads can. The number is small because several ranks share a host.
 inline int io_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 2U, 4U)); }
 
 }  // namespace mpzero::io

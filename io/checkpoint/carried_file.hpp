@@ -15,7 +15,7 @@
 
 namespace mpzero::io {
 
-// State of one unit that compressed communication between shard groups keeps across steps, row-major.
+// State of one unit that compressed communication between shard groups carries from step to step, row-major.
 struct CarriedValues {
   std::string unit;
   std::string name;  // "gradient_residual" or "parameters"

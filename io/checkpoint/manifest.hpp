@@ -18,9 +18,9 @@
 // `manifest.json` describes the files of a checkpoint. It is written last, so a folder without it is not a complete
 // checkpoint.
 //
-// Checksums are per block of a dataset, not per file. A rank therefore verifies only the blocks that it reads, on any
-// number of ranks. Before a write, blocks are hashed in parallel while they are in the CPU cache, so a save does not
-// read data back. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
+// Checksums are per block of a dataset, not per file. On any number of ranks, a rank therefore verifies only the blocks
+// that it reads. A save hashes blocks in parallel just before it writes them, while they are in the CPU cache, and does
+// not read data back. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
@@ -47,7 +47,7 @@ struct ManifestFile {
   int64_t size = 0;
   uint64_t structure_checksum = 0;     // covers the bytes outside of datasets
   std::vector<ShardDataset> datasets;  // by offset
-  // True for archives in DeepSpeed's format, which contain checksums.
+  // True for archives in DeepSpeed's format, which contain their own checksums.
   bool has_own_checksums = false;
   // TorchZipReader::directory_checksum() of the archive, which covers the full file. std::nullopt for other files and
   // for archives from older versions of mpzero.

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kFloatsPerBlock = kChecksumBlockBytes / kFloatBytes;
-// With fewer blocks, starting threads takes longer than they save.
+// With fewer blocks, starting the threads costs more time than they save.
 constexpr int64_t kBlocksWorthThreads = 4;
 
 // A dataset and the state of its blocks.
@@ -166,8 +166,9 @@ struct Hdf5Checkpoint::Impl {
   void read(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     if (begin < 0 || end > unit.numel()) {
-      throw_user_error("{} is a checkpoint of a different model: unit {} has {} elements, but [{}, {}) were requested",
-                       folder.string(), unit.name, unit.numel(), begin, end);
+      throw_user_error(
+          "{} is a checkpoint of a different model: unit {} has {} elements, but the model needs its elements {} to {}",
+          folder.string(), unit.name, unit.numel(), begin, end);
     }
     if (kind != StateKind::kMaster && !unit.trainable()) {
       throw_user_error(
@@ -224,8 +225,9 @@ void Hdf5Checkpoint::read(const std::string& parameter, StateKind kind, int64_t 
   const auto& [unit, offset, numel] = found->second;
   const int64_t end = begin + static_cast<int64_t>(out.size());
   if (begin < 0 || end > numel) {
-    throw_user_error("{} is a checkpoint of a different model: {} has {} elements, but [{}, {}) were requested",
-                     folder().string(), parameter, numel, begin, end);
+    throw_user_error(
+        "{} is a checkpoint of a different model: {} has {} elements, but the model needs its elements {} to {}",
+        folder().string(), parameter, numel, begin, end);
   }
   impl_->read(units()[unit], kind, offset + begin, out);
 }

@@ -19,16 +19,16 @@
 namespace mpzero::io {
 namespace {
 
-// Window size and minimum number of samples for the usual step time.
+// Window size and minimum number of samples for the step time without a save.
 constexpr size_t kUsualSteps = 32;
 constexpr size_t kFewestSteps = 5;
-// Steps at the beginning of a save that are not measured. See SaveThrottle.
+// Number of steps at the beginning of a save that are excluded from the measurement. See SaveThrottle.
 constexpr int64_t kOpeningSteps = 2;
-// Steps per measurement, because single steps are too noisy.
+// Steps per measurement. Times of single steps are too noisy.
 constexpr size_t kStepsMeasured = 4;
 // Decay factor for older measurements.
 constexpr double kForget = 0.8;
-// Maximum duration of a save relative to an unlimited save.
+// Maximum duration of a save relative to a save without throttling.
 constexpr double kLongest = 8;
 // Maximum fraction of the save interval for one save.
 constexpr double kShareOfTime = 0.75;
@@ -100,7 +100,7 @@ double SaveThrottle::rate() const {
 
 namespace {
 
-// Added to the nice value of the process. Child threads inherit the value.
+// Added to the nice value of the thread. Child threads inherit the result.
 constexpr int kNiceness = 10;
 
 // Priority and affinity are best effort. Errors are ignored.

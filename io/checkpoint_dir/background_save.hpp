@@ -16,14 +16,15 @@
 
 namespace mpzero::io {
 
-// Limits the write rate of a background save so that training steps slow down only slightly. Measures the cost of a
-// written byte, in extra seconds of step time, and uses it for later saves.
+// Throttles a background save so that training steps slow down only slightly. Measures the extra step time per written
+// byte, and reuses the measurement for later saves.
 //
-// The rate is unlimited during the first steps of a save to measure the disk's speed. The first step is slower
-// regardless of the rate because the save still reads the optimizer states.
+// The first steps of a save are not throttled, to measure the disk's speed. The first step is slower at any write rate
+// because the save still reads the optimizer states.
 class SaveThrottle {
  public:
-  // Allowed average slowdown of steps during a save. The target is 3%, and step times vary by a similar amount.
+  // Allowed average slowdown of steps during a save. Lower than the target of 3% because step times vary by a similar
+  // amount.
   static constexpr double kAllowedSlowdown = 0.02;
 
   // Records the time of a step without a save.
@@ -31,8 +32,8 @@ class SaveThrottle {
   // Starts a save of `bytes`. The next save is due `steps` steps later, or at an unknown time if `steps` is 0.
   void begin(int64_t bytes, int64_t steps);
   // Records the time of a step during the save and the number of bytes `written` so far. Returns the new rate in bytes
-  // per second, or WritePace::kUnlimited if the save does not slow down steps. The save finishes at this rate before
-  // the next save is due. The rate is at least a fixed fraction of the disk's speed.
+  // per second, or WritePace::kUnlimited if the save does not slow down steps. At this rate, the save finishes before
+  // the next save is due. The rate never falls below a fixed fraction of the disk's speed.
   double step_during_save(double seconds, int64_t written);
 
  private:

@@ -17,7 +17,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// Used for folders without a tag as name. Returns false for an unreadable folder.
+// Called for folders whose name is not a tag. Returns false for an unreadable folder.
 bool holds_checkpoint(const fs::path& folder) {
   try {
     return looks_like_checkpoint(folder);

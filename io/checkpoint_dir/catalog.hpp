@@ -32,7 +32,7 @@ struct CatalogEntry {
   std::string saved_at;         // empty if the manifest cannot be read
   int64_t bytes = 0;            // total size of the files
   int64_t files = 0;
-  // Reason that the checkpoint cannot be loaded, based on the manifest and file sizes. One sentence, or empty.
+  // Why the checkpoint cannot be loaded, judging by its manifest and file sizes: one sentence, or empty.
   std::string problem;
   // True if a system error or a newer format prevented reading the checkpoint. Such a checkpoint may be complete and
   // may be the newest of any run, so it is not replaced, removed or skipped.
@@ -70,16 +70,16 @@ std::vector<Leftover> prune_checkpoints(const std::filesystem::path& checkpoint_
 //
 // All checkpoints without a run id belong to one run. If they are older than the first checkpoint of a run with an id,
 // they belong to that run, which an older version of mpzero or DeepSpeed started. Excludes checkpoints of steps that
-// the run repeated: if step 40 was saved after step 100, the run does not resume from step 100. An unreadable
-// checkpoint that may be complete follows `latest` because it may be the newest.
+// the run has since repeated: if step 40 was saved after step 100, the run does not resume from step 100. An unreadable
+// checkpoint that may be complete comes right after `latest` because it may be the newest.
 struct ResumeCandidates {
   std::vector<std::filesystem::path> folders;
   RunRecord run;                      // run of the candidates; its id may be empty
   std::vector<std::string> left_out;  // excluded checkpoints with the reason: "tiny-9steps (run 1a2b3c4d)"
   // Problem with `latest` in one sentence, or empty.
   std::string problem_of_latest;
-  // Reason that the run of the target of `latest` is unknown, in one sentence, or empty. If set, `run` is the run that
-  // saved last and `newest_of_runs` contains the newest checkpoint of each run in the folder.
+  // Why the run of the target of `latest` is unknown: one sentence, or empty. If set, `run` is the run that saved last
+  // and `newest_of_runs` contains the newest checkpoint of each run in the folder.
   std::string problem_of_run;
   std::vector<CatalogEntry> newest_of_runs;
 };

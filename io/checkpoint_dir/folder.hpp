@@ -14,24 +14,24 @@
 // Creates, renames and removes checkpoint folders. Call on rank 0 only, except for staging_folder().
 //
 // A checkpoint is written to the staging folder `<tag>.<8 digits of its writer>.tmp`, or to `<tag>.tmp` without a
-// writer. A writer is one start of a run, identified by 16 hexadecimal digits, so that two starts never write to the
-// same folder. After all files are synced, the folder is renamed to `<tag>` and `latest` is updated. A crash may leave
-// a staging folder. If the file system cannot swap two folders atomically, a crash may also leave the previous `<tag>`
-// as `<tag>.replaced`. clean_up() handles both cases.
+// writer. A writer is one attempt of a run, identified by 16 hexadecimal digits, so that two attempts never write to
+// the same folder. After all files are synced, the folder is renamed to `<tag>` and `latest` is updated. A crash may
+// leave a staging folder. If the file system cannot swap two folders atomically, a crash may also leave the previous
+// `<tag>` as `<tag>.replaced`. clean_up() handles both cases.
 namespace mpzero::io {
 
 std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                      const std::string& writer = "");
 
-// A folder from an earlier save or pruning that could not be removed. It only occupies disk space.
+// A folder of an earlier save or pruning that could not be removed. It is harmless but occupies disk space.
 struct Leftover {
   std::filesystem::path path;
   std::string problem;  // reason in one sentence
 };
 
-// Restores `.replaced` folders after a crash and removes folders of interrupted saves and prunings. If `writer` is
-// given, removes only folders of that writer and folders without a writer. Only the owner of the checkpoint folder
-// (FolderLock) may omit `writer`.
+// Restores `.replaced` folders after a crash, and removes folders that interrupted saves and prunings left behind. If
+// `writer` is given, removes only folders of that writer and folders without a writer. Only the owner of the checkpoint
+// folder (FolderLock) may omit `writer`.
 struct CleanUp {
   std::vector<std::string> removed;
   std::vector<Leftover> left;
@@ -39,8 +39,8 @@ struct CleanUp {
 CleanUp clean_up(const std::filesystem::path& checkpoint_dir, const std::optional<std::string>& writer = std::nullopt,
                  FileSystem& files = disk());
 
-// Cleans up after the writer and creates an empty staging folder. Throws if the staging folder cannot be created or
-// emptied, or if the tag is not a plain folder name. Returns all other leftovers.
+// Removes the writer's leftovers and creates an empty staging folder. Throws if the staging folder cannot be created or
+// emptied, or if the tag is not a plain folder name. Returns the leftovers that could not be removed.
 std::vector<Leftover> begin_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                     const std::string& writer = "", FileSystem& files = disk());
 

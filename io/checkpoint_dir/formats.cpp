@@ -88,7 +88,7 @@ void refuse_foreign(const OpenFolder& folder) {
 
 namespace {
 
-// Returns the change that invalidates the errors of a read, or kNone if the folder is unchanged.
+// Returns the change of the folder that explains a read error, or kNone if the folder is unchanged.
 OpenFolder::Change change_of(const OpenFolder* folder, const fs::path& path) {
   if (folder != nullptr) return folder->change();
   std::error_code error;
@@ -96,7 +96,7 @@ OpenFolder::Change change_of(const OpenFolder* folder, const fs::path& path) {
   return found || error ? OpenFolder::Change::kNone : OpenFolder::Change::kRemoved;
 }
 
-// If `removed` was found before, all errors of finding the folder again are reported as its removal.
+// If `removed` is set, reports a UserError of `find` as the removal of this folder.
 fs::path find_again(const std::function<fs::path()>& find, const std::optional<fs::path>& removed) {
   if (!removed) return find();
   try {

@@ -38,13 +38,13 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& f
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,
                                               std::span<const UnitShard> shards, const CarriedState* carried = nullptr);
 
-// Throws UserError, with the detected format and a remedy, if the folder contains an unsupported checkpoint of a
-// different trainer or of DeepSpeed.
+// Throws UserError, with the detected format and a remedy, if the folder contains an unsupported checkpoint of another
+// trainer or of DeepSpeed.
 void refuse_foreign(const OpenFolder& folder);
 
 // The following functions read checkpoints while other processes save and prune. A reader keeps the folder open, so
-// that all data is from one save. If the folder is replaced, removed or rewritten during a read, the read restarts and
-// errors about the old files are discarded.
+// that all data is from one save. If the folder is replaced, removed or rewritten during a read, errors about the old
+// files are discarded and the read restarts.
 
 // Maximum number of attempts in read_checkpoint().
 inline constexpr int kMaxReads = 10;
@@ -58,7 +58,7 @@ void read_checkpoint(const std::function<std::filesystem::path()>& find,
                      const std::function<void(const StoredCheckpoint&)>& read,
                      const std::function<void(const std::string&)>& on_restart);
 
-// Retries for 12.75 s in total until a network file system shows a change to all hosts.
+// Retries for 12.75 s in total, because a network file system may show changes to other hosts with a delay.
 inline const Patience kPatienceWithOtherHosts{.attempts = 9};
 
 // Runs `open` on all ranks. A network file system may show new files on some hosts earlier than on others. If `open`

@@ -27,8 +27,8 @@ struct SaveJob {
   std::string model_type;         // prefix of the tags that keep_last applies to
   int64_t keep_last = 0;          // number of the run's checkpoints to keep, 0 for all
   RunRecord run{};
-  // Identifies this start of the run, so that each start uses a different staging folder. 16 hexadecimal digits,
-  // identical on all ranks. Defaults to the run's id if empty.
+  // Identifies this attempt of the run, so that each attempt uses its own staging folder. 16 hexadecimal digits,
+  // identical on all ranks. If empty, the run's id is used.
   std::string start{};
   // Called on rank 0, from any thread, before files are removed. Must throw if another run owns the folder.
   std::function<void()> check_owner{};
@@ -49,7 +49,7 @@ std::string write_shards(const SaveJob& job, int rank, const ShardValues& values
 // after write_shards() has returned on every rank. `shard_files` contains the results of write_shards() by rank.
 struct Published {
   int64_t bytes = 0;             // size of the checkpoint
-  std::string remark;            // one sentence about a problem outside of the checkpoint, or empty
+  std::string remark;            // one sentence about a problem that does not affect the checkpoint, or empty
   std::vector<Leftover> left;    // leftovers that could not be removed
   std::vector<Leftover> unread;  // checkpoints of unknown age; see next_generation()
 };

@@ -86,11 +86,11 @@ void append_pair(const TokenDataset& dataset, int64_t index, std::span<const int
   batch.targets.insert(batch.targets.end(), target.begin(), target.end());
   std::vector<float> weights(static_cast<size_t>(dataset.seq_length()));
   dataset.read_loss_mask(std::span(&index, 1), weights);
-  // The file stores weights per target, which are shifted by one token.
+  // The file stores the loss weight of each token as a target, so the weights are shifted by one token.
   batch.loss_mask.insert(batch.loss_mask.end(), weights.begin() + source - 1, weights.end() - 1);
 }
 
-// Removes all but this rank's part of each sequence.
+// Keeps only this rank's part of each sequence.
 template <typename T>
 void keep_part(std::vector<T>& values, int64_t sequences, const SequenceParallel& parallel) {
   const auto part = std::ssize(values) / (sequences * parallel.size);
@@ -293,7 +293,8 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 MicroBatch DataLoader::next() {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait(lock, [this] { return !impl_->ready.empty() || impl_->failure; });
-  // Returns batches that were read before the failure, so that the run stops at the step of the invalid window.
+  // Returns the batches that were read before the failure first, so that the run stops at the step with the invalid
+  // window.
   if (impl_->ready.empty()) std::rethrow_exception(impl_->failure);
   MicroBatch batch = std::move(impl_->ready.front());
   impl_->ready.pop_front();

@@ -42,8 +42,8 @@ struct LoaderOptions {
   bool shuffle = true;
   int64_t vocab_limit = 0;  // the model's vocabulary size; larger token ids are rejected
   int64_t read_ahead = 4;   // maximum number of prefetched micro-batches
-  // Number of windows consumed by all ranks so far (TrainingProgress::sequences_seen). Required after a change of the
-  // batch size. Otherwise, `first_step` determines the position.
+  // Number of windows consumed by all ranks so far (TrainingProgress::sequences_seen). Required if the batch size has
+  // changed. If not set, `first_step` determines the position.
   std::optional<int64_t> first_window;
   // Sources of a mixture, one per dataset, with their state at first_window. Empty for a single dataset.
   std::vector<MixtureSource> sources{};
@@ -118,7 +118,7 @@ struct ValidationBatch {
   int64_t num_windows = 0;
 };
 
-// Returns the number of windows in a validation pass: num_windows if `sequences` is 0, otherwise the minimum of both.
+// Returns the number of windows in a validation pass: min(sequences, num_windows), or num_windows if `sequences` is 0.
 int64_t validation_windows(int64_t sequences, int64_t num_windows);
 
 // The first windows of a dataset in file order, independent of the number of ranks and the micro-batch size. In

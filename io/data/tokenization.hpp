@@ -20,7 +20,7 @@ struct Tokenization {
   std::optional<int64_t> eos_token_id;               // appended to each document
   std::optional<int64_t> bos_token_id;               // BOS token of the tokenizer, if defined
   std::optional<bool> add_bos;                       // true if each document starts with bos_token_id
-  std::optional<int64_t> end_of_turn_token_id = {};  // ends the trained turns in chat data
+  std::optional<int64_t> end_of_turn_token_id = {};  // ends the assistant turns in chat data
   std::string chat_template = {};                    // empty if not recorded
   std::string tokenizer_hash;  // hash_of(TokenizerVocabulary); empty for "bytes" or if not recorded
 

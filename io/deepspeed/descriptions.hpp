@@ -30,8 +30,8 @@ int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, State
 // Key of mpzero's entry in the model states. DeepSpeed returns the entry as client state.
 inline constexpr const char* kClientStateKey = "mpzero";
 // Returns true if the client state is from the same save as the model states with `global_samples`. mpzero writes this
-// number to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the returned client state again, its
-// number is outdated because DeepSpeed increases global_samples with each step.
+// number to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the client state again, the number in
+// the client state is outdated, because DeepSpeed increases global_samples with each step.
 bool is_of_save(const pickle::Value& state, int64_t global_samples);
 // Sets the fields that DeepSpeed does not store: tokens, data position, seed, learning rate and settings.
 void read_client_state(const pickle::Value& state, TrainingProgress& progress);

@@ -39,7 +39,7 @@ class DeepSpeedFolder {
   // Throws UserError if the file differs from its manifest entry or has no entry.
   std::unique_ptr<TorchZipReader> open(const std::string& name) const;
 
-  // Returns checksums of the manifest and of the ZIP directories of all opened files.
+  // Returns checksums of the manifest and of the ZIP central directories of all opened files.
   FileChecksums fingerprints() const;
   // Throws ReplacedWhileRead if an opened file has changed. Required for folders without a manifest.
   void check_unchanged() const;
@@ -48,7 +48,7 @@ class DeepSpeedFolder {
   std::shared_ptr<const OpenFolder> folder_;
   std::optional<Manifest> manifest_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, uint64_t> checksums_;  // checksums of the ZIP directories of all opened files
+  mutable std::map<std::string, uint64_t> checksums_;  // checksums of the ZIP central directories of all opened files
 };
 
 }  // namespace mpzero::io

@@ -95,7 +95,7 @@ struct DeepSpeedSettings {
 
 // All files of a checkpoint in DeepSpeed format, with the names, layout and metadata of DeepSpeed's engine on `ranks`
 // ranks. engine.load_checkpoint and zero_to_fp32.py of DeepSpeed 0.19.8 can read the files. The plan depends only on
-// its arguments, so every rank computes the same positions in all files.
+// its arguments, so every rank computes the same file offsets.
 //
 // Stage 0 uses the files of stage 1, although DeepSpeed has a separate format for stage 0.
 class DeepSpeedPlan {

@@ -126,7 +126,7 @@ void DeepSpeedRankFile::read_moments(const Value& optimizer, const std::optional
   if (state) {
     if (const auto own = state->find("step")) step = own;
   }
-  // Ignores a step of 0 without a state.
+  // A step of 0 without a state means that no update was applied.
   if (const int64_t count = step ? step_in(*step) : 0; step && (state || count != 0)) set_step(*step, count);
   if (!state) return;
   const auto first = state->find("exp_avg");

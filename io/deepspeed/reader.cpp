@@ -253,7 +253,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (!made_by_mpzero_ && !counts_otherwise_ && first.optimizer_step() == progress_.step + 1) count_one_more();
   }
 
-  // DeepSpeed before 0.13.5, or without ZeRO in bf16 or fp16, counts one AdamW update during initialization.
+  // DeepSpeed counts one extra AdamW update during initialization before version 0.13.5, and in bf16 or fp16 without
+  // ZeRO.
   void count_one_more() {
     adamw_updates_ = progress_.step + 1;
     if (layout_->stage() == 0) {
@@ -274,7 +275,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     made_by_mpzero_ = files_.manifest() || is_of_save(own, progress_.sequences_seen);
     if (made_by_mpzero_ && !files_.manifest()) throw_no_manifest(folder_);
     if (made_by_mpzero_) return read_client_state(own, progress_);
-    // DeepSpeed has resumed from a checkpoint of mpzero. The model is unchanged, but the position is not.
+    // DeepSpeed has resumed from this checkpoint of mpzero. The model is unchanged, but the data position is outdated.
     progress_.model_config_json = own.at("model_config").text();
   }
 
@@ -321,7 +322,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     return lines;
   }
 
-  // Throws if the rank's model states or AdamW states have a different number of updates than rank 0.
+  // Throws unless the rank's model states and AdamW states have the same update counts as those of rank 0.
   void check_steps_of(int rank) const {
     if (layout_->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
     check_steps(rank_file(rank), optimizer_file(rank));
@@ -344,8 +345,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
                     fmt::format("it has {} AdamW updates, but {} has {}: the files are from different saves", found,
                                 first_optimizer_file_, adamw_updates_));
     }
-    // If DeepSpeed discards the AdamW states on loading, the AdamW step count restarts, but the steps continue. This
-    // cannot be distinguished from an older file.
+    // If DeepSpeed discards the AdamW states on load, the AdamW step count restarts at 0, but the step count does not.
+    // The result looks like a file from an older save.
     throw_damaged(
         files_.path_of(name),
         fmt::format("it has {} AdamW updates, but {} has {} updates: the files are from different saves{}", found,
@@ -394,7 +395,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   TrainingProgress progress_;
   bool made_by_mpzero_ = false;
   int64_t adamw_updates_ = 0;      // AdamW step count of every rank
-  bool counts_otherwise_ = false;  // ZenFlow updates only some columns per step, so AdamW's count differs
+  bool counts_otherwise_ = false;  // ZenFlow updates only some columns per step, so AdamW's step count differs
   std::optional<double> next_lr_;
   std::vector<std::string> warnings_;
   mutable std::mutex opening_;
@@ -410,8 +411,9 @@ void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int
     throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
   }
   if (begin < 0 || end > spec->numel()) {
-    throw_user_error("{} is a checkpoint of a different model: {} has {} elements, but [{}, {}) were requested",
-                     folder().string(), parameter, spec->numel(), begin, end);
+    throw_user_error(
+        "{} is a checkpoint of a different model: {} has {} elements, but the model needs its elements {} to {}",
+        folder().string(), parameter, spec->numel(), begin, end);
   }
   layout_->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {
     rank_file(slice.rank)

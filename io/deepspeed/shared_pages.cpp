@@ -86,7 +86,7 @@ void PageRemainders::put_in_place(const fs::path& folder, const Section& section
   std::vector<std::byte> bytes(static_cast<size_t>(section.size));
   if (in.size() >= section.begin + section.size) in.read(section.begin, bytes);
   if (checksum(bytes) != section.checksum) {
-    throw_failure("{} lacks data that a rank wrote: the file system lost or changed the data", in.path().string());
+    throw_failure("{} lacks data that a rank wrote: the file system lost or corrupted the data", in.path().string());
   }
   for (std::span<const std::byte> rest(bytes); !rest.empty();) {
     Header header;

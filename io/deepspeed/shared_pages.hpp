@@ -34,8 +34,8 @@ class OwnPages {
   std::map<int64_t, int64_t> stretches_;  // begin to end; adjacent ranges are merged
 };
 
-// This process's bytes on shared pages of several files (see OwnPages). Each process writes these bytes to a separate
-// file, and rank 0 copies them to the target files. The size is less than two pages per range.
+// This process's bytes on shared pages of several files (see OwnPages). Each process writes these bytes, less than two
+// pages per range, to a separate file, and rank 0 copies them to the target files.
 //
 // The file contains one section per target file. A section is a sequence of records. A record consists of the offset in
 // the target file, the number of bytes (64 bits each), and the bytes.

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
-// Small enough that values stay in the CPU cache between checksum or rounding and write.
+// Small enough for the values to stay in the CPU cache from rounding and checksum to write.
 constexpr size_t kCachedNumel = size_t{1} << 17;
 
 int64_t offset_of(const DeepSpeedPlan& plan, const DeepSpeedPlan::Place& place) {
@@ -199,7 +199,7 @@ std::vector<Answers> parse(const DeepSpeedPlan& plan, std::span<const std::strin
   return answers;
 }
 
-// Returns the checksum of the ZIP directory.
+// Returns the checksum of the ZIP central directory.
 uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planned, const Answers& answers,
                     FileSystem& files) {
   // Model files of stage 3 contain no values and do not exist yet.

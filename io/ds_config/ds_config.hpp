@@ -136,8 +136,8 @@ struct DsConfig {
 };
 
 // Reads and validates `path`. Throws UserError, with the key or the line and column, for invalid JSON, duplicate or
-// unknown keys, values of the wrong type or out of range, and unsupported settings that would change the training if
-// ignored.
+// unknown keys, values of the wrong type or out of range, and unsupported settings that would change the result of
+// training if ignored.
 DsConfig read_ds_config(const std::filesystem::path& path);
 // Parses and validates `text`. `path` is used in messages.
 DsConfig parse_ds_config(const std::string& text, const std::string& path);

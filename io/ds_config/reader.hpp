@@ -62,12 +62,13 @@ class ObjectReader {
   // reader.
   std::optional<ObjectReader> section(const std::string& key);
 
-  // Marks keys as known without a warning because mpzero does not need them.
+  // Marks keys as known without a warning because they have no effect in mpzero.
   void harmless(std::initializer_list<const char*> keys);
   // Marks keys as known and ignored. Adds a warning for each key that is set to a value other than `quiet_value`.
   void not_acted_on(std::initializer_list<const char*> keys, const nlohmann::json& quiet_value,
                     const std::string& what_happens_instead);
-  // Rejects `key` unless it is missing, null, "auto" or `accepted`, because other values would change the training.
+  // Rejects `key` unless it is missing, null, "auto" or `accepted`, because any other value would change the result of
+  // training.
   void only(const std::string& key, const nlohmann::json& accepted, const std::string& remedy);
   // Rejects the section `key` unless it is missing or contains "enabled": false. Other keys of the section are not
   // checked.

@@ -73,7 +73,7 @@ std::string read_text_file(const File& file, int64_t max_size);
 void write_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
 // Replaces `path` atomically. Readers see either the old or the new text, even after a crash. Synced::kNo does not wait
-// for the disk, but the file may be damaged after a power failure. Use it only for files that can be recreated.
+// for the disk, but the file may be damaged after a power failure. Use kNo only for files that can be recreated.
 enum class Synced : uint8_t { kYes, kNo };
 void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk(),
                        Synced synced = Synced::kYes);

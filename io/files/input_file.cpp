@@ -46,7 +46,7 @@ bool InputFile::read_direct(int64_t offset, std::span<std::byte> out) const {
                                : std::min(kBufferBytes, round_up_to_page(static_cast<int64_t>(skipped + out.size())));
     const ssize_t n = ::pread(direct_, memory, static_cast<size_t>(size), begin);
     if (n < 0 && errno == EINTR) continue;
-    // File::read() handles the end of the file and failed direct reads and reports errors.
+    // File::read() then handles the end of the file, retries failed O_DIRECT reads and reports errors.
     if (n <= static_cast<ssize_t>(skipped)) return false;
     const size_t got = std::min(static_cast<size_t>(n) - skipped, out.size());
     if (!in_place) std::memcpy(out.data(), memory + skipped, got);

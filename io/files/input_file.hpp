@@ -13,8 +13,8 @@
 
 namespace mpzero::io {
 
-// A large file that is read once, in large pieces, from several threads. Reads bypass the page cache (O_DIRECT) if the
-// file system supports this. Direct reads are several times faster.
+// A large file that is read once, in large pieces, from several threads. If the file system supports O_DIRECT, reads
+// bypass the page cache, which makes them several times faster.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path) : InputFile(File::open_for_reading(path)) {}

@@ -62,7 +62,7 @@ void OutputFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(written);
     offset += static_cast<int64_t>(written);
     if (direct_ && written % static_cast<size_t>(kAlignment) != 0) {
-      // A full disk, a limit or a signal can end a direct write within a page. The page is written again.
+      // A full disk, a file size limit or a signal can end an O_DIRECT write within a page. That page is written again.
       const int64_t again = static_cast<int64_t>(written) % kAlignment;
       bytes = {bytes.data() - again, bytes.size() + static_cast<size_t>(again)};
       offset -= again;
@@ -74,7 +74,7 @@ void OutputFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
 void OutputFile::write_through_cache(int64_t offset, std::span<const std::byte> bytes) {
   File file = File::open_for_update(path_, files_);
   file.write(offset, bytes);
-  // Syncs these pages now because other threads may write adjacent pages without the page cache.
+  // Syncs these pages now because other threads may write adjacent pages with O_DIRECT.
   file.sync();
 }
 

@@ -65,7 +65,7 @@ class OutputFile {
   void write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place);
   void check_stop() const;
   void write_all(int64_t offset, std::span<const std::byte> bytes);
-  // Completes a direct write that ended within a page, or throws the system error.
+  // Completes an O_DIRECT write that ended within a page, or throws the system error.
   void write_through_cache(int64_t offset, std::span<const std::byte> bytes);
 
   std::filesystem::path path_;

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-// Bounds-checked reads of HDF5 metadata. Version 1.10 of the library does not check all sizes and addresses. A flipped
-// bit in a string heap or a dataset layout can crash or hang the library. Files from versions before 1.10 have no
-// checksums for this metadata. See the HDF5 File Format Specification 3.0.
+// Bounds-checked reads of HDF5 metadata. HDF5 1.10 does not check all sizes and addresses, so a flipped bit in a string
+// heap or a dataset layout can crash or hang the library. Files from versions before 1.10 have no checksums for this
+// metadata. See the HDF5 File Format Specification 3.0.
 namespace mpzero::io::hdf5 {
 
 // Location of an object in a file. The object header begins at byte `base + header`.

@@ -26,7 +26,7 @@ class Lock {
   std::lock_guard<std::recursive_mutex> guard_;
 };
 
-// Returns the reason of the last failed call, from the system or the library.
+// Returns the error text of the last failed call, from the system or from HDF5.
 std::string reason();
 
 // Throws the error of the last failed call while `what` was read from `file`. System errors are reported unchanged. All

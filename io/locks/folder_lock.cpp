@@ -201,7 +201,8 @@ void FolderLock::check_folder() const {
   // Accepts a recreated folder on the same file system, and a remounted file system with a new device number.
   if (now->device == inode_.device || now->number == inode_.number) return;
   throw_failure(
-      "{} is on another file system than at the start, e.g. after an unmount. No checkpoints are saved until the "
+      "{} is on another file system than at the start, e.g. after an unmount. No checkpoints are saved "
+      "until the "
       "original file system is mounted again",
       folder_.string());
 }
@@ -256,13 +257,13 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
   if (waited >= options.patience_with_predecessor) {
     throw_failure(
-        "a previous start of this job ({}) still locks {} after {} s: the process hangs in a file system or driver; "
+        "a previous attempt of this job ({}) still locks {} after {} s: the process hangs in a file system or driver; "
         "reboot the host",
         owner, folder, limit);
   }
   if (!std::exchange(waits_, true) && options.say) {
     options.say(
-        fmt::format("waiting up to {} s for a previous start of this job ({}) to release {}", limit, owner, folder));
+        fmt::format("waiting up to {} s for a previous attempt of this job ({}) to release {}", limit, owner, folder));
   }
 }
 

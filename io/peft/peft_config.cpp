@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// Keys that read_peft_config() reads, and keys without an effect on trained adapters.
+// Keys that read_peft_config() reads, and keys that have no effect after training.
 constexpr std::string_view kPlainKeys[] = {"r",
                                            "lora_alpha",
                                            "target_modules",

@@ -4,7 +4,7 @@
 
 namespace mpzero::io::pickle {
 
-// The opcodes of Python's pickle protocols 2 to 5 that torch.save and pickle.dump emit; see Lib/pickletools.py.
+// Opcodes of pickle protocols 2 to 5 that torch.save and pickle.dump emit; see Lib/pickletools.py.
 enum class Opcode : uint8_t {
   kMark = '(',
   kStop = '.',

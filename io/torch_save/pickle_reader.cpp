@@ -18,7 +18,7 @@ constexpr size_t kMaxNodes = size_t{1} << 22;
 constexpr size_t kMaxStack = size_t{1} << 22;
 constexpr int kMaxProtocol = 5;
 constexpr size_t kMaxNameLength = 1024;
-// Limits the total size of copied arguments. A small pickle could refer to the same arguments repeatedly.
+// Limits the total size of copied arguments, because a small pickle can refer to the same arguments many times.
 constexpr size_t kMaxCopiedBytes = size_t{128} << 20;
 
 class Reader {

@@ -25,8 +25,8 @@ class TorchZipLayout {
   size_t num_storages() const { return num_storages_; }
   int64_t file_bytes() const { return file_bytes_; }
 
-  // Writes the headers, the pickle and the directory. `checksums` contains the CRC-32 of each storage. Returns the
-  // value of TorchZipReader::directory_checksum() for the file.
+  // Writes the headers, the pickle and the central directory. `checksums` contains the CRC-32 of each storage. Returns
+  // the value of TorchZipReader::directory_checksum() for the file.
   uint64_t write_rest(File& file, std::span<const uint32_t> checksums) const;
 
  private:

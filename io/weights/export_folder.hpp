@@ -58,8 +58,8 @@ class ExportFolder {
 
   // Returns the folder for the new files, which must have their final names.
   const std::filesystem::path& staging() const { return staging_; }
-  // Throws UserError if the disk has less than `bytes` of free space. Does nothing if the file system does not report
-  // its free space.
+  // Throws UserError if the disk has less than `bytes` of free space. No-op if the file system does not report free
+  // space.
   void check_room(int64_t bytes) const;
   // Replaces the folder's export with the files `names`. These must be all files in the staging folder, complete and
   // synced. Returns the sorted file names of the previous export. Before any change, throws UserError if a file name is

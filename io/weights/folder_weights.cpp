@@ -59,7 +59,7 @@ class SafetensorsFile final : public WeightFile {
   File file_;
 };
 
-// Calls the checkpoint reader and replaces its remedy, which applies only to checkpoints.
+// Runs `call` and replaces the remedy in its error, which applies only to checkpoints.
 template <typename Call>
 auto with_remedy_for_weights(const Call& call) {
   try {
@@ -257,7 +257,7 @@ struct FolderWeights::Impl {
       check_total_size(index.total_size);  // in torch.save files, tensors may share storage
   }
 
-  // Only warns because some existing folders have wrong values and total_size is not used.
+  // Only warns, because total_size is not used and is wrong in some published folders.
   void check_total_size(const json& total_size) {
     int64_t bytes = 0;
     for (const auto& [name, location] : tensors) bytes += location.tensor->bytes;

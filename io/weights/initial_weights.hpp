@@ -32,7 +32,7 @@ class InitialWeights final : public ParameterSource {
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 
   // Returns the hash of all weights as 16 hexadecimal digits. The result is identical on every rank. All ranks together
-  // must have read each element of `units` once. `counts` is false for ranks whose reads must be ignored. If every rank
+  // must have read each element of `units` once. Reads of ranks that pass `counts` = false are ignored. If every rank
   // has read all weights, pass true on one rank only. Collective.
   std::string hash(std::span<const UnitSpec> units, bool counts, ProcessGroup& group) const;
 
@@ -71,7 +71,7 @@ struct InitialFolder {
 std::filesystem::path weights_folder(const std::filesystem::path& given);
 
 // Finds the initial weights. If the folder contains several formats, prefers safetensors, then checkpoints, then
-// pytorch_model.bin, which DeepSpeed's zero_to_fp32.py may write next to checkpoints. Returns a folder without weights
+// pytorch_model.bin (which DeepSpeed's zero_to_fp32.py may write next to checkpoints). Returns a folder without weights
 // unchanged. `base` overrides the base that adapters record. Throws UserError if the target of `latest` does not exist.
 // See open_checkpoint() for other errors.
 InitialFolder find_initial_folder(const std::filesystem::path& given, const std::filesystem::path& base = {});
