@@ -35,7 +35,7 @@ struct Weights : std::span<const at::Tensor> {
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
   // Scales of a layer whose FP8 weights are already quantized to e4m3: fp32 [2, FP8 matmuls] in the order of
-  // LayerProduct. Row 0: maximum absolute value of each weight before the cast. Row 1: dequantization scale.
+  // LayerProduct. Row 0: amax of each weight before the cast. Row 1: dequantization scale.
   at::Tensor scales = {};
 };
 // Gradient buffers of a unit's weights, in the same order. If the buffers of a group are adjacent like the weights, one

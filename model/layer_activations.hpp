@@ -86,7 +86,7 @@ struct LayerActivations {
   // heads. `attended_tokens`: attention output of this rank's tokens, for all heads.
   std::array<at::Tensor, 3> exchanged;
   at::Tensor attended_tokens;
-  at::Tensor attended_maximum;  // absolute maximum of attended.out (cast to FP8 twice); freed at kFull and kTiled
+  at::Tensor attended_maximum;  // amax of attended.out (cast to FP8 twice); freed at kFull and kTiled
   NormedOutput attention_output, mlp_output;
   at::Tensor h;        // [N, H]: x plus the attention output
   Operand h_normed;    // [N, H]

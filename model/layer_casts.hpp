@@ -16,7 +16,8 @@
 
 namespace mpzero::model {
 
-// Cache of weights' FP8 casts in both forms, or only of their maxima, valid until the weights change. Thread-safe.
+// Cache of the FP8 casts of weights in both forms, or only of their amax values. Valid until the weights change.
+// Thread-safe.
 class CastWeights {
  public:
   struct Key {

@@ -21,7 +21,7 @@ at::Tensor& weigh(at::Tensor& losses, const at::Tensor& loss_mask) {
   return loss_mask.defined() ? losses.mul_(loss_mask.reshape(-1)) : losses;
 }
 
-// Divides the head's input [N, H], which is smaller than the logits, or the gradient of this input.
+// Divides the head's input [N, H], which is smaller than the logits, or the gradient of the input.
 void divide(at::Tensor& normed, double logits_scaling) {
   if (logits_scaling != 1) normed.div_(logits_scaling);
 }

@@ -45,8 +45,8 @@ uint32_t common_alignment(std::initializer_list<std::reference_wrapper<const at:
   return static_cast<uint32_t>(bits & -bits);
 }
 
-// Times runs with events on the current stream. Before each run, reads as many bytes as a matmul's workspace: in a
-// training step, some operands have left the cache, and others were just written. Needs only the memory of a matmul.
+// Times runs with events on the current stream. Before each run, reads as many bytes as a matmul's workspace, because
+// in a training step some operands have left the cache and others were just written. Needs only the memory of a matmul.
 class RunTimer {
  public:
   // run(candidate) queues one run or throws c10::Error.
@@ -383,7 +383,7 @@ Matmuls::Choice Matmuls::tune(const Product& product, const MatmulShape& shape, 
   RunTimer timer(
       [&](size_t candidate) {
         if (candidate != aten) return run(product, operands, candidate);
-        // Dequantization needs memory, so ATen is tried only if cuBLASLt does not propose any algorithm.
+        // Dequantization needs memory, so ATen is tried only if cuBLASLt returns no algorithm.
         TORCH_CHECK(!operands.is_fp8() || aten == 0, "not tried");
         aten_multiply(operands);
       },

@@ -26,29 +26,27 @@ struct TunedMatmul {
   bool adds = false;      // true if a matrix is added: an addend or the previous content of `out`
   std::string algorithm;  // LtMatmul::describe, or "ATen"
   double seconds = 0, aten_seconds = 0;
-  double first_seconds = 0;  // time of cuBLASLt's first proposal, or infinity without a working proposal
+  double first_seconds = 0;  // time of cuBLASLt's first heuristic result, or infinity if no result runs
   size_t tried = 0;
   double tuning_seconds = 0;  // total time spent on tuning
 };
 
-// Matmuls of activations with weights. In bf16 on a GPU, each shape is tuned at its first use. Tuning waits for
-// the device, times ATen's matmul and cuBLASLt's proposals on the actual operands, and keeps the fastest algorithm.
+// Matmuls of activations with weights. In bf16 on a GPU, each shape is tuned at its first use. Tuning waits for the
+// device, times ATen's matmul and cuBLASLt's heuristic results on the actual operands, and keeps the fastest algorithm.
 // Timing destroys the previous content of the result. Matmuls that accumulate are therefore tuned when their gradient
-// is next overwritten, and use the algorithm of the overwriting matmul until then. Tuning does not allocate more
-// memory than the matmul itself.
-// The fastest algorithm, and with it the last bits of the result, may differ between runs. Under
-// at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first proposal with reproducible bits
-// is used. Other dtypes and devices use ATen's matmul, as do operands without the alignment that cuBLASLt requires.
-// FP8 matmuls are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32. On GPUs, they
-// are dequantized to bf16 if cuBLASLt does not support the matmul. Both dtypes represent the values exactly, so only
-// the order of summation differs.
-// Thread-safe.
+// is next overwritten, and use the algorithm of the overwriting matmul until then. Tuning does not allocate more memory
+// than the matmul itself. The fastest algorithm, and therefore the last bits of the result, may differ between runs.
+// Under at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first heuristic result with
+// reproducible bits is used. Other dtypes and devices use ATen's matmul, as do operands without the alignment that
+// cuBLASLt requires. FP8 matmuls are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in
+// fp32. On GPUs, they are dequantized to bf16 if cuBLASLt does not support the matmul. Both dtypes represent the values
+// exactly, so only the order of summation differs. Thread-safe.
 class Matmuls {
  public:
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
 
-  // Returns a weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, both operands are FP8 or
-  // neither is.
+  // Returns a weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, either both operands or neither
+  // are FP8.
   at::Tensor forward(const Operand& a, const Operand& weight);
   // Returns a weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. A GPU rounds the sum only once.
   at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
@@ -104,7 +102,7 @@ class Matmuls {
     int device;
     auto operator<=>(const Key&) const = default;
   };
-  // Runs cuBLASLt's first FP8 proposal that does not fail, so equal runs use the same algorithm.
+  // Runs the first of cuBLASLt's FP8 heuristic results that does not fail, so that equal runs use the same algorithm.
   static void run_first(const Product& product, const Operands& operands);
   static void aten_multiply(const Operands& operands);
   static Operation operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend);

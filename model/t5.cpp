@@ -67,7 +67,7 @@ Dropout after_scores(Dropout dropout) {
   return dropout;
 }
 
-// Marks ATen operators on matrices like x [N, C] that read or write a matrix `passes` times.
+// Marks ATen operators that read or write a matrix of the shape of x [N, C] `passes` times.
 OperationScope passes_over(const at::Tensor& x, double passes) {
   return {OperationKind::kElementwise, [&] {
             Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1));

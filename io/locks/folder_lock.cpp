@@ -201,8 +201,7 @@ void FolderLock::check_folder() const {
   // Accepts a recreated folder on the same file system, and a remounted file system with a new device number.
   if (now->device == inode_.device || now->number == inode_.number) return;
   throw_failure(
-      "{} is on another file system than at the start, e.g. after an unmount. No checkpoints are saved "
-      "until the "
+      "{} is on another file system than at the start, e.g. after an unmount. No checkpoints are saved until the "
       "original file system is mounted again",
       folder_.string());
 }

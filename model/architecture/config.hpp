@@ -64,9 +64,9 @@ struct ModelConfig {
   std::optional<LoraConfig> lora;  // mpzero's own key in checkpoints; std::nullopt if all weights are trained
   UnusedKeys unused;
 
-  // Reads a Hugging Face config.json. Throws UserError with `source`, key and value if mpzero would compute a different
-  // result than transformers, e.g. for an unknown model_type or an unsupported bias, sliding window, activation or RoPE
-  // type. `max_position_embeddings` overrides the file's value before dependent values are computed.
+  // Reads a Hugging Face config.json. Throws UserError with `source`, key and value if mpzero's results would differ
+  // from those of transformers, e.g. for an unknown model_type or an unsupported bias, sliding window, activation or
+  // RoPE type. `max_position_embeddings` overrides the file's value before dependent values are computed.
   static ModelConfig from_json(std::string_view text, const std::string& source,
                                std::optional<int64_t> max_position_embeddings = {});
   static ModelConfig from_file(const std::filesystem::path& path, std::optional<int64_t> max_position_embeddings = {});

@@ -11,8 +11,8 @@ using nlohmann::json;
 
 constexpr const char* kUseAnother = "use a model without this option";
 
-// Throws UserError for options of other families or of custom model code, unless they have the value that has no
-// effect. If no such value exists (null), the key must be missing. The model's family has already read its own options.
+// Throws UserError for options of other families or of custom model code, unless their value has no effect. If no such
+// value exists (null), the key must be missing. The model's family has already read its own options.
 void check_computation(ConfigReader& reader, bool encoder_decoder) {
   reader.only("hidden_act", "silu", "use a model with \"silu\"");
   for (const char* key : {"attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "residual_dropout"}) {

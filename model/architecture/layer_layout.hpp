@@ -44,8 +44,7 @@ struct LayerParameter {
 class LayerLayout {
  public:
   // Throws Failure unless kQuery, kKey and kValue are adjacent, their biases are adjacent (all or none present), and
-  // kGate and kUp are adjacent if they are separate weights. The decoder computes each of these groups in one matrix
-  // matmul.
+  // kGate and kUp are adjacent if they are separate weights. The decoder computes each of these groups in one matmul.
   explicit LayerLayout(std::span<const LayerParameter> parameters);
 
   bool has(LayerRole role) const { return (*this)[role] != kAbsent; }

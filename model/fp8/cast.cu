@@ -80,8 +80,7 @@ __device__ Patch read_patch(const Bf16* x, int64_t rows, int64_t columns, bool p
   return patch;
 }
 
-// Computes the maximum absolute values of rows and of columns. Either result may be null. The caller initializes both
-// to 0.
+// Computes the amax of rows and of columns. Either result may be null. The caller initializes both to 0.
 __global__ void __launch_bounds__(kThreads)
     maxima_kernel(const Bf16* x, int64_t rows, int64_t columns, bool packed, unsigned* of_rows, unsigned* of_columns) {
   __shared__ unsigned shares[kTileColumns];

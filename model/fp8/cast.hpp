@@ -11,12 +11,11 @@ namespace mpzero::model::fp8 {
 struct CastMatrix {
   Matrix rows;     // [N, C]
   Matrix columns;  // [C, N]
-  // fp32: maximum absolute value of x or, with rowwise scaling, of each row of x (each column if only `columns` is
-  // requested).
+  // fp32: amax of x or, with rowwise scaling, of each row of x (each column if only `columns` is requested).
   at::Tensor maxima;
 };
 
-// Returns the maximum absolute value of x (bf16, any device) as an fp32 scalar, or NaN if x contains NaN.
+// Returns the amax of x (bf16, any device) as an fp32 scalar, or NaN if x contains NaN.
 at::Tensor maximum(const at::Tensor& x);
 
 // Casts x [N, C] (bf16, contiguous) to the requested forms. FP8 data and scales follow format.hpp and do not depend on

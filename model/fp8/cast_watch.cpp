@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kSampledRows = 64;
 
 // Returns sampled rows of a matrix with `count` rows: all rows if there are few, otherwise one random row from each of
-// kSampledRows equal parts. Evenly spaced rows could all be first tokens of sequences, which are not representative.
+// kSampledRows equal parts. Evenly spaced rows could all be the first tokens of sequences, which are not
+// representative.
 at::Tensor sampled_rows(int64_t count) {
   const int64_t parts = std::min(count, kSampledRows);
   at::Tensor rows = at::empty({parts}, at::kLong);

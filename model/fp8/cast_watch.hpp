@@ -25,7 +25,7 @@ constexpr std::string_view name(OperandKind kind) {
 // Statistics of one operand of a layer's matmul, over all micro-batches of a step.
 struct CastRange {
   int64_t casts = 0;   // 0 if the operand is not FP8
-  double maximum = 0;  // maximum absolute value before the cast
+  double maximum = 0;  // amax before the cast
   // Number of values in sampled rows of inputs, and number of nonzero values that underflow to zero. Scaling moves the
   // maximum into (224, 448]: values below 2^-18 to 2^-19 of the maximum round to zero in e4m3.
   int64_t sampled = 0, zeros = 0;
@@ -68,8 +68,8 @@ class CastWatch {
   // Starts sampling a step.
   void begin();
   bool is_on() const { return on_; }
-  // Samples one cast. `maxima`: maximum absolute value of the matrix, or of each row or column. `rows`: FP8 data of an
-  // input, cast from `values`. Only the first cast of a weight is sampled, because weights do not change within a step.
+  // Samples one cast. `maxima`: amax of the matrix, or of each row or column. `rows`: FP8 data of an input, cast from
+  // `values`. Only the first cast of a weight is sampled, because weights do not change within a step.
   void see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
            const fp8::Matrix& rows = {}, const at::Tensor& values = {});
   // Starts the copy of the statistics to the host. Must be called after the step's last cast is queued on the current

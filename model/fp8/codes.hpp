@@ -12,11 +12,11 @@ namespace mpzero::model::fp8 {
 void raise_maximum(const at::Tensor& x, const at::Tensor& largest);
 
 // Writes each matrix's maximum over its parts, and the dequantization scale for this maximum, to `scales` (fp32 [2,
-// matrices]). `maxima` (fp32 [parts, matrices]): maximum absolute value of each part. Both tensors are contiguous.
+// matrices]). `maxima` (fp32 [parts, matrices]): amax of each part. Both tensors are contiguous.
 void scales_out(const at::Tensor& maxima, Format format, const at::Tensor& scales);
 
-// Casts x (bf16 [n]) to `codes` (FP8 bytes [n]). x is part of a matrix with the maximum absolute value `maximum` (fp32
-// scalar). Both tensors are contiguous.
+// Casts x (bf16 [n]) to `codes` (FP8 bytes [n]). x is part of a matrix with the amax `maximum` (fp32 scalar). Both
+// tensors are contiguous.
 void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, const at::Tensor& codes);
 
 // Returns the contiguous transpose [C, N] of `codes` [N, C] (contiguous, any 8-bit dtype).

@@ -19,9 +19,9 @@ C10_HOST_DEVICE constexpr int largest_exponent(Format format) { return format ==
 // Encoding that mpzero writes for NaN in both formats.
 constexpr uint8_t kNan = 0x7f;
 
-// Current scaling: a tensor, row or column with the maximum absolute value `maximum` is multiplied by 2^k before the
-// cast, with the largest k that does not overflow. Powers of two scale without rounding, so the cast rounds only once,
-// and the row and column forms of a tensor have the same FP8 data if their scales are equal.
+// Current scaling: a tensor, row or column whose maximum absolute value (amax) is `maximum` is multiplied by 2^k before
+// the cast, with the largest k that does not overflow. Powers of two scale without rounding, so the cast rounds only
+// once, and the row and column forms of a tensor have the same FP8 data if their scales are equal.
 struct Scale {
   uint32_t bits;          // fp32 factor 2^k
   uint32_t inverse_bits;  // fp32 dequantization scale 2^-k

@@ -8,7 +8,7 @@
 
 namespace mpzero::model {
 
-// Layers that cache the casts of their weights until the weights change. All other layers cast their weights at each
+// Which layers cache the casts of their weights until the weights change. All other layers cast their weights at each
 // use.
 enum class KeptCasts : uint8_t {
   kNone,

@@ -72,8 +72,8 @@ class LtMatmul::Handles {
   std::string describe(size_t algorithm) const;
 
  private:
-  // Appends at most `most` new proposals to the list. `reductions`: allowed split-K reduction schemes, a mask of
-  // cublasLtReductionScheme_t.
+  // Appends at most `most` new heuristic results to the list. `reductions`: allowed split-K reduction schemes, a mask
+  // of cublasLtReductionScheme_t.
   void propose(int most, uint32_t reductions, uint32_t alignment);
 
   bool bias_, scales_;
@@ -125,8 +125,7 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
     propose(most, CUBLASLT_REDUCTION_SCHEME_MASK & ~kUnordered, s.alignment);
     return;
   }
-  // Reserves some proposals for algorithms without split-K, because a heuristic that prefers split-K proposes few
-  // others.
+  // Reserves some results for algorithms without split-K, because a heuristic that prefers split-K returns few others.
   propose(most - most / 3, CUBLASLT_REDUCTION_SCHEME_MASK, s.alignment);
   propose(most - static_cast<int>(algorithms()), CUBLASLT_REDUCTION_SCHEME_NONE, s.alignment);
 }
@@ -147,7 +146,7 @@ void LtMatmul::Handles::propose(int most, uint32_t reductions, uint32_t alignmen
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     prefer(attribute, alignment);
   }
-  // The heuristic may repeat existing proposals.
+  // The heuristic may repeat earlier results.
   const auto asked = static_cast<size_t>(most) + algorithms();
   std::vector<cublasLtMatmulHeuristicResult_t> found(asked);
   int count = 0;

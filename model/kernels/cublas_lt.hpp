@@ -31,8 +31,8 @@ class LtMatmul {
     kRepeatable,  // only algorithms with a fixed order of split-K additions
   };
 
-  // Queries cuBLASLt for at most `most` algorithms for the current device, in the order of predicted speed. The list
-  // may be empty. All processes on the same kind of device get the same list.
+  // Queries cuBLASLt's heuristic for at most `most` algorithms for the current device, fastest first by its prediction.
+  // The list may be empty. All processes on the same kind of device get the same list.
   LtMatmul(const MatmulShape& shape, int most, Candidates candidates = Candidates::kAll);
   ~LtMatmul();
   LtMatmul(LtMatmul&& other) noexcept;

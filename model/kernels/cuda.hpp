@@ -32,7 +32,7 @@ void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tens
 at::Tensor column_sum_rows(const at::Tensor& x);
 void row_sums(std::span<const RowSum> sums);
 void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum, at::Tensor& y);
-// y receives the forward output unless y is undefined.
+// If y is defined, it receives the forward output.
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
                      const at::Tensor& maximum_of_y, at::Tensor& d_gate_up, at::Tensor& y);
 // With gradient_scale, the gradient overwrites the logits, multiplied by `weights` if defined.

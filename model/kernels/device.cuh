@@ -118,7 +118,7 @@ __device__ inline float block_sum(float x) {
   return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
 }
 
-// Returns the maximum absolute value of a pack as fp32 bits, which sort like magnitudes (NaN above infinity).
+// Returns the amax of a pack as fp32 bits, which sort like magnitudes (NaN above infinity).
 template <typename T, int kPack>
 __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
   unsigned largest = 0;
@@ -129,7 +129,7 @@ __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
   return largest;
 }
 
-// Updates *maximum with the magnitudes of all threads. Must be called by all threads of a warp.
+// Raises *maximum to the largest magnitude of all threads. Must be called by all threads of a warp.
 __device__ inline void raise(unsigned* maximum, unsigned largest) {
   largest = __reduce_max_sync(0xffffffffu, largest);
   // Most warps skip the atomic operation, because *maximum is already larger.

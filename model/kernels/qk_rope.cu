@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> qu
   }
 }
 
-// Copies the gradients of the values to the result. Returns the maximum absolute value that the thread copied.
+// Copies the gradients of the values to the result. Returns the amax that the thread copied.
 template <typename T, typename Layout>
 __device__ unsigned copy_range(const HeadRange<T>& range, T* out, const Shape& shape) {
   unsigned largest = 0;
@@ -118,7 +118,7 @@ struct Staging {
 };
 
 // For the weight gradient, each lane sums over its heads, then the block sums over its groups, in a fixed order.
-// kMaximum: updates *maximum to the maximum absolute value of the result.
+// kMaximum: updates *maximum to the amax of the result.
 template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     backward_kernel(const HeadRange<T> query, const HeadRange<T> key, const HeadRange<T> value, const T* cos,

@@ -21,7 +21,7 @@ Operation on_result(const at::Tensor& gate_up) {
   return on_matrix(gate_up.scalar_type(), gate_up.size(0), gate_up.size(1) / 2);
 }
 
-// `y` receives the forward output unless `y` is undefined.
+// If `y` is defined, it receives the forward output.
 at::Tensor backward(const at::Tensor& dy_in, const at::Tensor& gate_up, const at::Tensor& maximum,
                     const at::Tensor& maximum_of_y, at::Tensor& y) {
   const at::Tensor dy = dy_in.contiguous();

@@ -14,7 +14,7 @@ __device__ T activate(float gate, float sigmoid, float up) {
   return static_cast<T>(static_cast<float>(silu) * up);
 }
 
-// Processes one row per block. kMaximum: updates *maximum to the maximum absolute value of the result.
+// Processes one row per block. kMaximum: updates *maximum to the amax of the result.
 template <typename T, int kPack, bool kMaximum>
 __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner, unsigned* maximum) {
   [[maybe_unused]] unsigned largest = 0;
@@ -34,8 +34,8 @@ __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner, unsigned* 
   if constexpr (kMaximum) raise(maximum, largest);
 }
 
-// kWithOutput: writes the forward output to y. kMaximum: updates *maximum to the maximum absolute value of d_gate_up,
-// and *maximum_of_y to the maximum absolute value of y.
+// kWithOutput: writes the forward output to y. kMaximum: updates *maximum to the amax of d_gate_up, and *maximum_of_y
+// to the amax of y.
 template <typename T, int kPack, bool kWithOutput, bool kMaximum>
 __global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* y, int64_t inner, unsigned* maximum,
                                 unsigned* maximum_of_y) {

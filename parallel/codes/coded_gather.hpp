@@ -12,10 +12,10 @@
 
 namespace mpzero::parallel {
 
-// Buffer layout of a flat unit that is gathered in quantized form. Quantized elements use one byte, and the plain
-// elements between quantized ranges use two bytes. Each rank has one part of the unit. A rank sends its quantized
-// elements in place and its plain elements as a message, padded to the longest message of any rank. Received plain
-// elements are then copied to `plain`, contiguous over the unit.
+// Buffer layout of a flat unit that is gathered in quantized form. Quantized elements use one byte, and the unquantized
+// ("plain") elements between quantized ranges use two bytes. Each rank has one part of the unit. A rank sends its
+// quantized elements in place and its plain elements as a message, padded to the longest message of any rank. Received
+// plain elements are then copied to `plain`, contiguous over the unit.
 class CodedLayout {
  public:
   // Creates an empty layout for a unit that is gathered without quantization.
@@ -63,13 +63,13 @@ class CodedLayout {
 };
 
 // Gathers quantized units from the ranks of a node. All elements of a range share a scale, but each rank has only a
-// part of these elements. The first gather of new values therefore computes the maxima of this rank's part and gathers
-// all maxima before quantization. Each gather quantizes this rank's part directly into the buffer, without additional
-// memory.
+// part of the range. The first gather of new values therefore computes the amax of this rank's part of each range and
+// gathers the amax values of all ranks before quantization. Each gather quantizes this rank's part directly into the
+// buffer, without additional memory.
 //
-// Order of collectives in a gather: plain elements, maxima (only for new values), quantized elements. Work that waits
-// for the first two must not wait for the last collective, so that a gather can be prepared while the previous gather
-// runs.
+// Order of collectives in a gather: plain elements, amax values (only for new values), quantized elements. Work that
+// depends on the first two collectives must not wait for the last one, so that a gather can be prepared while the
+// previous gather runs.
 class CodedGather {
  public:
   // `layouts`: one per unit; units whose layout does not save bytes are skipped. `node`: communicator of the ranks that

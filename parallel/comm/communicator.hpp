@@ -34,8 +34,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // Returns a zeroed tensor [numel] in the memory in which this communicator's collectives are fastest. The memory
-  // lives as long as the communicator. All ranks must request the same sizes in the same order.
+  // Returns a zeroed tensor [numel] in the kind of memory that is fastest for this communicator's collectives. The
+  // memory lives as long as the communicator. All ranks must request the same sizes in the same order.
   virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options);
   // Reserves memory for reduce_scatter_sum() of `full` with `numel` elements. All ranks must call in the same order.
   // Returns the allocated bytes.
@@ -44,9 +44,8 @@ class Communicator {
   // full [world_size * n] <- the shards [n] of all ranks, in rank order. In place if `shard` is this rank's shard of
   // `full`.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) = 0;
-  // shard [n] <- (or +=) this rank's shard of the sum of full [world_size * n] over all ranks. The dtype of `shard` is
-  // that of `full` or fp32. With kOverwrite, `shard` may alias this rank's shard of `full`. Destroys the content of
-  // `full`.
+  // shard [n] <- (or +=) this rank's shard of the sum of full [world_size * n] over all ranks. `shard` has the dtype of
+  // `full` or fp32. With kOverwrite, `shard` may alias this rank's shard of `full`. Destroys the content of `full`.
   virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
   // received [world_size * n] <- this rank's shard of `sent` [world_size * n] from each rank, in rank order. Each rank

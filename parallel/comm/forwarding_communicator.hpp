@@ -14,7 +14,7 @@
 
 namespace mpzero::parallel {
 
-// Base class of communicators that wrap a communicator and observe its collectives. Forwards all other calls.
+// Base class of communicators that wrap another communicator to observe its collectives. Forwards all calls.
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> communicator)
@@ -41,8 +41,8 @@ class ForwardingCommunicator : public Communicator {
 
 // Measures how long the collectives of a communicator stall compute, without waiting for them. On a GPU, a stall is the
 // time between a wait() and the next work on the timeline's stream, regardless of the collective's stream. A wait() on
-// a different stream is not counted. On the CPU, a stall is the host time in the collective and in wait(). In a trace,
-// the start of a collective is a separate range.
+// another stream is not counted. On the CPU, a stall is the host time in the collective and in wait(). In a trace, the
+// launch of a collective is a separate range.
 class MeasuredCommunicator final : public ForwardingCommunicator, public StallSource {
  public:
   // `timeline` must outlive the communicator and its collectives. The communicator must outlive its collectives.

@@ -7,8 +7,8 @@
 namespace mpzero::parallel {
 
 // Returns the PCI address of a CUDA device ("0000:10:1c.0"), or an empty string if CUDA does not report it. `device` is
-// the index in this process. All processes of the host get the same address, independent of CUDA_VISIBLE_DEVICES. MIG
-// instances have their GPU's address.
+// the index in this process. All processes of the host get the same address, independent of CUDA_VISIBLE_DEVICES. A MIG
+// instance has the address of its GPU.
 std::string gpu_address(int device);
 
 // Returns the PCI addresses of all devices visible to this process, in CUDA's order.

@@ -23,7 +23,7 @@ struct LoadedLibrary {
 // Returns the CUDA runtime and, in a build with GPU kernels, NCCL and cuBLASLt.
 std::vector<LoadedLibrary> loaded_libraries();
 // Throws UserError with the file of the first library whose version differs from its version at build time. Kernels and
-// plans are specific to that version, and an older library may lack functions.
+// plans are specific to the version at build time, and an older library may lack functions.
 void check_versions(const std::vector<LoadedLibrary>& libraries);
 
 // Returns the file that defines `function`, or an empty string if unknown.

@@ -200,7 +200,7 @@ class MpiCommunicator::Collective final : public HostTask {
     const int64_t peer = rank < rank_ ? rank : rank - 1;
     return memory_->received->data() + (slot * peers_ + peer) * length;
   }
-  // Safe to resize, because no other collective of the communicator is in progress while these parts run.
+  // Safe to resize, because the communicator runs only one collective at a time.
   void make_room(int64_t bytes) {
     parts_.push_back([=, this] {
       if (std::ssize(*memory_->received) < bytes) memory_->received->resize(static_cast<size_t>(bytes));
@@ -239,7 +239,7 @@ MpiCommunicator::MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> arou
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  // Jobs may still fail until the lane is empty.
+  // A job may still fail until the lane is empty.
   lane_->finish();
   const bool cut_short = unwinding_.now() || lane_->was_cut_short();
   lane_.reset();

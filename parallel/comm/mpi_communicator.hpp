@@ -23,8 +23,8 @@ namespace mpzero::parallel {
 // sends to the next host.
 class MpiCommunicator final : public Communicator {
  public:
-  // Collective over the ranks of `mpi`, which must outlive this object. `around_ring`: use a ring for gathers, the same
-  // on all ranks. The default depends on the ranks per host, see above.
+  // Collective over the ranks of `mpi`, which must outlive this object. `around_ring`: use a ring for gathers; must be
+  // equal on all ranks. The default depends on the number of ranks per host, see above.
   explicit MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> around_ring = std::nullopt);
   // Waits for collectives in progress. During stack unwinding, abandons them because other ranks may be gone.
   ~MpiCommunicator() override;

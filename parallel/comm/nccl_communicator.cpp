@@ -130,7 +130,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
       copy_engines_(engine == NcclEngine::kCopyEngines && world_size_ > 1 && all_peers(mpi)) {
   if (std::optional<std::string> hazard = copy_engine_hazard(nccl_version_code(), world_size_)) {
-    // With windows, NCCL may use copy engines on its own (on Blackwell).
+    // With windows, NCCL may select copy engines by itself (on Blackwell).
     windows_ = false;
     if (std::exchange(copy_engines_, false)) hazard_ = std::move(hazard);
   }
@@ -142,7 +142,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
   if (min_channels > 0) {
     config.minCTAs = min_channels;
     config.maxCTAs = kMostChannels;
-    // Channels for point-to-point traffic outside a ring, of which NCCL's default is two.
+    // Channels for point-to-point traffic between hosts. NCCL's default is two.
     config.nChannelsPerNetPeer = min_channels;
   }
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
@@ -151,8 +151,8 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
 NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr) return;
   // Destroying the communicator waits for collectives in progress, which never end if a peer has exited or the GPU has
-  // failed. Aborting may wait as well, and causes an error on the peers before the real cause is reported. The memory
-  // is freed at process exit.
+  // failed. Aborting may also block, and causes an error on the peers before the root cause is reported. The memory is
+  // freed at process exit.
   if (unwinding_.now()) return;
   cudaStreamSynchronize(stream_);
   for (const Buffer& buffer : buffers_) {

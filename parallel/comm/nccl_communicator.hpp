@@ -25,7 +25,7 @@ class CommunicatorFailure final : public Error {
   int exit_code() const override { return kFailureExitCode; }
 };
 
-// Transfer engine of a collective, if there is a choice.
+// Transfer engine for collectives that support both.
 enum class NcclEngine {
   kKernels,  // NCCL kernels, which occupy some multiprocessors
   // The GPU's copy engines, if all GPUs can access each other's memory. Gathers do not use multiprocessors. A
@@ -46,7 +46,7 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Returns the reason, for the user, why requested copy engines are not used although they could reach all ranks, or
+  // Returns why the requested copy engines are not used although they could reach all ranks, as text for the user, or
   // std::nullopt.
   const std::optional<std::string>& hazard() const { return hazard_; }
 
@@ -69,7 +69,7 @@ class NcclCommunicator final : public Communicator {
     ncclWindow_vidmem* window = nullptr;  // null if windows are not supported or must not be used
   };
 
-  // Makes the collectives' stream wait for the work queued on the current stream, and returns this stream.
+  // Makes the collectives' stream wait for the work queued on the current stream, and returns the collectives' stream.
   c10::cuda::CUDAStream& start();
   // Completes the launch of the collective that start() began.
   std::unique_ptr<PendingCollective> finish();

@@ -30,7 +30,7 @@ class HostTask {
 };
 
 // The only thread of the process that moves tensors over MPI, concurrently with compute. MPI 4 libraries make progress
-// only inside MPI calls, so a thread must make such calls.
+// only inside MPI calls, so a thread must call MPI regularly.
 //
 // Each communicator submits its jobs to its own lane. The jobs of a lane run one at a time, in submission order. Lanes
 // run concurrently, one step of each lane in turn. A HostOrder makes a job depend on jobs of other lanes. The states of
@@ -61,7 +61,7 @@ class CommunicationThread {
  public:
   enum class Runs : uint8_t {
     kBeside,   // in a separate thread
-    kInCaller  // in the caller of submit(), which returns after the job. For an MPI that only one thread may use.
+    kInCaller  // in the caller of submit(), which returns after the job. For an MPI that only one thread may call.
   };
   class Job;
   class Lane;

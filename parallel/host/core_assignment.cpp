@@ -11,7 +11,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Minimum number of cores for leaving two cores free.
+// Minimum number of cores at which two cores are left free.
 constexpr size_t kManyCores = 8;
 
 struct FreeBitmap {
@@ -75,7 +75,8 @@ CpuTopology CpuTopology::of_this_machine() {
   hwloc_topology_t topology = nullptr;
   check(hwloc_topology_init(&topology), "hwloc_topology_init");
   Handle handle(topology);
-  // The kernel lists PCI devices. hwloc's plugins would open each GPU, an X display, and libraries that leak memory.
+  // The kernel lists the PCI devices. hwloc's plugins would open each GPU, an X display, and libraries that leak
+  // memory.
   for (const char* plugin : {"pci", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   }
@@ -160,7 +161,7 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
   const auto quota = [&](size_t rank) { return cores.size() / ranks + (rank < cores.size() % ranks ? 1 : 0); };
   std::map<std::vector<int>, std::vector<size_t>> neighbours;  // ranks by nearby cores
   for (size_t rank = 0; rank < ranks; ++rank) neighbours[near[rank]].push_back(rank);
-  // Start with the ranks that have the fewest candidate cores.
+  // Starts with the ranks that have the fewest candidate cores.
   std::vector<std::pair<std::vector<int>, std::vector<size_t>>> groups(neighbours.begin(), neighbours.end());
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });

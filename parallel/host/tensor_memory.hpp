@@ -13,8 +13,8 @@ namespace mpzero::parallel {
 
 // Caching allocator for CPU tensors. The memory of a freed large tensor is reused for the next tensor of similar size,
 // in huge pages if available. A step allocates and frees tensors of hundreds of MiB. malloc would return this memory to
-// the system, and the next step would fault in and zero every 4 KiB page again. The memory of all large tensors exceeds
-// their peak use by at most an eighth. Thread-safe. Must outlive its tensors.
+// the system, and the next step would fault in and zero every 4 KiB page again. Total memory exceeds the peak use of
+// large tensors by at most an eighth. Thread-safe. Must outlive its tensors.
 class TensorMemory final : public c10::Allocator {
  public:
   // Minimum size of a large tensor, in bytes. Smaller tensors use PyTorch's own allocator.

@@ -12,8 +12,8 @@
 
 namespace mpzero::parallel {
 
-// Thread pool that divides tasks into blocks. Tasks are started in submission order. A thread that finds no more blocks
-// in a task continues with the next task, so threads stay busy while blocks remain.
+// Thread pool whose tasks are divided into blocks. Tasks start in submission order. A thread that finds no more blocks
+// in a task continues with the next task, so that all threads stay busy while blocks remain.
 class ThreadTeam {
  public:
   // Processes one block. Called once for each block 0, 1, ... of a task, in any order.
@@ -39,8 +39,8 @@ class ThreadTeam {
     std::exception_ptr error_;
   };
 
-  // Binds thread i to cores[i], an OS index; threads are not bound if `cores` is empty. If the system refuses a core,
-  // the thread is not bound.
+  // Binds thread i to cores[i], an OS index; threads are not bound if `cores` is empty. If the kernel rejects the
+  // affinity, the thread is not bound.
   explicit ThreadTeam(int threads, const std::vector<int>& cores = {});
   // Completes the submitted tasks.
   ~ThreadTeam();

@@ -14,8 +14,8 @@
 
 namespace mpzero::parallel {
 
-// Prints the sentence as an mpzero error and ends the process immediately with kFailureExitCode. The launcher then ends
-// the other ranks. Skips cleanup, which could hang as well.
+// Prints the sentence as an mpzero error and ends the process immediately with kFailureExitCode. The launcher then
+// terminates the other ranks. Skips cleanup, which could also hang.
 void end_process(const std::string& sentence);
 
 // Runs `work` on a detached thread. Returns false, without running `work`, if the thread cannot be started. `work` must
@@ -50,8 +50,8 @@ auto answer_within(std::chrono::milliseconds limit, Work work) {
 // overflow.
 std::chrono::milliseconds to_milliseconds(double seconds);
 
-// Ends the process if this object lives longer than `patience`. For calls into the network or a file system that have
-// no timeout.
+// Ends the process if this object lives longer than `patience`. For network and file system calls that have no timeout
+// of their own.
 class Deadline {
  public:
   // `sentence` is called on a separate thread after the deadline. `patience` is limited to a hundred years.

@@ -17,7 +17,7 @@ LateSum::LateSum() : round_(std::make_unique<Round>()) {}
 
 LateSum::~LateSum() {
   if (round_->request == MPI_REQUEST_NULL) return;
-  // If this rank fails between rounds, the other ranks are still in the loop. Do not wait for these ranks.
+  // If this rank fails between rounds, the other ranks are still in the loop, so this rank must not wait for them.
   if (round_->unwinding.now()) {
     // NOLINTNEXTLINE(bugprone-unused-return-value): MPI may still write to the round
     (void)round_.release();

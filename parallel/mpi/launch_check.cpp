@@ -37,7 +37,7 @@ bool has_joining_variable(const Environment& environment) {
 std::optional<Launch> started_by_torchrun(const Environment& environment) {
   if (!environment("RANK")) return std::nullopt;
   if (has_joining_variable(environment) && !environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
-  // Select one process per machine to print the message, because each machine has separate output.
+  // Selects one process per host to print the message, because each host has separate output.
   auto launch = started_by(Launch::Program::kTorchrun, environment, "WORLD_SIZE", "LOCAL_RANK");
   if (launch && launch->tasks <= 1) return std::nullopt;
   return launch;
@@ -45,7 +45,7 @@ std::optional<Launch> started_by_torchrun(const Environment& environment) {
 
 Launch find_launch(const Environment& environment) {
   using Program = Launch::Program;
-  // An mpirun inside a Slurm job starts its ranks from a step, so the ranks have the step's variables as well.
+  // An mpirun inside a Slurm job starts its ranks from a job step, so the ranks also inherit the step's variables.
   auto launch = started_by(Program::kMpirun, environment, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
   // MPICH and Intel MPI set this variable. srun --mpi=pmi2 sets only the other two variables.
   if (!launch && environment("MPI_LOCALNRANKS")) {
@@ -112,7 +112,7 @@ LaunchSize launch_size(const Environment& environment) {
 
 bool is_alone_in_step(const Environment& environment) {
   const Launch launch = find_launch(environment);
-  // A different launcher, such as flux within a step, sets this variable.
+  // Set by another launcher, such as flux within a step.
   const auto of_pmi = environment("PMI_SIZE");
   return launch.program == Launch::Program::kSrun && launch.tasks <= 1 && (!of_pmi || std::atoi(of_pmi->c_str()) <= 1);
 }

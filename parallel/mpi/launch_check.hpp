@@ -7,9 +7,9 @@
 
 namespace mpzero::parallel {
 
-// Detects tasks that MPI does not join into one job. If MPI does not support srun's --mpi type, or mpirun belongs to a
-// different MPI, each task becomes a job of one rank, or MPI_Init ends the process with a long message. Each task would
-// then train separately and write to the same folder.
+// Detects tasks that MPI does not join into one job. If MPI does not support srun's --mpi type, or mpirun belongs to
+// another MPI library, each task becomes a job of one rank, or MPI_Init ends the process with a long message. Each task
+// would then train separately and write to the same folder.
 
 // Throws UserError if srun passed no information to MPI, or if a launcher without MPI support, such as torchrun,
 // started more than one process (RANK, WORLD_SIZE). Call before MPI_Init.
@@ -19,8 +19,8 @@ struct LaunchProblem {
   std::string message, remedy;
 };
 
-// Returns the reason why this process is alone although other processes were started with it, or std::nullopt. Call
-// after MPI_Init, with MPI's world size. `mpi`: mpi_version().
+// Returns why this process is alone in its MPI job although the launcher started other processes with it, or
+// std::nullopt. Call after MPI_Init, with MPI's world size. `mpi`: mpi_version().
 std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
                                                  const std::string& mpi);
 

@@ -23,8 +23,8 @@ enum class MpiThreads : uint8_t {
 // process may call the public constructor.
 class MpiRuntime final : public ProcessGroup {
  public:
-  // Collective. If MPI does not support MPI_THREAD_MULTIPLE, only one thread uses MPI, without an error; see
-  // communication_thread(). If any rank requests kOne, one thread uses MPI on all ranks.
+  // Collective. Falls back to a single thread that uses MPI if MPI does not provide MPI_THREAD_MULTIPLE (see
+  // communication_thread()), or if any rank requests kOne.
   MpiRuntime(int* argc, char*** argv, MpiThreads threads);
   ~MpiRuntime() override;
   MpiRuntime(const MpiRuntime&) = delete;
@@ -60,7 +60,7 @@ class MpiRuntime final : public ProcessGroup {
   void barrier() override;
   std::vector<std::string> all_gather(const std::string& text) override;
 
-  // Records later calls in a flight recorder. Null stops recording. `channel` must outlive its use.
+  // Records later calls in a flight recorder. Null stops recording. `channel` must stay valid while recording.
   void record_in(FlightRecorder::Channel* channel) { channel_ = channel; }
 
   // Ends all ranks immediately with `exit_code`.

@@ -35,7 +35,7 @@ struct Guarded {
   std::string file;  // MPZERO_START_FILE
 };
 
-// State of the current MpiStart. Global, because `_exit` reads it.
+// State of the current MpiStart. Global because the replaced `_exit` reads it.
 Guarded* guarded = nullptr;
 
 // Slurm variables that mpzero reads (app/machine, app/checkpoint, app/health).
@@ -49,7 +49,7 @@ bool is_of_launcher(std::string_view name) {
   return name.starts_with("SLURM_") && std::find(kKept.begin(), kKept.end(), name) == kKept.end();
 }
 
-// Returns the remedy if MPI does not start.
+// Returns the remedy for a failed MPI initialization.
 std::string remedy_of(const Environment& environment, const std::string& mpi) {
   std::vector<std::string> set;
   // Excludes variables that the scripts set themselves (scripts/common.sh).

@@ -52,7 +52,7 @@ HostTask::Progress Transfers::advance() {
     if (done_ == begun_) break;
     Requests& requests = requests_[static_cast<size_t>(done_ % plan_.most_under_way)];
     int complete = 0;
-    // A different call has begun both requests, which the checker does not see.
+    // An earlier call has begun both requests, which the checker does not see.
     // NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker)
     MPZERO_MPI_CHECK(MPI_Test(&requests.receive, &complete, MPI_STATUS_IGNORE));
     if (complete != 0) MPZERO_MPI_CHECK(MPI_Test(&requests.send, &complete, MPI_STATUS_IGNORE));

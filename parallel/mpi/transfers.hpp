@@ -17,7 +17,7 @@ struct MessagePieces {
   // Limits of a piece's size in bytes: large enough for a low overhead per piece, small enough to add one piece while
   // other pieces are in flight.
   static constexpr int64_t kMost = 256 << 10, kLeast = 32 << 10;
-  // Target for a rank's bytes in flight. kLeast may require more.
+  // Target for the number of bytes that a rank has in flight. kLeast may require more.
   static constexpr int64_t kUnderWay = 4 << 20;
   // Alignment of each piece in bytes, so that no element spans two pieces.
   static constexpr int64_t kAlignment = 64;
@@ -48,8 +48,8 @@ struct Transfer {
 };
 
 // Transfers 0, 1, ... of a collective, with several transfers in flight. Calls do not block. Two ranks must exchange
-// their messages in the same order and know the length of each message, at most kMostBytes. Other messages must not use
-// the tag and the communicator at the same time.
+// their messages in the same order and know the length of each message, which is at most kMostBytes. Other messages
+// must not use the tag and the communicator at the same time.
 class Transfers {
  public:
   static constexpr int64_t kMostBytes = 1 << 20;

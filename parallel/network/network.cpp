@@ -78,13 +78,13 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
   // NCCL then uses only networks of this name, and fails if none exists.
   plan.settings.emplace_back("NCCL_NET", search.plugin->net_name);
   if (!search.plugin->by_default) plan.settings.emplace_back("NCCL_NET_PLUGIN", search.plugin->library);
-  // libfabric could fall back to its TCP provider. The plugin selects its protocol by instance type only if this
+  // Prevents a fallback to libfabric's TCP provider. The plugin selects its protocol by instance type only if this
   // variable is unset or exactly "efa".
   if (provider.value_or("") != "efa") plan.settings.emplace_back("FI_PROVIDER", "efa");
   return plan;
 }
 
-// NCCL starts the network in NCCL_NET even on a single node.
+// NCCL initializes the network in NCCL_NET even on a single node.
 void check_one_node(const Environment& environment, const std::vector<std::string>& plugin_files) {
   const auto net = environment("NCCL_NET");
   if (!net || !is_libfabric_net(*net)) return;

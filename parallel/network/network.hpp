@@ -56,9 +56,9 @@ struct NetworkPlan {
 NodeNetwork look_at_network(const Environment& environment, const std::string& root = "/");
 
 // Plans the network of all `nodes` (one entry per rank) for the rank with entry `own`: variables that restrict NCCL to
-// its network, and additional connections over TCP. Excludes variables that aws-ofi-nccl sets by instance type
+// the chosen network, and additional connections over TCP. Excludes variables that aws-ofi-nccl sets by instance type
 // (FI_EFA_*, NCCL_PROTO, buffer sizes, topology, tuner). Throws UserError if the choice is impossible: a node without
-// EFA devices, a missing plugin, or a contradicting variable.
+// EFA devices, a missing plugin, or a conflicting variable.
 NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& nodes, const NodeNetwork& own,
                          const Environment& environment,
                          const std::vector<std::string>& plugin_files = usual_plugin_files());

@@ -26,7 +26,8 @@ struct PluginSearch {
 bool is_libfabric_net(const std::string& net_name);
 
 // Returns the release of aws-ofi-nccl in `file`, e.g. "1.16.2", "1.9.2-aws" or "git-6e504db", or an empty string if
-// unknown. The plugin lacks a version function, but every build since 1.3 contains the release in its start message.
+// unknown. The plugin lacks a version function, but every build since 1.3 contains the release in its initialization
+// message.
 std::string plugin_version(const std::string& file);
 
 // Returns a known defect of a release of aws-ofi-nccl ("1.18.0") and the release to install, or std::nullopt.

@@ -100,7 +100,7 @@ void NcclLog::pass_on() const {
   } else if (pattern == "/dev/stderr") {
     write_output(Output::kStderr, content);
   } else {
-    // Best effort for the user's own debugging: ignore a failed write.
+    // Best effort, for the user's debugging: write errors are ignored.
     std::ofstream(expand(pattern) + ".start") << content;
   }
 }
@@ -141,7 +141,7 @@ bool contains(std::string_view line, std::string_view part) { return line.find(p
 NetworkProof parse_network_proof(std::string_view log) {
   NetworkProof proof;
   std::optional<bool> cards, channels;
-  // Data passes through host memory if any network card or channel requires it.
+  // Data passes through host memory if any network card or channel lacks GPUDirect RDMA.
   const auto also = [](std::optional<bool>& all, bool direct) { all = all.value_or(true) && direct; };
   for_each_line(log, [&](std::string_view line) {
     if (const auto net = text_after(line, "Using network ", "\r\n")) proof.net = *net;
@@ -163,8 +163,7 @@ NetworkProof parse_network_proof(std::string_view log) {
     if (contains(line, "NET/") && contains(line, "GPU Direct RDMA Disabled for HCA")) also(cards, false);
     if (contains(line, "via NET/")) also(channels, contains(line, "/GDRDMA"));
   });
-  // Channels report actual use, and cards report support. A rank without a peer on a different node has no such
-  // channel.
+  // Channels show actual use, network cards only support. A rank without a peer on another node has no such channel.
   proof.gpu_direct = channels ? channels : cards;
   return proof;
 }
@@ -182,7 +181,7 @@ std::string parse_network_failure(std::string_view log) {
     remember(of_plugin, text_after(line, "NCCL WARN NET/OFI ", "\r\n"));
     // The next warning contains only the failed protocol.
     if (contains(line, "No eligible providers")) remember(of_plugin, text_after(line, "NET/OFI ", "\r\n"));
-    // Loaded plugins have the same prefix, as does one of several names that was not found.
+    // Lines about plugins that were loaded, and about alternative names that were not found, have the same prefix.
     if (contains(line, "Could not find") || contains(line, ".so: ")) {
       remember(of_loading, text_after(line, "NET/Plugin: ", "\r\n"));
     }

@@ -54,7 +54,7 @@ NetworkProof parse_network_proof(std::string_view log);
 // Returns the reason why the network did not start, as part of a sentence, or an empty string if not logged.
 std::string parse_network_failure(std::string_view log);
 
-// Returns the contradiction between `proof` and `plan` as a sentence, or an empty string.
+// Returns a sentence that describes how `proof` contradicts `plan`, or an empty string.
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host);
 
 }  // namespace mpzero::parallel

@@ -15,7 +15,7 @@
 
 namespace mpzero::parallel {
 
-// NCCL does not use the planned network. `culprits`: the ranks of affected hosts.
+// Thrown if NCCL does not use the planned network. `culprits`: the ranks on affected hosts.
 class NetworkFailure final : public Error {
  public:
   NetworkFailure(const std::string& message, ErrorScope scope, std::vector<int> culprits)
@@ -40,17 +40,17 @@ struct StartPatience {
 
 struct ProvenNetwork {
   std::vector<NetworkProof> proofs;  // by rank
-  // Communicator over all ranks, for training. Keep it until a different communicator exists: NCCL unloads its plugin
-  // with the last communicator. NCCL 2.28 and 2.29 then forget NCCL_NET_PLUGIN and use the default network for the next
-  // communicator (https://github.com/NVIDIA/nccl/issues/1978).
+  // Communicator over all ranks, for training. Must be kept until another communicator exists, because NCCL unloads its
+  // plugin with the last communicator. NCCL 2.28 and 2.29 then ignore NCCL_NET_PLUGIN and use the default network for
+  // the next communicator (https://github.com/NVIDIA/nccl/issues/1978).
   std::unique_ptr<NcclCommunicator> communicator;
 };
 
 // Starts NCCL over all ranks, exchanges a few bytes, and returns each rank's network as logged by NCCL. Uses the rank's
 // current CUDA device. Collective. Throws NetworkFailure on all ranks if any rank uses a network that differs from
-// `plan`, and only on the affected rank if NCCL's network does not start. Throws Failure on the affected rank if NCCL
-// does not start for a different reason. Calls patience.overdue if data does not arrive in time, e.g. if a security
-// group blocks all traffic.
+// `plan`, and only on the affected rank if NCCL cannot initialize its network. Throws Failure on the affected rank if
+// NCCL fails for any other reason. Calls patience.overdue if data does not arrive in time, e.g. if a security group
+// blocks all traffic.
 ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const StartPatience& patience = {});
 
 // Formats the network for the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA

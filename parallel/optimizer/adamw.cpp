@@ -70,7 +70,7 @@ double clipping_scale(double squares, double clip) {
 }
 
 void clipping_scale_out(const at::Tensor& scale, const at::Tensor& totals, double clip) {
-  if (scale.device().type() == kSimulatedDevice) return;  // a single number takes no time in the simulation
+  if (scale.device().type() == kSimulatedDevice) return;  // the simulation ignores the time of scalar operations
   clipping_scale_cuda(scale, totals, clip);
 }
 

@@ -44,8 +44,8 @@ struct AdamWTensors {
 //   g = gradient * gradient_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2
 //   w = w (1 - lr wd) - lr / (1-b1^t) * m / (sqrt(v) / sqrt(1-b2^t) + eps)
 // Runs in one pass on the tensors' device. Host and GPU results are equal except for the last bits. Moments in bf16 use
-// stochastic rounding. With rounding to nearest, an average that changes by less than half a unit in the last place per
-// step would never change. The rounding depends on position and seed, not on the layout or the number of threads.
+// stochastic rounding: with rounding to nearest, a moment would never change if each step changes it by less than half
+// a unit in the last place. The rounding depends on position and seed, not on the layout or the number of threads.
 void adamw(const AdamWTensors& tensors, const AdamWUpdate& update);
 
 // Returns the sum of squares of a flat fp32 or bf16 tensor as an fp64 scalar on the tensor's device. Accumulates in

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kHostBytes = 18;  // maximum per parameter
 
-// A piece is large enough for a copy at the bus's full rate and for several threads. The number of pieces keeps both
-// directions of the bus and the threads busy, but still fits into the last-level cache. Gradients and parameters in
-// transfer then do not use the host's memory bandwidth, which limits the update.
+// A piece is large enough for copies at full PCIe bandwidth and for several threads. There are enough pieces to keep
+// both directions of the bus and the threads busy, but few enough to fit into the last-level cache. Gradients and
+// parameters in transfer then do not use the host's memory bandwidth, which is the bottleneck of the update.
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
 

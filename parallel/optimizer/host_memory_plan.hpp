@@ -21,8 +21,8 @@ struct HostMemoryPlan {
 };
 
 struct HostMemoryDemand {
-  // Lengths of this rank's shards that are updated on the host, in unit order. Gradients are ready in the opposite
-  // order, so the last units can be updated before the gradient norm is known.
+  // Lengths of this rank's shards that are updated on the host, in unit order. Gradients become ready in reverse order,
+  // so the last units can be updated before the gradient norm is known.
   std::vector<int64_t> lengths;
   bool staged = false;           // the training device is a GPU
   bool parameters_stay = false;  // some or all parameters remain in host memory

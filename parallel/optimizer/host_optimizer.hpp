@@ -18,16 +18,17 @@
 
 namespace mpzero::parallel {
 
-// AdamW in host memory, concurrent with the caller and the GPU. A separate thread processes the units in a pipeline of
-// pieces: copy the gradient to the host, update the states with a team of threads, and copy the rounded parameters to
-// the GPU. Only the buffers of a few pieces in transfer are pinned.
+// AdamW in host memory, concurrent with the caller and the GPU. A separate thread runs a pipeline over pieces of the
+// units: it copies the gradient to the host, updates the states with a team of threads, and copies the rounded
+// parameters to the GPU. Only the buffers of a few pieces in transfer are pinned.
 //
 // Units can be updated before the gradient norm is known. Between expect() and finish(), units are updated into spare
 // states as soon as their gradients are available, with the scalars that the caller expects. If finish() gets the same
 // scalars, the spare states become the units' own states. Otherwise, or after discard(), the spare states are dropped
-// and the old states remain valid. The result is bitwise the same in both cases.
+// and the old states remain valid. The results are bitwise identical in both cases.
 //
-// Held states do not change. An update of a held unit also writes to spare states, and waits if all are in use.
+// Held states do not change. An update of a held unit also writes to spare states, and waits if all spare states are in
+// use.
 class HostOptimizer final : public HostUpdater {
  public:
   // State machine of a unit's spare states. At most one job per unit is in progress. A queued update begins when the

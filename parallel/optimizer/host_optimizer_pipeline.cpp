@@ -12,7 +12,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Pieces queued for the team, so that the team does not wait for the optimizer's thread.
+// Number of pieces queued for the team, so that the team does not wait for the optimizer's thread.
 constexpr size_t kPiecesOfTeam = 3;
 // Maximum number of pieces in progress without buffers.
 constexpr size_t kPiecesWithoutBuffers = 8;
@@ -159,7 +159,7 @@ void HostOptimizer::start_update(Piece& piece) {
   const int64_t blocks = (piece.count + kHostBlock - 1) / kHostBlock;
   const auto end_of = [count = piece.count](int64_t block) { return std::min((block + 1) * kHostBlock, count); };
   if (job.kind == Kind::kPublish) {
-    // A stream orders uploads. Parameters in host memory may still be read by work queued earlier.
+    // The stream orders uploads, but parameters in host memory may still be read by work queued earlier.
     if (staged_ && !to_device) unit.released.synchronize();
     piece.task = team_.start(blocks, [=](int64_t block) {
       round_host_range(master, parameter, parameter_is_bf16, block * kHostBlock, end_of(block));

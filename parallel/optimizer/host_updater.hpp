@@ -38,10 +38,10 @@ class HostUpdater {
 
   // Sets the expected scalars of the next finish().
   virtual void expect(const AdamWUpdate& update) = 0;
-  // Passes the gradient [numel] of a unit, which is complete after the work queued on the current stream. Later work
-  // must not read the unit's parameters before finish() or discard(). `parameter` [numel] receives the rounded master
-  // weights. Both tensors, on the training device or in host memory, must remain valid until the update queued by
-  // finish() is done.
+  // Passes the gradient [numel] of a unit, which is complete once the work queued so far on the current stream is done.
+  // Later work must not read the unit's parameters before finish() or discard(). `parameter` [numel] receives the
+  // rounded master weights. Both tensors, on the training device or in host memory, must remain valid until the update
+  // queued by finish() is done.
   virtual void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) = 0;
   // Updates all units, in unit order, with the gradients taken since the last finish().
   virtual void finish(const AdamWUpdate& update) = 0;

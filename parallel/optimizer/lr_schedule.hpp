@@ -56,8 +56,8 @@ struct TrainerLr {
   double gamma = 1;            // kInSteps only
 };
 
-// Learning rate as a pure function of the optimizer update's number, so that a resumed run needs no scheduler state.
-// All schedules except TrainerLr follow deepspeed/runtime/lr_schedules.py (0.19.8).
+// Learning rate as a pure function of the update number, so that a resumed run needs no scheduler state. All schedules
+// except TrainerLr follow deepspeed/runtime/lr_schedules.py (0.19.8).
 class LrSchedule {
  public:
   LrSchedule() = default;
@@ -95,15 +95,15 @@ class LrSchedule {
 
   // Returns the schedule restarted after update `step`, with a warmup that begins at `lr`.
   LrSchedule started_after(int64_t step, double lr) const;
-  // Returns the schedule shifted to `time` at update `step`.
+  // Returns the schedule shifted so that its time at update `step` is `time`.
   LrSchedule placed_at(int64_t step, double time) const;
-  // Returns the schedule, `factor` times as fast after update `step`.
+  // Returns the schedule with a clock that runs `factor` times as fast after update `step`.
   LrSchedule paced_after(int64_t step, double factor) const;
-  // Returns the schedule with a constant rate after update `update`.
+  // Returns the schedule with a constant learning rate after update `update`.
   LrSchedule held_after(int64_t update) const;
   const std::optional<Clock>& clock() const { return clock_; }
   const std::optional<double>& warmup_from() const { return warmup_from_; }  // initial rate of started_after()
-  const std::optional<double>& held_from() const { return held_from_; }      // time after which the rate is constant
+  const std::optional<double>& held_from() const { return held_from_; }      // time from which lr() is constant
   LrSchedule with_clock(std::optional<Clock> clock) const;
   LrSchedule held_from(double time) const;
 

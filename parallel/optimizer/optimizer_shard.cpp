@@ -46,7 +46,7 @@ OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
 void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter) {
   at::Tensor rounded = parameter;
   if (parameter.device() != states_.master.device()) {
-    // The update writes all elements for any gradient.
+    // The update writes every element, even if the gradient is not finite.
     rounded = at::empty_like(parameter, states_.master.options().dtype(parameter.scalar_type()));
   }
   decay_.visit(0, numel(), update, [&](int64_t begin, int64_t end, const AdamWUpdate& own) {

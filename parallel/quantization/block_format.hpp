@@ -22,7 +22,7 @@ struct BlockFormat {
   }
 };
 
-// Messages and shards have a multiple of this number of elements, so that scales are aligned.
+// The number of elements of a message or shard is a multiple of this number, so that scales are aligned.
 inline constexpr int64_t kMessageAlignment = 64;
 
 // Formats with 8.125 and 4.25 bits per element. Fewer levels require smaller blocks, because an outlier reduces the
@@ -30,7 +30,7 @@ inline constexpr int64_t kMessageAlignment = 64;
 inline constexpr BlockFormat kInt8{.bits = 8, .block = 256, .largest_code = 127};
 inline constexpr BlockFormat kInt4{.bits = 4, .block = 128, .largest_code = 7};
 
-// Blocks with a smaller maximum are sent as zeros, because the inverse of the scale could overflow.
+// Blocks with a smaller amax are sent as zeros, because the inverse of the scale could overflow.
 inline constexpr float kSmallestMaximum = 0x1p-100F;
 
 }  // namespace mpzero::parallel

@@ -6,8 +6,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Larger than the number of collectives that a step of a large model queues before the device has completed the first
-// one.
+// More than a step of a large model queues before the device has completed the first collective.
 constexpr size_t kRingEntries = 512;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -85,7 +84,7 @@ ChannelRecord FlightRecorder::Channel::record(size_t count) const {
   ChannelRecord record{
       .name = name_, .ranks = ranks_, .queued = queued_, .started = started_, .completed = completed_, .last = {}};
   const int64_t held = std::min<int64_t>(queued_, static_cast<int64_t>(ring_.size()));
-  // Add the last collectives, and the first open collective, which may be far before them.
+  // Adds the last collectives, and the first open collective, which may be much older.
   int64_t first = queued_ - std::min<int64_t>(static_cast<int64_t>(count), held) + 1;
   const auto add = [&](int64_t sequence) {
     const Entry& one = entry(sequence);
@@ -118,7 +117,7 @@ FlightRecorder::Channel& FlightRecorder::channel(const std::string& name, Shows 
 }
 
 void FlightRecorder::poll() {
-  // Query without the lock, because a device that does not respond must not delay records().
+  // Queries without the lock, because a device that does not respond must not delay records().
   std::vector<Channel*> channels;
   {
     const std::lock_guard lock(mutex_);

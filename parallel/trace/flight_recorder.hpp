@@ -55,11 +55,12 @@ struct ChannelRecord {
   std::vector<CollectiveRecord> last;  // oldest first
 };
 
-// Records the last collectives of each communicator in ring buffers, so that a hanging rank can report its position.
-// The collectives of one communicator complete in order.
+// Records the last collectives of each communicator in ring buffers, so that a hung rank can report where it waits. The
+// collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Whether a communicator's activity indicates training progress. A polling control plane's does not.
+  // Tells whether activity of a communicator means that training makes progress. Activity of a control plane that polls
+  // does not.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().

@@ -9,7 +9,7 @@
 
 namespace mpzero::parallel {
 
-// Time of the compute stream (or of the host, if the host computes), as a sequence of marks. Not thread-safe.
+// Timeline of the compute stream (or of the host, if the host computes) as a sequence of marks. Not thread-safe.
 class Timeline {
  public:
   using Mark = int64_t;  // counts from 0
@@ -25,7 +25,7 @@ class Timeline {
   // Returns true if the host does the work. A mark is then passed when mark() returns, and the duration of a call is
   // host time.
   virtual bool is_host() const = 0;
-  // Returns true if work queued now belongs to this timeline. On a GPU, work on other streams does not.
+  // Returns true if work queued now belongs to this timeline. On a GPU, work on other streams does not belong to it.
   virtual bool is_current() const = 0;
 
   // Stalls are recorded only between start() and stop().

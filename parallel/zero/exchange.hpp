@@ -17,7 +17,7 @@
 
 namespace mpzero::parallel {
 
-// A collective, and the work on its result that is already queued on the current stream at construction.
+// A collective, followed by work on its result that was queued on the current stream before construction.
 class PendingExchange final : public PendingCollective {
  public:
   PendingExchange(std::unique_ptr<PendingCollective> collective, c10::Device device)
@@ -39,8 +39,8 @@ class PendingExchange final : public PendingCollective {
 };
 
 // Gathers node shards between nodes in int8. A node shard is a shared copy, identical on all nodes; the optimizer
-// writes new values to a separate tensor. A shard's owner sends the quantized difference between new values and shared
-// copy. Every node, including the owner's, adds this message to its copy, so all copies stay bitwise equal. The
+// writes new values to a separate tensor. A shard's owner sends the quantized difference between its new values and the
+// shared copy. Every node, including the owner's, adds this message to its copy, so all copies stay bitwise equal. The
 // rounding error becomes part of the next difference. A unit's first gather sends unquantized values, so that all
 // copies start equal.
 class ParameterExchange {
@@ -55,7 +55,7 @@ class ParameterExchange {
   // Returns this rank's part of the shared copy.
   at::Tensor own(size_t unit, const at::Tensor& node_shard) const;
 
-  // Moves node_shard [node_shard_numel] towards the wanted values of all nodes. Runs after the work queued on the
+  // Adds the quantized differences of all nodes to node_shard [node_shard_numel]. Runs after the work queued on the
   // current stream. The current stream must be the same in each call and stays busy until the end.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& node_shard);
 

@@ -64,9 +64,9 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   if (sharded && (ranks.ranks_per_node > 1 || ranks.nodes == 1)) sizes.reduce_scatter = largest;
   const bool converted = sizes.kept_dtype != options.communication_dtype;
   const bool compressed = options.compression.gradient_bits > 0 && ranks.nodes > 1;
-  // Maximum number of units of each length that need a buffer at a time: the current unit and the units in a sum.
-  // (take_buffer() waits for sums if there are two current units, an embedding and a layer, or if a unit is still in a
-  // sum since the last micro-batch.)
+  // Maximum number of units of each length that need a buffer at a time: the current unit and the units in a reduction.
+  // (take_buffer() waits for sums if two units are current, an embedding and a layer, or if a unit's sum of the last
+  // micro-batch is still in flight.)
   const auto under_way = [&](const std::map<int64_t, int64_t>& lengths) {
     std::map<int64_t, int64_t> buffers;
     for (const auto& [numel, count] : lengths) {

@@ -36,8 +36,8 @@ struct GradientTarget {
 // Gradients of the units, accumulated in fp32 by default and summed over the ranks in the communication dtype. ZeRO 0
 // and 1 keep full gradients and sum once per step. ZeRO 2 and 3 keep this rank's node shard and sum within the node in
 // every micro-batch. Gradients are summed between nodes once per step, after the sum within the node. A
-// GradientExchange sums compressed gradients. A rank without peers in its node accumulates full gradients at every
-// stage.
+// GradientExchange sums compressed gradients. At every stage, a rank without peers in its node accumulates full
+// gradients.
 //
 //   gradients() -> reduce(): [within the node] -> accumulated -> [last micro-batch: between nodes] -> on_summed()
 class GradientStore {

@@ -13,7 +13,7 @@ struct ParallelLayout {
   int ranks_per_node = 1;
   int sequence_ranks = 1;  // number of consecutive ranks that share their sequences
 
-  // Returns the number of ranks, which share the states of a run and sum their gradients.
+  // Returns the number of ranks that share the states of a run and sum their gradients.
   int ranks() const { return nodes * ranks_per_node; }
   // Returns a rank's position among the ranks that read different sequences. Used by the batch, the loader and the
   // loss.
@@ -28,7 +28,8 @@ struct ParallelLayout {
 //
 // A unit has one shard per rank. The ranks of a node together store all shards. The rank with index p in its node
 // stores node shard p (`nodes` consecutive shards) and owns the shard that belongs to its node. A reduce-scatter within
-// the node and then between nodes therefore yields the rank's own shard. Gathers reverse this order, without copies.
+// the node and then between nodes therefore yields the rank's own shard. Gathers run in the reverse order, without
+// copies.
 class Levels {
  public:
   // Creates a single level, with all ranks in one node. Not explicit, because most callers have one level.

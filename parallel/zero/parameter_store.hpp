@@ -60,13 +60,13 @@ struct ParameterStoreOptions {
 //   publish (the optimizer)  ->  due  ->  started (pending)  ->  gather() waits  ->  views are valid  ->  release()
 //
 // Gathers start in the order in which they become due. This order is the same on every rank, because it depends only on
-// the calls and not on the progress of a rank's host. Each gather starts after its rank's shard has been written, so
-// ranks differ in timing but not in order. The order covers both levels: gathers of two NCCL communicators may wait for
-// each other (for multiprocessors, or in one of CUDA's queues), so ranks that start them in different orders could
-// deadlock.
+// the sequence of calls, not on the progress of a rank's host. Each gather starts after its rank's shard has been
+// written, so ranks differ in timing but not in order. The order covers both levels: gathers of two NCCL communicators
+// may wait for each other (for multiprocessors, or in one of CUDA's queues), so ranks that start them in different
+// orders could deadlock.
 //
-// A node shard that is written later is therefore not due when published, because the gathers of all units behind it
-// would wait for its host. The states of a unit's node shard, in stores that gather node shards:
+// A node shard that the host writes later is therefore not due when published, because the gathers of all later units
+// would wait for that host. The states of a unit's node shard, in stores that gather node shards:
 //
 //   in          | event                              | then
 //   ------------+------------------------------------+-----------------------------------------------------------
@@ -100,8 +100,8 @@ class ParameterStore {
   // are valid until the next quantized unit is gathered.
   std::span<const at::Tensor> gather(size_t unit);
   virtual void release(size_t /*unit*/) {}
-  // Returns a number that changes whenever the unit's values change, or std::nullopt if gather() may return different
-  // tensors.
+  // Returns a number that changes whenever the unit's values change, or std::nullopt if gather() may return other
+  // tensors each time.
   virtual std::optional<uint64_t> version(size_t /*unit*/) const { return std::nullopt; }
 
   // Returns the maxima and dequantization factors of the ranges that a codec quantizes, fp32 [2, ranges] in unit order;
@@ -120,7 +120,7 @@ class ParameterStore {
   // Call instead of publish() if the unit's shards have not changed on any rank.
   virtual void keep(size_t /*unit*/) {}
 
-  // Returns true if parameters are compressed between nodes. Required by the next three functions.
+  // Returns true if parameters are compressed between nodes. The next three functions require compression.
   bool is_compressed() const { return exchange_ != nullptr; }
   // Makes each unit's next publish() send uncompressed values.
   void begin_with_published() { exchange_->begin_with_wanted(); }

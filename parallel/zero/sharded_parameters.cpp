@@ -212,7 +212,7 @@ void ShardedParameters::start_between_nodes(size_t unit) {
   std::unique_ptr<PendingCollective> gathered;
   {
     c10::OptionalStreamGuard on_own_stream;
-    // On copy_stream_, the gather would wait for the buffers of units gathered earlier.
+    // On copy_stream_, the gather would wait for buffers of units that were gathered earlier.
     if (inter_node_stream_ && (exchange_ || state.written == Written::kLater)) {
       if (state.written == Written::kNow) follow_current_stream(*inter_node_stream_);
       on_own_stream.reset_stream(*inter_node_stream_);

@@ -9,10 +9,10 @@
 namespace mpzero::parallel {
 
 // Units of a model, split into parts that are either trainable or frozen. A unit with both kinds of parameters has
-// several parts, each with its own flat buffer, shards and gathers. All elements of a part are summed, measured,
-// updated and saved alike, so frozen parameters do not need memory for gradients and optimizer states, and every rank
-// has the same share of trainable parameters. (In a single flat buffer, the first ranks could have all trainable
-// parameters.) The cost is one gather per additional part.
+// several parts, each with its own flat buffer, shards and gathers. All elements of a part are reduced, updated and
+// saved alike. Frozen parameters therefore need no memory for gradients and optimizer states, and trainable parameters
+// are divided evenly among the ranks. (In a single flat buffer, the first ranks could have all trainable parameters.)
+// The cost is one gather per additional part.
 class UnitParts {
  public:
   // Freezes parameters whose names contain a match of a regular expression in `frozen` (std::regex, ECMAScript), and

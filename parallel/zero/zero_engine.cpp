@@ -20,7 +20,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Number of the engine's own totals: squares and loss.
+// Number of totals that the engine itself sums: squares and loss.
 constexpr size_t kOwnTotals = 2;
 
 std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const ZeroOptions& options,
@@ -116,7 +116,8 @@ HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDema
 
 }  // namespace
 
-// The device keeps the first units of the forward pass, which get their gradients last and are needed first.
+// The first units of the forward pass stay on the device, because their gradients are ready last and their parameters
+// are needed first.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
   int64_t total = 0;
   for (const UnitSpec& unit : units) total += unit.trainable() ? unit.numel() : 0;
@@ -364,7 +365,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, double weight, std::span<co
     measured.block(current_stream(options_.device));
   }
   at::Tensor squares = partial_squares_.sum();
-  // With unsharded states, every rank has counted the full gradient.
+  // If states are not sharded, every rank has counted the full gradient.
   if (layouts_.front().num_shards() == 1) squares.div_(levels_.layout().ranks());
   const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
   const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());

@@ -29,8 +29,8 @@ namespace mpzero::parallel {
 
 // Options for optimizer updates in host memory.
 struct HostUpdateOptions {
-  // Number of dedicated threads, concurrent with the engine's caller. With 0, update() uses the process's threads on
-  // the CPU; on a GPU, the number is that of the process's threads.
+  // Number of dedicated threads, concurrent with the engine's caller. If 0, update() uses the process's threads on the
+  // CPU, and on a GPU there are as many dedicated threads as the process has threads.
   int threads = 0;
   std::vector<int> cores;              // hardware threads for the ThreadTeam; empty: no binding
   std::optional<int64_t> extra_bytes;  // memory for updates before the norm is known; see default_extra_bytes()
@@ -77,7 +77,7 @@ struct Carried {
   at::Tensor parameters;         // [shard_numel]: this rank's part of the shared copy; see ParameterExchange
 };
 
-// Returns for each unit whether its states are on the host, if the host updates this fraction of the trainable
+// Returns, for each unit, true if its states are on the host when the host updates this fraction of the trainable
 // parameters.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
 
@@ -106,8 +106,8 @@ class ZeroEngine {
 
   // Call before the first micro-batch of a step. With the arguments of the later update(), states on the host are
   // updated as soon as their gradients are complete, unless the last step was clipped. A unit's parameters must then
-  // not be used after the sum of its last gradient in the step has started. The result is bitwise the same in both
-  // cases.
+  // not be used after the reduction of its last gradient in the step has started. The results are bitwise identical
+  // with and without arguments.
   void begin_step();
   void begin_step(double lr, int64_t update);
   // Finishes the gradient reductions, and computes the global gradient norm and the mean loss with one all-reduce. Call
@@ -213,7 +213,8 @@ class ZeroEngine {
   void publish(size_t unit);
   // Publishes all units, with the parameters in `carried` unless it is empty.
   void publish_all(std::span<const Carried> carried);
-  // Measures this rank's shard of a unit's gradient and sends it to the unit's optimizer during the backward pass.
+  // Computes the squared norm of this rank's shard of a unit's gradient, and passes the shard to the unit's optimizer
+  // during the backward pass.
   void take_gradient(size_t unit);
   // Writes this rank's shard of a quantized unit from `values`, which must be in staging().
   void encode(size_t unit, const at::Tensor& values);

@@ -41,7 +41,7 @@ void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tens
 
 // gate_up: [N, 2 * I]; y: [N, I].
 void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y);
-// y receives the output of swiglu_forward (bitwise identical) unless y is undefined.
+// If y is defined, it receives the output of swiglu_forward (bitwise identical).
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y);
 
 // logits: [N, V]; targets: [N] int64; losses: [N] fp32. With gradient_scale, the gradient overwrites the logits,

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiles a function, including its inlined calls, for each of these CPUs and dispatches at run time.
+// Compiles a function and its inlined calls for each of these CPUs, and dispatches at run time.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define MPZERO_INLINE inline __attribute__((always_inline))
 

@@ -5,7 +5,7 @@
 namespace mpzero::model::cpu {
 
 // Returns true if this CPU has the instructions that matmul() needs for this dtype (AVX-512 for fp32, AVX512_BF16 or
-// AMX for bf16) and oneDNN may use them.
+// AMX for bf16) and oneDNN is allowed to use them.
 bool has_matmul(at::ScalarType type);
 
 // Returns true if ATen is faster for operands of this dtype, provided that `a` has contiguous rows and `out` has the
