@@ -55,8 +55,8 @@ class ParameterExchange {
   // Returns this rank's part of the shared copy.
   at::Tensor own(size_t unit, const at::Tensor& node_shard) const;
 
-  // Adds the quantized differences of all nodes to node_shard [node_shard_numel]. Runs after the work queued on the
-  // current stream. The current stream must be the same in each call and stays busy until the end.
+  // Updates node_shard [node_shard_numel] with the messages of all nodes. Runs after the work queued on the current
+  // stream. The current stream must be the same in each call and stays busy until the end.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& node_shard);
 
   // Makes each unit's next gather() send wanted() without quantization.
