@@ -35,12 +35,15 @@ struct TunedMatmul {
 // device, times ATen's matmul and cuBLASLt's heuristic results on the actual operands, and keeps the fastest algorithm.
 // Timing destroys the previous content of the result. Matmuls that accumulate are therefore tuned when their gradient
 // is next overwritten, and use the algorithm of the overwriting matmul until then. Tuning does not allocate more memory
-// than the matmul itself. The fastest algorithm, and therefore the last bits of the result, may differ between runs.
-// Under at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first heuristic result with
+// than the matmul itself.
+// The fastest algorithm, and therefore the last bits of the result, may differ between runs. Under
+// at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first heuristic result with
 // reproducible bits is used. Other dtypes and devices use ATen's matmul, as do operands without the alignment that
-// cuBLASLt requires. FP8 matmuls are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in
-// fp32. On GPUs, they are dequantized to bf16 if cuBLASLt does not support the matmul. Both dtypes represent the values
-// exactly, so only the order of summation differs. Thread-safe.
+// cuBLASLt requires.
+// FP8 matmuls are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32. On GPUs, they
+// are dequantized to bf16 if cuBLASLt does not support the matmul. Both dtypes represent the values exactly, so only
+// the order of summation differs.
+// Thread-safe.
 class Matmuls {
  public:
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
