@@ -4,8 +4,8 @@
 
 namespace mpzero::bench {
 
-// Minimal AdamW in host memory, an upper bound for throughput: contiguous elements aligned to 64 bytes, fixed dtypes,
-// bf16 by truncation, without clipping and bias correction. Reads bf16 gradients, updates fp32 master weights and
+// Minimal CPU AdamW, an upper bound for throughput: contiguous elements aligned to 64 bytes, fixed dtypes, bf16 by
+// truncation, without clipping and bias correction. Reads bf16 gradients, updates fp32 master weights and
 // moments, and writes bf16 parameters with non-temporal stores. The range must be a multiple of 16.
 struct BareAdamW {
   const uint16_t* gradient;

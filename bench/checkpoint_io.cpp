@@ -1,10 +1,10 @@
-// Writes and reads a checkpoint like one rank, and compares the throughput with plain direct sequential transfers of
+// Writes and reads a checkpoint as one rank does, and compares the throughput with sequential direct I/O (O_DIRECT) of
 // the same bytes on the same disk.
 //
 //   bench_checkpoint_io FOLDER [GIBIBYTES=4] [REPEATS=3]
 //
 // FOLDER must be on the disk to measure. Each result is the median over the repeats, which alternate between checkpoint
-// and plain transfers. Times include fsync. The page cache of the file is dropped before each read.
+// and direct I/O. Times include fsync. The file's page cache is dropped before each read.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ constexpr double kGigabyte = 1e9;
 constexpr int64_t kGibibyte = 1 << 30;
 constexpr int64_t kPlainBlock = 16 << 20;
 constexpr const char* kTag = "bench-1steps";
-// Elements of a Qwen3-0.6B decoder layer, the size of consecutive writes.
+// Number of elements of a Qwen3-0.6B decoder layer.
 constexpr int64_t kUnitElements = 15'730'176;
 
 struct FreeAligned {
@@ -49,7 +49,7 @@ struct FreeAligned {
 };
 using Values = std::unique_ptr<float[], FreeAligned>;
 
-// Returns incompressible bits.
+// Returns random bits, which the disk cannot compress.
 Values random_values(int64_t count) {
   void* memory = ::operator new[](static_cast<size_t>(count) * sizeof(float),
                                   std::align_val_t{static_cast<size_t>(OutputFile::kAlignment)});
@@ -113,7 +113,7 @@ void drop_cache(const fs::path& folder) {
 
 void report(const char* what, double ours, double plain, int64_t bytes) {
   const auto size = static_cast<double>(bytes);
-  fmt::print("{:<24} {:6.2f} GB/s   plain direct {:6.2f} GB/s   {:5.1f}%\n", what, size / ours / kGigabyte,
+  fmt::print("{:<24} {:6.2f} GB/s   direct I/O {:6.2f} GB/s   {:5.1f}%\n", what, size / ours / kGigabyte,
              size / plain / kGigabyte, plain / ours * 100);
 }
 
@@ -134,7 +134,7 @@ void run(const fs::path& parent, int64_t gibibytes, int repeats) {
   job.model_type = "bench";
   job.progress.dtype = "bf16";
   for (const UnitSpec& unit : units) job.shards.push_back({&unit, 0, kUnitElements});
-  // Each dataset starts at a page boundary, as in a snapshot.
+  // As in a snapshot, each dataset starts at a page boundary.
   constexpr int64_t kStride = (kUnitElements + 1023) / 1024 * 1024;
   const Values values = random_values(3 * num_units * kStride);
   const auto slice = [&](size_t unit, StateKind kind) {

@@ -4,8 +4,9 @@
     bench/compare_hugging_face.py FOLDER --build build --train_data T.h5 [--steps 100] [--device cuda]
 
 Both programs start from the same random fp32 weights, read the same windows of the token file in file order, and use
-the same AdamW, clipping and WarmupCosineLR. The Hugging Face side keeps fp32 master weights and runs the forward and
-backward passes on a bf16 copy. Its update converts the gradients to fp32, like mpzero. --fp32: both compute in fp32.
+the same AdamW, clipping and WarmupCosineLR. For Hugging Face, this script keeps fp32 master weights, runs forward and
+backward on a bf16 copy, and converts the gradients to fp32 for the update, like mpzero. With --fp32, both programs
+compute in fp32.
 
 Writes FOLDER/mpzero.jsonl and FOLDER/hugging_face.jsonl and prints one JSON line. Exits with status 1 if the losses of
 any step differ by more than the tolerance (nats per token).
@@ -60,7 +61,7 @@ def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Pat
     with device:
         model = make_model(config, torch.float32, attention)
     model.load_state_dict(type(model).from_pretrained(weights, dtype=torch.float32).state_dict())
-    # Parameters are copies of the masters in the compute dtype. A tied head is a single parameter in both.
+    # Parameters are copies of the master weights in the compute dtype. A tied head is a single parameter in both.
     masters = [parameter.detach().clone() for parameter in model.parameters()]
     model.to(dtype)
     settings = {"betas": tuple(OPTIMIZER["betas"]), "eps": OPTIMIZER["eps"], "weight_decay": OPTIMIZER["weight_decay"]}
@@ -128,7 +129,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
     with (folder / "mpzero.log").open("w", encoding="utf-8") as log:
         status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=600).returncode
     if status != 0:
-        sys.exit(f"mpzero ended with status {status}:\n{(folder / 'mpzero.log').read_text(encoding='utf-8')[-2000:]}")
+        sys.exit(f"mpzero exited with status {status}:\n{(folder / 'mpzero.log').read_text(encoding='utf-8')[-2000:]}")
     return read_metrics(metrics)
 
 
@@ -193,7 +194,7 @@ def main() -> int:
     if arguments.control:
         control = train_hugging_face(arguments, config, weights, "eager")
         write_metrics(arguments.folder / "hugging_face_eager.jsonl", control)
-        print(json.dumps(compare("Hugging Face and itself, attention apart", control, theirs, arguments.tolerance)))
+        print(json.dumps(compare("Hugging Face with two attention kernels", control, theirs, arguments.tolerance)))
     return 0 if verdict["agree"] else 1
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares training on the CPU with Hugging Face transformers: tokens per second and the parts of a step.
+"""Compares CPU training with Hugging Face transformers: tokens per second and a breakdown of the step time.
 
     bench/cpu_training.py FOLDER [WORK ...] [--steps 8] [--build build]
 
-Runs each work with mpzero and with transformers (eager mode, torch's fused AdamW) on the same number of cores, with
+Runs each workload with mpzero and with transformers (eager mode, torch's fused AdamW) on the same number of cores, with
 random tokens. Reports medians over the steps after the warmup. Prints a JSON line for each run and each comparison,
 and writes the lines to FOLDER/cpu_training.json.
 """
@@ -95,7 +95,7 @@ def run_mpzero(name: str, work: Work, arguments: argparse.Namespace) -> dict:
     )
     (folder / "mpzero.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode != 0:
-        sys.exit(f"{name}: mpzero ended with status {done.returncode}; see {folder / 'mpzero.log'}")
+        sys.exit(f"{name}: mpzero exited with status {done.returncode}; see {folder / 'mpzero.log'}")
     found = medians(read_metrics(folder / "metrics.jsonl"), warm_up=arguments.warm_up)
     step = found["step_ms"] / 1e3
     return {"program": "mpzero", "work": name, "tokens_per_second": work.micro_batch * work.seq_length / step, **found}
@@ -123,7 +123,7 @@ def main() -> None:
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:
-        parser.error(f"unknown work {unknown[0]}; choose from {', '.join(WORKS)}")
+        parser.error(f"unknown workload {unknown[0]}; choose from {', '.join(WORKS)}")
     lines = []
 
     def report(line: dict) -> None:

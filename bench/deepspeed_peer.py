@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs stock DeepSpeed on the two files in configs and on the runs without offload, with random weights and tokens.
+"""Runs stock DeepSpeed with the users' files in configs and without offload, with random weights and tokens.
 
     bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
     srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
 
-Starts one process per GPU and sets torch.distributed's environment variables, without a launcher. With --meet, the
-process is one of the ranks that srun or mpirun starts, and HOST:PORT is the address of rank 0. With --two_hosts, NCCL
+Starts one process per GPU and sets torch.distributed's environment variables, without a launcher. With --meet, srun or
+mpirun has started this process as one rank, and HOST:PORT is the address of rank 0. With --two_hosts, NCCL
 treats each GPU of this machine as a separate host.
 """
 
@@ -91,7 +91,7 @@ WORKS = {
 def as_deepspeed_reads_it(config: dict, hidden_size: int) -> dict:
     """Returns a user's ds_config.json with values that DeepSpeed accepts, as set by the Hugging Face Trainer.
 
-    Replaces each "auto", the length of the schedule, and the key for the minimum ratio of the cosine schedule.
+    Replaces each "auto", the length of the schedule, and the key of the cosine schedule's minimum ratio.
     """
     config = json.loads(json.dumps(config))
     filled_in = {
@@ -202,7 +202,7 @@ def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> N
 
 
 def initialize_shards(model, deviation: float) -> None:
-    """Initializes weights as the model does, because modules created in zero.Init have their default weights."""
+    """Initializes weights as the model does, because zero.Init leaves modules with their default weights."""
     import deepspeed
     import torch
 
@@ -213,7 +213,7 @@ def initialize_shards(model, deviation: float) -> None:
 
 
 def host_memory_used() -> int:
-    """Returns the used memory of the machine in bytes, over all processes."""
+    """Returns the memory in use on this machine in bytes, over all processes."""
     import psutil
 
     return psutil.virtual_memory().used
@@ -237,7 +237,7 @@ def join(meet: str) -> None:
 
 
 def launch(gpus: int, *, two_hosts: bool) -> int:
-    """Starts this program once per GPU. The first failure ends all processes. Returns the exit status."""
+    """Starts this program once per GPU, ends all processes after the first failure, and returns the exit status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -286,7 +286,7 @@ def main() -> int:
     parser.add_argument("--cpu", action="store_true", help="run on the CPU with Gloo")
     arguments = parser.parse_args()
     if arguments.deepspeed_config is None and arguments.work is None:
-        parser.error("pass a work, or --deepspeed_config with --model_type or --model_config")
+        parser.error("pass a workload, or --deepspeed_config with --model_type or --model_config")
     if arguments.deepspeed_config is not None and not (arguments.model_type or arguments.model_config):
         parser.error("--deepspeed_config requires --model_type or --model_config")
     if arguments.meet:

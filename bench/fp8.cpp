@@ -1,5 +1,5 @@
-// Measures FP8 on one GPU: a layer's matrix products in bf16 and in FP8, with one scale per tensor or per row, and the
-// preceding casts in GB/s.
+// Measures a layer's matmuls on one GPU in bf16 and in FP8 with tensorwise and rowwise scaling, and the throughput of
+// the FP8 casts.
 //
 //   build/bin/bench_fp8 CONFIG_DIR OUTPUT.json [WORD ...]
 //
@@ -53,7 +53,7 @@ at::Tensor random(int64_t rows, int64_t columns) {
   return at::randn({rows, columns}, at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA));
 }
 
-// Creation of a product's operands.
+// Creates a matmul's operands.
 struct Precision {
   std::string name;
   std::optional<fp8::Recipe> recipe;
@@ -74,7 +74,7 @@ const std::vector<Precision> kPrecisions{
      fp8::Recipe{.gradients = fp8::Format::kE4m3, .fast_accumulation = fp8::FastAccumulation::kAll}},
     {"rowwise", fp8::Recipe{.scaling = fp8::Scaling::kRowwise, .fast_accumulation = fp8::FastAccumulation::kAll}}};
 
-// Returns the milliseconds of forward, data gradient and weight gradient (fp32, accumulating).
+// Returns the times of forward, data gradient and weight gradient (accumulated in fp32) in milliseconds.
 json measure_product(const Product& product, int64_t tokens, const Precision& precision, double& total) {
   model::Matmuls matmuls(precision.recipe ? precision.recipe->fast_accumulation : fp8::FastAccumulation::kNone);
   std::vector<Operand> x, weight, dy;
@@ -86,7 +86,7 @@ json measure_product(const Product& product, int64_t tokens, const Precision& pr
   at::Tensor gradient = at::empty({product.out, product.in}, at::TensorOptions().device(at::kCUDA));
   matmuls.weight_gradient_out(gradient, dy[0], x[0]);
   matmuls.weight_gradient_out(gradient, dy[0], x[0], /*accumulate=*/true);
-  matmuls.weight_gradient_out(gradient, dy[0], x[0]);  // tunes the accumulating product
+  matmuls.weight_gradient_out(gradient, dy[0], x[0]);  // tunes the accumulating matmul
   const auto at_set = [](const std::vector<Operand>& all, int set) -> const Operand& {
     return all[static_cast<size_t>(set)];
   };
@@ -109,7 +109,7 @@ json measure_product(const Product& product, int64_t tokens, const Precision& pr
     return std::vector<at::Tensor>{};
   });
   for (const model::TunedMatmul& tuned : matmuls.tuned()) {
-    if (tuned.shape.fp8 && tuned.algorithm == "ATen") fmt::print("    cuBLASLt has no FP8 kernel for a product\n");
+    if (tuned.shape.fp8 && tuned.algorithm == "ATen") fmt::print("    cuBLASLt has no FP8 kernel for this matmul\n");
   }
   return row;
 }
@@ -126,18 +126,18 @@ void measure_casts(int64_t rows, int64_t columns, json& rows_out) {
   const double numel = static_cast<double>(rows) * static_cast<double>(columns);
   const auto tensors = [](const fp8::CastMatrix& cast) { return std::vector{cast.rows.codes, cast.columns.codes}; };
   report("copy", 4 * numel, [&](int set) { return std::vector{x[static_cast<size_t>(set)].clone()}; });
-  report("maximum", 2 * numel, [&](int set) { return std::vector{fp8::maximum(x[static_cast<size_t>(set)])}; });
+  report("amax", 2 * numel, [&](int set) { return std::vector{fp8::maximum(x[static_cast<size_t>(set)])}; });
   for (const auto scaling : {fp8::Scaling::kTensorwise, fp8::Scaling::kRowwise}) {
     for (const auto& [forms, name, width] : {std::tuple{fp8::Forms::kRows, "rows", 1},
                                              {fp8::Forms::kColumns, "columns", 1},
                                              {fp8::Forms::kBoth, "both", 2}}) {
-      report(fmt::format("maximum and cast, {}, {}", fp8::name(scaling), name), (4 + width) * numel, [&](int set) {
+      report(fmt::format("amax and cast, {}, {}", fp8::name(scaling), name), (4 + width) * numel, [&](int set) {
         return tensors(fp8::cast(x[static_cast<size_t>(set)], fp8::Format::kE4m3, scaling, forms));
       });
     }
   }
   const at::Tensor known = fp8::maximum(x[0]);
-  report("cast alone, tensorwise, both", 4 * numel, [&](int set) {
+  report("cast only, tensorwise, both", 4 * numel, [&](int set) {
     return tensors(fp8::cast(x[static_cast<size_t>(set)], fp8::Format::kE4m3, fp8::Scaling::kTensorwise,
                              fp8::Forms::kBoth, known));
   });

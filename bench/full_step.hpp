@@ -9,8 +9,8 @@
 
 namespace mpzero::bench {
 
-// A model with random weights and its training step on one GPU: the work of `mpzero train`, excluding data and
-// communication.
+// The training step of a model with random weights on one GPU: the computation of `mpzero train`, without data loading
+// and communication.
 class FullStep {
  public:
   // B: micro-batch, T: sequence length. `with_optimizer`: also allocates AdamW states (12 bytes per parameter).

@@ -81,8 +81,8 @@ def stages_on_text(visit: Visit, steps: int) -> None:
 
 
 def repetitions(visit: Visit) -> None:
-    """Compares an uninterrupted run with a repetition, and with a run that was stopped at half its steps and resumed.
-    Results are bitwise equal with deterministic kernels, otherwise equal up to rounding.
+    """Compares an uninterrupted run with a repeated run, and with a run that was stopped halfway and resumed. Losses
+    are bit-identical with deterministic kernels, and otherwise equal up to rounding.
     """
     for ranks in (1, 2):
         for deterministic in (True, False):
@@ -106,7 +106,7 @@ def repetitions(visit: Visit) -> None:
 
 
 def users_files(visit: Visit) -> None:
-    """AdamW on the host with the users' own files. Runs are named like the works in bench/deepspeed_peer.py."""
+    """Runs the users' files with CPU AdamW. Run names are the workload names in bench/deepspeed_peer.py."""
     gpus = visit.gpus
     qwen = json.loads((REPOSITORY / "configs" / "ds_config.json").read_text(encoding="utf-8"))
     zero = qwen["zero_optimization"]
@@ -116,7 +116,7 @@ def users_files(visit: Visit) -> None:
     visit.train("users_qwen3_zero2_clipped", ranks=1, users_config={**qwen, "gradient_clipping": 0.001}, **small)
     visit.train("users_qwen3_zero2_ratio_auto", ranks=1, users_config={**qwen, "zero_optimization": on_gpu}, **small)
     saving = {"seq_length": 2048, "users_config": qwen, "flags": {"checkpoint_freq": 10}}
-    # Default configuration: first step, saves, resume, and the saved files.
+    # Default configuration: first step, saves, resume, and verification of the saved files.
     visit.train("users_default", ranks=1, steps=30, keep_checkpoints=True, **saving)
     visit.train("users_default", ranks=1, steps=35, resume=True, keep_checkpoints=True, **saving)
     if visit.wanted("users_default_verify"):
@@ -134,7 +134,7 @@ def users_files(visit: Visit) -> None:
 
 
 def speeds(visit: Visit) -> None:
-    """Measures throughput at the peers' shapes, with all training state on the GPU and random tokens."""
+    """Measures throughput of the peers' workloads, with random tokens and all training states in GPU memory."""
     shared = {"ranks": 1, "stage": 2, "steps": 50, "seq_length": 2048, "random": True, "endless": True}
     for micro_batch in (8, 1):
         for model, work in (("qwen3_0_6b", "qwen3_0_6b"), ("qwen2_5_0_5b", "qwen2_5_0_5b")):
@@ -174,7 +174,7 @@ def speeds(visit: Visit) -> None:
 
 
 def long_sequences(visit: Visit) -> None:
-    """Compares ranks that share sequences with a single rank. Uses four layers, so that a step takes seconds."""
+    """Compares sequence parallelism with a single rank. Uses only four layers, so that a step takes seconds."""
     four_layers = {"num_hidden_layers": 4, "max_position_embeddings": 262_144}
     for length, ranks, recompute in (
         (131_072, 1, "full"),
@@ -230,7 +230,7 @@ def peers(visit: Visit) -> None:
         ("users_llama3_8b_zero3_4gpu_t8192", 4),
     ):
         peer(f"peer_deepspeed_{work}", gpus, 240, deepspeed, work, f"--gpus={gpus}")
-    # With bf16 rounding, gradients diverge slightly at each step. The control and fp32 runs show the amount.
+    # With bf16 rounding, gradients diverge slightly at each step. The control and fp32 runs show by how much.
     for name, flags in (("compare_hugging_face_bf16", ["--control"]), ("compare_hugging_face_fp32", ["--fp32"])):
         if not named(visit, name) or visit.gpus == 0:
             continue
@@ -244,7 +244,7 @@ def peers(visit: Visit) -> None:
 
 
 def two_hosts(visit: Visit, arguments: argparse.Namespace) -> None:
-    """Runs two GPUs as two hosts over TCP, and includes the output in the results."""
+    """Emulates two hosts with one GPU each over TCP, and adds the output to the results."""
     if not named(visit, "two_hosts") or visit.gpus < 2:
         return
     folder = visit.settings.scratch / "two_hosts"

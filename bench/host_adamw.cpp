@@ -1,8 +1,8 @@
-// Measures AdamW in host memory, compared with a bare AVX-512 loop over the same arrays in the same run. Reads bf16
+// Measures CPU AdamW, compared with a plain AVX-512 loop over the same arrays in the same run. AdamW reads bf16
 // gradients, updates fp32 master weights and moments, and writes bf16 parameters: 28 bytes per parameter, or 20 with
 // bf16 moments.
 //
-//   build/bin/bench_host_adamw [PARAMETERS] [THREADS]     prints the best and the median of alternating rounds
+//   build/bin/bench_host_adamw [PARAMETERS] [THREADS]     prints the best and median time over alternating rounds
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ void report(Candidate& candidate, int64_t parameters, int threads, double ceilin
   const double median = candidate.seconds[candidate.seconds.size() / 2];
   const double rate = static_cast<double>(parameters) / median / 1e9;
   fmt::print(
-      "{:<28} {} threads: median {:.1f} ms, best {:.1f} ms, {:.2f} Gparam/s, {:.0f} GB/s, {:.1f}% of the bare loop\n",
+      "{:<28} {} threads: median {:.1f} ms, best {:.1f} ms, {:.2f} Gparam/s, {:.0f} GB/s, {:.1f}% of the plain loop\n",
       candidate.name, threads, median * 1e3, best * 1e3, rate, rate * candidate.bytes, 100 * ceiling / median);
 }
 
@@ -93,11 +93,11 @@ void measure(int64_t parameters, int threads) {
     });
     return done.load();
   };
-  std::vector<Candidate> candidates{{"bare AVX-512 loop", 28, bare},
+  std::vector<Candidate> candidates{{"plain AVX-512 loop", 28, bare},
                                     {"AdamW in place", 28, [&] { return with_team(in_place(states)); }},
-                                    {"AdamW to spare memory", 28, [&] { return with_team(ahead(states, next)); }},
-                                    {"bf16 moments, in place", 20, [&] { return with_team(in_place(low)); }},
-                                    {"bf16 moments, to spare", 20, [&] { return with_team(ahead(low, next_low)); }}};
+                                    {"AdamW out of place", 28, [&] { return with_team(ahead(states, next)); }},
+                                    {"bf16 moments in place", 20, [&] { return with_team(in_place(low)); }},
+                                    {"bf16 moments out of place", 20, [&] { return with_team(ahead(low, next_low)); }}};
   for (int round = 0; round <= kRounds; ++round) {
     for (Candidate& candidate : candidates) {
       bool done = false;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures tokens per second of Hugging Face models on one GPU with random tokens, AdamW and clipping; LoRA uses PEFT.
 
-    bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
+    bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each workload
     bench/hugging_face_peer.py --trl llama3_8b_lora_t4096     uses TRL's SFTTrainer
 
 Optimizer states have the dtype of the weights, as with a plain torch.optim.AdamW on such a model.
@@ -80,7 +80,7 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
 
 
 def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, steps: int) -> dict:
-    """Measures SFTTrainer with PEFT's adapters on tokenized data."""
+    """Measures TRL's SFTTrainer with PEFT adapters on tokenized data."""
     from datasets import Dataset
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast, TrainerCallback
@@ -133,7 +133,7 @@ def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, st
 
 
 def adapters_of(work: Work):
-    """Returns PEFT's LoraConfig for a work."""
+    """Returns PEFT's LoraConfig for a workload."""
     from peft import LoraConfig
 
     return LoraConfig(r=work.lora_r, lora_alpha=32, target_modules="all-linear")
@@ -170,11 +170,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     loops = parser.add_mutually_exclusive_group()
     loops.add_argument("--eager", action="store_true", help="do not use torch.compile")
-    loops.add_argument("--trl", action="store_true", help="use TRL's SFTTrainer, for works with adapters")
+    loops.add_argument("--trl", action="store_true", help="use TRL's SFTTrainer; requires a workload with adapters")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:
-        parser.error(f"unknown work {unknown[0]}; choose from {', '.join(WORKS)}")
+        parser.error(f"unknown workload {unknown[0]}; choose from {', '.join(WORKS)}")
     device = torch.device(arguments.device)
     for name in arguments.works:
         kwargs = {"warm_up": arguments.warm_up, "steps": arguments.steps}

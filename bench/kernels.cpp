@@ -1,6 +1,6 @@
-// Roofline of a training step on one GPU. Measures the bytes or operations per second of every kernel, matrix product
-// and attention, and the ratio to a ceiling measured in the same run. Then compares layers, the head and the full step
-// with the sums of their operations, which shows gaps.
+// Roofline of a training step on one GPU. Measures the throughput of each kernel, matmul and attention, relative to a
+// ceiling measured in the same run. Then compares the times of layers, LM head and full step with the sums of their
+// operations.
 //
 //   build/bin/bench_kernels CONFIG_DIR OUTPUT.json [WORD ...]
 //
@@ -40,7 +40,7 @@ const std::vector<Workload> kWorkloads{{"Qwen3-0.6B 8x2048", "qwen3_0_6b.json", 
                                        {"Llama-3-8B 1x8192", "llama_3_8b.json", 1, 8192, false},
                                        {"Llama-3-8B 4x512", "llama_3_8b.json", 4, 512, false}};
 
-// Measures a layer, the head and the full step, compared with the sums of their operations.
+// Measures the layers, the LM head and the full step, compared with the sums of their operations.
 void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roofline) {
   const model::Decoder& decoder = step.decoder();
   const model::ModelConfig& config = decoder.config();
@@ -81,11 +81,11 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
   const double loss = step.forward_backward().item<double>();
   fmt::print("{}: {:.0f} tokens/s, loss {:.3f}\n", workload.name,
              static_cast<double>(workload.micro_batch * workload.length) / all.seconds, loss);
-  // Products of NaN use less power and are therefore faster, so such a measurement is meaningless.
+  // Matmuls of NaNs use less power and run faster, so their times are meaningless.
   if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
 
-// Returns the products of a run that accumulates micro-batches in fp32 gradients.
+// Returns the matmuls of a run that accumulates micro-batches in fp32 gradients.
 std::vector<model::Operation> weight_gradients(plan::UnitRecorder recorder) {
   std::vector<model::Operation> all = recorder.layer(model::Recompute::kNone).backward.operations;
   const std::vector<model::Operation> head = recorder.head().operations;
@@ -132,7 +132,7 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
   roofline.tuned(matmuls.tuned());
   fmt::print("\n");
   measure_full_passes(workload, step, roofline);
-  fmt::print("{}: the step's own tuning took {:.0f} ms\n", workload.name, step.decoder().tuning_seconds() * 1e3);
+  fmt::print("{}: tuning in the step took {:.0f} ms\n", workload.name, step.decoder().tuning_seconds() * 1e3);
   markdown += roofline.to_markdown();
   return roofline.to_json();
 }
@@ -148,11 +148,11 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> patterns(argv + 3, argv + argc);
   const Ceilings ceilings = measure_ceilings();
-  fmt::print("copy {:.2f} TB/s; bf16 matrix product of 8192^3 {:.0f} TFLOPS\n", ceilings.bytes_per_second * 1e-12,
+  fmt::print("copy {:.2f} TB/s; bf16 matmul of 8192^3 {:.0f} TFLOPS\n", ceilings.bytes_per_second * 1e-12,
              ceilings.flops * 1e-12);
   std::string markdown = fmt::format(
-      "Ceilings measured in the same run: device copy {:.2f} TB/s, bf16 product of 8192^3 {:.0f} TFLOPS; for a matrix "
-      "product the best cuBLASLt time of its shape.\n",
+      "Ceilings measured in the same run: device copy {:.2f} TB/s, bf16 matmul of 8192^3 {:.0f} TFLOPS; for matmuls, "
+      "the fastest cuBLASLt algorithm for the shape.\n",
       ceilings.bytes_per_second * 1e-12, ceilings.flops * 1e-12);
   nlohmann::json results{{"copy_bytes_per_second", ceilings.bytes_per_second}, {"matmul_flops", ceilings.flops}};
   for (const Workload& workload : kWorkloads) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains between two emulated hosts on this machine over a link of limited speed, and compares with a prediction.
+"""Trains on two emulated hosts connected by a rate-limited link, and compares step times with a prediction.
 
     bench/limited_network.py FOLDER [--gigabits 1 10 25 100] [--milliseconds 0 0.1 1] [--build build] [--device cuda]
 
@@ -11,13 +11,13 @@ one level, it sends the gradients in each micro-batch.
   --device cuda   Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU, bf16; one GPU per host, connected by NCCL's
                   sockets. `mpzero doctor --bandwidth` also measures NCCL between the hosts
 
-The prediction is the number of bytes from the formula, at the rate of plain TCP streams on the same link with both
-hosts sending (bench/tcp_streams.py), plus one trip per collective. The measurements are the time that ranks wait for
-collectives (median and minimum over the steps), the bytes counted by mpzero, and the bytes of the interface including
-headers. Ranks also wait for each other's compute, so other programs on the machine increase the median.
+The predicted communication time is the calculated bytes divided by the rate of bidirectional TCP streams on the same
+link (bench/tcp_streams.py), plus one link latency per collective. The measurements are the exposed communication time
+of a step (median and minimum), the bytes counted by mpzero, and the bytes counted by the interface, including headers.
+Exposed time includes waiting for the slower rank, so other programs on the machine increase the median.
 
-After each run, FOLDER contains limited.json, limited.md (which is printed) and a folder for the run. A run that exceeds
---limit, and a link whose streams cannot be measured, are reported in their rows.
+After each run, FOLDER contains limited.json, limited.md (which is printed) and a folder for the run. If a run exceeds
+--limit, or the TCP streams of a link cannot be measured, its rows contain the error.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ACCUMULATION = 4
 
 @dataclass(frozen=True)
 class Work:
-    """Configuration of the training, and the plain streams and bytes for the comparison."""
+    """Configuration of the training, and parameters of the prediction."""
 
     device: str
     model: dict
@@ -103,13 +103,13 @@ def parameters_of(model: dict) -> int:
 
 
 def predicted_bytes(parameters: int, *, levels: int, accumulation: int, nodes: int = 2, bytes_each: int = 4) -> float:
-    """Returns the bytes that a node of one rank sends in a step of ZeRO-2."""
+    """Returns the bytes that a node with one rank sends in a ZeRO-2 step."""
     sums = 1 if levels == 2 else accumulation
     return (sums + 1) * bytes_each * parameters * (nodes - 1) / nodes
 
 
 def collectives(model: dict, *, levels: int, accumulation: int) -> int:
-    """Returns collectives between nodes per step: a sum and a gather per unit (embedding, layers, head), and a norm."""
+    """Returns collectives between nodes per step: a reduction and a gather per unit, and the norm reduction."""
     units = model["num_hidden_layers"] + 2
     return units * ((1 if levels == 2 else accumulation) + 1) + 1
 
@@ -119,8 +119,8 @@ class Result:
     link: Link
     levels: int
     round_trip_us: float  # round-trip time of the idle link
-    stream_gbs: float  # GB/s each way
-    nccl_gbs: float | None = None  # the slower collective at 512 MiB, measured by the doctor
+    stream_gbs: float  # GB/s per direction
+    nccl_gbs: float | None = None  # the slower collective at 512 MiB, measured by mpzero doctor
     formula_mb: float = 0
     counted_mb: float = 0
     interface_mb: float = 0  # mean over both hosts
@@ -133,7 +133,7 @@ class Result:
 
 
 def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) -> dict:
-    """Measures plain streams between the otherwise idle hosts."""
+    """Measures TCP streams between the hosts while the link is idle."""
     program = str(Path(tcp_streams.__file__).resolve())
     port = "5201"
     serving = subprocess.Popen(hosts.inside(1, [sys.executable, program, "serve", "--port", port]))
@@ -159,12 +159,12 @@ def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) ->
 
 
 def doctor_rate(hosts: Hosts, work: Work, folder: Path, args) -> float | None:
-    """Returns the GB/s each way of NCCL's slower collective at the largest size, or None without a measurement."""
+    """Returns the GB/s per direction of NCCL's slower collective at the largest size, or None if not measured."""
     if work.device != "cuda":
         return None
     program = str(args.build.resolve() / "bin" / "mpzero")
     launch = hosts.mpirun(args.folder / "agent", gpus=True)
-    # Selects NCCL. Without GPUs, the doctor would measure MPI.
+    # Selects NCCL. Without GPUs, mpzero doctor would measure MPI.
     own = ["--bandwidth", "--device=cuda", "--network=socket", f"--checkpoint_dir={args.folder}"]
     words = [*launch, program, "doctor", *own]
     log = Path(f"{folder}_doctor.log")
@@ -173,7 +173,7 @@ def doctor_rate(hosts: Hosts, work: Work, folder: Path, args) -> float | None:
         try:
             process.wait(timeout=args.limit)
         except subprocess.TimeoutExpired:
-            output.write(f"not done after {args.limit:g} s\n")
+            output.write(f"timed out after {args.limit:g} s\n")
         finally:
             if process.poll() is None:
                 end(process)
@@ -210,7 +210,7 @@ def train(hosts: Hosts, work: Work, result: Result, args: argparse.Namespace) ->
     result.formula_mb = formula / 1e6
     trips = collectives(work.model, levels=levels, accumulation=ACCUMULATION) * result.round_trip_us / 2
     result.predicted_ms = result.formula_mb / result.stream_gbs + trips / 1e3
-    # The start of the run sends little besides the initial weights, which count as one step.
+    # Besides the initial weights, which count as one step, startup sends little.
     result.interface_mb = sent / args.steps / 1e6
     result.error = row.error
     if row.step is not None and row.parts is not None:
@@ -223,8 +223,8 @@ def train(hosts: Hosts, work: Work, result: Result, args: argparse.Namespace) ->
 
 def table(results: list[Result]) -> str:
     lines = [
-        "| link, each way | there and back | plain streams, both sending | levels | "
-        "a node sends: formula / counted / interface | communication: predicted / least / median | step |",
+        "| link, per direction | round trip | TCP streams, bidirectional | levels | "
+        "sent per node: formula / counted / interface | communication: predicted / minimum / median | step |",
         "|---|---|---|---|---|---|---|",
     ]
     for one in results:
@@ -247,7 +247,7 @@ def write(results: list[Result], folder: Path) -> None:
 
 
 def measure(link: Link, work: Work, args: argparse.Namespace, results: list[Result]) -> None:
-    """Performs all runs over a link, and writes each result when the run ends."""
+    """Performs all runs over a link, and writes the results after each run."""
     with two_hosts(link) as hosts:
         streams = streams_of(hosts, args.seconds, work.streams)
         each_way = max(streams["both_ways"].values()) / 2
@@ -271,13 +271,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm_up", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="time limit of one run, in seconds")
-    parser.add_argument("--seconds", type=float, default=2, help="duration of each measurement of plain streams")
+    parser.add_argument("--seconds", type=float, default=2, help="duration of each measurement of TCP streams")
     args = parser.parse_args(arguments)
     if reason := reason_to_skip():
         print(f"limited_network.py: {reason}", file=sys.stderr)
         return 2
     os.environ |= MPI_AS_ROOT
-    # End a running training when this program ends.
+    # Terminate a run in progress when this program exits.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)

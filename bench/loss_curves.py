@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the same weights in rows that differ in a key or a flag, and plots their losses against the first row's.
+"""Trains the same initial weights with several settings (rows), and plots losses relative to the first row.
 
     bench/loss_curves.py fp8 FOLDER [--rows bf16 tensorwise ...] [--launch "mpirun -n 2 ..."] -- FLAGS OF mpzero train
     bench/loss_curves.py compression FOLDER [--rows exact int8 ...] [--launch ...] -- FLAGS OF mpzero train
@@ -10,12 +10,12 @@ fp8           bf16; bf16_noise, with the attention kernel of --deterministic, wh
               gradients. Default: one process
 compression   keys of zero_optimization: exact; fp32, without compression and with fp32 gradients, which shows the
               effect of different rounding; int8_gradients, int8 (and weights), int4_gradients, int4 (4-bit gradients,
-              int8 weights). Default: two ranks of this machine, which NCCL treats as two hosts with a node each
+              int8 weights). Default: two ranks of this machine, which NCCL treats as two hosts
 moments       AdamW moments: fp32; bf16; fp32_noise, with fp32 gradients, which shows the effect of different rounding.
               Default: one process
 
-FLAGS must include --deepspeed_config. Rows with results in FOLDER run again only with --again. Writes to FOLDER: a
-folder for each row with its log and metrics, table.md, results.json and curves.svg (losses as means over --window
+FLAGS must include --deepspeed_config. Rows with results in FOLDER are skipped, unless --again is set. Writes to FOLDER:
+a folder for each row with its log and metrics, table.md, results.json and curves.svg (losses as means over --window
 steps, differences from the first row, and gradient norms). Exits with status 1 if a row failed, e.g. because of a
 non-finite loss.
 """
@@ -40,7 +40,7 @@ from network_experiment import command_of, sentence_of, split_flags, take_flag
 @dataclass(frozen=True)
 class Row:
     label: str
-    change: Callable[[dict], dict] = lambda config: config  # changes a ds_config.json for the row
+    change: Callable[[dict], dict] = lambda config: config  # applies the row's setting to a ds_config.json
     flags: tuple[str, ...] = ()
 
 
@@ -53,7 +53,7 @@ def without_fp8(config: dict) -> dict:
 
 
 def with_keys(**keys: bool) -> Callable[[dict], dict]:
-    """Sets these keys of zero_optimization in a ds_config.json, and removes all other compression keys."""
+    """Sets compression keys of zero_optimization in a ds_config.json, and removes all others."""
 
     def change(config: dict) -> dict:
         zero = {key: value for key, value in config["zero_optimization"].items() if "quantized" not in key}
@@ -155,13 +155,13 @@ def train(
         except subprocess.TimeoutExpired:
             process.terminate()
             process.wait()
-            return f"not done after {args.limit} s"
+            return f"timed out after {args.limit} s"
     return "" if status == 0 else sentence_of(log.read_text(errors="replace", encoding="utf-8"))
 
 
 def run(args: argparse.Namespace, config: dict, flags: list[str]) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """Trains the rows in args.rows without results in FOLDER. Returns the metrics of all rows in FOLDER, and the
-    reasons for failures.
+    """Trains rows of args.rows that have no results in FOLDER. Returns the metrics of all rows in FOLDER, and errors by
+    row.
     """
     folder, rows = args.folder.resolve(), COMPARISONS[args.comparison]
     folder.mkdir(parents=True, exist_ok=True)
@@ -181,8 +181,8 @@ def run(args: argparse.Namespace, config: dict, flags: list[str]) -> tuple[dict[
 def table(results: dict[str, dict], rows: dict[str, Row]) -> str:
     first = next(iter(rows))
     lines = [
-        f"| row | last loss | to {first} | largest difference | validation | to {first} | gradient norm "
-        "| a node sends | step |",
+        f"| row | final loss | relative to {first} | largest difference | validation | relative to {first} "
+        "| gradient norm | sent per node | step |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     exact = results.get(first, {}).get("validation_loss")
@@ -256,9 +256,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--launch", default="", help="command that starts the ranks, without mpzero")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="rows to train; default: all")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--window", type=int, default=25, help="steps averaged per point of a curve")
+    parser.add_argument("--window", type=int, default=25, help="number of steps to average per point")
     parser.add_argument("--limit", type=int, default=1800, help="time limit of one row, in seconds")
-    parser.add_argument("--again", action="store_true", help="also run rows with results in FOLDER")
+    parser.add_argument("--again", action="store_true", help="also run rows that have results in FOLDER")
     parser.add_argument("--title", default="")
     parser.add_argument("--ranks_per_node", type=int, default=1, help="default if not set in the file")
     args = parser.parse_args(own)

@@ -1,4 +1,4 @@
-"""Benchmark computations on model configs, metrics files and logs. Uses only the standard library."""
+"""Evaluates model configs, metrics files and logs of benchmark runs. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PEAK_FLOPS = 989e12  # dense bf16 of H100 and H200
-# Environment for mpirun, which otherwise refuses to run as root.
+# Allows mpirun to run as root.
 MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 # Target tokens per second of a run on one GPU.
@@ -20,7 +20,7 @@ TARGETS = {
     "llama3_8b_zero3_4gpu_t8192": 11_000,
     "llama3_8b_zero3_4gpu_t512": 11_800,
 }
-# Target ratio to a peer's tokens per second in the same session. A peer may be an mpzero run.
+# Target throughput relative to a peer in the same session. A peer may be an mpzero run.
 SHARES = {
     ("qwen2_5_0_5b_mb8", "llmq"): 1.05,
     ("qwen2_5_0_5b_mb1", "llmq"): 1.05,
@@ -37,8 +37,8 @@ def read_model(name: str, vocab_size: int | None = None) -> dict:
 
 def flops_per_token(config: dict, seq_length: int, frozen: bool = False) -> float:
     """Returns the FLOPs of forward and backward, as counted by flops_per_token in model/architecture/config.hpp: 6 per
-    weight of a matrix product (including a tied head, excluding the input embedding), 4 per frozen weight, and causal
-    attention once. Excludes adapters of frozen weights.
+    matmul weight (including a tied head, excluding the input embedding), 4 per frozen weight, and the causal half of
+    attention. Excludes LoRA adapters.
     """
     hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
@@ -109,7 +109,7 @@ def planned_memory(log: str) -> dict:
 
 
 def compare_losses(one: list[float], other: list[float], tolerance: float) -> dict:
-    """Returns the distance of two runs' losses, relative to the first run."""
+    """Returns the largest difference between two runs' losses, relative to the first run."""
     pairs = list(zip(one, other, strict=False))
     apart = max((abs(a - b) / abs(a) for a, b in pairs), default=float("nan"))
     return {
@@ -139,10 +139,10 @@ def read_peers(paths: Iterable[Path]) -> list[dict]:
 def ratio_table(results: dict[str, dict], peers: list[dict]) -> list[str]:
     """Returns a Markdown table of the speed runs, their targets and the peers of the same session.
 
-    `results`: by run name (speed_WORK or users_…). Peers are matched to runs by the name of the work.
+    `results`: by run name (speed_WORK or users_…). Peers are matched to runs by workload name.
     """
     table = [
-        "| work | tok/s/GPU | MFU | exposed | first step | target | beside | their tok/s/GPU | ratio | wanted |",
+        "| workload | tok/s/GPU | MFU | exposed | first step | target | peer | peer tok/s/GPU | ratio | wanted |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     speeds = {

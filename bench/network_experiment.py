@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compares networks and ZeRO layouts: the same training with each --network and each number of ranks per node.
+"""Compares networks and ZeRO layouts: trains with each --network and each number of ranks per node.
 
     bench/network_experiment.py FOLDER [--launch "mpirun -n 16 ..."] [--networks efa socket] -- FLAGS OF mpzero train
 
 --launch starts the ranks. The default is two ranks of this machine, which NCCL treats as two hosts. FLAGS must include
 --deepspeed_config. Each row changes only zero_optimization.stage and zero_hpz_partition_size or mics_shard_size in this
-file. A row that cannot run (e.g. without EFA, or with ranks that do not fill the nodes) contains mpzero's message.
---deepspeed adds a row of stock DeepSpeed for each network and stage, with the same file and random tokens; its ranks
-meet at --meet, an address of rank 0. --streams adds the output of bench/tcp_streams.py to the results.
+file. A row that cannot run (e.g. without EFA, or with ranks that do not fill the nodes) contains mpzero's error
+message. --deepspeed adds a row of stock DeepSpeed for each network and stage, with the same file and random tokens;
+--meet is the rendezvous address on rank 0. --streams adds the output of bench/tcp_streams.py to the results.
 
 Writes to FOLDER: a folder for each run with its log and metrics, table.md, results.json and, if matplotlib is
-installed, steps.png and steps.svg. The table contains the median step with its exposed communication, the bytes that a
-node sends per step, and each row's ratio to the first successful row. Exits with status 1 if all rows failed.
+installed, steps.png and steps.svg. The table contains the median step time, the exposed communication, the bytes sent
+per node and step, and the step time relative to the first successful row. Exits with status 1 if all rows failed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Row:
     step: float | None = None
     parts: dict[str, float] | None = None  # mpzero only
     internode_megabytes: float | None = None
-    over: str = ""  # network in use, as reported by mpzero
-    nodes: int = 1  # number of nodes in the layout in use
+    over: str = ""  # network in use, according to mpzero's log
+    nodes: int = 1  # number of shard groups, according to mpzero's log
     program: str = "mpzero"
     error: str = ""
 
@@ -54,7 +54,7 @@ class Row:
         return f"{self.network}-zero{self.stage}-{self.ranks_per_node.replace(' ', '_')}"
 
     def needs_nodes(self) -> bool:
-        """Returns False for auto, for which mpzero may choose one level."""
+        """Returns False for auto, because mpzero may choose one level."""
         return self.ranks_per_node not in ("one level", "auto", DEEPSPEED)
 
     def layout(self) -> str:
@@ -122,7 +122,7 @@ def command_of(launch: str, words: list[str]) -> list[str]:
 
 
 def sentence_of(log: str) -> str:
-    """Returns the error with which mpzero ended."""
+    """Returns mpzero's or DeepSpeed's error message in a log."""
     errors = re.findall(r"^mpzero: error: (.*)$", log, re.MULTILINE) or re.findall(
         r"^(?:\w+\.)*\w*Error: .*$", log, re.MULTILINE
     )
@@ -140,7 +140,7 @@ def words_of_mpzero(row: Row, own: Path, config: Path, settings: Settings) -> li
 
 
 def words_of_deepspeed(row: Row, config: Path, settings: Settings) -> list[str]:
-    # NCCL chooses the network unless the row requires sockets. The log reports the choice.
+    # NCCL chooses the network unless the row requires sockets; its log reports the choice.
     environment = ["env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT"]
     if row.network == "socket":
         environment.append("NCCL_NET=Socket")
@@ -178,7 +178,7 @@ def run(row: Row, settings: Settings) -> None:
         try:
             status = process.wait(timeout=settings.limit)
         except subprocess.TimeoutExpired:
-            row.error = f"not done after {settings.limit:g} s"
+            row.error = f"timed out after {settings.limit:g} s"
         finally:
             if status is None:
                 end(process)
@@ -212,7 +212,7 @@ def read_deepspeed(row: Row, log: Path) -> None:
 def table(rows: list[Row]) -> str:
     first = next((row.step for row in rows if row.step), None)
     lines = [
-        "| network | ZeRO | ranks a node | step | exposed: gradients / parameters | a node sends | to the first row |",
+        "| network | ZeRO | ranks per node | step | exposed: gradients / parameters | sent per node | ratio |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -232,8 +232,8 @@ def table(rows: list[Row]) -> str:
 def streams_line(streams: dict) -> str:
     by_number = ", ".join(f"{number}: {rate:.2f}" for number, rate in streams["sent"].items())
     return (
-        f"\nPlain TCP streams between the first two hosts, GB/s by their number: {by_number}; "
-        f"there and back {streams['round_trip_us']:.0f} µs.\n"
+        f"\nPlain TCP streams between the first two hosts, GB/s by number of streams: {by_number}; "
+        f"round trip {streams['round_trip_us']:.0f} µs.\n"
     )
 
 
@@ -257,7 +257,7 @@ def plot(rows: list[Row], folder: Path) -> None:
         widths = [0.0 if row.parts else row.step or 0.0 for row in ran]
         axes.barh([row.name for row in ran], widths, label="step of DeepSpeed", color="lightgray")
     axes.invert_yaxis()
-    axes.set_xlabel("ms a step (median)")
+    axes.set_xlabel("ms per step (median)")
     axes.legend(fontsize="small")
     for kind in ("png", "svg"):
         figure.savefig(folder / f"steps.{kind}", dpi=120)

@@ -18,7 +18,7 @@ at::Tensor random(at::IntArrayRef shape) {
 
 void measure_operations(const std::string& part, const std::vector<Operation>& operations, double times,
                         model::Matmuls& matmuls, Roofline& roofline) {
-  // Measure identical operations only once, e.g. chunks of the head.
+  // Measure identical operations only once, e.g. chunks of the LM head.
   std::vector<std::pair<std::string, int64_t>> names;
   std::vector<Operation> distinct;
   for (const Operation& operation : operations) {

@@ -28,8 +28,8 @@ class Rotating {
   Tensors tensors_;
 };
 
-// Measures the operations of a part one by one. A step contains the part `times` times; 0 for an alternative
-// implementation.
+// Measures the operations of a part of the step separately. `times`: occurrences of the part in a step, or 0 for an
+// alternative implementation.
 void measure_operations(const std::string& part, const std::vector<model::Operation>& operations, double times,
                         model::Matmuls& matmuls, Roofline& roofline);
 

@@ -3,11 +3,12 @@
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
-Prints a table for each visit to a machine. Plans that were recorded before the runs are evaluated separately. --runs:
-output files of bench/plan_runs.py, used instead of bench/plan_measured.json. Entries that are added by hand: "title" of
-a visit; "calibrated" of a visit, figures of a host that is slower than that of the shipped calibration; "left_out" of
-a run, the reason for its exclusion; "has_chosen" of a run, the part of the model that was later chosen from this run
-(only the recorded plan is evaluated). CPU runs use the calibration of their visit, or else the recorded plan.
+Prints a table for each session on a machine. Plans that were recorded before the runs are evaluated separately. --runs:
+output files of bench/plan_runs.py, used instead of bench/plan_measured.json. Keys that are added by hand: "title" of a
+session; "calibrated" of a session: measurements of a host that is slower than the host of the shipped calibration;
+"left_out" of a run: the reason for its exclusion; "has_chosen" of a run: the constant of the plan that was later fitted
+to this run (only the recorded plan is evaluated). CPU runs use the calibration of their session, or else the recorded
+plan.
 
 Needs no GPU. Exits with status 1 if fewer than 90% of a table's steps are within 10%, or any step is beyond 20%.
 """
@@ -34,7 +35,7 @@ GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
 
 
 def users_config(run: dict) -> dict:
-    """Returns the users' own file with the changes of the run."""
+    """Returns the users' ds_config.json with the run's changes."""
     name = "ds_config_llama3_8b_zero3_offload" if run["model"] == "llama_3_8b" else "ds_config"
     config = json.loads((ROOT / "configs" / f"{name}.json").read_text(encoding="utf-8"))
     config["train_micro_batch_size_per_gpu"] = run["micro_batch"]
@@ -71,7 +72,7 @@ def ds_config(run: dict) -> dict:
 
 
 def memory_of_rank(plan: dict) -> dict:
-    """Returns the planned bytes of a GPU, or of a rank on a CPU."""
+    """Returns the planned bytes of a GPU, or of a CPU rank."""
     memory = plan["memory"]
     return memory["gpu_bytes"] if "gpu_bytes" in memory else memory["rank_bytes"]
 
@@ -81,7 +82,7 @@ def is_on_cpu(run: dict) -> bool:
 
 
 def shipped_file(device: str) -> str:
-    """Returns the name of a device's file in configs/calibrations, or a new name."""
+    """Returns the file name of a device in configs/calibrations, or a new name for an unknown device."""
     for file in sorted(CALIBRATIONS.glob("*.json")):
         if json.loads(file.read_text(encoding="utf-8"))["device"] == device:
             return file.name
@@ -90,9 +91,7 @@ def shipped_file(device: str) -> str:
 
 @contextlib.contextmanager
 def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
-    """Yields a file with a GPU's shipped calibration, in which values of a visit's own calibration replace the shipped
-    values.
-    """
+    """Yields a file with a GPU's shipped calibration, updated with values measured in the session."""
     shipped = json.loads((CALIBRATIONS / shipped_file(device)).read_text(encoding="utf-8"))
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump({**shipped, **calibrated}, file)
@@ -101,7 +100,7 @@ def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
 
 
 def plan(run: dict, program: Path, calibration: str | None) -> dict:
-    """Returns the program's output. `calibration`: None for the shipped file, with values of the run's own host."""
+    """Returns the plan. `calibration`: None for the shipped file, updated with values measured on the run's host."""
     if calibration is None and run.get("calibrated"):
         with shipped_with(run["calibrated"], run["device"]) as file:
             return plan(run, program, file)
@@ -178,7 +177,7 @@ class Difference:
 
 
 def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], Difference, list[str]]:
-    """Returns the rows of the table, their errors, and the excluded runs."""
+    """Returns the table's rows, the relative errors, and the excluded runs."""
     lines, difference, left_out = [], Difference(), []
     for run in runs:
         reason = run.get("left_out") or run.get("has_chosen")
@@ -205,7 +204,7 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
 
 
 def runs_of(file: Path) -> list[dict]:
-    """Returns the runs, each with its visit's title and host values from the visit's calibration."""
+    """Returns the runs, each with the title and the host measurements of its session."""
     found = json.loads(file.read_text(encoding="utf-8"))
     return [
         {

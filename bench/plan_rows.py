@@ -1,17 +1,17 @@
-"""Runs on GPUs and CPUs that bench/plan_runs.py plans and then performs."""
+"""GPU and CPU runs that bench/plan_runs.py predicts and then performs."""
 
 from __future__ import annotations
 
 from plan_against_measured import DEFAULTS
 
-# Llama shape with 3.6 billion parameters. Not part of any calibration.
+# Llama model with 3.6 billion parameters, which no calibration includes.
 LLAMA_3B = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
-# Shape of Qwen3-1.7B. Not part of any calibration.
+# The shape of Qwen3-1.7B, which no calibration includes.
 QWEN3_2B = {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16}
 
 
 def row(name: str, **changed) -> dict:
-    """Returns a row before the measurement."""
+    """Returns a row without measurements."""
     one = {**DEFAULTS, "name": name, "calibration": None, "steps": 24, "warm_up": 8, "limit": 40}
     unknown = changed.keys() - one.keys()
     assert not unknown, unknown
@@ -21,11 +21,11 @@ def row(name: str, **changed) -> dict:
 def rows() -> list[dict]:
     two = {"gpus": 2}
     hosts = {"gpus": 2, "nodes": 2, "length": 512, "accumulation": 4, "steps": 15, "warm_up": 4}
-    # Without clipping, no update runs twice, as assumed by the plan.
+    # No clipping, because the plan assumes that no update is repeated.
     host_adamw = {"offload_optimizer": True, "clipping": 0, "steps": 20}
     large = {"model": "llama_3_8b", "model_flags": LLAMA_3B, "steps": 13, "warm_up": 4, "limit": 50}
     levels = {"layout": "two_levels"}
-    # Places only the updates on the host that do not fit on the GPU.
+    # The host updates only parameters whose states do not fit into GPU memory.
     in_part = {"offload_ratio": "auto", "warm_up": 3, "steps": 9}
     large_7b = {"model": "qwen2_5_7b", "micro_batch": 2, "limit": 170}
     return [
@@ -72,7 +72,7 @@ def rows() -> list[dict]:
     ]
 
 
-# A size between the tiny preset and the next larger preset: 7.6 million parameters. Not part of any calibration.
+# 7.6 million parameters, between the tiny and the next larger preset; no calibration includes this model.
 CPU_MID = {
     "hidden_size": 256,
     "intermediate_size": 768,
@@ -84,7 +84,7 @@ CPU_MID = {
 
 
 def cpu_rows(device: str, calibrations: list[str]) -> list[dict]:
-    """Returns rows of two models in two dtypes, on one and two ranks. `calibrations`: for one and two ranks."""
+    """Returns rows with two models and two dtypes, on one and two ranks. `calibrations`: for one and two ranks."""
     base = {"device": device, "length": 256, "steps": 28, "warm_up": 6, "clipping": 1.0}
     found = []
     for size, more in (("tiny", {}), ("mid", {"model_flags": CPU_MID, "vocab_size": 4096})):

@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""Performs many kinds of short runs on this machine's GPUs or CPU, and compares each run with its `mpzero plan`.
+"""Performs short runs of many configurations on this machine's GPUs or CPU, and compares them with `mpzero plan`.
 
     bench/plan_runs.py FOLDER [--calibrate 110] [--results RESULTS] [--train_data T.h5] [--budget 240] [--only WORD ...]
     bench/plan_runs.py FOLDER --device cpu --calibrate 20    # on the CPU
     bench/plan_runs.py FOLDER --dry H100 [--gpus 2]          # only the plans, without a GPU
 
---calibrate SECONDS first measures the device (`mpzero plan --calibrate`) into a copy of configs/calibrations. An
-existing file of the same device keeps its name. All rows are planned before the first run, and the plans are stored
-with the measurements, so the rows test a model that was fixed in advance. plan_ms uses the new calibration, and
-shipped_plan_ms uses configs/calibrations. The plan's network rate is measured by `mpzero doctor`.
+--calibrate SECONDS first calibrates the device (`mpzero plan --calibrate`) and writes the result to a copy of
+configs/calibrations, replacing the file of the same device. All runs are predicted before the first run starts, and the
+predictions are stored with the measurements. plan_ms uses the new calibration, and shipped_plan_ms uses
+configs/calibrations. `mpzero doctor` measures the network rate for the plan.
 
-Writes to FOLDER: plan_runs.json, a visit in the format of bench/plan_measured.json; calibrations/; logs.tar.gz. Use
-`bench/plan_against_measured.py --runs FOLDER/plan_runs.json` to create the table of bench/PLAN.md. RESULTS receives
-only copies of these files. All files are rewritten after each run, so an interrupted visit keeps its results.
+Writes to FOLDER: plan_runs.json, a session in the format of bench/plan_measured.json; calibrations/; logs.tar.gz. Use
+`bench/plan_against_measured.py --runs FOLDER/plan_runs.json` to create the table for bench/PLAN.md. With --results,
+these files are also copied to RESULTS. All files are rewritten after each run, so an interrupted session keeps its
+results.
 
-Without --train_data, the runs use random tokens, which requires h5py. Rows that need more GPUs than available are
-skipped. Rows that do not fit into the time budget are listed in `left_out`. For rows of two hosts, two mpirun daemons
-with different host names and NCCL_HOSTID emulate two hosts for MPI, mpzero and NCCL. Plain streams and `mpzero doctor
---bandwidth` are measured first; without the doctor's rate, these rows are skipped.
+Without --train_data, the runs use random tokens, which requires h5py. Runs that need more GPUs than available are
+skipped. Runs that do not fit into the time budget are listed in `left_out`. For runs on two hosts, two mpirun daemons
+with different host names and NCCL_HOSTID emulate two hosts for MPI, mpzero and NCCL. TCP streams and `mpzero doctor
+--bandwidth` are measured first; if mpzero doctor does not report a rate, these runs are skipped.
 
---dry prints the plan of each row and estimates the duration of the visit from the steps and the start of each run.
-Exits with status 1 if a row has no plan, a row does not fit, or the budget ends before the last row.
+--dry prints the plan of each run and the estimated duration of the session. Exits with status 1 if a run cannot be
+predicted or does not fit into memory, or if the session exceeds the budget.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from plan_rows import cpu_rows, rows
 
 BENCH = Path(__file__).resolve().parent
 HOSTS = ("host0", "host1")
-# Time for plain streams and the doctor before the rows of two hosts.
+# Time to measure TCP streams and run mpzero doctor before runs on two hosts.
 NETWORK_SECONDS = 60.0
 # Start time of a run for --dry: constant, per billion parameters, and per billion parameters with states allocated on
 # the host. On an H200, runs of 0.6 and 3.6 billion parameters took 4.7 and 9.3 s. The last number is a guess.
@@ -60,13 +61,13 @@ START_SECONDS, START_OF_BILLION, START_OF_BILLION_ON_HOST = 4.0, 1.5, 6.0
 
 
 class Visit(two_hosts.Visit):
-    """A visit that writes plan_runs.json."""
+    """A session that writes plan_runs.json."""
 
     def __init__(self, args: argparse.Namespace, gpus: list[str]):
         super().__init__(args)
         self.gpus = gpus
         self.runs: list[dict] = []
-        self.calibration: Path | None = None  # GPU calibration made in this visit
+        self.calibration: Path | None = None  # GPU calibration made in this session
 
     def save(self) -> None:
         machine = {"gpus": self.gpus, "cores": os.cpu_count()}
@@ -98,7 +99,7 @@ class Visit(two_hosts.Visit):
         return {name: part["error"] for name, part in parts.items() if "error" in part}
 
     def network_rate(self) -> float | None:
-        """Returns the GB/s of the slower collective at the largest size, or None without a measurement."""
+        """Returns the GB/s of the slower collective at the largest size, or None if not measured."""
         kinds = self.results.get("doctor", {}).get("rates", {})
         return min(rates[max(rates, key=float)] for rates in kinds.values()) if kinds else None
 
@@ -116,7 +117,7 @@ def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, di
     seconds = visit.args.calibrate
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "plan", f"--calibrate={folder / name}"]
     words += [f"--device={visit.args.device}", f"--calibrate_seconds={seconds:g}"]
-    # Measuring layers together takes 20% longer, plus a short time for the start and the last operation.
+    # Calibration of entire layers takes 20% longer. 60 s: startup and the last operation.
     status, log = visit.run(f"calibrate_{Path(name).stem}", [*launch, *words], 1.2 * seconds + 60)
     found = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).exists() else {}
     if status != 0 or "scales" in found:
@@ -141,12 +142,12 @@ def calibrate_cpu(visit: Visit, ranks: int) -> dict:
 
 
 def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
-    """Returns the command for two hosts, which are mpirun daemons with separate host names on this machine."""
+    """Returns the launch command for two emulated hosts: mpirun daemons with separate host names on this machine."""
     agent = folder / "agent.sh"
-    # Daemons write the machine's topology to a file of the same name, and concurrent writes make a daemon fail.
+    # Each daemon needs its own folder: concurrent writes of the machine's topology to one file crash a daemon.
     base = shlex.quote(str(folder / "mpi"))
     agent.write_text(
-        "#!/bin/sh\n# In place of ssh HOST COMMAND, with a folder of its own for Open MPI.\n"
+        "#!/bin/sh\n# Replaces ssh HOST COMMAND; uses a separate Open MPI folder per host.\n"
         f'export OMPI_MCA_orte_tmpdir_base={base}/"$1"\nmkdir -p "$OMPI_MCA_orte_tmpdir_base"\n'
         'shift\nexec sh -c "$*"\n',
         encoding="utf-8",
@@ -162,7 +163,7 @@ def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
 
 
 def doctor(visit: Visit) -> dict:
-    """Measures the GB/s that a host sends in collectives, by size, on an otherwise idle network."""
+    """Measures the GB/s that a host sends in collectives, by size, on an idle network."""
     file = visit.folder / "doctor.json"
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
     command = on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
@@ -203,7 +204,7 @@ def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
 
 
 def tokens(visit: Visit, vocabulary: int) -> Path:
-    """Returns --train_data, or a file of random token IDs that is created once."""
+    """Returns --train_data, or a file of random token IDs, which is created if it does not exist."""
     if visit.args.train_data is not None:
         return visit.args.train_data.resolve()
     path = visit.folder / f"tokens_{vocabulary}.h5"
@@ -214,7 +215,7 @@ def tokens(visit: Visit, vocabulary: int) -> Path:
 
 
 def measure(visit: Visit, run: dict) -> dict:
-    """Performs the run, adds the results to `run`, and returns a summary."""
+    """Performs a run, adds the results to `run`, and returns a summary."""
     folder = visit.folder / run["name"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -237,7 +238,7 @@ def most_gib(lines: list[dict], name: str) -> float | None:
 
 
 def planned(visit: Visit, run: dict) -> bool:
-    """Records the plan of a row. Returns False if the run has no plan or does not fit."""
+    """Records the plan of a run. Returns False if the run cannot be predicted or does not fit."""
     program = visit.args.build.resolve() / "bin" / "mpzero"
     run |= {"plan_ms": None, "plan_gib": None, "shipped_plan_ms": None}
     try:
@@ -259,18 +260,18 @@ def milliseconds(found: dict | None) -> float | None:
 
 
 def expected_seconds(run: dict) -> float:
-    """Returns the expected duration of a run, from its plan."""
+    """Returns the expected duration of a run according to its plan."""
     start = START_OF_BILLION_ON_HOST if run["offload_optimizer"] else START_OF_BILLION
     return START_SECONDS + start * run["billions"] + run["steps"] * run["plan_ms"] / 1e3
 
 
 def dry_run(visit: Visit, wanted: list[dict]) -> int:
-    """Prints all plans and the duration of the visit. Returns 1 if a plan is missing or the budget is too short."""
+    """Prints all plans and the session's duration. Returns 1 if a plan is missing or the budget is too short."""
     without = 0
     seconds = 1.2 * visit.args.calibrate + 20 if visit.args.calibrate else 0.0
     seconds += NETWORK_SECONDS if any(run["nodes"] > 1 for run in wanted) else 0
     for run in wanted:
-        # Assumed rate of such a network.
+        # Assumed network rate.
         run["network_rate"] = 5.0 if run["nodes"] > 1 else None
         if not planned(visit, run):
             without += 1
@@ -297,7 +298,7 @@ def gpus_here() -> list[str]:
 
 
 def name_after(run: dict, gpus: list[str]) -> None:
-    """Renames rows of GPUs that differ from the GPUs of the first visit."""
+    """Renames runs whose GPU type differs from that of the first session."""
     if not gpus:
         return
     run["device"] = gpus[0]
@@ -307,7 +308,7 @@ def name_after(run: dict, gpus: list[str]) -> None:
 
 
 def calibrate(visit: Visit) -> None:
-    """Calibrates a GPU for all rows, or a CPU with one rank and with two ranks."""
+    """Calibrates the GPU, or the CPU with one rank and with two ranks."""
     if visit.args.device == "cuda":
         visit.part("calibrate", lambda: calibrate_gpu(visit))
         return
@@ -316,7 +317,7 @@ def calibrate(visit: Visit) -> None:
     found = [visit.results[f"calibrate_{ranks}"] for ranks in (1, 2)]
     visit.args.calibrations = [one["path"] for one in found if "path" in one]
     if len(visit.args.calibrations) < len(found):
-        raise SystemExit("CPU calibration failed; plans require a calibration")
+        raise SystemExit("CPU calibration failed; mpzero plan requires a calibration")
 
 
 def main(arguments: list[str], known: list[dict] | None = None) -> int:
@@ -324,13 +325,13 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
     parser.add_argument("--train_data", type=Path, help="token file; default: random tokens")
-    parser.add_argument("--budget", type=float, default=240, help="time budget of the visit, in seconds")
+    parser.add_argument("--budget", type=float, default=240, help="time budget of the session, in seconds")
     parser.add_argument("--stream_seconds", type=float, default=0.6)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--calibrations", nargs=2, help="CPU calibrations for one rank and for two ranks")
     parser.add_argument("--calibrate", type=float, default=0, metavar="SECONDS", help="calibrate the device first")
     parser.add_argument("--results", type=Path, help="folder for copies of the results")
-    parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="only plan, for this GPU model")
+    parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="only predict, for this GPU")
     parser.add_argument("--gpus", type=int, default=1, help="number of GPUs for --dry")
     parser.add_argument("--only", nargs="*", default=[], help="run only if the name contains one of these words")
     args = parser.parse_args(arguments)
@@ -355,7 +356,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
         visit.part("streams", lambda: two_hosts.streams(visit))
         visit.part("doctor", lambda: doctor(visit))
     if visit.network_rate() is None:
-        # Rates from other runs must not replace the measured rate.
+        # Use the measured rate, not the rate of another run.
         visit.results["left_out"] += [run["name"] for run in wanted if run["nodes"] > 1]
         wanted = [run for run in wanted if run["nodes"] == 1]
     for run in wanted:

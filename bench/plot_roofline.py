@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Plots measurements of bench_kernels: the time of each operation in a step, and the part above the ceiling.
+"""Plots results of bench_kernels: the time of each operation in a step, divided into ceiling and excess.
 
 bench/plot_roofline.py KERNELS.json PICTURE.svg [WORD ...]
 
 Draws one panel for each workload whose name contains one of the words. The dark part of a bar is the operation's time
-at its ceiling: the measured copy bandwidth, the best cuBLASLt time of the shape, or the large matrix product.
+at its ceiling: the measured copy bandwidth, the fastest cuBLASLt algorithm for the shape, or the rate of a large
+matmul.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def draw(workloads, picture):
         axis.tick_params(labelsize=7)
         axis.set_xlabel("ms per step", fontsize=8)
         total, least = sum(times), sum(row[2] for row in rows)
-        axis.set_title(f"{workload['workload']}: {total:.1f} ms in its operations, {least:.1f} ms at their ceilings")
+        axis.set_title(f"{workload['workload']}: {total:.1f} ms sum of operations, {least:.1f} ms at the ceilings")
         axis.legend(fontsize=8, loc="lower right")
     figure.savefig(picture)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a token file of random IDs, in the format of app/prepare_data.py.
 
-bench/random_tokens.py OUT.h5 --vocab_size N [--packed SEQ_LENGTH]     packed sequences, documents of mean length 600
+bench/random_tokens.py OUT.h5 --vocab_size N [--packed SEQ_LENGTH]     packed documents with a mean length of 600
 bench/random_tokens.py OUT.h5 --vocab_size N --pairs SOURCE TARGET     pairs with these lengths, without padding
 """
 

@@ -85,8 +85,8 @@ double best_matmul_seconds(const model::MatmulShape& s, bool accumulates, int se
 void Roofline::add(const std::string& part, const std::string& name, double calls, double seconds, double amount,
                    const char* unit, double ceiling_seconds) {
   if (part != last_part_) {
-    fmt::print("\n{}: {}\n  {:34} {:>6} {:>10} {:>10} {:>14} {:>8}\n", workload_, part, "", "calls", "us a call",
-               "ms a step", "rate", "ceiling");
+    fmt::print("\n{}: {}\n  {:34} {:>6} {:>10} {:>10} {:>14} {:>8}\n", workload_, part, "", "calls", "us/call",
+               "ms/step", "rate", "ceiling");
   }
   last_part_ = part;
   fmt::print("  {:34} {:6.0f} {:10.1f} {:10.2f} {:7.0f} {:6} {:7.1f}%\n", name, calls, seconds * 1e6,
@@ -130,7 +130,7 @@ void Roofline::full_pass(const std::string& name, double calls, const std::strin
     ceiling += seconds * row["share_of_ceiling"].get<double>();
   }
   const double measured = calls * timing.seconds;
-  fmt::print("{}: {:26} {:8.2f} ms measured, {:8.2f} ms its operations, {:8.2f} ms at their ceilings; host {:.2f} ms",
+  fmt::print("{}: {:26} {:8.2f} ms measured, {:8.2f} ms sum of operations, {:8.2f} ms at the ceilings; host {:.2f} ms",
              workload_, name, measured * 1e3, sum * 1e3, ceiling * 1e3, calls * timing.host_seconds * 1e3);
   if (flops_per_call > 0) fmt::print("; {:.1f}% of 989 TFLOPS", flops_per_call / timing.seconds / 989e12 * 100);
   fmt::print("\n");
@@ -143,7 +143,7 @@ void Roofline::full_pass(const std::string& name, double calls, const std::strin
 
 void Roofline::tuned(const std::vector<model::TunedMatmul>& matmuls) {
   double sum = 0;
-  fmt::print("\n{}: products as tuned\n  {:>7} x {:>7} x {:>7}  {:2} {:5} {:8} {:>9} {:>9} {:>9} {:>6} {:>8}  {}\n",
+  fmt::print("\n{}: tuned matmuls\n  {:>7} x {:>7} x {:>7}  {:2} {:5} {:8} {:>9} {:>9} {:>9} {:>6} {:>8}  {}\n",
              workload_, "rows", "columns", "inner", "", "out", "", "us", "ATen us", "first us", "tried", "tuned ms",
              "algorithm");
   for (const model::TunedMatmul& m : matmuls) {
@@ -178,7 +178,7 @@ std::string Roofline::to_markdown() const {
     if (full_pass["name"] == "step") step = full_pass["seconds"].get<double>();
   }
   std::string table = fmt::format(
-      "\n### {}\n\n| part | operation | calls a step | us a call | rate | share of ceiling | share of step |\n"
+      "\n### {}\n\n| part | operation | calls per step | us per call | rate | share of ceiling | share of step |\n"
       "|---|---|---|---|---|---|---|\n",
       workload_);
   for (const auto& row : rows_) {
@@ -189,7 +189,7 @@ std::string Roofline::to_markdown() const {
                          row["rate"].get<double>(), row["unit"].get<std::string>(),
                          100 * row["share_of_ceiling"].get<double>(), 100 * calls * seconds / step);
   }
-  table += "\n| whole | measured | its operations one by one | at their ceilings | host |\n|---|---|---|---|---|\n";
+  table += "\n| part | measured | sum of operations | sum at the ceilings | host |\n|---|---|---|---|---|\n";
   for (const auto& full_pass : full_passes_) {
     table +=
         fmt::format("| {} | {:.2f} ms | {:.2f} ms | {:.2f} ms | {:.2f} ms |\n", full_pass["name"].get<std::string>(),
@@ -197,7 +197,7 @@ std::string Roofline::to_markdown() const {
                     1e3 * full_pass["sum_at_ceilings"].get<double>(), 1e3 * full_pass["host_seconds"].get<double>());
   }
   table +=
-      "\n| product, rows x columns x inner | result | tuned | ATen | cuBLASLt's first | algorithm "
+      "\n| matmul, rows x columns x inner | result | tuned | ATen | first heuristic result | algorithm "
       "|\n|---|---|---|---|---|---|\n";
   for (const auto& row : tuned_) {
     table +=

@@ -19,15 +19,15 @@ Timing time_of(int sets, int repeats, const Body& body);
 // Measured peak rates of this GPU.
 struct Ceilings {
   double bytes_per_second = 0;  // device copy; counts bytes read and written
-  double flops = 0;             // bf16 matrix product of 8192^3
+  double flops = 0;             // bf16 matmul of 8192^3
 };
 Ceilings measure_ceilings();
 
-// Returns the seconds of the fastest algorithm that cuBLASLt proposes for a matrix product. `accumulates`: the product
-// is added to the existing result.
+// Returns the time in seconds of the fastest algorithm that cuBLASLt proposes for a matmul. `accumulates`: the matmul
+// accumulates into its output.
 double best_matmul_seconds(const model::MatmulShape& shape, bool accumulates, int sets);
 
-// Operations of the parts of a step, compared with their ceilings.
+// Measured operations of a step, compared with their ceilings.
 class Roofline {
  public:
   Roofline(std::string workload, const Ceilings& ceilings) : workload_(std::move(workload)), ceilings_(ceilings) {}
@@ -35,10 +35,10 @@ class Roofline {
   // `part`: part of the step, e.g. "layer forward". `calls`: number of calls per step, or 0 for an alternative
   // implementation. `bytes`: minimum number of bytes to move per call.
   void memory(const std::string& part, const std::string& name, double calls, double bytes, int sets, const Body& body);
-  // `flops`: per call. The ceiling is the rate of the large matrix product.
+  // `flops`: per call. The ceiling is the rate of the 8192^3 matmul.
   void compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
                const Body& body);
-  // The ceiling is the best cuBLASLt time of the same product. `adds`: the product includes the addition of a matrix.
+  // The ceiling is the fastest cuBLASLt algorithm for the shape. `adds`: the matmul adds a matrix to its result.
   void matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
               bool adds, int sets, const Body& body);
   // Records a measured pass, compared with the sum of the operations whose part begins with `parts` (empty: all
@@ -46,10 +46,10 @@ class Roofline {
   void full_pass(const std::string& name, double calls, const std::string& parts, const Timing& timing,
                  double flops_per_call = 0);
 
-  // Records the tuning results of matrix products, with the times of ATen's product and of cuBLASLt's first choice.
+  // Records the tuning results of matmuls, with the times of ATen and of cuBLASLt's first heuristic result.
   void tuned(const std::vector<model::TunedMatmul>& matmuls);
 
-  // Returns a table of the operations, with their fractions of the pass "step".
+  // Returns a table of the operations, with their shares of the step time.
   std::string to_markdown() const;
   nlohmann::json to_json() const {
     return {{"workload", workload_}, {"operations", rows_}, {"wholes", full_passes_}, {"tuned", tuned_}};

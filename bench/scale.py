@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints and plots the throughput that `mpzero plan` computes for different numbers of GPUs, and the optimal interval
+"""Prints and plots the throughput that `mpzero plan` predicts for different numbers of GPUs, and the optimal interval
 between checkpoints.
 
 bench/scale.py [--program build/bin/mpzero] [--instance p5.48xlarge] [--figure scale.png]
@@ -41,16 +41,16 @@ LAYOUTS = [
 # Herd of Models", 2024, section 3.3.4). Second: a cluster with six times as many failures.
 NODE_HOURS_BETWEEN_FAILURES = (54 * 24 * 16384 / GPUS_PER_NODE / 419, 1000.0)
 CHECKPOINT_BYTES = 12 * 8_030_261_248
-# Assumption: rate at which all nodes together write to and read from a shared file system.
+# Assumption: total write and read rate of a shared file system.
 FILE_SYSTEM_RATE = 50e9
-# Measured (bench/RESULTS.md): write and read rates of one node. Training pauses while states are copied.
+# Measured (bench/RESULTS.md): write and read rates of one node, and the pause to copy states.
 NODE_WRITES, NODE_READS = 2.5e9, 4.06e9
 STANDSTILL_SECONDS = 0.11
-# Measured: time to report an unresponsive rank, and time from mpirun to the first step of 8B on four GPUs.
+# Measured: time to detect an unresponsive rank, and startup time of the 8B model on four GPUs.
 DETECTION_SECONDS, START_SECONDS = 12.5, 11.2
-# Assumption: time until Slurm assigns nodes to the job again.
+# Assumption: time until Slurm restarts the requeued job.
 REQUEUE_SECONDS = 120.0
-PAYS = 0.9  # fraction of the best layout's speed on the same network
+PAYS = 0.9  # fraction of the best layout's throughput on the same network
 
 
 def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool, network: str) -> dict | None:
@@ -80,7 +80,7 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
             f"--network={network}",
         ]
         result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
-    # A plan that does not fit is valid. Only a missing plan is an error.
+    # A run that does not fit still has a plan; only a missing plan is an error.
     if not result.stdout.startswith("{"):
         raise SystemExit(f"{' '.join(command)}: {result.stderr.strip()}")
     found = json.loads(result.stdout)
@@ -109,8 +109,8 @@ def speed_table(curves: dict[str, list[float | None]]) -> list[str]:
 
 
 def where_it_stops(curves: dict[str, list[float | None]]) -> list[str]:
-    """Finds for each layout the largest number of GPUs with at least PAYS of the best speed on the same network."""
-    lines = ["| layout | pays up to | speed there, of one node's |", "|---|---|---|"]
+    """Finds for each layout the largest number of GPUs with at least PAYS of the network's best throughput."""
+    lines = ["| layout | competitive up to | throughput relative to one node |", "|---|---|---|"]
     for name, values in curves.items():
         network = name.split(", ")[-1]
         of_network = [curve for other, curve in curves.items() if other.endswith(network)]
@@ -118,7 +118,7 @@ def where_it_stops(curves: dict[str, list[float | None]]) -> list[str]:
         last = 0
         while last + 1 < len(NODES) and (values[last + 1] or 0) >= PAYS * best[last + 1]:
             last += 1
-        shown = f"{NODES[last] * GPUS_PER_NODE:,} GPUs" + (" and more" if last + 1 == len(NODES) else "")
+        shown = f"{NODES[last] * GPUS_PER_NODE:,} GPUs" + (" or more" if last + 1 == len(NODES) else "")
         share = f"{(values[last] or 0) / values[0]:.0%}" if values[0] else ""
         lines.append(f"| {name} | {shown} | {share} |")
     return lines
@@ -129,13 +129,13 @@ def save_seconds(nodes: int) -> float:
 
 
 def restart_seconds(nodes: int) -> float:
-    """Returns the time from a failure to the next step, without repeated steps."""
+    """Returns the time from a failure to the next step, excluding repeated steps."""
     reading = CHECKPOINT_BYTES / min(FILE_SYSTEM_RATE, NODE_READS * nodes)
     return DETECTION_SECONDS + REQUEUE_SECONDS + START_SECONDS + reading
 
 
 def young(cost: float, between_failures: float) -> float:
-    """Returns the optimal training time between two saves that cost `cost` (Young 1974)."""
+    """Returns the optimal interval between saves that each take `cost` (Young 1974)."""
     return math.sqrt(2 * cost * between_failures)
 
 
@@ -154,8 +154,8 @@ def lost(cost: float, interval: float, save: float, restart: float, between_fail
 
 def failure_table(hours: float) -> list[str]:
     lines = [
-        "| GPUs | between failures | a save takes | a restart takes | training stands still: Young | Daly | lost | "
-        "saves in the background: Daly | lost |",
+        "| GPUs | MTBF | save | restart | interval of synchronous saves: Young | Daly | lost | "
+        "interval of asynchronous saves: Daly | lost |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for nodes in NODES:
@@ -196,15 +196,15 @@ def main() -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks([nodes * GPUS_PER_NODE for nodes in NODES], [str(nodes * GPUS_PER_NODE) for nodes in NODES])
     axes.set_xlabel(f"GPUs of {arguments.instance}")
-    axes.set_ylabel("tokens/s/GPU, computed")
+    axes.set_ylabel("tokens/s/GPU, predicted")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=7)
-    axes.set_title("Llama-3-8B, 8,192 tokens, micro-batch 1: computed, not measured", fontsize=10)
+    axes.set_title("Llama-3-8B, 8,192 tokens, micro-batch 1: predicted, not measured", fontsize=10)
     figure.tight_layout()
     figure.savefig(arguments.figure, dpi=110)
     lines = [*speed_table(curves), "", *where_it_stops(curves)]
     for hours in NODE_HOURS_BETWEEN_FAILURES:
-        lines += ["", f"{hours:,.0f} hours between failures of a node:", "", *failure_table(hours)]
+        lines += ["", f"{hours:,.0f} hours between failures per node:", "", *failure_table(hours)]
     print("\n".join(lines))
 
 

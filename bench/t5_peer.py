@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures tokens per second of T5 under PyTorch's FSDP, with the settings of the FSDP tutorial: full sharding by
-T5Block, bf16, AdamW. Uses random tokens and no dropout, which mpzero does not support.
+T5Block, bf16, AdamW. Uses random tokens and no dropout.
 
     torchrun --nproc_per_node N bench/t5_peer.py CONFIG.json NAME [--batch 8]     prints one JSON line
 """
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="pairs per rank")
     parser.add_argument("--source_length", type=int, default=512)
     parser.add_argument("--target_length", type=int, default=128)
-    parser.add_argument("--checkpointing", action="store_true", help="checkpoint whole blocks")
+    parser.add_argument("--checkpointing", action="store_true", help="activation checkpointing of whole blocks")
     parser.add_argument("--warm_up", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     arguments = parser.parse_args()

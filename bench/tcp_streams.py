@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the throughput of plain TCP streams between two hosts, for comparison with NCCL's sockets.
+"""Measures the throughput of plain TCP streams between two hosts, for comparison with NCCL over sockets.
 
     bench/tcp_streams.py serve [--port 5201]                                      on one host
     bench/tcp_streams.py measure HOST [--port 5201] [--streams 1 2 4 8] [--seconds 2]     on the other host
@@ -9,10 +9,10 @@
 Uses one process per stream on each side. Prints a JSON object: total gigabytes per second (1e9 bytes) by number of
 streams, for each direction and for both directions at once, and the round-trip time of a byte. Standard library only.
 
---lockstep 1 4 32 also measures messages over the given numbers of connections each way, as in collectives. A message
-is split over all connections, in both directions at once. The next message begins after both sides have sent and
-received the current message, so a retransmission on one connection delays all others. Reports GB/s each way and the
-slowest message. One thread per side moves the messages, so results above about 10 Gb/s do not reflect the link.
+--lockstep 1 4 32 also measures messages over the given numbers of connections per direction, as in collectives. A
+message is split over all connections, in both directions at once. The next message begins after both sides have sent
+and received the current message, so a retransmission on one connection delays all others. Reports GB/s per direction
+and the time of the slowest message. Each side uses one thread, which limits results above about 10 Gb/s.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUFFER = 1 << 20
-# Purposes of a connection. The server's process for a connection ends with the connection.
+# Connection types. The server's process for a connection exits when the connection closes.
 SEND, RECEIVE, ECHO, LOCKSTEP = b"S", b"R", b"E", b"L"
 PATIENCE = 60
 
@@ -89,7 +89,7 @@ def message(outgoing: list[socket.socket], incoming: list[socket.socket], count:
 
 
 def lockstep(address: tuple[str, int], number: int, size: int, seconds: float) -> dict:
-    """Measures messages of `size` bytes over `number` connections each way, for `seconds` after the first messages."""
+    """Measures messages of `size` bytes over `number` connections per direction, for `seconds` after a warmup."""
     count, times = size // number, []
     with contextlib.ExitStack() as stack:
         meeting = stack.enter_context(connect(address, LOCKSTEP))
@@ -152,7 +152,7 @@ def answer(connection: socket.socket) -> None:
 
 
 def serve(listening: socket.socket) -> None:
-    """Serves each connection in a child process. The child processes end with this process."""
+    """Serves each connection in a child process. The child processes are terminated with this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     workers: list[multiprocessing.Process] = []
     while True:
@@ -178,7 +178,7 @@ def connect(address: tuple[str, int], what: bytes) -> socket.socket:
 
 
 def stream(address: tuple[str, int], what: bytes, seconds: float, barrier, rates) -> None:
-    """Runs one stream, and reports its bytes per second, excluding the first half second."""
+    """Runs one stream and reports its bytes per second after the first half second."""
     with connect(address, what) as connection:
         barrier.wait(PATIENCE)
         count, begun = 0, time.monotonic()
@@ -227,7 +227,7 @@ def round_trip(address: tuple[str, int], count: int = 200) -> float:
 
 @dataclass(frozen=True)
 class Lockstep:
-    numbers: tuple[int, ...] = ()  # numbers of connections each way
+    numbers: tuple[int, ...] = ()  # numbers of connections per direction
     mebibytes: int = 16  # message size; two nodes exchange half of a Qwen3-0.6B layer in bf16
 
 
@@ -272,7 +272,7 @@ def local(interface: str | None, streams: list[int], seconds: float, messages: L
 
 
 def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> None:
-    """Task 0 of a Slurm step serves. Task 1 measures and writes the file, which both tasks can access."""
+    """Task 0 of a Slurm step serves. Task 1 measures and writes the file, which both tasks must be able to access."""
     meeting = file.with_suffix(".address")
     if os.environ["SLURM_PROCID"] == "0":
         meeting.unlink(missing_ok=True)
@@ -288,7 +288,7 @@ def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: 
         return
     host, port, step = json.loads(wait_for(meeting))
     while step != os.environ["SLURM_STEP_ID"]:
-        # The file belongs to an earlier step.
+        # The file is from an earlier step.
         time.sleep(0.2)
         host, port, step = json.loads(wait_for(meeting))
     text = json.dumps(measure((host, port), streams, seconds, messages), indent=1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs two GPUs of this machine as two hosts over TCP: plain streams, NCCL's sockets, mpzero and DeepSpeed.
+"""Emulates two hosts with one GPU each on this machine: TCP streams, NCCL over sockets, mpzero and DeepSpeed.
 
     bench/two_hosts.py FOLDER [--build build] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
 
@@ -8,14 +8,14 @@ traffic uses NCCL's sockets. Writes to FOLDER: two_hosts.json, rewritten after e
 
   streams     plain TCP streams on the interface that NCCL uses (bench/tcp_streams.py)
   doctor      the rates of `mpzero doctor --bandwidth` between the hosts, with the same channels as a training step,
-              and their share of the streams
-  mpzero_…    ZeRO-2 and ZeRO-3 on two levels over sockets, exact and in 8 bits; configs/ds_config.json without changes
-              (AdamW on the host); on one level over NVLink
+              also relative to the TCP streams
+  mpzero_…    two-level ZeRO-2 and ZeRO-3 over sockets, uncompressed and 8-bit; configs/ds_config.json without changes
+              (CPU AdamW); one-level ZeRO over NVLink
   deepspeed   stock DeepSpeed, ZeRO-2 and ZeRO-3, over the same sockets
 
 Parts that do not fit into the time budget are listed in `left_out`. PACKAGES (15 MB in total) contains an installed
 DeepSpeed and wheels of its dependencies, which are installed without network access. Without PACKAGES, DeepSpeed must
-be installed. torch and transformers must always be installed. VERSION is that machine's Python version, e.g. 3.12:
+be installed. torch and transformers must always be installed. VERSION is the GPU machine's Python version, e.g. 3.12:
 
   cp -r .venv/lib/python3*/site-packages/deepspeed PACKAGES/
   pip download --only-binary=:all: --python-version VERSION -d PACKAGES hjson msgpack py-cpuinfo einops ninja psutil \
@@ -44,9 +44,9 @@ BENCH = Path(__file__).resolve().parent
 MODEL = "qwen3_0_6b"
 SEQUENCE = 512
 STREAMS = [1, 4, 16, 32]
-# Minimum remaining time to start a part. Each part ends with the budget.
+# Minimum remaining time to start a part. No part runs longer than the budget.
 LEAST_SECONDS = 12
-# Fraction of the plain streams' rate that NCCL's sockets should reach.
+# Target rate of NCCL over sockets, relative to TCP streams.
 LEAST_SHARE = 0.9
 
 
@@ -62,7 +62,7 @@ class Visit:
         return self.end - time.monotonic()
 
     def part(self, name: str, work) -> None:
-        """Runs a part and adds the result or the error."""
+        """Runs a part and records the result or the error."""
         if self.args.only and name not in self.args.only:
             return
         if self.left() < LEAST_SECONDS:
@@ -95,7 +95,7 @@ class Visit:
 
 
 def interface_to_others() -> str:
-    """Returns the interface to other machines: NCCL_SOCKET_IFNAME if set, otherwise the default route's interface."""
+    """Returns the network interface: NCCL_SOCKET_IFNAME if set, otherwise that of the default route."""
     names = sorted(path.name for path in Path("/sys/class/net").iterdir())
     named = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if re.fullmatch(r"=?[a-z][\w.-]*", named):
@@ -119,7 +119,7 @@ def streams(visit: Visit) -> dict:
 
 
 def doctor(visit: Visit) -> dict:
-    """Measures NCCL's gather and reduce-scatter between the hosts, with the same engine and channels as a step."""
+    """Measures all-gather and reduce-scatter between the hosts, with the NCCL settings of a training step."""
     file = visit.folder / "doctor.json"
     file.unlink(missing_ok=True)
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
@@ -137,7 +137,7 @@ def doctor(visit: Visit) -> dict:
         found |= {"plain_streams_each_way": most, "share_of_plain_streams": shares}
         found["reaches_90_percent"] = min(shares.values()) >= LEAST_SHARE
     if not largest:
-        found["error"] = "bandwidth_between is not among the doctor's findings"
+        found["error"] = "mpzero doctor did not report bandwidth_between"
         found["output"] = (
             json.dumps(messages) if messages else log.read_text(errors="replace", encoding="utf-8")[-2000:]
         )
@@ -158,7 +158,7 @@ ONE_HOST = "mpirun --bind-to none -n 2"
 
 
 def mpzero(visit: Visit, name: str, config: dict, *, one_host: bool = False) -> dict:
-    """Runs a row of bench/network_experiment.py: two levels between two hosts, or one level over NVLink."""
+    """Runs a row of bench/network_experiment.py: two-level ZeRO between two hosts, or one-level ZeRO over NVLink."""
     folder = visit.folder / name
     folder.mkdir(exist_ok=True)
     settings = network_experiment.Settings(

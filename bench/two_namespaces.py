@@ -1,11 +1,11 @@
-"""Emulates two hosts on one machine: network namespaces, connected by a link with limited rate and added latency.
+"""Emulates two hosts on one machine: network namespaces connected by a link with limited rate and added latency.
 
 The kernel's token bucket filter (tbf) limits the rate. A process that delays packets adds the latency, because netem,
 which supports both, is not available in every kernel. Requires root and Linux. The hosts and their link are removed
-when the process that created them ends for any reason, unless programs still run on the hosts.
+when the process that created them exits for any reason, unless programs are still running on them.
 
-Packets wait in the sender's queue, which is long enough to never drop packets. TCP counts its packets in this queue
-and delays further packets. (With a short queue, TCP would wait 200 ms for its probe, and not count a retransmission.)
+The sender's queue is long enough to never drop packets, because TCP limits its packets in this queue. (With a short
+queue, TCP would wait for its 200 ms probe timer, and not count a retransmission.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 NETWORK = "198.18.7.0/24"
 ADDRESSES = ("198.18.7.1", "198.18.7.2")
 HOSTS = ("limited0", "limited1")
-# Not "veth…", because such interfaces usually lead to containers, and mpzero's ranks do not announce their addresses.
+# Not "veth…", because mpzero ignores the addresses of such interfaces, which usually lead to containers.
 INTERFACE = "eth0"
 MTU = 9001  # as between EC2 instances
 PACKET = 65536 + 64
@@ -47,7 +47,7 @@ TUN_F_CSUM, TUN_F_TSO4 = 0x01, 0x02
 
 @dataclass(frozen=True)
 class Link:
-    gigabits: float | None = None  # Gb/s each way; None: unlimited
+    gigabits: float | None = None  # Gb/s per direction; None: unlimited
     milliseconds: float = 0  # additional one-way latency
 
     @property
@@ -57,14 +57,14 @@ class Link:
 
     def bucket(self) -> str:
         """Returns tbf's arguments for the rate."""
-        # The bytes of one millisecond, so that a timer delay of up to 1 ms does not reduce the rate. TCP's largest
+        # One millisecond of traffic, so that a timer delay of up to 1 ms does not reduce the rate. TCP's largest
         # packet must fit.
         burst = max(256 << 10, round(self.gigabits * 1e9 / 8 * 1e-3))
         return f"tbf rate {self.gigabits:g}gbit burst {burst} limit {QUEUE}"
 
 
 def reason_to_skip() -> str | None:
-    """Returns the reason why such hosts cannot be created, or None."""
+    """Returns the reason why the hosts cannot be created, or None."""
     if os.geteuid() != 0:
         return "network namespaces require root"
     for program in ("unshare", "nsenter", "ip", "tc", "mpirun"):
@@ -106,7 +106,7 @@ class Hosts:
         """
         own = [["env", *([f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [])] for host in range(2)]
         enter = shlex.join(self.inside(1, [*own[1], "sh", "-c"]))
-        agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n', encoding="utf-8")
+        agent.write_text(f'#!/bin/sh\n# Replaces ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n', encoding="utf-8")
         agent.chmod(0o755)
         settings = {
             "plm": "rsh",
@@ -115,7 +115,7 @@ class Hosts:
             "btl": "self,tcp",
             "btl_tcp_if_include": NETWORK,
             "oob_tcp_if_include": NETWORK,
-            # Split evenly between two ranks. By default, Open MPI sends all data to one rank and half of the data back.
+            # Two ranks exchange halves. By default, Open MPI sends all data to one rank and half of it back.
             "coll_tuned_use_dynamic_rules": "1",
             "coll_tuned_reduce_scatter_block_algorithm": "3",
         }
@@ -132,14 +132,14 @@ def two_hosts(link: Link) -> Iterator[Hosts]:
     nodes: list[subprocess.Popen] = []
     try:
         with tempfile.NamedTemporaryFile("w", prefix="hosts_", encoding="utf-8") as names:
-            # Lets each host resolve the other host's name. The mounts keep the file until the hosts end.
+            # Lets each host resolve the other host's name. The bind mounts keep the file until the hosts exit.
             lines = [("127.0.0.1", "localhost"), *zip(ADDRESSES, HOSTS, strict=True)]
             names.write("".join(f"{address} {name}\n" for address, name in lines))
             names.flush()
             Path(names.name).chmod(0o644)
             for name in HOSTS:
                 steps = f"mount --bind {names.name} /etc/hosts && hostname {name} && echo there && exec cat"
-                # Each host lives until its standard input is closed, i.e. at the latest until this process ends.
+                # Each host exits when its standard input is closed, at the latest when this process exits.
                 words = ["unshare", "--net", "--uts", "--mount", "sh", "-c", steps]
                 pipe = subprocess.PIPE
                 nodes.append(subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, encoding="utf-8"))
@@ -178,10 +178,10 @@ def all_cores(count: int) -> str:
 
 
 def keep_order(hosts: Hosts, host: int) -> None:
-    """Makes one core receive all packets of a connection, like the queues of a network card.
+    """Assigns all received packets of a connection to one core, like the queues of a network card.
 
-    By default, the core that takes a packet from the bucket also receives it, and this can be any sending core. Packets
-    are then reordered, so TCP retransmits packets that were not lost, and slows down.
+    By default, the core that dequeues a packet also receives it, and this can be any sending core. Packets are then
+    reordered, so TCP retransmits packets that were not lost and slows down.
     """
     # /sys belongs to the machine. This mount shows the interfaces of the host.
     file = f"/tmp/class/net/{INTERFACE}/queues/rx-0/rps_cpus"
@@ -195,7 +195,7 @@ def delay_line(hosts: Hosts, seconds: float) -> multiprocessing.Process:
     ready, child = multiprocessing.Pipe()
     process = multiprocessing.Process(target=pass_on, args=(hosts.pids, seconds, child), daemon=True)
     process.start()
-    # Closing the pipe makes the end of the process detectable.
+    # Closing the pipe makes the exit of the process detectable.
     child.close()
     try:
         error = ready.recv()

@@ -90,10 +90,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Kills a program immediately.
+    """Kills a program with all its ranks.
 
-    On SIGTERM, mpzero first saves its state, which may take longer than the measured run. Instead, all ranks are killed
-    before any rank can detect a lost peer. mpirun then exits by itself; if mpirun were killed, the ranks would remain.
+    On SIGTERM, mpzero first saves a checkpoint, which may take longer than the measured run. Instead, all ranks are
+    killed before any rank can detect a lost peer. mpirun then exits; if mpirun were killed, the ranks would remain.
     """
     for pid in descendants(process.pid):
         with contextlib.suppress(ProcessLookupError):
@@ -113,7 +113,7 @@ class Visit:
     def __init__(self, settings: Settings):
         self.settings = settings
         settings.output.mkdir(parents=True, exist_ok=True)
-        # Never reuse the folder of an earlier session, whose logs would be mistaken for this session's logs.
+        # Never reuse the folder of an earlier session, because its logs would be mixed with this session's logs.
         self.logs = settings.scratch / "logs"
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
@@ -134,7 +134,8 @@ class Visit:
     def run(self, name: str, command: list[str], limit: float, until: Callable[[float], bool] | None = None) -> dict:
         """Runs a command with its output in NAME.log, and returns the record.
 
-        `until`: called every 20 ms with the seconds since the start. Ends the program as a success if it returns True.
+        `until`: called every 20 ms with the seconds since the start. If it returns True, the program is terminated
+        and counts as successful.
         """
         log = self.logs / f"{name}.log"
         environment = {**os.environ, **MPI_AS_ROOT}
@@ -177,14 +178,14 @@ class Visit:
     def test(self, name: str, ranks: int = 1, limit: float = 120) -> None:
         label = name if ranks == 1 else f"{name}_{ranks}ranks"
         if self.wanted(label) and ranks <= self.gpus:
-            # Write line by line, so that the log of a run that exceeds its limit shows the progress.
+            # Line-buffered, so that the log of a run that exceeds its limit shows the progress.
             program = ["stdbuf", "-oL", str(self.settings.build / "tests" / name), "--durations", "yes"]
             self.run(label, [*self.mpirun(ranks), *program], limit)
 
     def sanitize(self, tool: str, program: str, *, cases: list[str], limit: float) -> None:
         """Runs a GPU test program under compute-sanitizer. `cases`: Catch2's test specification.
 
-        Only mpzero's own kernels are instrumented, because those of cuBLAS and cuDNN would take hours.
+        Only mpzero's kernels are instrumented, because instrumented cuBLAS and cuDNN kernels take hours.
         """
         label = f"{tool}_{program.removeprefix('test_')}"
         if not self.wanted(label) or self.gpus == 0:
@@ -192,7 +193,7 @@ class Visit:
         checker = [
             *["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "20"],
             *["--kernel-name", "kernel_substring=mpzero"],
-            # NCCL requests kernels that this GPU lacks from CUDA, and handles the failure.
+            # NCCL looks up kernels that CUDA does not have for this GPU, and handles the failure.
             *["--report-api-errors", "no"],
         ]
         self.run(label, [*self.mpirun(1), *checker, str(self.settings.build / "tests" / program), *cases], limit)
@@ -320,7 +321,7 @@ class Visit:
         self.write()
 
     def compare(self, one: str, other: str, tolerance: float) -> None:
-        """Records the difference between the losses of two runs."""
+        """Records the difference between two runs' losses."""
         if "losses" not in self.results.get(one, {}) or "losses" not in self.results.get(other, {}):
             return
         verdict = compare_losses(self.results[one]["losses"], self.results[other]["losses"], tolerance)
@@ -335,5 +336,5 @@ class Visit:
             print("\n".join(table), flush=True)
             (self.settings.output / "ratios.md").write_text("\n".join(table) + "\n", encoding="utf-8")
         skipped = [name for name, result in self.results.items() if result.get("status") == SKIPPED]
-        print("skipped, all or some of their cases:", skipped or "none")
+        print("runs with skipped cases:", skipped or "none")
         return [name for name, result in self.results.items() if result.get("status", 0) not in (0, SKIPPED)]

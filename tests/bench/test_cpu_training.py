@@ -33,4 +33,4 @@ def test_an_unknown_work_is_named(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     words = [sys.executable, PROGRAM, tmp_path, "qwen4"]
     done = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "unknown work qwen4; choose from qwen3_0_6b_bf16" in done.stderr
+    assert done.returncode == 2 and "unknown workload qwen4; choose from qwen3_0_6b_bf16" in done.stderr

@@ -179,7 +179,7 @@ def test_what_takes_too_long_is_a_row_and_the_rest_goes_on(
     own = ["--gigabits", "1", "--milliseconds", "0", "--steps=100000", "--seconds=0.2", "--limit=2"]
     assert limited_network.main([str(tmp_path), f"--build={BUILD}", *own]) == 1
     rows = json.loads((tmp_path / "limited.json").read_text())
-    assert [(row["levels"], row["error"]) for row in rows] == [(2, "not done after 2 s"), (1, "not done after 2 s")]
+    assert [(row["levels"], row["error"]) for row in rows] == [(2, "timed out after 2 s"), (1, "timed out after 2 s")]
     assert (tmp_path / "limited.md").read_text() in capsys.readouterr().out
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
     assert not left.stdout

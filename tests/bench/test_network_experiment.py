@@ -88,7 +88,7 @@ def test_a_row_that_takes_too_long_is_ended_with_its_ranks(tmp_path: Path) -> No
     pid = (tmp_path / "pid").read_text().strip()
     status = Path(f"/proc/{pid}/status")
     assert not status.exists() or "State:\tZ" in status.read_text()
-    assert "not done after 2 s" in (tmp_path / "out" / "table.md").read_text()
+    assert "timed out after 2 s" in (tmp_path / "out" / "table.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_a_row_of_deepspeed_on_the_same_file(tmp_path: Path) -> None:
     assert deepspeed["program"].startswith("DeepSpeed 0.") and deepspeed["step"] > 0, deepspeed["error"]
     table = (folder / "table.md").read_text()
     assert f"| {deepspeed['program']} |" in table
-    assert table.endswith("GB/s by their number: 1: 4.00, 8: 12.50; there and back 47 µs.\n")
+    assert table.endswith("GB/s by number of streams: 1: 4.00, 8: 12.50; round trip 47 µs.\n")

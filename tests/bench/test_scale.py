@@ -36,9 +36,9 @@ def test_the_lost_share() -> None:
 def test_a_layout_pays_until_another_is_ten_percent_faster() -> None:
     flat, falling = [100.0] * len(NODES), [100.0, 99.0, 91.0, 89.0, *[95.0] * (len(NODES) - 4)]
     lines = where_it_stops({"two levels, EFA": flat, "one level, EFA": falling, "one level, TCP": [50.0] * len(NODES)})
-    assert lines[2] == "| two levels, EFA | 4,096 GPUs and more | 100% |"
+    assert lines[2] == "| two levels, EFA | 4,096 GPUs or more | 100% |"
     assert lines[3] == "| one level, EFA | 32 GPUs | 91% |"
-    assert lines[4] == "| one level, TCP | 4,096 GPUs and more | 100% |"
+    assert lines[4] == "| one level, TCP | 4,096 GPUs or more | 100% |"
 
 
 def planned(tmp_path: Path, output: dict | None, status: int = 0) -> dict | None:
