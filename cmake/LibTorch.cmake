@@ -3,11 +3,11 @@
 # find_package(Torch) is not used: it requires a complete CUDA toolkit, but the wheels already contain the compiler, the
 # headers and the libraries that match this torch. Defines the targets
 #   LibTorch::cpu    ATen on the CPU, with all headers, including CUDA headers
-#   LibTorch::cuda   LibTorch::cpu, the CUDA half of ATen and the CUDA runtime
-#   NCCL::nccl       the process's only NCCL: the wheel's header and library
+#   LibTorch::cuda   LibTorch::cpu, ATen's CUDA library and the CUDA runtime
+#   NCCL::nccl       header and library of the NCCL wheel, which torch also uses
 #   CUDA::cublasLt   cuBLASLt; its headers are in LibTorch::cpu
 # and MPZERO_CUDA_ROOT, the wheel's CUDA toolkit, which project(... CUDA) requires. Without GPU kernels,
-# base/without_cuda replaces the CUDA half of ATen, and NCCL::nccl and CUDA::cublasLt are empty; libtorch_cpu.so itself
+# base/without_cuda replaces ATen's CUDA library, and NCCL::nccl and CUDA::cublasLt are empty; libtorch_cpu.so itself
 # needs the CUDA runtime.
 
 set(MPZERO_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "virtual environment created by `uv sync`")
@@ -44,7 +44,7 @@ function(mpzero_define_torch_targets)
     target_link_libraries(LibTorch::cuda INTERFACE mpzero_base_without_cuda)
     return()
   endif()
-  # ATen reaches its CUDA half through a registry, not through symbols, so the linker needs a flag to keep it.
+  # ATen finds its CUDA library through a registry, not through symbols, so by default the linker would drop it.
   target_link_libraries(LibTorch::cuda INTERFACE
     "-Wl,--push-state,--no-as-needed" "${torch_lib}/libtorch_cuda.so" "-Wl,--pop-state"
     "${torch_lib}/libc10_cuda.so")

@@ -1,4 +1,4 @@
-# One unity build per room (the files of a folder) with precompiled ATen headers: a full build takes less than half of the
+# One unity build per room (the files of a folder) with precompiled ATen headers. A full build takes less than half the
 # time, but a change in one file recompiles its room.
 option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
@@ -7,14 +7,14 @@ option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompil
 # Adds the files of one folder as a static library mpzero_<folder>, with _ for / in its name. CUDA: files for builds with
 # GPU kernels. NO_CUDA: files for builds without GPU kernels. USES: all folders whose headers the files include; they must
 # already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include lines.
-# SEPARATE: never join the files, because they intentionally define the same names.
+# SEPARATE: exclude the files from unity builds, because they intentionally define the same names.
 function(mpzero_add_room)
   cmake_parse_arguments(arg "SEPARATE" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
   if(MPZERO_GPU_KERNELS)
     list(APPEND arg_SOURCES ${arg_CUDA})
-    # Keep these files separate, so that a test can check the functions that files without GPU kernels call.
+    # Keep these files separate, so that a test can check which functions files without GPU kernels call.
     set_source_files_properties(${arg_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   else()
     list(APPEND arg_SOURCES ${arg_NO_CUDA})

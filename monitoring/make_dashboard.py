@@ -48,7 +48,7 @@ ROWS = {
             (f"mpzero_memory_peak_bytes{OF_RUN}", "peak"), (f"mpzero_memory_planned_bytes{OF_RUN}", "planned")]),
     ],
     "Ranks": [
-        ("Own time of each rank per step", "s", 24, [(f"mpzero_rank_own_seconds{OF_RUN}", "{{rank}}")]),
+        ("Step time of each rank, excluding waits", "s", 24, [(f"mpzero_rank_own_seconds{OF_RUN}", "{{rank}}")]),
     ],
     "GPUs": [
         ("GPU utilization", "percentunit", 12, [
@@ -58,7 +58,7 @@ ROWS = {
         ("Power", "watt", 8, [(f"mpzero_gpu_power_watts{OF_NODES}", "{{node}} {{gpu}}")]),
         ("Temperature", "celsius", 8, [(f"mpzero_gpu_temperature_celsius{OF_NODES}", "{{node}} {{gpu}}")]),
         ("Memory in use", "bytes", 8, [(f"mpzero_gpu_memory_used_bytes{OF_NODES}", "{{node}} {{gpu}}")]),
-        ("Throttled because of heat or a fault", "none", 8, [
+        ("Thermal and hardware throttling", "none", 8, [
             ('mpzero_gpu_throttled{run_id="$run",node=~"$node",reason=~".*slowdown"}', "{{node}} {{gpu}} {{reason}}")]),
         ("NVLink and memory errors per hour", "none", 8, [
             (f"increase(mpzero_gpu_nvlink_errors_total{OF_NODES}[1h])", "{{node}} {{gpu}} NVLink"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the conversations in this folder, and the tokenizer that is trained on them.
+"""Writes the conversations in this folder, and trains their tokenizer.
 
-Each answer has three lines, so that one sees at a glance whether a model has learned the format:
+Each answer has three lines, which show at a glance whether a model has learned the format:
 
     Topic: sums
     Answer: 7
@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SYSTEM = "Answer in three lines: Topic, Answer, In full."
 HELD_OUT = 9  # every ninth conversation is for validation
-WORDS = 765  # of the tokenizer, before its three special tokens
+WORDS = 765  # vocabulary size without the three special tokens
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 # name: legs, sound, young
@@ -98,7 +98,9 @@ def facts() -> list[tuple[str, str, str, str]]:
 
 
 def conversations() -> list[list[dict[str, str]]]:
-    """The facts in random, fixed order. Every fifth conversation asks for two, every fourth has a system turn."""
+    """Returns the facts in a fixed random order. Every fifth conversation has two questions, every fourth a system
+    turn.
+    """
     order = facts()
     random.Random(7).shuffle(order)
     made, index = [], 0
@@ -114,7 +116,7 @@ def conversations() -> list[list[dict[str, str]]]:
 
 
 def train_tokenizer(texts: list[str]):
-    """A byte-level BPE."""
+    """Trains a byte-level BPE tokenizer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

@@ -12,7 +12,7 @@ NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 # The host name of a pod, NAME-launcher-0-0, has at most 63 characters.
 LONGEST_NAME = 40
 NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-# A region and a letter. Names of local zones have an additional part in between.
+# A region and a letter. Names of local zones have an additional part between them.
 ZONE = re.compile(r"[a-z]{2,}(-[a-z]+)+-[0-9]+[a-z]")
 FLAG = re.compile(r"[a-z][a-z0-9_]*(=.*)?", re.DOTALL)
 # Variables that kubernetes/render sets from the request.
@@ -54,9 +54,9 @@ def check_options(options: argparse.Namespace) -> None:
 def check_zones(zones: list[str]) -> None:
     for zone in zones:
         if not ZONE.fullmatch(zone):
-            raise Mistake(f"--zone {zone} is not an availability zone, such as us-west-2a; local zones cannot be used.")
+            raise Mistake(f"--zone {zone} must be an availability zone such as us-west-2a, not a local zone.")
     if len({zone[:-1] for zone in zones}) > 1:
-        raise Mistake(f"--zone {','.join(zones)} lists zones of several regions; pass zones of one region.")
+        raise Mistake(f"--zone {','.join(zones)} contains zones of several regions; pass zones of one region.")
 
 
 def check_capacity(options: argparse.Namespace) -> None:
@@ -72,7 +72,7 @@ def check_capacity(options: argparse.Namespace) -> None:
     if kinds == ["block"] and options.placement_group:
         raise Mistake(
             f"--placement_group {options.placement_group}: a capacity block has a fixed location, so EC2 cannot find"
-            " capacity for a placement group; remove the group."
+            " capacity for a placement group; remove --placement_group."
         )
     for flag in ("placement_group", "reservation"):
         if "," in options.zone and getattr(options, flag):
@@ -138,7 +138,7 @@ def read_secrets(words: list[str], variables: dict[str, str]) -> dict[str, tuple
 def check_variable(flag: str, name: str, given: dict) -> None:
     if name in OWN:
         raise Mistake(
-            f"{flag} {name} may conflict with the request; use --nodes, --instance, --ranks or --grace_seconds instead."
+            f"{flag} {name}: kubernetes/render sets it; use --nodes, --instance, --ranks or --grace_seconds instead."
         )
     if name.startswith(RESERVED):
         raise Mistake(

@@ -87,7 +87,7 @@ def node_class(request: Request) -> Manifest:
         "subnetSelectorTerms": discovery,
         # The group must allow all traffic within itself, inbound and outbound (docs/ec2.md).
         "securityGroupSelectorTerms": discovery,
-        # mpzero polls for spot notices, and containers are one hop further away.
+        # mpzero polls EC2's metadata service for spot notices, and containers need one more hop to reach it.
         "metadataOptions": {"httpEndpoint": "enabled", "httpPutResponseHopLimit": 2, "httpTokens": "required"},
         "blockDeviceMappings": [
             {
@@ -115,8 +115,8 @@ def node_class(request: Request) -> Manifest:
 
 
 def network_interfaces(efa_cards: tuple[int, ...]) -> list[Manifest]:
-    """An IP interface on card 0, and EFA-only interfaces on all cards that support EFA. By default, Karpenter would use
-    EFA interfaces with IP addresses for a pod that requests EFA.
+    """Returns an IP interface on card 0, and EFA-only interfaces on all cards that support EFA. By default, Karpenter
+    creates EFA interfaces with IP addresses for a pod that requests EFA.
     """
     made = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}]
     for card in efa_cards:
@@ -126,7 +126,7 @@ def network_interfaces(efa_cards: tuple[int, ...]) -> list[Manifest]:
 
 
 def capacity_types(request: Request) -> list[str]:
-    """Karpenter's names of the capacity types. Karpenter prefers reserved, then spot, then on-demand."""
+    """Returns Karpenter's capacity types. Karpenter prefers reserved, then spot, then on-demand."""
     return ["reserved" if kind == "block" else kind for kind in request.capacity]
 
 
@@ -135,7 +135,7 @@ def requirement(key: str, *values: str) -> Manifest:
 
 
 def storage(request: Request) -> list[Manifest]:
-    """Volume and claim for an existing file system, which must be writable for uid 1000."""
+    """Returns a volume and a claim for an existing file system, which must be writable by uid 1000."""
     amount = {"storage": f"{request.storage_gib}Gi"}
     name = f"mpzero-fsx-{request.namespace}"
     return [
@@ -177,7 +177,7 @@ def storage(request: Request) -> list[Manifest]:
 
 
 def queue(request: Request) -> list[Manifest]:
-    """Kueue resources. Kueue admits either all pods of a job or none, within the quota."""
+    """Returns the Kueue resources. Kueue admits either all pods of a job or none, within the quota."""
     quotas = [
         {"name": name, "nominalQuota": total(amount, request.nodes)}
         for name, amount in resources(request)["requests"].items()

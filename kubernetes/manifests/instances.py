@@ -16,7 +16,7 @@ ROW = re.compile(r'^\{"([^"]+)", (\d+), "[^"]+", \d+, (\d+), ', re.MULTILINE)
 # Prefix of instance types in SageMaker HyperPod and in the labels of its nodes.
 HYPERPOD = "ml."
 
-# Resources for each node's system pods: CNI, kube-proxy, device plugins, storage drivers and exporters.
+# Reserved on each node for system pods: CNI, kube-proxy, device plugins, storage drivers and exporters.
 RESERVED_CPUS = 1
 RESERVED_MEMORY = 0.05  # fraction of memory for system pods and errors in Karpenter's estimate
 
@@ -39,7 +39,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """For one type, the node's label node.kubernetes.io/instance-type."""
+        """The label node.kubernetes.io/instance-type of the nodes, if there is only one type."""
         return ",".join(f"{HYPERPOD if self.hyperpod else ''}{kind}" for kind in self.types)
 
 
@@ -53,18 +53,18 @@ def offered() -> list[dict[str, str]]:
 
 
 def devices() -> dict[str, tuple[int, int]]:
-    """Number of GPUs and EFA devices by instance type, for types with GPUs."""
+    """Returns the numbers of GPUs and EFA devices by instance type, for types with GPUs."""
     return {kind: (int(gpus), int(efa)) for kind, gpus, efa in ROW.findall(DEVICES.read_text(encoding="utf-8"))}
 
 
 def find(names: str) -> Node:
-    """A type, or several comma-separated types whose nodes are interchangeable."""
+    """Returns the resources of a type, or of several comma-separated types with interchangeable nodes."""
     first, *others = [find_one(name) for name in dict.fromkeys(names.split(","))]
     for other in others:
         if (other.gpus, other.efa_cards, other.hyperpod) != (first.gpus, first.efa_cards, first.hyperpod):
             raise UnknownInstance(
                 f"--instance {names}: {first.name} and {other.name} differ in GPUs, EFA devices or HyperPod;"
-                " pass equal types."
+                " pass interchangeable types."
             )
         cpus, memory = min(first.cpus, other.cpus), min(first.memory_gib, other.memory_gib)
         first = replace(first, types=first.types + other.types, cpus=cpus, memory_gib=memory)

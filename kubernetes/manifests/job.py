@@ -13,7 +13,7 @@ SECONDS_TO_END = 30
 
 
 def resources(request: Request) -> Manifest:
-    """Resources of each pod that runs ranks: all resources of its node."""
+    """Returns the resources of each pod that runs ranks: all resources of its node."""
     node = request.node
     amounts: Manifest = {"cpu": str(node.cpus), "memory": f"{node.memory_gib - memory_of_hugepages(request)}Gi"}
     if node.gpus:
@@ -27,7 +27,7 @@ def resources(request: Request) -> Manifest:
 
 
 def memory_of_hugepages(request: Request) -> int:
-    """Memory for huge pages in GiB, rounded up."""
+    """Returns the memory for huge pages in GiB, rounded up."""
     return -(-request.hugepages_mib // 1024)
 
 
@@ -57,7 +57,7 @@ def environment(request: Request) -> list[Manifest]:
 
 
 def pod_patch(request: Request, name: str) -> Manifest:
-    """This job's changes to the runtime's pods."""
+    """Returns this job's changes to the runtime's pods."""
     template: Manifest = {
         "spec": {
             "nodeSelector": request.node_labels,
