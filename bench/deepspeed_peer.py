@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs stock DeepSpeed with the users' files in configs and without offload, with random weights and tokens.
+"""Runs stock DeepSpeed with the ds_config.json files in configs and without offload, with random weights and tokens.
 
     bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
     srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
 
 Starts one process per GPU and sets torch.distributed's environment variables, without a launcher. With --meet, srun or
-mpirun has started this process as one rank, and HOST:PORT is the address of rank 0. With --two_hosts, NCCL
-treats each GPU of this machine as a separate host.
+mpirun has started this process as one rank, and HOST:PORT is the address of rank 0. With --two_hosts, NCCL treats each
+GPU of this machine as a separate host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Work:
 
 
 def on_gpu(stage: int, micro_batch: int, gas: int = 1) -> dict:
-    """Returns a configuration with all states on the GPU, similar to the users' files."""
+    """Returns a configuration with all states on the GPU, similar to the files in configs."""
     zero: dict = {"stage": stage}
     if stage == 3:
         names = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
@@ -67,7 +67,7 @@ def without_compiler(config: dict) -> dict:
 
 
 def users_llama_at_8192() -> dict:
-    """Returns the users' file for Llama-3-8B, with one long sequence instead of 4 x 4 short sequences."""
+    """Returns the file in configs for Llama-3-8B, with one long sequence instead of 4 x 4 short sequences."""
     config = json.loads((REPOSITORY / LLAMA_FILE).read_text(encoding="utf-8"))
     return config | {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
 

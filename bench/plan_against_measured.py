@@ -35,7 +35,7 @@ GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
 
 
 def users_config(run: dict) -> dict:
-    """Returns the users' ds_config.json with the run's changes."""
+    """Returns the ds_config.json in configs for the model, with the run's changes."""
     name = "ds_config_llama3_8b_zero3_offload" if run["model"] == "llama_3_8b" else "ds_config"
     config = json.loads((ROOT / "configs" / f"{name}.json").read_text(encoding="utf-8"))
     config["train_micro_batch_size_per_gpu"] = run["micro_batch"]

@@ -4,7 +4,8 @@
     bench/two_hosts.py FOLDER [--build build] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
 
 Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU. NCCL_HOSTID makes NCCL treat the GPUs as two hosts, so their
-traffic uses NCCL's sockets. Writes to FOLDER: two_hosts.json, rewritten after each part, and a folder for each run:
+traffic uses NCCL's socket transport. Writes to FOLDER: two_hosts.json, rewritten after each part, and a folder for each
+run:
 
   streams     plain TCP streams on the interface that NCCL uses (bench/tcp_streams.py)
   doctor      the rates of `mpzero doctor --bandwidth` between the hosts, with the same channels as a training step,

@@ -55,7 +55,7 @@ def ds_config(
     offload_param: bool = False,
     bf16_moments: bool = False,
 ) -> dict:
-    """Returns the ds_config.json of runs without a user's own file."""
+    """Returns the ds_config.json of runs that do not use a file in configs."""
     zero: dict = {"stage": stage}
     if offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
