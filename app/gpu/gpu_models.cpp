@@ -17,24 +17,24 @@ namespace {
 //   T4, V100: no bf16 (compute capability below 8.0)
 // NVIDIA has not published dense bf16 rates for RTX PRO 4500 and 6000 Server Edition. NVLink: half of the data sheet
 // values, which count both directions. Capability: https://developer.nvidia.com/cuda-gpus. CUDA's names: nvidia-smi on
-// these GPUs.
+// these GPUs. Multiprocessors: NVIDIA's architecture white papers.
 constexpr std::array kModels = {
-    GpuModel{"NVIDIA H200", "H200", 90, 989, 1979, 67, 141, 139.8, 450, 64},
+    GpuModel{"NVIDIA H200", "H200", 90, 989, 1979, 67, 141, 139.8, 450, 64, 132},
     GpuModel{"NVIDIA H200 NVL", "H200 NVL", 90, 835, 1671, 60},
-    GpuModel{"NVIDIA H100 80GB HBM3", "H100", 90, 989, 1979, 67, 80, 79.1, 450, 64},
+    GpuModel{"NVIDIA H100 80GB HBM3", "H100", 90, 989, 1979, 67, 80, 79.1, 450, 64, 132},
     GpuModel{"NVIDIA H100 PCIe", "H100 PCIe", 90, 756, 1513, 51},
     GpuModel{"NVIDIA H100 NVL", "H100 NVL", 90, 835, 1671, 60},
     GpuModel{"NVIDIA GH200 480GB", "GH200", 90, 989, 1979, 67},
-    GpuModel{"NVIDIA A100-SXM4-40GB", "A100", 80, 312, 0, 19.5, 40, 39.4, 300, 32},
-    GpuModel{"NVIDIA A100-SXM4-80GB", "A100", 80, 312, 0, 19.5, 80, 79.2, 300, 32},
+    GpuModel{"NVIDIA A100-SXM4-40GB", "A100", 80, 312, 0, 19.5, 40, 39.4, 300, 32, 108},
+    GpuModel{"NVIDIA A100-SXM4-80GB", "A100", 80, 312, 0, 19.5, 80, 79.2, 300, 32, 108},
     GpuModel{"NVIDIA A100-PCIE-40GB", "A100 PCIe", 80, 312, 0, 19.5},
     GpuModel{"NVIDIA A100 80GB PCIe", "A100 PCIe", 80, 312, 0, 19.5},
-    GpuModel{"NVIDIA L40S", "L40S", 89, 362, 733, 91.6, 48, 44.4, 0, 32},
+    GpuModel{"NVIDIA L40S", "L40S", 89, 362, 733, 91.6, 48, 44.4, 0, 32, 142},
     GpuModel{"NVIDIA L40", "L40", 89, 181, 362, 90.5},
-    GpuModel{"NVIDIA A10G", "A10G", 86, 70, 0, 31.5, 24, 22.0, 0, 32},
+    GpuModel{"NVIDIA A10G", "A10G", 86, 70, 0, 31.5, 24, 22.0, 0, 32, 80},
     GpuModel{"NVIDIA A10", "A10", 86, 125, 0, 31.2},
-    GpuModel{"NVIDIA L4", "L4", 89, 121, 242.5, 30.3, 24, 22.0, 0, 32},
-    GpuModel{"NVIDIA B200", "B200", 100, 2250, 4500, 0, 179, 178.3, 900, 64},
+    GpuModel{"NVIDIA L4", "L4", 89, 121, 242.5, 30.3, 24, 22.0, 0, 32, 58},
+    GpuModel{"NVIDIA B200", "B200", 100, 2250, 4500, 0, 179, 178.3, 900, 64, 148},
     GpuModel{"NVIDIA GB200", "GB200", 100, 2500, 5000},
     GpuModel{"NVIDIA B300 SXM6 AC", "B300", 103, 2250, 4500},
     GpuModel{"NVIDIA GB300", "GB300", 103},

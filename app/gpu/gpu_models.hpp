@@ -18,6 +18,7 @@ struct GpuModel {
   double gibibytes = 0;  // "total capacity" in PyTorch's messages, GiB
   double nvlink = 0;     // GB/s from one GPU to all others, per direction; 0: PCIe only
   double pcie = 0;       // GB/s of 16 PCIe lanes, per direction
+  int multiprocessors = 0;
 };
 
 // The table of GPUs. If several GPUs have the same `name`, the name refers to the first GPU.

@@ -67,6 +67,7 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
                               .accumulates = gradients.accumulates,
                               .fp8 = config_.fp8_options,
                               .casts = casts,
+                              .deterministic = config_.deterministic,
                               .frozen = config_.freeze_parameters};
   ActivationSizes sizes;
   sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
@@ -100,8 +101,10 @@ int64_t MemoryEstimate::cast_bytes(int64_t layers) const {
   if (layers == 0 || !config_.fp8_options) return 0;
   int64_t sum = 0;
   for (const plan::LayerKind& kind : kinds_) {
-    const plan::MicroBatchShape shape{
-        .fp8 = config_.fp8_options, .casts = plan::WeightCasts::kFirstUse, .layer = kind.layers.front()};
+    const plan::MicroBatchShape shape{.fp8 = config_.fp8_options,
+                                      .casts = plan::WeightCasts::kFirstUse,
+                                      .layer = kind.layers.front(),
+                                      .deterministic = config_.deterministic};
     sum += std::ranges::count_if(kind.layers, [&](int64_t layer) { return layer < layers; }) *
            plan::unit_record(decoder_.config(), shape, device_)->layer(model::Recompute::kNone).casts;
   }

@@ -72,6 +72,7 @@ UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchSha
       options_(at::TensorOptions().dtype(shape.type).device(device_.device)),
       model_(model::make_model(config, {.max_logits = max_logits, .mlp_tile = shape.mlp_tile, .fp8 = shape.fp8})) {
   if (config.t5) place_ = model::t5_layer(config, shape.layer);
+  at::globalContext().setDeterministicAlgorithms(shape.deterministic, /*warn_only=*/false);
   if (!real) simulated_.emplace(SimulatedDevice::Costs(), target.type());
   if (shape.sequence_ranks > 1) {
     peers_ = std::make_unique<Peers>(shape.sequence_ranks);
@@ -261,14 +262,16 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
   struct Kept {
     model::ModelConfig config;
     MicroBatchShape shape;
-    at::DeviceType target;
+    SimulatedTarget target;
     std::shared_ptr<const UnitRecord> record;
   };
   static std::mutex mutex;
   static std::vector<Kept> kept;
   const std::lock_guard lock(mutex);
+  SimulatedTarget hardware = simulated_target();
+  hardware.type = target.type();
   for (const Kept& one : kept) {
-    if (one.target == target.type() && one.shape == shape && one.config == config) return one.record;
+    if (one.target == hardware && one.shape == shape && one.config == config) return one.record;
   }
   UnitRecorder recorder(config, shape, target);
   const auto record = std::make_shared<UnitRecord>();
@@ -282,7 +285,7 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
     record->layers[static_cast<size_t>(recompute)] =
         same ? record->layer(model::Recompute::kTiled) : recorder.layer(recompute);
   }
-  kept.push_back({config, shape, target.type(), record});
+  kept.push_back({config, shape, hardware, record});
   return record;
 }
 

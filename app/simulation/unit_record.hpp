@@ -41,6 +41,7 @@ struct MicroBatchShape {
   WeightCasts casts = WeightCasts::kEachUse;
   int64_t mlp_tile = model::DecoderOptions().mlp_tile;  // see DecoderOptions
   int64_t layer = 0;                                    // index, since layers may differ in their FP8 matmuls
+  bool deterministic = false;                           // as with at::globalContext().setDeterministicAlgorithms()
   std::vector<std::string> frozen = {};                 // frozen parameters, see parallel::UnitParts
   int64_t tokens() const { return sequences * length / sequence_ranks; }
   bool operator==(const MicroBatchShape&) const = default;
@@ -68,7 +69,7 @@ std::vector<LayerKind> layer_kinds(
     const std::function<std::pair<bool, bool>(int64_t layer)>& more = [](int64_t) { return std::pair(false, false); });
 
 // Runs the units of a model on a simulated device and records their operations and memory. No other simulated device
-// may exist at the same time.
+// may exist at the same time. Sets the process's deterministic mode to that of the shape.
 class UnitRecorder {
  public:
   // A real device, which tests compare with the simulated device.
@@ -130,7 +131,7 @@ struct UnitRecord {
   const UnitRecorder::Layer& layer(model::Recompute recompute) const { return layers[static_cast<size_t>(recompute)]; }
 };
 
-// Returns the record of a micro-batch. Records are cached per model, shape and target until the process exits.
+// Returns the record of a micro-batch. Records are cached per model, shape and SimulatedTarget until the process exits.
 std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, const MicroBatchShape& shape,
                                               at::Device target);
 

@@ -36,6 +36,7 @@
 #include "app/train/watched_run.hpp"
 #include "app/watchdog/watchdog.hpp"
 #include "base/collectives.hpp"
+#include "base/device/simulated.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/process_group.hpp"
@@ -178,6 +179,13 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   check_fp8(setup.config, choice.device, mpi);
   if (choice.device.is_cpu()) parallel::use_tensor_memory();
+  if (choice.device.is_cuda()) {
+    simulated_target().multiprocessors = parallel::gpu_properties(choice.device.index()).multiprocessors;
+  }
+  // Before find_nodes(), because the mode changes the kernels whose memory is planned.
+  at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
+  // mpzero never reads uninitialized memory, so filling it would only cost time.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
   const CpuUse cpu = share_cores(choice.device, mpi);
   if (cpu.warning) setup.warnings.push_back(*cpu.warning);
   const RankPlacement ranks = find_placement(choice.device, mpi);
@@ -186,9 +194,6 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, mpi);
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
-  at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
-  // mpzero never reads uninitialized memory, so filling it would only cost time.
-  at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) print_warning(warning);
     RunSetup expected = setup;

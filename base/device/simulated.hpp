@@ -12,6 +12,8 @@ inline constexpr c10::DeviceType kSimulatedDevice = c10::DeviceType::PrivateUse1
 struct SimulatedTarget {
   c10::DeviceType type = c10::DeviceType::CUDA;  // or CPU
   int multiprocessors = 132;                     // GPU only; 132 for H100 and H200
+  int threads = 0;                               // CPU only, threads per rank; 0: the threads of this process
+  bool operator==(const SimulatedTarget&) const = default;
 };
 SimulatedTarget& simulated_target();
 

@@ -103,7 +103,7 @@ int64_t cpu_flash_scratch(const at::Tensor& q) {
   const int64_t length = q.size(1), rows = length >= 768 ? 256 : length >= 192 ? 64 : 32;
   const int64_t scores = rows * std::min<int64_t>(length, 512);
   const int64_t rounded = q.scalar_type() == at::kFloat ? 0 : scores * static_cast<int64_t>(q.element_size());
-  return at::get_num_threads() * ((scores + rows * (2 + q.size(3))) * static_cast<int64_t>(sizeof(float)) + rounded);
+  return cpu::threads() * ((scores + rows * (2 + q.size(3))) * static_cast<int64_t>(sizeof(float)) + rounded);
 }
 
 // Allocates the results of kernels other than kMath without computing them.

@@ -45,7 +45,8 @@ GpuProperties gpu_properties(int device) {
     throw_failure("cannot query the properties of GPU {}: {}", device, cudaGetErrorString(result));
   return {.name = properties.name,
           .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-          .capability = 10 * properties.major + properties.minor};
+          .capability = 10 * properties.major + properties.minor,
+          .multiprocessors = properties.multiProcessorCount};
 }
 
 bool same_gpu(const std::string& a, const std::string& b) { return !a.empty() && canonical(a) == canonical(b); }

@@ -18,6 +18,7 @@ struct GpuProperties {
   std::string name;          // "NVIDIA H200"
   int64_t memory_bytes = 0;  // total
   int capability = 0;        // 10 * major + minor
+  int multiprocessors = 0;
 };
 
 // Returns the properties of a CUDA device by its index in this process. Throws Failure if the CUDA query fails.

@@ -13,6 +13,7 @@
 #include "app/machine/instances.hpp"
 #include "app/plan/calibration_file.hpp"
 #include "app/plan/command/plan_error.hpp"
+#include "base/device/simulated.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -296,6 +297,12 @@ void set_network_rate(PlanMachine& machine, double gigabytes) {
   links.between_bytes_per_second = 1e9 * gigabytes;
   machine.network_basis = "from --network_rate";
   machine.network_error = 0;
+}
+
+void simulate_hardware_of(const PlanMachine& machine) {
+  const GpuModel* const gpu = find_gpu_model(machine.gpu);
+  if (gpu != nullptr && gpu->multiprocessors > 0) simulated_target().multiprocessors = gpu->multiprocessors;
+  simulated_target().threads = machine.threads;
 }
 
 std::optional<double> price_in_file(const std::string& file, const std::string& name) {

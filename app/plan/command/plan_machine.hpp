@@ -45,6 +45,9 @@ struct PlanMachine {
   int world_size() const { return nodes * gpus; }
 };
 
+// Makes simulated devices model the GPU or the ranks' threads of `machine`.
+void simulate_hardware_of(const PlanMachine& machine);
+
 // Returns the hosts that the flags select. Throws UserError for an unknown instance type or GPU. `network`: value of
 // --network. `per_host`: GPUs per host, used with --gpu.
 PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host);

@@ -150,6 +150,7 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
                               .gradient_type = gradients.type,
                               .accumulates = gradients.accumulates,
                               .fp8 = setup.config.fp8_options,
+                              .deterministic = setup.config.deterministic,
                               .frozen = setup.config.freeze_parameters};
   UnitTimes times = mean_times(calibration, setup, shape, options, kept_casts);
   times.scale(threads_factor(calibration, machine));

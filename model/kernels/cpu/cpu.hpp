@@ -13,6 +13,9 @@
 // results. Tensors are contiguous unless documented otherwise. Results do not depend on the number of threads.
 namespace mpzero::model::cpu {
 
+// Returns the threads that run these operations: on the simulated device, those of its target.
+int64_t threads();
+
 // Returns the number of partial sums over `rows` rows.
 int64_t partial_sums(int64_t rows);
 

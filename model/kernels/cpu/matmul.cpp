@@ -114,10 +114,10 @@ struct Division {
   // several pieces, adjacent panels share the reads.
   Division(int64_t m, int64_t n, int64_t k)
       : panels(ceil_div(n, kPanel)), depth(std::min(k, kDepth)), rows(std::min(m, kRows)) {
-    const int64_t threads = at::get_num_threads();
-    while (rows > 2 * kBlock && ceil_div(m, rows) * panels < 2 * threads) rows = round_up(rows / 2, kBlock);
+    const int64_t workers = threads();
+    while (rows > 2 * kBlock && ceil_div(m, rows) * panels < 2 * workers) rows = round_up(rows / 2, kBlock);
     row_groups = ceil_div(m, rows);
-    const int64_t even = ceil_div(panels, std::max<int64_t>(1, ceil_div(threads, row_groups)));
+    const int64_t even = ceil_div(panels, std::max<int64_t>(1, ceil_div(workers, row_groups)));
     width = k <= kDepth ? 1 : std::clamp<int64_t>(std::min(even, kSums / (rows * kPanel)), 1, panels);
     groups = ceil_div(panels, width);
   }
@@ -251,21 +251,21 @@ bool prefers_aten(at::ScalarType type) {
 
 int64_t matmul_bytes(int64_t m, int64_t n, int64_t k, bool a_transposed, at::ScalarType type, bool rounds) {
   const auto element = static_cast<int64_t>(c10::elementSize(type)), wide = static_cast<int64_t>(sizeof(float));
-  const auto threads = [](int64_t tasks) { return std::min<int64_t>(at::get_num_threads(), tasks); };
+  const auto threads_for = [](int64_t tasks) { return std::min<int64_t>(threads(), tasks); };
   if (a_transposed) {
     const Pieces p(n, k);
     const int64_t of_thread = kBlock * p.depth * element + (rounds ? kBlock * n * wide : 0);
-    return p.elements() * element + threads(ceil_div(m, kBlock)) * of_thread;
+    return p.elements() * element + threads_for(ceil_div(m, kBlock)) * of_thread;
   }
   const Division d(m, n, k);
-  return threads(d.tasks()) * (d.panel() * element + (rounds ? d.sums() * wide : 0));
+  return threads_for(d.tasks()) * (d.panel() * element + (rounds ? d.sums() * wide : 0));
 }
 
 int64_t aten_matmul_bytes(int64_t k) {
   // A panel of the second operand, a tile of sums, and AMX's palette.
   constexpr int64_t kColumns = 64, kLargest = 3072, kTile = 5 << 10;
   const auto element = static_cast<int64_t>(c10::elementSize(at::kBFloat16));
-  return at::get_num_threads() * (std::min(k, kLargest) * kColumns * element + kTile);
+  return threads() * (std::min(k, kLargest) * kColumns * element + kTile);
 }
 
 void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {

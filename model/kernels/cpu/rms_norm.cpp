@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "base/device/simulated.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cpu/dispatch.hpp"
 #include "model/kernels/cpu/lanes.hpp"
@@ -81,6 +82,11 @@ MPZERO_FOR_EACH_CPU void run(const Backward<c10::BFloat16>& b, int64_t begin, in
 }
 
 }  // namespace
+
+int64_t threads() {
+  const int simulated = simulated_target().threads;
+  return simulated > 0 ? simulated : at::get_num_threads();
+}
 
 int64_t partial_sums(int64_t rows) { return ceil_div(rows, kSummedRows); }
 

@@ -1,4 +1,5 @@
 #include "app/memory/memory_estimate.hpp"
+#include "base/device/simulated.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -123,6 +124,25 @@ TEST_CASE("layer inputs on the host are needed there, and chosen by auto if noth
   CHECK(within(of_auto.device - 1, 26 * kInput).host == 26 * kInput);
   CHECK(within(of_auto.device - 1, 26 * kInput - 1).device == of_auto.device);
   CHECK(within(of_host.device - 1, 26 * kInput).device == of_auto.device);
+}
+
+TEST_CASE("--deterministic counts a copy of the query gradients per group of multiprocessors") {
+  const SimulatedTarget before = simulated_target();
+  const auto workspace = [](const char* deterministic, int multiprocessors) {
+    simulated_target().multiprocessors = multiprocessors;
+    const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})",
+                                 {"--seq_length=8192", deterministic}, 1)
+                                 .config;
+    const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
+    const MemoryEstimate estimated(config, model, at::kCUDA, {.nodes = 1, .ranks_per_node = 1});
+    return estimated.activation_sizes(1).layers.front().none.workspace;
+  };
+  // FlashAttention: one fp32 copy [8192, 16 heads, 128] for each of ceil(multiprocessors / 16 heads) splits.
+  constexpr int64_t kCopy = int64_t{8192} * 16 * 128 * 4;
+  CHECK(workspace("--deterministic=true", 132) - workspace("--deterministic=true", 64) == 5 * kCopy);
+  CHECK(workspace("--deterministic=false", 132) == workspace("--deterministic=false", 64));
+  CHECK(workspace("--deterministic=true", 132) > workspace("--deterministic=false", 132) + 7 * kCopy);
+  simulated_target() = before;
 }
 
 TEST_CASE("on the CPU layer inputs stay where they are") {
