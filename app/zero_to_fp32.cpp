@@ -227,7 +227,6 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   for (const ParameterSpec& parameter : checkpoint.parameters()) numel += parameter.numel();
   const int64_t bytes = numel * io::bytes_of(options.type);
   const char* dtype = options.type == WeightType::kFloat32 ? "fp32" : "bf16";
-  to_do.on_warning = warn;
   io::Exported exported;
   {
     ProgressBar bar(fmt::format("Writing {} weights (MiB)", dtype), bytes / kMebibyte);
@@ -293,7 +292,7 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
         "--format peft writes only the adapters, to a single file; omit --model_config, --tokenizer, --base_model and "
         "--max_shard_size");
   }
-  const io::Exported exported = io::export_adapters(checkpoint, options.output_dir, options.type, warn);
+  const io::Exported exported = io::export_adapters(checkpoint, options.output_dir, options.type);
   mpzero::print_out("Wrote the adapters of step {} of {} to {}: {}\n", checkpoint.progress().step,
                     checkpoint.folder().string(), options.output_dir, fmt::join(exported.files, ", "));
   if (!exported.replaced.empty()) {

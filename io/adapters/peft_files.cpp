@@ -145,8 +145,7 @@ std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, std::span<co
   return source;
 }
 
-Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type,
-                         const ExportFolder::OnWarning& on_warning) {
+Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type) {
   const std::optional<LoraConfig> settings = adapters_of(checkpoint);
   if (!settings) throw_user_error("{} has no adapters to write; omit --format", checkpoint.folder().string());
   std::vector<ParameterSpec> parameters;
@@ -171,7 +170,7 @@ Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& out
                  {"inference_mode", true}});
   std::map<std::string, std::string> metadata;
   if (!checkpoint.run().init_from_hash.empty()) metadata[kBaseHashKey] = checkpoint.run().init_from_hash;
-  ExportFolder folder(output, disk(), on_warning);
+  ExportFolder folder(output, disk());
   folder.check_room(bytes);
   Exported exported{
       .files = write_safetensors(folder.staging(), parameters, AsPeft(checkpoint), std::numeric_limits<int64_t>::max(),

@@ -34,7 +34,6 @@ class WithAdapters final : public ParameterSource {
 
 // Writes a checkpoint's adapters in PEFT's format: adapter_model.safetensors and adapter_config.json. Like
 // export_weights(), replaces an existing export of any format. Throws UserError if the checkpoint has no adapters.
-Exported export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output, WeightType type,
-                         const ExportFolder::OnWarning& on_warning);
+Exported export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output, WeightType type);
 
 }  // namespace mpzero::io

@@ -29,23 +29,9 @@ using std::chrono::milliseconds;
 constexpr int64_t kMaxOwnerBytes = 4096;
 constexpr milliseconds kPause(50);
 
-struct Words {
-  const char* lock_name;
-  const char* owner_prefix;
-  const char* other;
-  const char* remedy;
-};
-
-Words words_of(FolderLock::Purpose purpose) {
-  switch (purpose) {
-    case FolderLock::Purpose::kTraining:
-      return {".lock", ".owner-", "another run", ", or use another --checkpoint_dir"};
-    case FolderLock::Purpose::kPruning:
-      return {".lock", ".owner-", "another run", ", then prune; or let the run prune with --keep_last"};
-    case FolderLock::Purpose::kExporting:
-      return {".zero_to_fp32.lock", ".zero_to_fp32.owner-", "another conversion", ", or use another OUTPUT_DIR"};
-  }
-  return {};
+const char* remedy_of(FolderLock::Purpose purpose) {
+  return purpose == FolderLock::Purpose::kTraining ? ", or use another --checkpoint_dir"
+                                                   : ", then prune; or let the run prune with --keep_last";
 }
 
 // `owner` is the text of the lock file, written by show_owner().
@@ -141,8 +127,7 @@ LockReach lock_reach_of(const fs::path& folder) {
 FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files)
     : folder_(folder),
       files_(files),
-      path_(folder / words_of(options.purpose).lock_name),
-      removes_(options.purpose == Purpose::kExporting),
+      path_(folder / ".lock"),
       inode_(inode_of(folder / ".").value_or(Inode{})),
       flock_(options.flock ? options.flock : &try_flock) {
   descriptor_ = open_lock(path_);
@@ -167,16 +152,12 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
 }
 
 void FolderLock::claim(const Options& options) {
-  const Words words = words_of(options.purpose);
   try {
-    owner_.emplace(folder_, this_owner(options.job),
-                   FolderOwner::Options{.prefix = words.owner_prefix,
-                                        .has_lock = decides_,
-                                        .clock = options.clock,
-                                        .say = options.say,
-                                        .other = words.other,
-                                        .remedy = words.remedy},
-                   files_);
+    owner_.emplace(
+        folder_, this_owner(options.job),
+        FolderOwner::Options{
+            .has_lock = decides_, .clock = options.clock, .say = options.say, .remedy = remedy_of(options.purpose)},
+        files_);
   } catch (const Error& error) {
     if (!decides_ || !is_full_disk(error.system_error())) throw;
     if (options.warn)
@@ -232,7 +213,6 @@ void FolderLock::hold_lock() {
     ::close(descriptor);
     if (error != EWOULDBLOCK) throw_system_error("lock", path_, error);
     const std::string owner = read_text_file(path_, kMaxOwnerBytes);
-    removes_ = false;
     throw FolderTaken(fmt::format("another process{} has taken over {}: this run no longer writes to the folder",
                                   owner.empty() ? std::string() : fmt::format(" ({})", owner), folder_.string()));
   }
@@ -242,7 +222,6 @@ void FolderLock::hold_lock() {
 FolderLock::~FolderLock() {
   renewal_ = {};
   owner_.reset();
-  if (removes_) (void)files_.remove_file(path_);
   ::close(descriptor_);
 }
 
@@ -250,8 +229,8 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const std::string owner = read_text_file(path_, kMaxOwnerBytes);
   const std::string folder = folder_.string();
   if (options.patience_with_predecessor.count() == 0 || !is_of_job(owner, options.job)) {
-    const Words words = words_of(options.purpose);
-    throw_user_error("{} ({}) is using {}; wait for it or stop it{}", words.other, owner, folder, words.remedy);
+    throw_user_error("another run ({}) is using {}; wait for it or stop it{}", owner, folder,
+                     remedy_of(options.purpose));
   }
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
   if (waited >= options.patience_with_predecessor) {
@@ -270,9 +249,8 @@ bool FolderLock::lock(const Options& options) {
   const milliseconds start = options.clock.now();
   for (;;) {
     const int error = flock_(descriptor_);
-    if (error == 0 && is_named()) break;
-    if (error == 0) ::close(std::exchange(descriptor_, open_lock(path_)));  // the previous owner removed the file
-    if (error == 0 || error == EINTR) continue;
+    if (error == 0) break;
+    if (error == EINTR) continue;
     if (error != EWOULDBLOCK) {
       if (options.warn) {
         options.warn(

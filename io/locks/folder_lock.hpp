@@ -39,10 +39,10 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 
 // Excludes other processes from a folder during the lifetime of this object. Released if the process is killed.
 //
-// The lock file `.lock` in the folder records the owner and is never removed. A conversion uses `.zero_to_fp32.lock`
-// and removes it. The operating system releases the lock when the process ends. On file systems without locks, or with
-// locks that are local to a host, FolderOwner records replace the lock, and a thread renews the record. If a process on
-// another host is killed, the folder becomes available after FolderOwner::kWatch.
+// The lock file `.lock` in the folder records the owner and is never removed. The operating system releases the lock
+// when the process ends. On file systems without locks, or with locks that are local to a host, FolderOwner records
+// replace the lock, and a thread renews the record. If a process on another host is killed, the folder becomes
+// available after FolderOwner::kWatch.
 class FolderLock {
  public:
   // How long to wait for a locked folder. A run that was killed may still be exiting.
@@ -51,8 +51,8 @@ class FolderLock {
   // file system or a driver.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
-  // Purpose of the lock. Selects the file names and the text of messages.
-  enum class Purpose : uint8_t { kTraining, kPruning, kExporting };
+  // Purpose of the lock. Selects the text of messages.
+  enum class Purpose : uint8_t { kTraining, kPruning };
 
   struct Options {
     std::chrono::milliseconds patience = kPatience;
@@ -104,7 +104,6 @@ class FolderLock {
   std::filesystem::path folder_;
   FileSystem& files_;
   std::filesystem::path path_;  // lock file
-  bool removes_;                // true if the destructor removes the lock file
   Inode inode_;                 // folder inode at the start
   std::function<int(int descriptor)> flock_;
   bool decides_ = false;  // the lock reaches all processes, so records are not needed

@@ -33,6 +33,7 @@ namespace {
 // All records have equal length, so that readers never see the end of an older, longer record.
 constexpr size_t kRecordBytes = 1024;
 constexpr JsonLimits kRecordLimits{.bytes = kRecordBytes};
+constexpr std::string_view kPrefix = ".owner-";
 constexpr milliseconds kLook(1000);
 // Upper bound on file numbers. Larger numbers are ignored.
 constexpr int64_t kMaxNumber = 1'000'000'000'000;
@@ -93,18 +94,9 @@ std::optional<Seen> look_for(int64_t pid) {
   return seen;
 }
 
-Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
-  if (!owner || owner->kernel.empty() || owner->kernel != this_kernel()) return Life::kUnknown;
-  if (!owner->folder.empty() && owner->folder != identity_of(folder)) return Life::kDead;
-  return life_of_process(owner->pid, owner->start);
-}
+enum class Life : uint8_t { kAlive, kDead, kUnknown };
 
-std::string show(const std::optional<OwnerRecord>& owner) { return owner ? show_owner(*owner) : "an unknown process"; }
-
-}  // namespace
-
-int64_t process_start(int64_t pid) { return look_for(pid).value_or(Seen{}).start; }
-
+// Returns the state of the process with this PID and start time. `start` is 0 if unknown.
 Life life_of_process(int64_t pid, int64_t start) {
   if (const auto seen = look_for(pid)) {
     if (!seen->runs) return Life::kDead;
@@ -115,11 +107,21 @@ Life life_of_process(int64_t pid, int64_t start) {
   return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH ? Life::kDead : Life::kUnknown;
 }
 
+Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
+  if (!owner || owner->kernel.empty() || owner->kernel != this_kernel()) return Life::kUnknown;
+  if (!owner->folder.empty() && owner->folder != identity_of(folder)) return Life::kDead;
+  return life_of_process(owner->pid, owner->start);
+}
+
+std::string show(const std::optional<OwnerRecord>& owner) { return owner ? show_owner(*owner) : "an unknown process"; }
+
+}  // namespace
+
 OwnerRecord this_owner(const std::string& job) {
   return {.host = host_name(),
           .kernel = this_kernel(),
           .pid = ::getpid(),
-          .start = process_start(::getpid()),
+          .start = look_for(::getpid()).value_or(Seen{}).start,
           .run = "",
           .job = job,
           .folder = "",
@@ -142,7 +144,7 @@ WaitingClock system_clock() {
 }
 
 FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& options, FileSystem& files)
-    : folder_(std::move(folder)), prefix_(options.prefix), files_(files), self_(std::move(self)) {
+    : folder_(std::move(folder)), files_(files), self_(std::move(self)) {
   self_.folder = identity_of(folder_);
   for (;;) {
     const std::optional<Found> found = last();
@@ -162,17 +164,17 @@ FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& optio
 
 FolderOwner::~FolderOwner() { remove_own(); }
 
-fs::path FolderOwner::path_of(int64_t number) const { return folder_ / fmt::format("{}{}", prefix_, number); }
+fs::path FolderOwner::path_of(int64_t number) const { return folder_ / fmt::format("{}{}", kPrefix, number); }
 
 std::vector<int64_t> FolderOwner::numbers() const {
   std::vector<int64_t> numbers;
   std::error_code error;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with(prefix_)) continue;
+    if (!name.starts_with(kPrefix)) continue;
     int64_t number = 0;
     const char* last = name.data() + name.size();
-    const auto [stop, failed] = std::from_chars(name.data() + prefix_.size(), last, number);
+    const auto [stop, failed] = std::from_chars(name.data() + kPrefix.size(), last, number);
     if (failed == std::errc{} && stop == last && number > 0 && number < kMaxNumber) numbers.push_back(number);
   }
   if (error) throw_system_error("list", folder_, error.value());
@@ -207,7 +209,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   const Life life = life_of(owner, folder_);
   if (life == Life::kDead) return;
   const auto refuse = [&](const std::string& evidence) {
-    throw_user_error("{} ({}) is using {}: {}; wait for it or stop it{}", options.other, show(owner), folder_.string(),
+    throw_user_error("another run ({}) is using {}: {}; wait for it or stop it{}", show(owner), folder_.string(),
                      evidence, options.remedy);
   };
   if (life == Life::kAlive) refuse(fmt::format("it is recorded in {}", path_of(found.number).string()));

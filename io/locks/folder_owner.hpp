@@ -60,15 +60,6 @@ class FolderTaken final : public Error {
   int exit_code() const override { return kFailureExitCode; }
 };
 
-// Returns the start time of a process in the caller's PID namespace, in clock ticks since boot (field 22 of
-// /proc/PID/stat, see proc(5)), or 0 if unknown. Distinguishes processes that reuse a PID.
-int64_t process_start(int64_t pid);
-
-enum class Life : uint8_t { kAlive, kDead, kUnknown };
-
-// Returns the state of the process with this PID and start time. `start` is 0 if unknown.
-Life life_of_process(int64_t pid, int64_t start);
-
 // Returns a record of this process with a new token.
 OwnerRecord this_owner(const std::string& job);
 // Returns text such as "process 12 on node3 (run 1a2b3c4d, job 77)".
@@ -89,15 +80,12 @@ class FolderOwner {
   static constexpr std::chrono::milliseconds kWatch{30000};
 
   struct Options {
-    std::string prefix = ".owner-";  // prefix of the file name
     // True if this process has a file lock that excludes all other processes, so that older records are stale.
     bool has_lock = false;
     WaitingClock clock = system_clock();
     // Called once with a reason if the claim has to wait.
     std::function<void(const std::string&)> say{};
-    // Beginning and end of the error message for a refused claim.
-    std::string other = "another run";
-    std::string remedy{};
+    std::string remedy{};  // end of the error message for a refused claim
   };
   // Throws UserError, with the owner in the message, if the folder has an active owner. An owner on this host is dead
   // if its process no longer exists. If the state of the process is unknown, for example on another host, the owner is
@@ -133,7 +121,6 @@ class FolderOwner {
   void remove_own() noexcept;  // also closes the file
 
   std::filesystem::path folder_;
-  std::string prefix_;
   FileSystem& files_;
   std::mutex mutex_;
   OwnerRecord self_;

@@ -112,9 +112,7 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
 Exported export_weights(const StoredCheckpoint& checkpoint, const fs::path& output, const ExportOptions& options,
                         FileSystem& files) {
   const std::string config = exported_config(checkpoint, options);
-  ExportFolder folder(output, files, [&](const std::string& warning) {
-    if (options.on_warning) options.on_warning(warning);
-  });
+  ExportFolder folder(output, files);
   folder.check_room(bytes_of_weights(checkpoint, options.type));
   Exported exported{.files = write_weights(folder.staging(), checkpoint, options, files), .replaced = {}};
   SingleProcess alone;

@@ -29,7 +29,6 @@ struct ExportOptions {
   // "architectures". If not set or if the result is empty, the key is omitted.
   std::function<std::string(const std::string& model_type)> causal_lm_class;
   OnWritten on_written;
-  std::function<void(const std::string&)> on_warning;  // receives one sentence
 };
 
 struct Exported {

@@ -100,8 +100,7 @@ class SavingRun final : public Target {
 //   overlap  another conversion into the same folder while this one is stopped
 //
 // The folder must hold the weights of one checkpoint: the one converted by the last program that succeeded. After a
-// failure it may instead hold nothing that loads, if the complete new weights are ready and the next conversion puts
-// them in place.
+// failure it may instead hold nothing that loads. The next conversion must succeed without the staging folder.
 class ExportingProgram final : public Target {
  public:
   ExportingProgram(std::string name, std::filesystem::path programs, std::filesystem::path scratch);

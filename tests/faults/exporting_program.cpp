@@ -9,8 +9,7 @@ namespace mpzero::faults {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kReady = ".zero_to_fp32.ready";  // ready to be put in place when the program ended
-constexpr const char* kShardBytes = "700";             // several files
+constexpr const char* kShardBytes = "700";  // several files
 
 Save old_save() { return {.step = 3, .values = 1}; }
 Save new_save() { return {.step = 6, .values = 2}; }
@@ -69,11 +68,9 @@ Verdict ExportingProgram::try_fault(const std::string& kind, const std::string& 
     if (subject.succeeded()) last = 1;
     if (!subject.succeeded() && !subject.was_killed()) verdict = worse_of(verdict, subject.judge(folder));
   }
-  // Without a config.json transformers loads nothing. Then the new weights must be ready for the next conversion.
+  // Without a config.json transformers loads nothing.
   const bool loads = fs::exists(output / "config.json");
-  if (!loads && (last == 1 || !fs::exists(output / kReady))) {
-    return {Outcome::kLost, "neither the old weights nor the new ones exist"};
-  }
+  if (!loads && last == 1) return {Outcome::kLost, "neither the old weights nor the new ones exist"};
   try {
     // A program that failed may have failed after the last step.
     const std::string found = loads ? read_export(output) : right_[last];
@@ -83,6 +80,7 @@ Verdict ExportingProgram::try_fault(const std::string& kind, const std::string& 
   } catch (const std::exception& error) {
     return {Outcome::kLost, fmt::format("neither the old weights nor the new ones: {}", error.what())};
   }
+  fs::remove_all(output / ".zero_to_fp32.tmp");  // as the error of the next conversion tells the user
   try {
     export_as_fp32(folder / "checkpoints" / new_save().tag(), output, std::stoll(kShardBytes));
     if (read_export(output) != right_[1]) return {Outcome::kWrong, "the next conversion gives other weights"};

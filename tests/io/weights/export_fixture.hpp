@@ -3,6 +3,7 @@
 // What tests of zero_to_fp32's output folder share: checkpoints to convert, forms of an export, and what loads.
 #include <fmt/format.h>
 
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,11 +23,9 @@ using Contents = std::map<std::string, std::string>;
 // A checkpoint that is not on any disk. Its weights encode its generation.
 class MadeUpCheckpoint final : public StubCheckpoint {
  public:
-  explicit MadeUpCheckpoint(int generation) : MadeUpCheckpoint(generation, generation) {}
-  // rope_theta is a value in its config.json.
-  MadeUpCheckpoint(int generation, int rope_theta) : generation_(generation) {
+  explicit MadeUpCheckpoint(int generation) : generation_(generation) {
     made.step = generation;
-    made.model_config_json = fmt::format("{{\"rope_theta\": {}}}", rope_theta);
+    made.model_config_json = fmt::format("{{\"rope_theta\": {}}}", generation);
     specs = {{"model.embed_tokens.weight", {16, 8}}, {"layers.0.weight", {32}}, {"layers.1.weight", {40}}};
   }
   void read(const std::string& parameter, StateKind, int64_t begin, std::span<float> out) const override {
@@ -36,9 +35,11 @@ class MadeUpCheckpoint final : public StubCheckpoint {
   }
   void verify_what_was_read(ProcessGroup&) const override {
     if (damaged) throw_user_error("the checkpoint is damaged");
+    if (on_verify) on_verify();
   }
 
   bool damaged = false;
+  std::function<void()> on_verify;
 
  private:
   int generation_;
