@@ -18,6 +18,10 @@
 // The file `.owner-<n>` with the largest n contains the record of the owner: its identity and the number of renewals.
 // Each process writes only to its own file, and files are created with O_EXCL.
 //
+// A single file `.owner` that each claim replaces by a rename would be shorter, but a rename cannot compare: a claim
+// that is delayed after its last read would replace the record of an active owner, perhaps during a save. Creating the
+// next number with O_EXCL is the compare-and-swap.
+//
 //   claim     1. Read the files. Without files, use n = 1. If the last owner is alive, refuse the claim. If the last
 //                owner is dead, use its n + 1.
 //             2. Create `.owner-<n>` with O_EXCL. If the file already exists, restart from 1.
