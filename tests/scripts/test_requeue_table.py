@@ -47,14 +47,6 @@ CASES = {
         },
         "",
     ),
-    "Slurm ends every start": (
-        replace(OPEN, unsaved_starts=3), event(Kind.STARTED), Verb.FINISH, 1, {"unsaved_starts": 4, "running": False},
-        "ended this job 4 times in a row",
-    ),
-    "a requeue that does not know whether it has saved": (
-        State(job=""), replace(event(Kind.STARTED, overwrite=True), restart=1), Verb.FINISH, 1, None,
-        "--overwrite",
-    ),
     "a requeue that knows nothing, and begins with no such flag": (
         State(job=""), replace(event(Kind.STARTED), restart=1), Verb.START, 0,
         {"running": True, "start_step": 4, "checkpoint_time": "14.0", "furthest_step": 4}, "",
@@ -67,7 +59,6 @@ CASES = {
         State(job=""), event(Kind.STARTED, overwrite=True), Verb.START, 0,
         {"running": True, "checkpoint_time": "14.0"}, "",
     ),
-    "a user error": (OPEN, event(Kind.USER_ERROR, status=2), Verb.FINISH, 2, {"running": False}, ""),
     "a stop that saved": (
         replace(OPEN, unsaved_starts=2, last_run_failed=True), event(Kind.STOPPED, FIVE, status=75), Verb.REQUEUE, 75,
         {"running": False, "unsaved_starts": 0, "last_run_failed": False, "has_saved": True, "furthest_step": 5},
@@ -84,10 +75,6 @@ CASES = {
     "the last of the stops that save nothing": (
         replace(OPEN, unsaved_starts=3), event(Kind.STOPPED, status=75), Verb.FINISH, 1,
         {"running": False, "unsaved_starts": 4}, "stopped 4 times in a row",
-    ),
-    "no step": (
-        OPEN, event(Kind.NO_STEP, status=125), Verb.FINISH, 2, {"running": False, "unsaved_starts": 1},
-        "srun",
     ),
     "a failure": (
         OPEN, event(Kind.FAILED, status=1, nodes=("n1",)), Verb.REQUEUE, 1,
@@ -118,11 +105,6 @@ CASES = {
         replace(OPEN, failures=3), event(Kind.FAILED, status=137), Verb.FINISH, 137,
         {"running": False, "failures": 4, "unsaved_starts": 1, "last_run_failed": True},
         "failure 4",
-    ),
-    "a failure of the last start that may save nothing": (
-        replace(OPEN, unsaved_starts=3), event(Kind.FAILED, status=1, nodes=("n1",)), Verb.FINISH, 1,
-        {"running": False, "failures": 1, "unsaved_starts": 4, "last_run_failed": True, "blamed_nodes": ("n1",)},
-        "4 starts in a row saved no checkpoint",
     ),
     "hosts on which no task starts": (
         OPEN, event(Kind.NO_TASKS, status=123, nodes=("n2",)), Verb.REQUEUE, 1, {"running": False, "refusals": 1},

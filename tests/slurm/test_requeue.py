@@ -130,48 +130,12 @@ def test_the_logs_of_an_array_are_named_by_array_and_task(run):
     assert len(list((run.folder / "logs").iterdir())) == 2
 
 
-def test_failures_are_counted_and_end_the_job(run):
-    run.stand_in('train() { save 1; sleep 0.5; echo "$restart" >>"$folder/starts"; exit 1; }')
-    job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1", **SOON)
-    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
-    assert run.lines("starts") == ["0", "1"]
-    assert "failure 2 of this job since it last made progress, and MAX_RESTARTS is 1" in job.text()
-
-
 def test_a_second_failure_without_progress_ends_the_job(run):
     run.stand_in('train() { save 6; sleep 0.5; echo "$restart" >>"$folder/starts"; exit 1; }')
     job = run.submit("--nodes=1", NPROC="1", **SOON)
     # The first start did save something; the second did not.
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
     assert "failed twice without a checkpoint in between" in job.text()
-
-
-def test_a_host_that_cannot_be_left_out_is_tried_once_more(run):
-    run.stand_in('train() { echo "$restart" >>"$folder/starts"; blame node0 "it hangs again"; exit 1; }')
-    job = run.submit("--nodes=1", "--nodelist=node0", NPROC="1")
-    assert (job.state, job.restarts) == ("FAILED", 1), job.text()
-    assert "starts there again" in job.text() and "blames no new host" in job.text()
-
-
-def test_a_report_of_another_run_blames_nobody(run):
-    run.stand_in("""
-train() {
-  ((restart == 0)) || exit 0
-  save 1
-  restart=7 blame node0 "an old report"
-  sleep 0.5
-  exit 1
-}""")
-    job = run.submit("--nodes=1", NPROC="1", **SOON)
-    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
-    assert job.fields["ExcNodeList"] == "(null)"
-    assert "an old report" not in job.text()
-
-
-def test_a_mistake_of_the_user_is_not_requeued(run):
-    run.stand_in("train() { exit 2; }")
-    job = run.submit("--nodes=1", NPROC="1")
-    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
 
 
 def test_a_rank_that_is_killed_ends_the_run_which_is_tried_once_more(run):
@@ -216,13 +180,6 @@ train() {
     assert run.lines("flags.0")[-2:] == list(flags)
     assert flags[0] not in run.lines("flags.1") and "--seq_length" in run.lines("flags.1")
     assert job.output.read_text().count("--resume_from_checkpoint none is ignored") == 1
-
-
-def test_stops_that_save_nothing_end_the_job_some_time(run):
-    run.stand_in("train() { exit 75; }")
-    job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1")
-    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
-    assert "stopped 2 times in a row before it saved a checkpoint" in job.text()
 
 
 STOPPABLE = """
