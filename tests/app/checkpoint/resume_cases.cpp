@@ -3,18 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 #include "tests/io/token_files.hpp"
 
 namespace mpzero::resume_cases {
 namespace {
-
-using resume_model::Kind;
-using resume_model::Settings;
-using resume_model::Shape;
-using resume_model::Way;
 
 const char* scheduler_of(Kind kind) {
   return kind == Kind::kWarmupLr ? "WarmupLR" : kind == Kind::kWarmupDecayLr ? "WarmupDecayLR" : "WarmupCosineLR";
@@ -45,7 +43,7 @@ std::string ds_config(const Settings& settings) {
   if (settings.warmup_ratio) {
     params += R"(, "warmup_num_steps": "auto")";
   } else {
-    add("warmup_num_steps", static_cast<int64_t>(shape.warmup));
+    add("warmup_num_steps", shape.warmup);
   }
   if (settings.schedule_end) add("total_num_steps", *settings.schedule_end);
   if (shape.kind == Kind::kWarmupCosineLr) {
@@ -62,6 +60,16 @@ std::string ds_config(const Settings& settings) {
 }
 
 }  // namespace
+
+int64_t Settings::steps() const {
+  int64_t steps = max_steps.value_or(std::numeric_limits<int64_t>::max());
+  if (epochs) steps = std::min(steps, *epochs * windows() / batch);
+  if (num_train_epochs) {
+    const double of_epochs = *num_train_epochs * static_cast<double>(windows() / batch);
+    steps = std::min(steps, static_cast<int64_t>(std::ceil(of_epochs)));
+  }
+  return steps;
+}
 
 std::filesystem::path token_file(const std::filesystem::path& folder, int64_t num_tokens) {
   return folder / fmt::format("{}.h5", num_tokens);
@@ -92,7 +100,7 @@ std::vector<std::string> Start::flags(const std::filesystem::path& folder) const
   } else {
     add("learning_rate", settings.shape.peak);
     if (!settings.has_default_schedule) add("lr_scheduler_type", trainers_name(settings));
-    if (!settings.warmup_ratio) add("warmup_steps", static_cast<int64_t>(settings.shape.warmup));
+    if (!settings.warmup_ratio) add("warmup_steps", settings.shape.warmup);
   }
   add_given("warmup_ratio", settings.warmup_ratio);
   add_given("num_decay_steps", settings.num_decay_steps);
@@ -161,7 +169,7 @@ void Generator::draw_schedule(Settings& settings) {
   if (one_in(4)) {
     settings.warmup_ratio = one_of({0.05, 0.1, 0.3});
   } else {
-    shape.warmup = static_cast<double>(one_of<int64_t>({0, 1, 2, 7, 20, 60}));
+    shape.warmup = one_of<int64_t>({0, 1, 2, 7, 20, 60});
   }
 }
 
@@ -183,7 +191,7 @@ Start Generator::first() {
     draw_batch(start);
     draw_schedule(settings);
     draw_length(settings);
-    const int64_t length = resume_model::plan_of(settings).length;
+    const int64_t length = settings.steps();
     if (settings.batch > settings.windows() || length < 2) continue;
     const bool has_section = settings.shape.kind > Kind::kWarmupLr && settings.shape.kind <= Kind::kWarmupCosineLr;
     if (has_section && !settings.has_default_schedule && one_in(4)) settings.schedule_end = between(5, length + 40);

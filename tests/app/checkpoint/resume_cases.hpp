@@ -2,18 +2,48 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "tests/app/checkpoint/resume_model.hpp"
-
-// Random chains of starts, as command lines and as the settings of resume_model.
+// Random chains of starts, as settings and as command lines.
 namespace mpzero::resume_cases {
 
-// One start: what the model reads, and what `mpzero train` reads.
+enum class Kind { kFixed, kWarmupLr, kWarmupDecayLr, kWarmupCosineLr, kConstant, kLinear, kCosine, kStable };
+
+// A schedule. kFixed to kWarmupCosineLr are DeepSpeed's, the others the Trainer's.
+struct Shape {
+  Kind kind = Kind::kFixed;
+  bool is_log = true;        // DeepSpeed's warmup_type
+  double peak = 1e-3;        // the learning rate
+  double warmup_min = 0;     // warmup_min_lr, of kWarmupCosineLr warmup_min_ratio
+  double cos_min_ratio = 0;  // of kWarmupCosineLr
+  int64_t warmup = 0;        // in steps
+};
+
+enum class Way { kUnset, kKeep, kRewarm, kExtend };
+
+// What a start is given. At least one of the three lengths.
+struct Settings {
+  Shape shape;
+  std::optional<double> warmup_ratio;   // instead of shape.warmup
+  std::optional<int64_t> schedule_end;  // total_num_steps of the file
+  std::optional<int64_t> num_decay_steps;
+  std::optional<int64_t> max_steps, epochs;
+  std::optional<double> num_train_epochs;
+  int64_t num_tokens = 0, batch = 1, seq_length = 1;
+  bool has_default_schedule = false;  // that of mpzero without --deepspeed_config: a kWarmupCosineLr
+  bool shuffle = false;
+  Way way = Way::kUnset;
+
+  int64_t windows() const { return (num_tokens - 1) / seq_length; }
+  int64_t steps() const;  // of a new run
+};
+
+// One start of `mpzero train`.
 struct Start {
-  resume_model::Settings settings;
+  Settings settings;
   int ranks = 1;
   int64_t micro_batch = 1, accumulation = 1;
 
@@ -46,8 +76,8 @@ class Generator {
   T one_of(std::initializer_list<T> values) {
     return *(values.begin() + between(0, static_cast<int64_t>(values.size()) - 1));
   }
-  void draw_schedule(resume_model::Settings& settings);
-  void draw_length(resume_model::Settings& settings);
+  void draw_schedule(Settings& settings);
+  void draw_length(Settings& settings);
 
   std::mt19937_64 random_;
 };

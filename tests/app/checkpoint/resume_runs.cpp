@@ -51,7 +51,7 @@ int64_t window_in(const io::MicroBatch& batch, int64_t sequence, int64_t seq_len
   return first / seq_length;
 }
 
-io::TokenDataset tokens(const std::filesystem::path& folder, const resume_model::Settings& settings) {
+io::TokenDataset tokens(const std::filesystem::path& folder, const Settings& settings) {
   return {token_file(folder, settings.num_tokens), settings.seq_length};
 }
 
@@ -84,7 +84,7 @@ ProductRun Inputs::resume(const ProductRun& before, int64_t stop, const Start& s
   return {.setup = setup, .position = run.position};
 }
 
-const std::vector<int64_t>& Inputs::order(const resume_model::Settings& settings) const {
+const std::vector<int64_t>& Inputs::order(const Settings& settings) const {
   std::vector<int64_t>& order = orders_[{settings.num_tokens, settings.seq_length, settings.shuffle}];
   if (!order.empty()) return order;
   const int64_t windows = settings.windows();

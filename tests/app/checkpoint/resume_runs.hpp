@@ -3,16 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
-#include <string>
 #include <tuple>
 #include <vector>
 
 #include "app/checkpoint/resume_checks.hpp"
 #include "app/config/run_setup.hpp"
-#include "base/error.hpp"
 #include "tests/app/checkpoint/resume_cases.hpp"
-#include "tests/app/checkpoint/resume_model.hpp"
 #include "tests/io/temporary_folder.hpp"
 
 // The product's runs of the starts of resume_cases, without an engine: their settings, positions and data.
@@ -38,7 +34,7 @@ class Inputs {
   ProductRun resume(const ProductRun& before, int64_t stop, const Start& start) const;
 
   // The windows of the first epochs in the order in which one rank with a batch of 1 reads them, without a resume.
-  const std::vector<int64_t>& order(const resume_model::Settings& settings) const;
+  const std::vector<int64_t>& order(const Settings& settings) const;
   // The windows of `steps` steps after step `done`, as all ranks together read them.
   std::vector<int64_t> windows_read(const Start& start, const ProductRun& run, int64_t done, int64_t steps) const;
 
@@ -48,19 +44,6 @@ class Inputs {
   io::testing::TemporaryFolder folder_;
   mutable std::map<std::tuple<int64_t, int64_t, bool>, std::vector<int64_t>> orders_;
 };
-
-// Nothing where the product or the model refuses the start, for the reason in `sentence`.
-template <typename Work>
-auto or_refused(const Work& work, std::string& sentence) -> std::optional<decltype(work())> {
-  try {
-    return work();
-  } catch (const resume_model::Refused& refused) {
-    sentence = refused.what();
-  } catch (const UserError& refused) {
-    sentence = refused.what();
-  }
-  return std::nullopt;
-}
 
 struct CaseNumbers {
   int64_t first, end;

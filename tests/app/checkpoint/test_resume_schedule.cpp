@@ -65,6 +65,16 @@ TEST_CASE("a rate that is kept stays when the run is made longer once more") {
   for (int64_t update = 31; update <= 60; ++update) CHECK(again.schedule->lr(update) == before.schedule.lr(20));
 }
 
+TEST_CASE("after the end of its schedule a run keeps the rate of the checkpoint, not of the end") {
+  const std::string file = R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 4, "total_num_steps": 20}}})";
+  const RunConfig before = run(file, {"--max_steps=40"}).config;
+  const ResumedSchedule kept = after(before, 25, run(file, {"--max_steps=40", "--schedule_on_resume=keep"}).config);
+  REQUIRE(kept.schedule);
+  REQUIRE(before.schedule.lr(25) < before.schedule.lr(20));
+  for (int64_t update = 26; update <= 40; ++update) CHECK(kept.schedule->lr(update) == before.schedule.lr(25));
+}
+
 TEST_CASE("a run that is made a little shorter ends within its schedule") {
   const auto cosine = [](const std::string& steps) {
     return run("", {"--lr_scheduler_type=cosine", "--warmup_steps=4", "--max_steps=" + steps}).config;
@@ -123,6 +133,18 @@ TEST_CASE("without a warm-up a new decay begins at the checkpoint's rate") {
   REQUIRE(chosen.schedule);
   CHECK(chosen.schedule->lr(11) == before.schedule.lr(10));
   CHECK(chosen.schedule->lr(26) == Approx(before.schedule.lr(10) * (40 - 15 * 39.0 / 29) / 40));
+}
+
+TEST_CASE("a warm-up of one step is enough to return to the peak") {
+  const auto linear = [](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--lr_scheduler_type=linear", "--learning_rate=1e-3", "--warmup_steps=1"});
+    return run("", flags).config;
+  };
+  const RunConfig before = linear({"--max_steps=20"});
+  const auto chosen = after(before, 10, linear({"--max_steps=60", "--schedule_on_resume=rewarm"})).schedule;
+  REQUIRE(chosen);
+  CHECK(chosen->lr(11) == before.schedule.lr(10));
+  CHECK(chosen->lr(13) > 0.9e-3);
 }
 
 TEST_CASE("a length that does not change the next rate needs no choice") {
