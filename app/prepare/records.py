@@ -18,7 +18,6 @@ CONTENT = "content"
 TOO_FEW = "none: too few documents"  # value of "validation" for a training file that contains all documents
 # Minimum size at which the comparison of file contents is announced.
 MANY_BYTES = 1_000_000_000
-_NONE = object()
 
 
 def record_of(arguments: argparse.Namespace, local: bool) -> dict:
@@ -80,7 +79,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
     lines = []
     for path in existing:
         made_from = arguments_of(path)
-        if made_from is None:
+        if made_from is None or CONTENT not in made_from:
             raise PrepareError(
                 f"{shown(path)} exists but was not written by app/prepare_data.py: choose a different output."
             )
@@ -101,26 +100,18 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
 
 def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> list[str]:
     """-> lines to print if the file is kept"""
-    arguments, plan = inputs[0].arguments, inputs[0].plan
-    content = made_from.pop(CONTENT, _NONE)
+    arguments = inputs[0].arguments
+    content = made_from.pop(CONTENT)
     notes = []
     if "add_bos" not in made_from:
         made_from |= legacy.special_tokens_of(record)
-        if content is not _NONE:
-            record = {**record, "tokenizer": legacy.fingerprint(arguments.tokenizer)}
+        record = {**record, "tokenizer": legacy.fingerprint(arguments.tokenizer)}
         if arguments.tokenizer != "bytes":
             notes.append(legacy.NO_SPECIAL_TOKENS.format(shown(path)))
-    if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
-        record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
     # The detected format depends only on the content.
     format = made_from.get("format") if arguments.format == "auto" else arguments.format
     record = {**record, **record_of_format(arguments, format)}
     _check_arguments(path, made_from, record)
-    if content is _NONE:
-        if plan is None:
-            return notes
-        split = plan.split_of(path, arguments)
-        return [*notes, legacy.check_choice(path, arguments.dataset, split, plan.files[split])]
     for item, fingerprint in zip(inputs, content if len(inputs) > 1 else [content], strict=True):
         _check_input(path, item, fingerprint)
     return notes
