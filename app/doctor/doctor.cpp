@@ -329,7 +329,6 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add({check_cuda_start(job, gpus, cuda_here), check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
-    if (gpus.gpus.empty()) add(check_cpus(system, job));
     watch.enter(kCheckpointFolder);
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
     watch.leave();

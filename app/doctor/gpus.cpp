@@ -144,11 +144,6 @@ Trouble throttling(const GpuState& gpu) {
   return trouble;
 }
 
-Trouble narrow_link(const GpuState& gpu) {
-  if (!gpu.pcie_width || !gpu.max_pcie_width || *gpu.pcie_width >= *gpu.max_pcie_width) return {};
-  return {Status::kWarning, fmt::format("x{} of x{}", *gpu.pcie_width, *gpu.max_pcie_width)};
-}
-
 }  // namespace
 
 GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys) {
@@ -182,10 +177,8 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
                          fmt::format("{} in use on a GPU that {} assigned to this job", used, job.given_gpus.by)}
                : Trouble{Status::kWarning, used + " already in use"};
   };
-  const GpuCheck checks[] = {{"gpu_memory_errors", "none", memory_errors},
-                             {"throttling", "none", throttling},
-                             {"pcie", "full link width, or not reported", narrow_link},
-                             {"gpu_memory", "free", taken}};
+  const GpuCheck checks[] = {
+      {"gpu_memory_errors", "none", memory_errors}, {"throttling", "none", throttling}, {"gpu_memory", "free", taken}};
   for (const GpuCheck& check : checks) findings.push_back(look_at_all(check, survey.gpus));
   return findings;
 }

@@ -14,7 +14,7 @@ namespace mpzero::doctor {
 // each GPU once, ordered by PCI address, and the first problem of any rank.
 GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys);
 
-// Checks the number of GPUs, the driver version, memory errors, throttling, PCIe width, and memory use by other
+// Checks the number of GPUs, the driver version, memory errors, throttling, and memory use by other
 // processes. `cuda_runtime`: CUDA version of the build, 1000 * major + 10 * minor. `shown`: PCI addresses of the GPUs
 // that are visible to the ranks; std::nullopt: all. Memory use is only checked on these GPUs, because NVML also lists
 // the GPUs of other jobs.

@@ -13,9 +13,6 @@ namespace mpzero::doctor {
 // host has GPUs or RDMA devices.
 std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma);
 
-// Checks the requirements of a run on the CPU: vector instructions, AMX, NUMA domains, and huge pages.
-std::vector<Finding> check_cpus(const System& system, const Job& job);
-
 // Checks the free space and the write permission of the checkpoint folder. If `probe_bytes` exceeds the page size, also
 // measures the speed of writing `probe_bytes` bytes to a temporary file. If the folder does not exist, checks the
 // nearest existing parent.

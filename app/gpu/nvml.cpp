@@ -67,8 +67,6 @@ GpuState look(const NvmlLibrary& library, NvmlDevice device) {
     gpu.rows_pending = waits != 0;
     gpu.rows_failed = failed != 0;
   }
-  gpu.pcie_width = library.ask<unsigned>("nvmlDeviceGetCurrPcieLinkWidth", device);
-  gpu.max_pcie_width = library.ask<unsigned>("nvmlDeviceGetMaxPcieLinkWidth", device);
   if (const auto memory = library.ask<NvmlMemory>("nvmlDeviceGetMemoryInfo", device)) {
     gpu.total_memory = memory->total;
     gpu.used_memory = memory->used;

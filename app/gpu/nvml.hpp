@@ -25,8 +25,7 @@ struct GpuState {
   std::optional<bool> ecc;                         // ECC is enabled
   std::optional<uint64_t> uncorrected_errors;      // ECC errors since the driver was loaded
   std::optional<bool> rows_pending,
-      rows_failed;  // row remapping is pending until a reset; row remapping has failed
-  std::optional<unsigned> pcie_width, max_pcie_width;
+      rows_failed;                       // row remapping is pending until a reset; row remapping has failed
   std::optional<uint64_t> total_memory;  // bytes
   std::optional<uint64_t> used_memory;   // bytes, of all processes
   std::optional<bool> mig;               // MIG mode: several jobs may share the GPU
@@ -35,8 +34,8 @@ struct GpuState {
 
   static auto fields(auto& gpu) {  // base/collectives.hpp
     return std::tie(gpu.name, gpu.pci_address, gpu.temperature, gpu.sm_clock, gpu.max_sm_clock, gpu.throttle_reasons,
-                    gpu.ecc, gpu.uncorrected_errors, gpu.rows_pending, gpu.rows_failed, gpu.pcie_width,
-                    gpu.max_pcie_width, gpu.total_memory, gpu.used_memory, gpu.mig, gpu.processes, gpu.nvlink_domain);
+                    gpu.ecc, gpu.uncorrected_errors, gpu.rows_pending, gpu.rows_failed, gpu.total_memory,
+                    gpu.used_memory, gpu.mig, gpu.processes, gpu.nvlink_domain);
   }
 };
 

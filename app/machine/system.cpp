@@ -1,10 +1,5 @@
 #include "app/machine/system.hpp"
 
-#include <fmt/format.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 
@@ -18,11 +13,6 @@ namespace {
 std::filesystem::path firmware(const System& system) { return system.root / "sys/devices/virtual/dmi/id"; }
 
 }  // namespace
-
-bool request_amx() {
-  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
-}
 
 std::optional<std::string> read_line(const std::filesystem::path& file) {
   std::ifstream stream(file);
@@ -44,14 +34,6 @@ std::string value_of(const std::filesystem::path& file, const std::string& key) 
     return first == std::string::npos ? "" : line.substr(first);
   }
   return "";
-}
-
-std::optional<int64_t> read_integer(const std::filesystem::path& file) {
-  const std::optional<std::string> line = read_line(file);
-  if (!line) return std::nullopt;
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), number);
-  return error == std::errc() && end != line->data() ? std::optional<int64_t>(number) : std::nullopt;
 }
 
 std::string host_name(const System& system) {

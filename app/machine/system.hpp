@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,9 +9,6 @@
 
 namespace mpzero::doctor {
 
-// Requests permission to use AMX registers from the kernel, as oneDNN does. Returns true on success.
-bool request_amx();
-
 // Paths and libraries for mpzero doctor. Tests replace the defaults.
 struct System {
   std::filesystem::path root = "/";  // parent of /proc, /sys and /dev
@@ -21,7 +17,6 @@ struct System {
   std::vector<std::string> libfabric = {"libfabric.so.1", "/opt/amazon/efa/lib64/libfabric.so.1",
                                         "/opt/amazon/efa/lib/libfabric.so.1"};
   std::vector<std::string> plugin_files;  // candidate files of NCCL's libfabric plugin
-  bool (*may_use_amx)() = request_amx;
 };
 
 // Facts about the job for the checks of one host.
@@ -37,7 +32,6 @@ struct Job {
 std::optional<std::string> read_line(const std::filesystem::path& file);
 // Returns the value of the first line "key : value" in a file of /proc; empty if there is no such line.
 std::string value_of(const std::filesystem::path& file, const std::string& key);
-std::optional<int64_t> read_integer(const std::filesystem::path& file);
 
 // Returns Slurm's node name in a Slurm job, else the kernel's host name.
 std::string host_name(const System& system);

@@ -183,14 +183,6 @@ int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncor
   *failed = static_cast<unsigned>(fault(device, "rows_failed", 0));
   return kSuccess;
 }
-int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned* width) {
-  *width = static_cast<unsigned>(fault(device, "pcie", 16));
-  return kSuccess;
-}
-int nvmlDeviceGetMaxPcieLinkWidth(void*, unsigned* width) {
-  *width = 16;
-  return kSuccess;
-}
 int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
   memory[0] = 80ULL << 30;
   memory[2] = static_cast<unsigned long long>(fault(device, "used_gib", 0)) << 30;

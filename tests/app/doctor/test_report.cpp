@@ -17,10 +17,9 @@
 namespace mpzero::doctor {
 namespace {
 
-const HostReport kReport = {
-    .host = "node1",
-    .findings = {ok("gpus", "8 x NVIDIA \"H100\""), warning("pcie", "GPU 1: x8 of x16", "reboot"),
-                 failure("memlock", "64 KiB\nmay be locked", "ulimit -l unlimited")}};
+const HostReport kReport = {.host = "node1",
+                            .findings = {ok("gpus", "8 x NVIDIA \"H100\""), warning("driver", "570.1", "reboot"),
+                                         failure("memlock", "64 KiB\nmay be locked", "ulimit -l unlimited")}};
 
 std::vector<Fact> facts(const std::string& nccl, const std::string& kernel) {
   return {{.what = "mpzero", .value = "f00"},
@@ -64,8 +63,8 @@ TEST_CASE("a report is of one start of one job") {
 TEST_CASE("a table begins with the worst finding and ends with a summary") {
   const std::string table = to_table({kReport}, {});
   CHECK(table.rfind("node1: failure\n", 0) == 0);
-  CHECK(table.find("memlock") < table.find("pcie"));
-  CHECK(table.find("pcie") < table.find("gpus"));
+  CHECK(table.find("memlock") < table.find("driver"));
+  CHECK(table.find("driver") < table.find("gpus"));
   CHECK_THAT(table, Catch::Contains("-> ulimit -l unlimited\n"));
   CHECK_THAT(table, Catch::Contains("1 host: 1 failure, 1 warning\n"));
 }
@@ -113,7 +112,7 @@ TEST_CASE("a failure of settings on all hosts is the job's fault, and a failure 
   };
   const Finding disk = failure("checkpoint_space", "full", "make room"), gpu = failure("gpus", "7", "replace");
   const Finding network = failure("network", "NCCL_NET=Socket", "unset it");
-  CHECK(exit_code(reports({ok("gpus", "8")}, {warning("pcie", "x8", "reboot")})) == 0);
+  CHECK(exit_code(reports({ok("gpus", "8")}, {warning("driver", "570.1", "update")})) == 0);
   CHECK(exit_code(reports({ok("gpus", "8")}, {gpu})) == kFailureExitCode);
   const Finding limit = failure("memlock", "64 KiB", "raise it");
   CHECK(exit_code(reports({limit}, {limit})) == kUserErrorExitCode);
@@ -148,7 +147,6 @@ TEST_CASE("two sick hosts are two sick hosts, and no setting of the job") {
   CHECK(of_two(failure("gpu_memory", "7 GiB in use", "end them")) == kFailureExitCode);
   CHECK(of_two(failure("gpu_memory_errors", "3 uncorrected errors", "reset")) == kFailureExitCode);
   CHECK(of_two(failure("throttling", "HW Slowdown", "cool")) == kFailureExitCode);
-  CHECK(of_two(failure("pcie", "x8 of x16", "reboot")) == kFailureExitCode);
   CHECK(of_two(failure("efa_ports", "DOWN", "reboot")) == kFailureExitCode);
   CHECK(of_two(failure("libfabric", "no provider efa", "install it")) == kUserErrorExitCode);
   // More ranks than GPUs, and no GPU where the job asks for some, are requests of the job.
