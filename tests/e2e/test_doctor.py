@@ -140,35 +140,13 @@ def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: P
     assert planted() == {"memlock": "failure"}
     b.write("proc/self/limits", (a.root / "proc/self/limits").read_text())
 
-    b.environment["MPZERO_FAKE_FABRIC"] = "tcp"
-    assert planted() == {"libfabric": "failure"}
-    b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
-
-    b.environment["MPZERO_FAKE_FABRIC"] = "efa tcp"
-    assert planted() == {"libfabric": "failure"}
-    b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
-
-    def planted_version() -> str:
-        """Of two hosts it is unknown which has the wrong one, so the job ends rather than excluding one."""
-        status, found = diagnose(hosts, tmp_path)
-        assert status == 2
-        assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
-        return found["127.1.1.2"]["versions"][1]
-
+    # Of two hosts it is unknown which has the wrong version, so the job ends rather than excluding one.
     b.environment["MPZERO_FAKE_FABRIC_VERSION"] = "2.1.0amzn5.0"
-    assert planted_version() == "libfabric 2.1.0amzn5.0 here, 2.1.0amzn3.0 on 127.1.1.1"
+    status, found = diagnose(hosts, tmp_path)
+    assert status == 2
+    assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
+    assert found["127.1.1.2"]["versions"][1] == "libfabric 2.1.0amzn5.0 here, 2.1.0amzn3.0 on 127.1.1.1"
     del b.environment["MPZERO_FAKE_FABRIC_VERSION"]
-
-    b.flags[-1] = str(BUILD / "tests" / "libfake_next_plugin.so")
-    assert planted_version() == "NCCL's plugin aws-ofi-nccl git-6e504db here, aws-ofi-nccl 1.16.2 on 127.1.1.1"
-    b.flags[-1] = a.flags[-1]
-
-    b.environment["MPZERO_FAKE_NVML"] = "gpus=7"
-    assert planted() == {"gpus": "failure"}
-
-    b.environment["MPZERO_FAKE_NVML"] = "throttle=64 sick=3"
-    assert planted() == {"throttling": "failure"}
-    b.environment["MPZERO_FAKE_NVML"] = "gpus=8"
 
     # The management library shows 8 healthy GPUs.
     b.environment["MPZERO_FAKE_CUDA"] = "init=802"
@@ -322,14 +300,6 @@ def test_small_shared_memory_and_a_full_disk(tmp_path: Path) -> None:
     assert set(failures) == {"shared_memory", "checkpoint_space", "checkpoint_write"}
     assert "4 MiB of 4 MiB free" in failures["shared_memory"]
     assert "No space left on device" in failures["checkpoint_write"]
-
-
-def test_a_mistyped_flag_is_one_sentence() -> None:
-    result = run([str(BUILD / "bin" / "mpzero"), "doctor", "--bandwith"])
-    assert result.returncode == 2
-    assert (
-        result.stderr == "mpzero: error: --bandwith is not a known flag of mpzero doctor; did you mean --bandwidth?\n"
-    )
 
 
 def test_a_network_between_gpus_is_refused_on_the_cpu(tmp_path: Path) -> None:
