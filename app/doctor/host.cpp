@@ -37,17 +37,6 @@ std::optional<int64_t> limit(const fs::path& root, const std::string& name) {
   return std::nullopt;
 }
 
-// Returns the value of `key` in /proc/meminfo, in bytes.
-std::optional<int64_t> memory_info(const fs::path& root, const std::string& key) {
-  std::ifstream file(root / "proc/meminfo");
-  std::string word;
-  while (file >> word) {
-    int64_t kibibytes = 0;
-    if (word == key && file >> kibibytes) return kibibytes * 1024;
-  }
-  return std::nullopt;
-}
-
 Finding check_locked_memory(const System& system, bool rdma) {
   constexpr const char* kCheck = "memlock";
   const std::optional<int64_t> allowed = limit(system.root, "Max locked memory");
@@ -95,12 +84,12 @@ Finding check_memory(const System& system) {
   constexpr const char* kCheck = "host_memory";
   constexpr double kLittle = 0.2;
   const int64_t available = available_host_bytes(system.root);
-  const std::optional<int64_t> total = memory_info(system.root, "MemTotal:");
+  const std::optional<int64_t> total = number_after(system.root / "proc/meminfo", "MemTotal:");
   if (!total || available == kUnlimited)
     return warning(kCheck, "host memory cannot be read", "check that /proc/meminfo is readable");
-  const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total));
+  const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total * 1024));
   if (available < kGibi) return failure(kCheck, seen);
-  if (static_cast<double>(available) < kLittle * static_cast<double>(*total)) {
+  if (static_cast<double>(available) < kLittle * static_cast<double>(*total * 1024)) {
     return warning(kCheck, seen + ": other processes use the rest, or the job's cgroup limits memory");
   }
   return ok(kCheck, seen);

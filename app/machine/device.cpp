@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "app/gpu/nvml.hpp"
 #include "app/machine/cuda_error.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/machine/gpu_promise.hpp"
+#include "app/machine/host_limits.hpp"
 #include "app/machine/system.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
@@ -26,19 +26,6 @@
 
 namespace mpzero {
 namespace {
-
-// Returns the peak resident bytes of this process (VmHWM).
-int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    if (word != "VmHWM:") continue;
-    int64_t kibibytes = 0;
-    status >> kibibytes;
-    return kibibytes * 1024;
-  }
-  return 0;
-}
 
 bool driver_found() { return std::filesystem::exists("/proc/driver/nvidia/version"); }
 
@@ -139,7 +126,7 @@ std::string describe_devices(const at::Device& device, const parallel::MpiRuntim
 }
 
 int64_t peak_memory_bytes(const at::Device& device) {
-  if (device.is_cpu()) return peak_resident_bytes();
+  if (device.is_cpu()) return number_after("/proc/self/status", "VmHWM:").value_or(0) * 1024;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   return stats.reserved_bytes[0].peak;
 }

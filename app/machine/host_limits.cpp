@@ -6,8 +6,6 @@
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <optional>
-#include <string>
 
 namespace mpzero {
 namespace {
@@ -21,17 +19,6 @@ std::optional<int64_t> read_number(const fs::path& path) {
   std::ifstream file(path);
   int64_t number = 0;
   if (file >> number) return number;
-  return std::nullopt;
-}
-
-// Returns the number after `key` in a file of keys and numbers.
-std::optional<int64_t> read_number(const fs::path& path, const std::string& key) {
-  std::ifstream file(path);
-  std::string word;
-  while (file >> word) {
-    int64_t number = 0;
-    if (word == key && file >> number) return number;
-  }
   return std::nullopt;
 }
 
@@ -65,18 +52,28 @@ int64_t left_in_group(std::optional<int64_t> limit, std::optional<int64_t> used,
 
 }  // namespace
 
+std::optional<int64_t> number_after(const fs::path& path, const std::string& key) {
+  std::ifstream file(path);
+  std::string word;
+  while (file >> word) {
+    int64_t number = 0;
+    if (word == key && file >> number) return number;
+  }
+  return std::nullopt;
+}
+
 int64_t available_host_bytes(const fs::path& root) {
   int64_t available = kUnlimited;
-  if (const auto kibibytes = read_number(root / "proc/meminfo", "MemAvailable:")) available = *kibibytes * 1024;
+  if (const auto kibibytes = number_after(root / "proc/meminfo", "MemAvailable:")) available = *kibibytes * 1024;
   for_each_group(root, "", [&](const fs::path& group) {
-    const int64_t caches = read_number(group / "memory.stat", "inactive_file").value_or(0) +
-                           read_number(group / "memory.stat", "active_file").value_or(0);
+    const int64_t caches = number_after(group / "memory.stat", "inactive_file").value_or(0) +
+                           number_after(group / "memory.stat", "active_file").value_or(0);
     available = std::min(
         available, left_in_group(read_number(group / "memory.max"), read_number(group / "memory.current"), caches));
   });
   for_each_group(root, "memory", [&](const fs::path& group) {
-    const int64_t caches = read_number(group / "memory.stat", "total_inactive_file").value_or(0) +
-                           read_number(group / "memory.stat", "total_active_file").value_or(0);
+    const int64_t caches = number_after(group / "memory.stat", "total_inactive_file").value_or(0) +
+                           number_after(group / "memory.stat", "total_active_file").value_or(0);
     available = std::min(available, left_in_group(read_number(group / "memory.limit_in_bytes"),
                                                   read_number(group / "memory.usage_in_bytes"), caches));
   });
