@@ -72,7 +72,7 @@ def ds_config(run: dict) -> dict:
 
 
 def memory_of_rank(plan: dict) -> dict:
-    """Returns the planned bytes of a GPU, or of a CPU rank."""
+    """Returns the estimated memory of a GPU, or of a CPU rank, in bytes."""
     memory = plan["memory"]
     return memory["gpu_bytes"] if "gpu_bytes" in memory else memory["rank_bytes"]
 

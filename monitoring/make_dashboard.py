@@ -45,7 +45,7 @@ ROWS = {
         ("Training paused for checkpoints", "s", 8, [
             (f"increase(mpzero_checkpoint_paused_seconds_total{OF_RUN}[1h])", "per hour")]),
         ("Peak memory of rank 0", "bytes", 8, [
-            (f"mpzero_memory_peak_bytes{OF_RUN}", "peak"), (f"mpzero_memory_planned_bytes{OF_RUN}", "planned")]),
+            (f"mpzero_memory_peak_bytes{OF_RUN}", "peak"), (f"mpzero_memory_planned_bytes{OF_RUN}", "estimated")]),
     ],
     "Ranks": [
         ("Step time of each rank, excluding waits", "s", 24, [(f"mpzero_rank_own_seconds{OF_RUN}", "{{rank}}")]),

@@ -9,7 +9,7 @@
 # MPZERO_STOP: the stop signal that was received (possibly by train.sbatch before it loaded this file). MPZERO_CHILD: the process that this
 # shell waits for. MPZERO_REPEATER: the process of repeat_stop. MPZERO_CLOCK: the process of stop_in_time.
 MPZERO_STOP=${MPZERO_STOP:-}
-# MPZERO_EARLY_WARNING: Slurm's warning signal, which pass_on ignores once before MPZERO_EARLY_UNTIL (seconds since 1970).
+# MPZERO_EARLY_WARNING: Slurm's warning signal, which pass_on ignores once before MPZERO_EARLY_UNTIL (Unix time in seconds).
 MPZERO_EARLY_WARNING=""
 MPZERO_EARLY_UNTIL=0
 MPZERO_CHILD=""

@@ -27,7 +27,7 @@ std::string text_of(const json& object, const char* key) {
   return text;
 }
 
-// Parses a UTC time. `format`: see strptime(). Returns seconds since 1970.
+// Parses a UTC time. `format`: see strptime(). Returns Unix time in seconds.
 double time_of(const std::string& text, const char* format) {
   std::tm parts{};
   const char* end = strptime(text.c_str(), format, &parts);

@@ -22,7 +22,7 @@ struct Ec2Notice {
   };
   Kind kind = Kind::kInterruption;
   std::string what;    // "terminate", "system-reboot", ...
-  double at = 0;       // time of the event (for kRebalance, of the notice), seconds since 1970
+  double at = 0;       // time of the event (for kRebalance, of the notice), Unix time in seconds
   std::string moment;  // `at` in EC2's format
   auto operator<=>(const Ec2Notice&) const = default;
 };

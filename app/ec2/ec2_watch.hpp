@@ -19,7 +19,7 @@ namespace mpzero {
 
 struct Ec2WatchOptions {
   MetadataEndpoint endpoint;
-  double began = 0;  // start time of the run, seconds since 1970
+  double began = 0;  // Unix time of the run's start, in seconds
   std::string host;  // for messages
   // AWS recommends polling every 5 seconds.
   std::chrono::milliseconds interval{5000};

@@ -14,7 +14,7 @@
 namespace mpzero {
 
 struct RunBeginning {
-  double began = 0;        // seconds since 1970
+  double began = 0;        // Unix time in seconds
   int64_t steps_done = 0;  // steps completed before this start
   int64_t restarts = 0;    // earlier starts of the run
   int64_t max_steps = 0;
@@ -50,7 +50,7 @@ class RunMetrics final : public RunObserver {
     int64_t checkpoints = 0;
     int64_t failed_checkpoints = 0;
     int64_t warnings = 0;
-    double checkpoint_time = 0;  // seconds since 1970
+    double checkpoint_time = 0;  // Unix time in seconds
     double checkpoint_seconds = 0;
     double checkpoint_bytes = 0;
     double paused_seconds = 0;

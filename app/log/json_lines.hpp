@@ -13,7 +13,7 @@ namespace mpzero {
 //
 // Methods never throw. While the file cannot be opened or written, lines are lost and training continues. `warn` is
 // called when writes start to fail and when the file is writable again. Lost lines are marked by
-//   {"event": "gap", "lines": number of lost lines, "time": seconds since 1970}
+//   {"event": "gap", "lines": number of lost lines, "time": Unix time in seconds}
 class JsonLines {
  public:
   using Warn = std::function<void(const std::string&)>;
@@ -49,7 +49,7 @@ class EventLog : private JsonLines {
   using JsonLines::JsonLines;
   using JsonLines::sync;
 
-  // Appends {"event": `event`, "time": seconds since 1970}, extended by the object `fields`.
+  // Appends {"event": `event`, "time": Unix time in seconds}, extended by the object `fields`.
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 };
 

@@ -12,8 +12,7 @@ namespace mpzero {
 
 struct MetricsOwner {
   std::string run_id;  // RunRecord::id
-  // The run resumed from a checkpoint without an id, so lines without an id belong to this run. Lines without an id
-  // also belong to this run if the file contains lines with its id.
+  // True if the run resumed from a checkpoint without a run id. Lines without an id then belong to this run.
   bool began_without_id = false;
 };
 

@@ -27,7 +27,7 @@ constexpr double kMostSeconds = 1e10;
 
 // One start of a run, according to the events read so far.
 struct Start {
-  std::optional<double> began, last;  // seconds since 1970
+  std::optional<double> began, last;  // Unix time in seconds
   int64_t gpus = 0;
   int64_t steps_done = 0;  // steps before this start
   StartTotals totals;

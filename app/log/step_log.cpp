@@ -30,7 +30,7 @@ std::string show_time(double seconds) {
 
 std::string show_share(double share) { return fmt::format("{:.{}f}%", share * 100, share < 0.0995 ? 1 : 0); }
 
-// Describes the time split of a step of `seconds`. `exposed_shares`: share of exposed communication, by rank.
+// Describes the time breakdown of a step of `seconds`. `exposed_shares`: share of exposed communication, by rank.
 std::string describe(const StepSplit& split, double seconds, const std::vector<double>& exposed_shares) {
   const auto part = [&](const char* name, double time, const std::string& remark = {}) {
     return fmt::format("{} {} ({}{})", name, show_time(time), show_share(time / seconds), remark);

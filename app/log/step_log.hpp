@@ -38,7 +38,7 @@ struct StepReport {
   double lr = 0;
   double grad_norm = 0;
   double seconds = 0;
-  StepSplit split;  // time split of this rank; see StepTimer::finish_step()
+  StepSplit split;  // step time breakdown of this rank; see StepTimer::finish_step()
   int64_t tokens_seen = 0;
   int64_t internode_bytes = 0;                  // bytes that a node sent to other nodes; see LevelCommunicators
   PeakMemory peak_memory;                       // peak memory of this rank
@@ -60,8 +60,8 @@ class RunObserver {
   virtual void warned() = 0;
 };
 
-// The output of the training loop: log lines on stdout in DeepSpeed's format, each followed by the time split; a
-// progress bar on stderr; and one line of JSON per step in --metrics_file. Only rank 0 prints.
+// The output of the training loop: log lines on stdout in DeepSpeed's format, each followed by the step time breakdown;
+// a progress bar on stderr; and one line of JSON per step in --metrics_file. Only rank 0 prints.
 class StepLog {
  public:
   // `config` and `group` must outlive the log. `peak`: peak rate for MFU; std::nullopt if unknown or not applicable.

@@ -158,7 +158,7 @@ CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi, const CpuHost& 
   if (!device.is_cpu()) return {};
   if (share.placement == CpuPlacement::kBound && !host.bind(machine, machine.hardware_threads(share.cores))) {
     share.placement = CpuPlacement::kFree;
-    share.reason = "because the system denies binding";
+    share.reason = "because the operating system rejected the CPU affinity";
   }
   std::vector<std::pair<int, CpuShare>> shares;
   for (const auto& [rank, threads, cores, domains, placement, reason] : all_gather(

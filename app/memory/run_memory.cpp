@@ -216,9 +216,10 @@ std::optional<std::string> RunMemory::warning() const {
   }
   if (fits) return std::nullopt;
   if (device_.is_cpu()) {
-    return fmt::format("a rank needs about {} of memory, but {} is available, so the system may kill the run; {}",
-                       gibibytes(process_bytes(planned_bytes())), gibibytes(std::max<int64_t>(0, plan_->process)),
-                       describe_changes(changes(plan_->available)));
+    return fmt::format(
+        "a rank needs about {} of memory, but {} is available, so the OOM killer may terminate the run; {}",
+        gibibytes(process_bytes(planned_bytes())), gibibytes(std::max<int64_t>(0, plan_->process)),
+        describe_changes(changes(plan_->available)));
   }
   return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", gibibytes(planned_bytes()),
                      gibibytes(plan_->available),

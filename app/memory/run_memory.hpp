@@ -60,11 +60,11 @@ class RunMemory {
   std::vector<std::string> breakdown() const;
   std::optional<std::string> warning() const;
 
-  // Returns the planned peak of a rank's tensors, or std::nullopt on the CPU.
+  // Returns the estimated peak memory of a rank's tensors, or std::nullopt on the CPU.
   std::optional<int64_t> planned() const;
   // Returns the peak of this rank so far.
   PeakMemory peak() const;
-  // Returns the host memory that is left once the ranks of this host reach their planned peaks. May be negative.
+  // Returns the host memory that is left once the ranks of this host reach their estimated peaks. May be negative.
   int64_t host_after_growth() const;
   // Returns a log line that compares the plan with the peak of this rank, or std::nullopt before plan().
   std::optional<std::string> comparison() const;

@@ -72,7 +72,7 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
 
 
 def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation | Completion:
-    """chosen: True if --format was passed. Otherwise, refuses rows with the columns of several formats."""
+    """chosen: True if --format was passed. If False, refuses rows that match more than one format."""
     where, values, double = row
     if double is not None:
         raise two_keys(where, double)

@@ -201,7 +201,7 @@ class LoadedTokenizer:
         return self.library.get_vocab(with_added_tokens=True)
 
     def bos(self, wish: str) -> tuple[int | None, bool, str | None]:
-        """wish: --add_bos. -> (BOS id or None, True if texts begin with BOS, note for the user or None)"""
+        """wish: value of --add_bos. Returns (BOS id or None, True if texts begin with BOS, note or None)."""
         return bos_of(self.name, self.library, self.vocabulary(), self.declared, wish)
 
 

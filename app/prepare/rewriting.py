@@ -1,4 +1,4 @@
-"""Adds the checksums that TokenFile writes to a token file of an older version or another program."""
+"""Adds missing checksums to token files that older versions or other programs wrote."""
 
 from __future__ import annotations
 

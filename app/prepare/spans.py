@@ -50,8 +50,8 @@ def check_lengths(arguments: argparse.Namespace) -> None:
     length = source + lengths_of(window_of(source))[1]
     if arguments.seq_length not in (None, length):
         raise PrepareError(
-            f"--seq_length {arguments.seq_length} does not match the {length} tokens of spans with --source_length "
-            f"{source}: omit it, and pass --seq_length {length} to mpzero train."
+            f"--seq_length {arguments.seq_length} conflicts with --source_length {source}, which requires {length}: "
+            f"omit --seq_length here, and pass --seq_length {length} to mpzero train."
         )
 
 

@@ -52,7 +52,7 @@ def eos_of(
 def bos_of(
     name: str, tokenizer, vocabulary: dict[str, int], declared: Declared, wish: str
 ) -> tuple[int | None, bool, str | None]:
-    """-> (BOS id or None, True if texts begin with BOS, note for the user or None). wish: --add_bos."""
+    """Returns (BOS id or None, True if texts begin with BOS, note for the user or None). wish: value of --add_bos."""
     added = _put_in_front(tokenizer)
     if wish == "auto" and len(added) > 1:
         raise PrepareError(

@@ -77,7 +77,7 @@ class Record:
     why: str = ""  # one of WHYS; empty: the rank left no evidence
     error: str = ""
     culprits: tuple[int, ...] = ()
-    time: float = math.inf  # when the rank wrote its evidence; seconds since 1970
+    time: float = math.inf  # when the rank wrote its evidence; Unix time in seconds
     phase: str = "setup"
     step: int = 0
     idle: float = 0.0  # seconds without progress

@@ -54,7 +54,7 @@ class Failure:
 def newest_start(
     folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
-    """The latest start of this job in this checkpoint folder; None if it began before `since` (seconds since 1970).
+    """The latest start of this job in this checkpoint folder; None if it began before `since` (Unix time in seconds).
     Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
 
     def look() -> str | None:

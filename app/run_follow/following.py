@@ -39,7 +39,7 @@ class Row:
 
     run_id: str
     step: int
-    time: float  # seconds since 1970; 0: unknown
+    time: float  # Unix time in seconds; 0: unknown
     values: dict[str, float]  # finite values, by metric
     digest: bytes  # 8-byte digest of the line
 

@@ -25,7 +25,7 @@ class NodeTimes:
     """Readings in chronological order."""
 
     host: str = ""  # host of the newest reading
-    time: np.ndarray = field(default_factory=lambda: np.empty(0))  # seconds since 1970
+    time: np.ndarray = field(default_factory=lambda: np.empty(0))  # Unix time in seconds
     gpus: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # by GPU and key
     # Bytes per second since the previous reading of the same start; NaN: none.
     sent: np.ndarray = field(default_factory=lambda: np.empty(0))

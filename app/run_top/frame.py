@@ -20,7 +20,7 @@ LONGEST_SECONDS = 1e12
 
 def frame_of(run: RunView, nodes: list[NodeView], now: float, width: int, rows: int) -> list[str]:
     """Returns at most `rows` lines of at most `width` columns, with the number of omitted ranks and nodes. `now`:
-    seconds since 1970."""
+    Unix time in seconds."""
     lines = [title(run), state_of(run, now)]
     if run.metrics_file != "":
         if number(run.step, "step") == 0:

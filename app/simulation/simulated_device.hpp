@@ -35,7 +35,7 @@ class SimulatedDevice {
     std::function<double(int64_t)> adamw = nothing;               // update of N parameters on the device
     std::function<double(int64_t)> squares = nothing;             // sum of squares of N gradients
     double launch = 4e-6;                                         // host time to launch one kernel
-    double call = 0;                                              // host time of an event record or stream wait
+    double call = 0;                                              // CPU time of an event record or stream wait
     double memory_bytes_per_second = 0;                           // shared by kernels and transfers; 0: unlimited
     // Set for a CPU, which runs the work of the default stream synchronously.
     std::optional<SharedCores::Options> host = {};
@@ -58,7 +58,7 @@ class SimulatedDevice {
   const Costs& costs() const { return costs_; }
   double host_now() const { return host_; }
   void host_works(double seconds) { host_ += seconds; }
-  // Adds the host time of an event record or stream wait. No-op on a CPU.
+  // Adds the CPU time of an event record or stream wait. No-op on a CPU.
   void host_calls() { host_ += cores_ ? 0 : costs_.call; }
   void host_waits_until(double time) { host_ = std::max(host_, time); }
 

@@ -13,7 +13,7 @@ namespace mpzero {
 
 // One start of a run.
 struct RunStart {
-  double began = 0;        // seconds since 1970
+  double began = 0;        // Unix time in seconds
   int64_t steps_done = 0;  // steps completed before this start
   at::Device device;
 };

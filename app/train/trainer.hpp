@@ -45,7 +45,7 @@ enum class TrainingEnd : uint8_t { kFinished, kStopped };
 struct RunControl {
   const StopRequest& stop;
   Watchdog& watchdog;
-  double began = seconds_since_1970();  // start time, seconds since 1970
+  double began = seconds_since_1970();  // Unix time of the start, in seconds
   const Ec2Watch* ec2 = nullptr;        // null if this rank does not poll for EC2 notices
   WarningQueue* warnings = nullptr;     // warnings of other threads; may be null
   bool plans = false;                   // log a comparison of the first steps with the plan

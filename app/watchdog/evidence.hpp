@@ -28,7 +28,7 @@ struct StartRanks {
   std::string job;                 // SLURM_JOB_ID; empty: none
   int restart = 0;                 // SLURM_RESTART_COUNT
   std::string checkpoint_dir;      // absolute
-  int64_t time = 0;                // seconds since 1970
+  int64_t time = 0;                // Unix time in seconds
   int rank = 0;                    // rank of this process
   std::vector<std::string> hosts;  // by rank
   std::vector<int64_t> pids;
@@ -40,7 +40,7 @@ struct Evidence {
   std::string error;          // one sentence without a final period; may be empty
   std::vector<int> culprits;  // ranks known to be the cause
   int exit_status = 1;
-  double time = 0;  // time of the fields below, in seconds since 1970
+  double time = 0;  // Unix time of the fields below, in seconds
   RankActivity::Report activity;
   std::vector<parallel::ChannelRecord> channels;
   std::vector<Neighbor> neighbors;

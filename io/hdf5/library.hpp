@@ -30,7 +30,7 @@ class Lock {
 std::string reason();
 
 // Throws the error of the last failed call while `what` was read from `file`. System errors are reported unchanged. All
-// other errors are reported as damage with UserError.
+// other errors mean that the file is damaged, and throw UserError.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 
 // Throws the error of the last failed call while `what` was written to `file`. A full disk is a UserError.

@@ -27,7 +27,7 @@ struct CastRange {
   int64_t casts = 0;   // 0 if the operand is not FP8
   double maximum = 0;  // amax before the cast
   // Number of values in sampled rows of inputs, and number of nonzero values that underflow to zero. Scaling moves the
-  // maximum into (224, 448]: values below 2^-18 to 2^-19 of the maximum round to zero in e4m3.
+  // amax into (224, 448]: values below 2^-18 to 2^-19 of the amax round to zero in e4m3.
   int64_t sampled = 0, zeros = 0;
 
   double zero_share() const { return sampled == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(sampled); }

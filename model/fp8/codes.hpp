@@ -11,7 +11,7 @@ namespace mpzero::model::fp8 {
 // Sets `largest` (fp32 scalar) to max(largest, max |x|) for x (bf16 [n], contiguous). NaN propagates.
 void raise_maximum(const at::Tensor& x, const at::Tensor& largest);
 
-// Writes each matrix's maximum over its parts, and the dequantization scale for this maximum, to `scales` (fp32 [2,
+// Writes each matrix's amax over its parts, and the dequantization scale for this amax, to `scales` (fp32 [2,
 // matrices]). `maxima` (fp32 [parts, matrices]): amax of each part. Both tensors are contiguous.
 void scales_out(const at::Tensor& maxima, Format format, const at::Tensor& scales);
 

@@ -15,7 +15,7 @@ from requeue.log import warn
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint; step 0: none. `time`: modification time of the file `latest` (seconds since 1970), which
+    """A checkpoint; step 0: none. `time`: modification time of the file `latest` (Unix time in seconds), which
     distinguishes two checkpoints of the same step."""
 
     step: int = 0

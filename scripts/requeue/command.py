@@ -293,7 +293,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--signalled", action="store_true", help="the job's shell received a stop signal")
     parser.add_argument("--grace_period", type=seconds, default=0)
     parser.add_argument("--minutes", type=number, default=0)
-    parser.add_argument("--ask_until", type=number, help="seconds since 1970; 0: the job has no time limit")
+    parser.add_argument("--ask_until", type=number, help="Unix time in seconds; 0: the job has no time limit")
     parser.add_argument("--srun_said", default="", help="the first task or node that srun reported as terminated")
     parser.add_argument("--no_tasks_on", type=names, default=(), help="nodes on which srun could not start tasks")
     return parser.parse_args(arguments)

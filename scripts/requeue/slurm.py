@@ -39,7 +39,7 @@ class Silent(Exception):
 
 def ask(*command: str, until: float = 0) -> str:
     """The output of a command. If the controller does not answer, retries at least ATTEMPTS times and until `until`
-    (seconds since 1970). Raises Silent with the command's output if it fails."""
+    (Unix time in seconds). Raises Silent with the command's output if it fails."""
     pause, attempt = retry_seconds(), 0
     while True:
         signal.alarm(FOLDER_SECONDS)
@@ -147,7 +147,7 @@ class Slurm:
     job: str  # as in Slurm's commands: "7", or "7_3" for a task of a job array
     nodelist: str
     partition: str
-    ask_until: float = 0  # seconds since 1970: retry decisive requests until then
+    ask_until: float = 0  # Unix time in seconds: retry decisive requests until then
 
     def job_record(self, patiently: bool = True) -> JobRecord | None:
         """None if Slurm does not answer. `patiently`: retries until ask_until."""

@@ -123,7 +123,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
             "Hosts were refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the job "
-            "is not requeued. 'CHECK_NODES=false sbatch train.sbatch' trains anyway."),
+            "is not requeued. To skip the check, run 'CHECK_NODES=false sbatch train.sbatch'."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
     },

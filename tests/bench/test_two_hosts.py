@@ -65,7 +65,7 @@ def test_nccl_is_compared_with_streams_that_both_sides_send(tmp_path: Path, monk
     check = "bandwidth_inside"
     found = two_hosts.doctor(visit)
     assert found["rates_512_mib"] == {} and "share_of_plain_streams" not in found
-    assert found["error"] == "bandwidth_between is not among the doctor's findings" and "512 MiB" in found["output"]
+    assert found["error"] == "mpzero doctor did not report bandwidth_between" and "512 MiB" in found["output"]
 
 
 def test_what_the_doctor_writes_of_two_hosts_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Short forms of messages, and examples as texts in which trained tokens are in [[ ]]."""
+"""Short forms of messages, and examples as texts in which loss tokens are in [[ ]]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""app/prepare_data.py makes packed token files of conversations, with a mask of the trained tokens."""
+"""app/prepare_data.py makes packed token files of conversations, with a loss mask."""
 
 import json
 import sys

@@ -67,7 +67,7 @@ def test_most_bytes_are_never_left_out_for_a_name(prepare, tmp_path):
     process = prepare("books", "one.h5", "--split", "train")
     assert read_tokens(tmp_path / "one.h5").texts() == ["By rail"]
     assert "skipped 20 files" in process.stdout
-    assert "and 16 more" in process.stdout and "the name has no split" in process.stdout
+    assert "and 16 more" in process.stdout and "its name contains no split" in process.stdout
 
 
 def test_files_without_a_split_are_for_training_if_no_name_has_train(prepare, tmp_path):

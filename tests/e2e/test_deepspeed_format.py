@@ -100,7 +100,7 @@ def test_we_resume_our_own(tmp_path: Path, stage: int, ranks: int) -> None:
     save(name, tmp_path / "stopped", ranks=ranks, stage=stage)
     resumed, result = train_golden(name, tmp_path / "stopped", FORMAT, ranks=ranks, stage=stage)
     assert f"Resumed from checkpoint at step {SAVED_AFTER}" in result.stdout
-    assert "differs from the" not in result.stderr
+    assert "differs from" not in result.stderr
     keys = ("step", "loss", "lr", "grad_norm", "tokens")
     assert [[line[key] for key in keys] for line in resumed] == [[line[key] for key in keys] for line in straight]
 

@@ -95,8 +95,8 @@ def trained(folder: Path, name: str, data: Path, steps: int, *flags: str, ranks:
 
 
 def test_losses_are_those_of_trl(folder: Path) -> None:
-    """The same examples in the same order, of which the assistant's turns are trained; a global batch in uneven shares
-    of trained tokens over micro-batches and ranks."""
+    """The same examples in the same order, with the loss on the assistant's turns; micro-batches and ranks have
+    different numbers of loss tokens."""
     torch = pytest.importorskip("torch")
     trl = pytest.importorskip("trl")
     datasets = pytest.importorskip("datasets")

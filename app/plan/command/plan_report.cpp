@@ -48,7 +48,7 @@ std::string measured_on(const Calibration& calibration, const PlanMachine& machi
   if (!machine.is_cpu()) return data.device;
   const bool same = data.host.threads == machine.threads && data.host.ranks == machine.gpus;
   return fmt::format("{}, {} of {}{}", data.device, counted(data.host.ranks, "rank"),
-                     counted(data.host.threads, "thread"), same ? "" : ", scaled by threads (an estimate)");
+                     counted(data.host.threads, "thread"), same ? "" : ", scaled to this thread count (estimate)");
 }
 
 constexpr int64_t kLeastShown = (int64_t{1} << 30) / 200;  // bytes; smaller values print as 0.00 GiB

@@ -21,7 +21,7 @@ namespace {
 
 // Minimum time of a kernel, independent of the size of its data.
 constexpr double kShortestKernel = 3e-6;
-// Host time of an event record or stream wait, relative to a kernel launch. Fitted to the 60 such calls in the backward
+// CPU time of an event record or stream wait, relative to a kernel launch. Fitted to the 60 such calls in the backward
 // pass of frozen_h100_qwen3_zero2_mb1_t512 on one GPU (bench/PLAN.md).
 constexpr double kCallOfLaunch = 0.35;
 // Assumed start-up time of a copy between host and device.

@@ -15,7 +15,7 @@ std::vector<Ec2Notice> active_events(const std::string& text) {
 
 }  // namespace
 
-// The answers are those of EC2's user guide; seconds since 1970 are `date -u -d TIME +%s`.
+// The answers are those of EC2's user guide; Unix times are `date -u -d TIME +%s`.
 
 TEST_CASE("an interruption has its action and time") {
   const Ec2Notice notice = read_interruption(R"({"action": "terminate", "time": "2017-09-18T08:22:00Z"})");

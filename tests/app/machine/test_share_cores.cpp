@@ -77,7 +77,7 @@ TEST_CASE("a refused binding is reported and keeps the thread count") {
   const CpuUse use = machine.share();
   CHECK(machine.threads == 8 / ranks());
   CHECK(machine.bound.has_value());
-  CHECK_THAT(use.line, Catch::EndsWith("not bound, because the system denies binding"));
+  CHECK_THAT(use.line, Catch::EndsWith("not bound, because the operating system rejected the CPU affinity"));
 }
 
 TEST_CASE("with GPUs, only the thread count is set") {

@@ -333,7 +333,7 @@ TEST_CASE("a CPU with other threads than the calibrated ones is an estimate") {
   const nlohmann::json one = json_on_cpus(calibration, {"--nproc_per_node=1"});
   CHECK(one["machine"]["threads"] == 4);
   CHECK(one["calibration"]["relative_error"] == 0.5);
-  CHECK_THAT(plan_output(on_cpus(calibration, {})).text, Contains("scaled by threads (an estimate)"));
+  CHECK_THAT(plan_output(on_cpus(calibration, {})).text, Contains("scaled to this thread count (estimate)"));
   // There are none on CPUs.
   CHECK(one["length"]["hours"].get<double>() > 0);
   CHECK(one["length"]["gpu_hours"] == 0);
