@@ -29,6 +29,7 @@
 
 #include "base/error.hpp"
 #include "model/kernels/cpu/attention.hpp"
+#include "model/kernels/cpu/cpu.hpp"
 #include "model/operation/accumulate_type.hpp"
 #include "model/operation/launch.hpp"
 #include "model/operation/operation.hpp"

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cpu/dispatch.hpp"
 #include "model/kernels/cpu/lanes.hpp"
 #include "model/kernels/cpu/micro_kernel.hpp"
