@@ -84,7 +84,7 @@ def test_all_that_conversations_need_is_named_at_once(tmp_path):
     file.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}]}) + "\n")
     length, template = problems(DATASET=str(file), SEQ_LENGTH="256")
     assert 'PREPARE_ARGS="--seq_length 256"' in length
-    assert all(word in template for word in ("TOKENIZER=", "MODEL_CONFIG", "--chat_template"))
+    assert all(word in template for word in ("TOKENIZER=", "MODEL_TYPE", "--chat_template"))
     assert problems(DATASET=str(file), PREPARE_ARGS="--seq_length 256", TOKENIZER="Qwen/Qwen3-0.6B") == []
     assert problems(DATASET=str(file), PREPARE_ARGS="--seq_length 256 --chat_template chat.jinja") == []
     # Pairs need rows, but no template.

@@ -121,4 +121,4 @@ def test_a_job_whose_file_nobody_knows_says_so(job):
         timeout=60,
     )
     assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
-    assert f"{checkout.home} has no train.sbatch" in result.stderr
+    assert f"{checkout.home} contains no train.sbatch" in result.stderr
