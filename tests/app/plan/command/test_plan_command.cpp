@@ -370,18 +370,17 @@ TEST_CASE("a run that a host's memory has no room for is told what would fit") {
                                           "--nproc_per_node=1",
                                           "--train_micro_batch_size_per_gpu=64",
                                           "--seq_length=8192",
-                                          "--json",
                                           calibration.flag()};
-  const auto output_with = [&](const std::string& flag) {
-    std::vector<std::string> more = flags;
-    more.push_back(flag);
-    return plan_output(more);
+  const auto output_with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    return plan_output(all);
   };
-  const PlanOutput output = output_with("--recompute=none");
+  const PlanOutput output = output_with({"--recompute=none"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("(saves ") && !Contains("offload"));
   // As in a run, auto recomputes on a CPU if memory is short.
-  const PlanOutput automatic = output_with("--recompute=auto");
+  const PlanOutput automatic = output_with({"--recompute=auto", "--json"});
   CHECK(automatic.exit_code == 0);
   CHECK(nlohmann::json::parse(automatic.text)["run"]["recompute"] != "none");
 }
