@@ -42,8 +42,8 @@ class MemoryEstimate {
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
   // Returns the levels with the lowest peak that `recompute` allows. For kAuto, excludes activations on the host.
   LayerLevels leanest(Recomputation recompute) const;
-  // Returns the levels that the run uses: the leanest or, for --recompute auto, the cheapest that fit in `room`, with at
-  // most `on_host` of layer inputs in host memory; the leanest if none fit.
+  // Returns the levels that the run uses: the leanest or, for --recompute auto, the cheapest that fit in `room`, with
+  // at most `on_host` of layer inputs in host memory; the leanest if none fit.
   LayerLevels levels_within(int64_t room, int64_t on_host = 0) const;
   // Returns true if layer inputs can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }

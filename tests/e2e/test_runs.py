@@ -75,8 +75,7 @@ def test_a_new_run_does_not_begin_among_anothers_checkpoints(tmp_path: Path) -> 
     run.train("--max_steps=4", FREQUENT)
     sentence = assert_refused(run, "--resume_from_checkpoint=none")
     assert (
-        f"{run.checkpoints} contains tiny-4steps and 1 more of another run (run {run_id(run.latest)[:8]})"
-        in sentence
+        f"{run.checkpoints} contains tiny-4steps and 1 more of another run (run {run_id(run.latest)[:8]})" in sentence
     )
     assert str(run.checkpoints / "old-1") in sentence
     # Neither without `latest`, nor among damaged checkpoints, nor among those of another model.
