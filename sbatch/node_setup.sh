@@ -11,7 +11,7 @@ starter=${1:-slurmd}
 }
 root=${NODE_ROOT:-} # root of the output files; empty on a node
 
-# Removes the limit of locked memory, because EFA locks the memory that it sends. Jobs inherit the limit from the daemon that starts them
+# Removes the limit on locked memory, because EFA locks the memory that it sends. Jobs inherit the limit from the daemon that starts them
 # and, with Slurm, from the shell that calls sbatch.
 unlimit_locked_memory() {
   local limits=$root/etc/security/limits.d/90-mpzero.conf unit=$root/etc/systemd/system/$starter.service.d/90-mpzero.conf

@@ -21,7 +21,7 @@
 #
 # The job ends for good
 #   - after MAX_RESTARTS requeues for failures, or for refused hosts, since the last checkpoint of a later step;
-#   - after two failures without a checkpoint in between, if the second failure does not blame another host;
+#   - after two failures without a checkpoint in between, if the second failure is not attributed to another host;
 #   - after MAX_RESTARTS + 1 consecutive starts that saved no checkpoint, regardless of the cause (e.g. a short time limit).
 # Requeues after stops do not count if each run saves a checkpoint.
 #

@@ -23,7 +23,7 @@ class RunFolder {
   RunFolder(const RunConfig& config, ProcessGroup& group, StepLog& log) : config_(config), group_(group), log_(log) {}
 
   // Creates the folder and locks it for the lifetime of this object. Completes an interrupted --overwrite move and
-  // removes leftovers of interrupted saves.
+  // removes files left by interrupted saves.
   void open();
   // Returns the record of the resumed run, or a new record. All ranks get the same id.
   io::RunRecord identify(const std::optional<Resumed>& resumed);

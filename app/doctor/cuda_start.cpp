@@ -91,7 +91,7 @@ Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
   for (const CudaSurvey& survey : surveys) {
     if (!is_short(survey, given)) continue;
     return failure("cuda",
-                   fmt::format("CUDA shows {} of the {} GPUs that {} assigned to the job", survey.gpus.size(),
+                   fmt::format("CUDA detects {} of the {} GPUs that {} assigned to the job", survey.gpus.size(),
                                std::min(given, survey.listed.value_or(given)), job.given_gpus.by),
                    explain_cuda_error(cuda_error::kNoDevice).remedy);
   }

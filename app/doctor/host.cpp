@@ -43,7 +43,7 @@ Finding check_locked_memory(const System& system, bool rdma) {
   if (!allowed) return warning(kCheck, "the limit cannot be read", "check that /proc/self/limits is readable");
   if (*allowed == kUnlimited) return ok(kCheck, "unlimited");
   const std::string seen = fmt::format("limit {}", bytes_text(*allowed));
-  if (rdma) return failure(kCheck, seen + ", but EFA and InfiniBand lock send and receive buffers");
+  if (rdma) return failure(kCheck, seen + ", but EFA and InfiniBand pin (mlock) their registered buffers");
   if (*allowed < kMebi) return warning(kCheck, seen + ", which is too low for RDMA devices");
   return ok(kCheck, seen + ", which is sufficient without EFA");
 }

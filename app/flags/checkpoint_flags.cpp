@@ -18,7 +18,8 @@ FlagGroup checkpoint_flags() {
                 field<&Settings::save_strategy>,
                 {{"no", SaveStrategy::kNo}, {"steps", SaveStrategy::kSteps}, {"epoch", SaveStrategy::kEpoch}}),
             .help = "when to save checkpoints, as in the Trainer: steps (every --checkpoint_freq steps and at the "
-                    "end), epoch (after each pass over --train_data and at the end) or no (never)",
+                    "end), epoch (after each pass over --train_data and at the end) or no (only when the run is "
+                    "stopped early)",
             .trainer = TrainersFlag{}},
            {.name = "keep_last",
             .value = Integer{.field = field<&Settings::keep_last>},

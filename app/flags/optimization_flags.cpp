@@ -40,7 +40,7 @@ void read_warmup_ratio(CommandLine& line, const std::string& flag, const std::st
 
 // Parses a number of steps or, if the value is below 1, a fraction of all steps (as in transformers 5).
 void read_warmup_steps(CommandLine& line, const std::string& flag, const std::string& text) {
-  const auto number = parse_number<double>(flag, text, "a number of steps, or a fraction of all steps below 1");
+  const auto number = parse_number<double>(flag, text, "a number of steps, or a fraction of all steps between 0 and 1");
   if (number > 0 && number < 1) {
     read_warmup_ratio(line, flag, text);
   } else if (number >= 0 && number < 1e15 && number == std::floor(number)) {

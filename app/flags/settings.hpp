@@ -29,8 +29,9 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;          // decoupled (AdamW)
-  std::vector<std::string> no_decay;  // parameter names without weight decay: see parallel::matches_any()
+  double weight_decay = 0.1;  // decoupled (AdamW)
+  // Substrings of the names of parameters excluded from weight decay; see parallel::matches_any().
+  std::vector<std::string> no_decay;
   bool bias_correction = true;
 
   bool operator==(const OptimizerConfig&) const = default;

@@ -65,7 +65,7 @@ void limit_threads(const model::ModelConfig& config) {
   if (useful < at::get_num_threads()) at::set_num_threads(static_cast<int>(useful));
 }
 
-// The prompt and the limits of the completion.
+// The prompt and the limits on the completion.
 struct Task {
   std::vector<int64_t> prompt;
   bool as_text = false;

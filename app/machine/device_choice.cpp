@@ -80,7 +80,7 @@ bool expects_cpu(const std::string& requested, bool driver_found, const parallel
 
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
-  const std::string start = fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_error,
+  const std::string start = fmt::format("--device cuda: CUDA detects no GPU on {} ({}; {})", seen.host, seen.cuda_error,
                                         visible_devices(environment));
   const bool has_none = given_gpus(environment).count == 0;
   if (environment("SLURM_JOB_ID") && has_none) {
@@ -116,13 +116,13 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
     const std::string given =
         promised == 0 ? "" : fmt::format(" to which {} assigned {}", of_cluster.by, gpus(promised));
     const std::string start =
-        fmt::format("CUDA shows no GPU on {}{} (error {}, {}; {})", seen.host, given.empty() ? "" : "," + given,
+        fmt::format("CUDA detects no GPU on {}{} (error {}, {}; {})", seen.host, given.empty() ? "" : "," + given,
                     seen.code, seen.cuda_error, visible_devices(environment));
     if (seen.driver_found || is_fault_of_host(seen.code)) return start + explained(seen.code);
     return start + ": NVIDIA's driver is not loaded; load it, or replace the node";
   }
   if (view.size() >= expected || all_in(views).size() >= views.size()) return {};
-  return fmt::format("CUDA shows {} of the {} GPUs that {} assigned to {}, too few for its {} ranks{}", view.size(),
+  return fmt::format("CUDA detects {} of the {} GPUs that {} assigned to {}, too few for its {} ranks{}", view.size(),
                      expected, of_cluster.by, seen.host, views.size(), explained(seen.code));
 }
 
@@ -169,7 +169,7 @@ void check_fp8_gpu(const std::string& gpu, bool rowwise) {
 std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host) {
   if (given.count == 0) return "";
   return fmt::format(
-      "training on the CPU although {} assigned this job {} on {} ({}={}): CUDA shows no GPU; pass --device cuda to "
+      "training on the CPU although {} assigned this job {} on {} ({}={}): CUDA detects no GPU; pass --device cuda to "
       "turn this warning into an error, or --device cpu to suppress it",
       given.by, gpus(static_cast<size_t>(given.count)), host, given.where, given.count);
 }

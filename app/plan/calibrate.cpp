@@ -58,7 +58,7 @@ at::Device choose_device(const std::string& wanted) {
   if (seen && built_with_gpu_kernels()) return {at::kCUDA, 0};
   if (wanted == "auto" && !seen) return at::kCPU;
   if (seen) throw_user_error("--calibrate: {}", no_gpu_kernels());
-  throw_user_error("--calibrate with --device {}: CUDA shows no GPU; use a node with a GPU, or --device cpu", wanted);
+  throw_user_error("--calibrate with --device {}: CUDA detects no GPU; use a node with a GPU, or --device cpu", wanted);
 }
 
 std::string name_of(at::Device device) {

@@ -91,7 +91,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument("--train_padding", action="store_true", help="for pairs, include target padding in the loss")
     group.add_argument("--span_seed", type=int, default=0, metavar="N", help="random seed for spans (default: 0)")
     group.add_argument(
-        "--packing", choices=("true", "false"), help="false: pad each example to its own row (default: true)"
+        "--packing", choices=("true", "false"), help="false: one example per row, padded (default: true)"
     )
     group.add_argument("--chat_template", type=Path, metavar="FILE", help="Jinja template (default: the tokenizer's)")
     group.add_argument(

@@ -23,7 +23,7 @@ LEFT_OVER = "tokens after the last window"  # name of a count
 
 
 def span_counts(window: int) -> tuple[int, int]:
-    """-> (number of removed tokens in a window, number of removed spans)"""
+    """-> (number of noise tokens in a window, number of noise spans)"""
     noise = min(max(round(window * NOISE_DENSITY), 1), window - 1)
     return noise, max(round(noise / MEAN_SPAN), 1)
 
@@ -63,7 +63,7 @@ def _segments(total: int, count: int, random: np.random.RandomState) -> np.ndarr
 
 
 def noise_mask(window: int, random: np.random.RandomState) -> np.ndarray:
-    """Mask of removed tokens. Kept and removed spans alternate, starting with a kept span."""
+    """Mask of noise tokens. Kept and noise spans alternate, starting with a kept span."""
     noise, spans = span_counts(window)
     removed = _segments(noise, spans, random)
     kept = _segments(window - noise, spans, random)

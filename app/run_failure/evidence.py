@@ -74,7 +74,7 @@ class Record:
     rank: int
     host: str = ""  # empty: unknown
     pid: int = 0
-    why: str = ""  # one of WHYS; empty: the rank left no evidence
+    why: str = ""  # one of WHYS; empty: the rank wrote no failure report
     error: str = ""
     culprits: tuple[int, ...] = ()
     time: float = math.inf  # when the rank wrote its evidence; Unix time in seconds

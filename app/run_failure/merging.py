@@ -214,8 +214,8 @@ def report(folder: Path, failure: Failure) -> str:
 def place(record: Record) -> str:
     """The state of a rank without times, so that ranks in the same state get the same text."""
     if not record.wrote and not record.seen:
-        return "left no evidence"
-    last = {"dead": "died", "ended": "ended normally", "stopped": "was stopped", "alive": "left no evidence"}
+        return "wrote no failure report"
+    last = {"dead": "died", "ended": "ended normally", "stopped": "was stopped", "alive": "wrote no failure report"}
     text = where(record) if record.wrote else f"{last[record.seen]}; last seen {where(record)}"
     for channel in record.channels:
         if channel.queued:

@@ -116,7 +116,7 @@ def of_broken(records: tuple[Record, ...], errors: list[Record]) -> Verdict:
 def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str], errors: list[Record]) -> Verdict:
     hosts = [host for host in silent if host in down]
     ranks = [record for record in evidence.records if record.host in (hosts or silent)]
-    what = f"the ranks of {some(hosts or silent)} left no evidence"
+    what = f"the ranks on {some(hosts or silent)} wrote no failure report"
     if errors:
         what += f", and rank {errors[0].rank} had an error: {error_of(errors[0])}"
     what += f" ({where(farthest(evidence.records))}{awaited(evidence.records, ranks)})"

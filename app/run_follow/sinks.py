@@ -34,7 +34,7 @@ GROUPS = {
 
 
 class SinkMissing(Exception):
-    """The package of a sink is not installed; the message is one sentence."""
+    """Raised if the package that a sink requires is not installed; the message is one sentence."""
 
 
 def tag_of(metric: str) -> str:

@@ -35,7 +35,7 @@ class Columns(Mapping):
         self._made: dict[str, np.ndarray] = {}
 
     def add(self, metric: str, value: float) -> None:
-        """Adds a value of the current step, which has index `steps`."""
+        """Records a metric's value at the current step (index `steps`)."""
         if metric not in self._places:
             self._places[metric], self._values[metric] = array("q"), array("d")
         self._places[metric].append(self.steps)
@@ -110,7 +110,8 @@ class Run:
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """Adds parent folders to equal run names until they differ, and the file name if a folder contains several runs."""
+    """Disambiguates duplicate run names: prefixes parent folders until they are unique, and adds the file name if a
+    folder contains several runs."""
     runs = [read_run(run) for path in paths for run in runs_in(path)]
     folders = [run.folder.resolve() for run in runs]
     for depth in range(2, max(len(folder.parts) for folder in folders) + 1):

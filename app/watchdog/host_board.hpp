@@ -18,7 +18,7 @@ struct Neighbor {
   int64_t pid = 0;
   bool alive = false;              // also true if unknown (different PID namespace)
   bool has_left = false;           // ended normally
-  std::optional<int> exit_status;  // announced exit status
+  std::optional<int> exit_status;  // set by announce_end(), otherwise empty
   RunPhase phase = RunPhase::kSetUp;
   int64_t step = 0;
   int64_t progress = 0;

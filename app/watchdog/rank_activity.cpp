@@ -13,7 +13,7 @@ namespace {
 // Limit during training: the maximum of kMedianSteps median steps, kLongestSteps longest steps and kLeastLimit seconds,
 // but at most --stuck_after.
 constexpr double kMedianSteps = 10, kLongestSteps = 3, kLeastLimit = 300;
-// Limit of all other phases as a multiple of --stuck_after.
+// Limit for all other phases, as a multiple of --stuck_after.
 constexpr double kLongPhases = 3;
 constexpr size_t kStepsKept = 101;
 // A longer time between two turns means that the process was suspended. A busy host causes shorter delays.

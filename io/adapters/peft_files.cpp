@@ -113,8 +113,8 @@ void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<con
   }
   if (wanted.empty()) return;
   throw_user_error(
-      "{} lacks {} and {} more tensors: mpzero requires adapters in every layer; use a complete save with adapters in "
-      "all layers",
+      "{} lacks {} and {} more tensors: mpzero requires adapters in every layer; pass an adapter folder that "
+      "covers all layers",
       folder.string(), wanted.begin()->first, wanted.size() - 1);
 }
 

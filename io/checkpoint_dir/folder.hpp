@@ -39,14 +39,15 @@ struct CleanUp {
 CleanUp clean_up(const std::filesystem::path& checkpoint_dir, const std::optional<std::string>& writer = std::nullopt,
                  FileSystem& files = disk());
 
-// Removes the writer's leftovers and creates an empty staging folder. Throws if the staging folder cannot be created or
-// emptied, or if the tag is not a plain folder name. Returns the leftovers that could not be removed.
+// Removes files left by interrupted saves of this writer and creates an empty staging folder. Throws if the staging
+// folder cannot be created or emptied, or if the tag is not a plain folder name. Returns the folders that could not be
+// removed.
 std::vector<Leftover> begin_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                     const std::string& writer = "", FileSystem& files = disk());
 
 // Renames the complete staging folder to `<tag>` and updates `latest`. The files must be synced, but not the folder
 // entries. Calls `check` with an existing checkpoint `<tag>` before and after replacing it. If `check` throws, the
-// existing checkpoint is kept or restored. Returns the leftovers of the replaced checkpoint that could not be removed.
+// existing checkpoint is kept or restored. Returns the folder of the replaced checkpoint if it could not be removed.
 std::vector<Leftover> publish(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                               const std::string& writer = "",
                               const std::function<void(const std::filesystem::path&)>& check = nullptr,

@@ -37,7 +37,7 @@ struct SaveJob {
 };
 
 // Step 1: creates the staging folder. Throws on all ranks if rank 0 fails, or if the save would replace a checkpoint of
-// another run or an unreadable checkpoint that may be complete. Returns, on rank 0, the leftovers of earlier saves that
+// another run or an unreadable checkpoint that may be complete. Returns, on rank 0, the folders of earlier saves that
 // could not be removed. Collective.
 std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files = disk());
 
@@ -50,7 +50,7 @@ std::string write_shards(const SaveJob& job, int rank, const ShardValues& values
 struct Published {
   int64_t bytes = 0;             // size of the checkpoint
   std::string remark;            // one sentence about a problem that does not affect the checkpoint, or empty
-  std::vector<Leftover> left;    // leftovers that could not be removed
+  std::vector<Leftover> left;    // folders of earlier saves that could not be removed
   std::vector<Leftover> unread;  // checkpoints of unknown age; see next_generation()
 };
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files = disk());

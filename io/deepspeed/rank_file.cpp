@@ -160,7 +160,7 @@ pickle::Tensor DeepSpeedRankFile::checked(const Value& value, size_t group) cons
   const bool flat = tensor.shape.size() == 1 || layout_.stage() == 0;
   if (!flat || (tensor.numel != padded && tensor.numel != used)) {
     value.throw_unexpected(
-        fmt::format("a tensor of {} elements, as param_shapes and {} ranks require", padded, layout_.ranks()));
+        fmt::format("a tensor of {} elements (from param_shapes and {} ranks)", padded, layout_.ranks()));
   }
   archive_->check(tensor);
   return tensor;

@@ -19,7 +19,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// Maximum number of bytes per system call. The limit of Linux is 2 GiB.
+// Maximum number of bytes per system call. Linux transfers at most 2 GiB.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
 // Returns the remedy for `error_number`, or an empty string if the user cannot fix the error.

@@ -20,7 +20,7 @@ bool is_full_disk(int error_number);
 // contains the errno and, if known, a remedy.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
-// An open file. Every call either completes or throws through throw_system_error().
+// An open file. Each method completes fully or throws via throw_system_error().
 class File {
  public:
   // Opens a file for reading. Throws UserError if `path` is a FIFO, a socket or a device, without blocking.

@@ -216,7 +216,7 @@ void Reader::step(Opcode opcode) {
     case Opcode::kFrame:
       return static_cast<void>(take(sizeof(uint64_t)));
     case Opcode::kMark:
-      if (marks_.size() >= kMaxStack) fail("exceeds the limit of marks");
+      if (marks_.size() >= kMaxStack) fail("exceeds the mark limit");
       return marks_.push_back(stack_.size());
     case Opcode::kPop:
       if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();

@@ -9,7 +9,7 @@ from manifests.request import Request
 
 Manifest = dict[str, Any]
 
-# Containers inherit containerd's limit of locked memory (systemd's default: 8 MiB), but EFA locks the memory that it
+# Containers inherit containerd's limit on locked memory (systemd's default: 8 MiB), but EFA locks the memory that it
 # sends. The capability IPC_LOCK has no effect for non-root users. A NodeConfig cannot raise the limit, because nodeadm
 # converts containerd.baseRuntimeSpec through floating point, which rounds "unlimited" (2^64 - 1) to a number that
 # containerd refuses. cloud-init runs this script before nodeadm starts containerd.

@@ -22,7 +22,7 @@ def resources(request: Request) -> Manifest:
         amounts["vpc.amazonaws.com/efa"] = str(request.efa_devices)
     if request.hugepages_mib:
         amounts["hugepages-2Mi"] = f"{request.hugepages_mib}Mi"
-    # Requests and limits of devices and huge pages must be equal. Equal CPU and memory limits make the pod Guaranteed.
+    # Requests and limits for devices and huge pages must be equal. Equal CPU and memory limits make the pod Guaranteed.
     return {"requests": amounts, "limits": dict(amounts)}
 
 

@@ -82,8 +82,8 @@ class CommunicationThread {
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
-  // Runs one step of the first job of each lane, if the job may run. Returns whether a job could run, and whether any
-  // job made progress.
+  // For each lane, runs one step of its first job if it is ready. The result tells whether any job was ready and
+  // whether any made progress.
   struct Turn {
     bool has_work = false, has_moved = false;
   };

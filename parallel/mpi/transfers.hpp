@@ -14,8 +14,8 @@ namespace mpzero::parallel {
 
 // A block of bytes, divided into pieces. Each piece is one message.
 struct MessagePieces {
-  // Limits of a piece's size in bytes: large enough for a low overhead per piece, small enough to add one piece while
-  // other pieces are in flight.
+  // Bounds on the piece size in bytes. Large pieces amortize per-message overhead; small pieces let the reduction of
+  // one piece overlap with the transfer of others.
   static constexpr int64_t kMost = 256 << 10, kLeast = 32 << 10;
   // Target for the number of bytes that a rank has in flight. kLeast may require more.
   static constexpr int64_t kUnderWay = 4 << 20;

@@ -188,7 +188,7 @@ class ParameterStore {
   std::vector<at::Tensor> views_of(size_t unit) const;
   // Gathers the unit's node shard between nodes. Compressed gathers always use the same stream.
   std::unique_ptr<PendingCollective> gather_between_nodes(size_t unit);
-  // Waits for the shard's writer if the shard is written later.
+  // Waits for the ShardWriter if the unit's shard was published with Written::kLater.
   void wait_for_writer(size_t unit);
 
   const std::vector<UnitSpec>& units_;

@@ -37,7 +37,7 @@ class Standing(Enum):
 
     UNKNOWN = "the job repeats --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
     FAILURES = "more than MAX_RESTARTS failures since the last checkpoint of a later step"
-    REPEATED = "a second failure without a checkpoint in between, which blames no other host"
+    REPEATED = "a second failure since the last checkpoint that is not attributed to another host"
     UNSAVED = "more than MAX_RESTARTS consecutive starts that saved no checkpoint"
     REFUSALS = "more than MAX_RESTARTS refusals since the last checkpoint of a later step"
     WAITED = "a shared resource has failed for a day"
@@ -111,8 +111,8 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             "not requeued; {stays}."),
         Standing.REPEATED: Cell(
             Verb.FINISH, None,
-            "The job failed twice without a checkpoint in between, and the second failure blames no new host: it is "
-            "not requeued; {stays}."),
+            "The job failed twice without a checkpoint in between, and the second failure is not attributed to another "
+            "host: it is not requeued; {stays}."),
         Standing.UNSAVED: Cell(
             Verb.FINISH, None,
             "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),

@@ -115,7 +115,7 @@ def deepspeed_operators() -> Iterator[Path]:
     """A folder for the operators that DeepSpeed compiles at first use, for one test at a time.
 
     PyTorch guards such a folder with a lock file that remains when a build is killed; the next process waits forever
-    for its removal. Here no other process builds, so a lock file that exists is such a leftover.
+    for its removal. Here no other process builds, so an existing lock file is from a killed build.
     """
     folder = CACHE / "torch_extensions"
     folder.mkdir(parents=True, exist_ok=True)

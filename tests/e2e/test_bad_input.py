@@ -58,7 +58,7 @@ def test_missing_resume_folder(tmp_path: Path) -> None:
 def test_more_ranks_than_gpus(tmp_path: Path) -> None:
     sentence = refuse(TinyRun(tmp_path, ranks=9, device="cuda"))
     if num_gpus() == 0:
-        assert "--device cuda: CUDA shows no GPU" in sentence
+        assert "--device cuda: CUDA detects no GPU" in sentence
     else:
         assert "GPUs" in sentence
         assert "9 ranks" in sentence

@@ -77,7 +77,7 @@ LAYOUTS = [(4, 3, 2), (2, 2, 1), (4, 3, None), (4, 1, 2)]
 
 @pytest.mark.parametrize("checkpoint_format", FORMATS)
 def test_nodes_resume_in_every_other_layout(tmp_path: Path, checkpoint_format: str) -> None:
-    """Each layout stops, and the next one resumes its checkpoint; the files do not depend on the nodes."""
+    """Each layout stops, and the next one resumes its checkpoint; the files do not depend on the number of nodes."""
     name = "qwen3-zero2-fp32"
     folders = {}
     for layout in LAYOUTS:

@@ -149,7 +149,7 @@ class BetweenNodes:
             text = hangs.read_text() if hangs.exists() else ""
             return text.endswith("\n") and text in [path.read_text() for path in self.folder.glob("at-0-*")]
 
-        live.wait_for(met, "hanging ranks")
+        live.wait_for(met, "hung ranks")
 
 
 ZERO_OF_NODES = {"stage": 3, "mics_shard_size": 2}

@@ -21,7 +21,7 @@ struct Fault {
 
 struct CampaignOptions {
   int workers = 1;
-  std::chrono::seconds limit{60};           // a fault that takes longer counts as hanging
+  std::chrono::seconds limit{60};           // a fault that takes longer counts as hung
   int64_t memory_bytes = int64_t{2} << 30;  // of address space in addition to a worker's initial size; 0: no limit
   std::filesystem::path scratch;
 };

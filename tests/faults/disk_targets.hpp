@@ -58,7 +58,7 @@ class ReadingProgram final : public Target {
 //
 //   disk      an error, or a short write
 //   kill      SIGKILL
-//   leftover  leftovers of a crashed save of another step cannot be removed
+//   leftover  files left by a crashed save of another step cannot be removed
 //   immutable the same, after chattr +i
 //   overlap   there is no flock, and another run saves here while this one is stopped: "same:any:7:stop" the same step,
 //             "other:any:7:stop" another

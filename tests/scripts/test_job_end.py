@@ -283,7 +283,7 @@ def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blam
 
 
 def test_evidence_from_before_the_step_was_restarted_blames_nobody(job):
-    """As --auto-resume of HyperPod does: the last step has left no evidence."""
+    """As --auto-resume of HyperPod does: the last step wrote no failure report."""
     found = Evidence(job.checkpoints)
     found.times -= 3600
     found.rank(0, "device_error")

@@ -1,4 +1,4 @@
-"""The real mpzero stopped, preempted, hanging, robbed of a node: each run ends with the bits of an undisturbed one."""
+"""The real mpzero stopped, preempted, hung, robbed of a node: each run ends with the bits of an undisturbed one."""
 
 import os
 import shutil

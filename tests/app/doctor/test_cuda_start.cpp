@@ -50,7 +50,7 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
 
   const Job given{.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}};
   CHECK(find(start("gpus=7", "", given), "cuda").message ==
-        "CUDA shows 7 of the 8 GPUs that Slurm assigned to the job");
+        "CUDA detects 7 of the 8 GPUs that Slurm assigned to the job");
   {
     const Setting some("CUDA_VISIBLE_DEVICES", "0,1");
     CHECK(find(start("gpus=2", "", given), "cuda").status == Status::kOk);

@@ -42,7 +42,7 @@ TEST_CASE("little lockable memory fails with EFA and is a warning without") {
   root.write("proc/self/limits", "Max locked memory         65536                65536                bytes     \n");
   const Finding with = find(look(root, kJob, true, true), "memlock");
   CHECK(with.status == Status::kFailure);
-  CHECK(with.message == "limit 64 KiB, but EFA and InfiniBand lock send and receive buffers");
+  CHECK(with.message == "limit 64 KiB, but EFA and InfiniBand pin (mlock) their registered buffers");
   CHECK(find(look(root, kJob, false, false), "memlock").status == Status::kWarning);
   root.write("proc/self/limits", "Max locked memory         8388608              8388608              bytes     \n");
   CHECK(find(look(root, kJob, true, false), "memlock").status == Status::kOk);

@@ -81,7 +81,7 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
     return why_no_gpu(no_gpu, environment(std::move(variables)));
   };
   CHECK(why(seen, {{"CUDA_VISIBLE_DEVICES", ""}}) ==
-        "--device cuda: CUDA shows no GPU on node7 (no CUDA-capable device is detected; CUDA_VISIBLE_DEVICES=): the "
+        "--device cuda: CUDA detects no GPU on node7 (no CUDA-capable device is detected; CUDA_VISIBLE_DEVICES=): the "
         "driver is loaded, but the variable hides all GPUs; unset it, or add GPUs to it");
   CHECK_THAT(why(seen, {}), Catch::Contains("CUDA_VISIBLE_DEVICES is unset") && Catch::Contains("nvidia-smi"));
   CudaAnswer without = seen;
@@ -114,11 +114,11 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   };
   const Variables given = {{"SLURM_JOB_ID", "17"}, {"SLURM_GPUS_ON_NODE", "2"}};
   CHECK(fault(802, none, given) ==
-        "CUDA shows no GPU on node7, to which Slurm assigned 2 GPUs (error 802, it says; CUDA_VISIBLE_DEVICES is "
+        "CUDA detects no GPU on node7, to which Slurm assigned 2 GPUs (error 802, it says; CUDA_VISIBLE_DEVICES is "
         "unset): NVIDIA's Fabric Manager is not running or has not finished starting; check `systemctl "
         "status nvidia-fabricmanager`: GPUs with NVSwitch require Fabric Manager");
   // No user causes this, with or without Slurm.
-  CHECK_THAT(fault(802, none, {}), Catch::StartsWith("CUDA shows no GPU on node7 (error 802"));
+  CHECK_THAT(fault(802, none, {}), Catch::StartsWith("CUDA detects no GPU on node7 (error 802"));
   CHECK_THAT(fault(999, none, given), Catch::Contains("nvidia-smi") && Catch::Contains("error 999"));
   CHECK_THAT(fault(803, none, given), Catch::Contains("reboot the node"));
   CHECK_THAT(fault(100, none, given), Catch::Contains("nvidia-smi"));
@@ -136,7 +136,7 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   CHECK_FALSE(fault(35, none, given, true).empty());
 
   CHECK_THAT(fault(0, {{kA}, {kA}}, given),
-             Catch::StartsWith("CUDA shows 1 of the 2 GPUs that Slurm assigned to node7, too few for its 2 ranks"));
+             Catch::StartsWith("CUDA detects 1 of the 2 GPUs that Slurm assigned to node7, too few for its 2 ranks"));
   CHECK(fault(0, {{kA}, {kA}}, listing("0")).empty());
   CHECK(fault(0, {{kA}, {kA}}, listing("MIG-ab,MIG-cd")).empty());
   CHECK(fault(0, {{kA}}, given).empty());
@@ -148,9 +148,9 @@ TEST_CASE("A GPU that fails in a pod is the fault of its host") {
   const CudaAnswer dead{.host = "job-node-0-0.job", .code = 100, .cuda_error = "it says", .driver_found = true};
   const auto pod = environment({{"MPZERO_GPUS", "4"}});
   CHECK_THAT(fault_of_host(dead, {{}, {}, {}, {}}, 0, true, pod),
-             Catch::StartsWith("CUDA shows no GPU on job-node-0-0.job, to which Kubernetes assigned 4 GPUs"));
+             Catch::StartsWith("CUDA detects no GPU on job-node-0-0.job, to which Kubernetes assigned 4 GPUs"));
   CHECK_THAT(fault_of_host(dead, {{kA}, {kA}, {kA}, {kA}}, 0, true, pod),
-             Catch::StartsWith("CUDA shows 1 of the 4 GPUs that Kubernetes assigned to job-node-0-0.job"));
+             Catch::StartsWith("CUDA detects 1 of the 4 GPUs that Kubernetes assigned to job-node-0-0.job"));
   // A job that asks for none is the user's mistake.
   CHECK(fault_of_host(dead, {{}}, 0, true, environment({{"MPZERO_GPUS", "0"}})).empty());
   CHECK_THAT(why_no_gpu(dead, environment({{"MPZERO_GPUS", "0"}})), Catch::Contains("the TrainJob requests no GPU"));

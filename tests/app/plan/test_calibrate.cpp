@@ -126,7 +126,7 @@ TEST_CASE("a calibration is refused before it starts where it cannot end") {
   if (c10::cuda::device_count() > 0) return;
   options.device = "cuda";
   CHECK(error_from([&] { calibrate(folder.path / "gpu.json", options); }) ==
-        "--calibrate with --device cuda: CUDA shows no GPU; use a node with a GPU, or --device cpu");
+        "--calibrate with --device cuda: CUDA detects no GPU; use a node with a GPU, or --device cpu");
 }
 
 }  // namespace mpzero::plan

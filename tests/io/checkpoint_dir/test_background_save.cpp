@@ -199,7 +199,7 @@ TEST_CASE("a save whose owner is destroyed is given up without waiting for other
   });
   CHECK(errors == std::vector<std::string>(2));
   CHECK(latest_checkpoint(folder.path()) == std::nullopt);
-  // The next save removes the leftovers.
+  // The next save removes the files of the interrupted save.
   save(folder.path(), "tiny-6steps", progress_at(6), model, 1);
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "tiny-6steps"});
 }

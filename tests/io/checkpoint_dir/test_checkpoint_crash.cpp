@@ -191,7 +191,7 @@ TEST_CASE("a crash between the two renames of a file system without exchange is 
   CHECK(holds_generation(folder / kOld, model, 1));
 }
 
-TEST_CASE("leftovers of crashed saves are removed, unrelated folders stay") {
+TEST_CASE("folders of crashed saves are removed, unrelated folders stay") {
   const TemporaryFolder folder;
   for (const char* name : {"tiny-5steps.tmp", "tiny-6steps.tmp", "notes.tmp", "tiny-x.tmp"}) {
     fs::create_directory(folder / name);

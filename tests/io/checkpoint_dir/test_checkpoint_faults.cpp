@@ -126,7 +126,7 @@ TEST_CASE("a power failure at any call of a save leaves the old state or the new
       if (saved) REQUIRE(found == 2);
       if (scene.has_old) REQUIRE(found >= 1);
       (found == 2 ? saw_new : saw_old) = true;
-      // The next save removes the leftovers and succeeds.
+      // The next save removes the files of the failed save and succeeds.
       if (die == 0) {
         REQUIRE(all_succeeded(save_on(fast, dir, "tiny-3steps", 3, 3, how)));
         REQUIRE(generation_to_resume(dir, 3) == 3);

@@ -1,4 +1,4 @@
-// Several runs in one folder without locks, and leftovers of a crash that cannot be removed.
+// Several runs in one folder without locks, and folders of crashed saves that cannot be removed.
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -59,7 +59,7 @@ void make_leftover(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a leftover that cannot be removed does not stop a save of another tag") {
+TEST_CASE("a crashed save's folder that cannot be removed does not stop a save of another tag") {
   const TemporaryFolder folder;
   WatchedDisk files;
   files.stays = "stubborn";
