@@ -121,13 +121,12 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
                                  std::optional<int64_t> extra) {
   const RunConfig& config = setup.config;
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-  PlanEstimate::Memory memory{
-      .states = estimate.states_of(estimate.scenario(), extra),
-      .levels = {},
-      .context = context_of(machine),
-      .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
-      .of_host = machine.host_bytes,
-      .problem = ""};
+  PlanEstimate::Memory memory{.states = estimate.states_of(estimate.scenario(), extra),
+                              .levels = {},
+                              .context = context_of(machine),
+                              .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
+                              .of_host = machine.host_bytes,
+                              .problem = ""};
   const int64_t room = limit_of(machine).device - device_bytes(memory.states);
   const int64_t on_host =
       estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(memory.states)) : 0;
