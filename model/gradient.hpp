@@ -22,7 +22,7 @@ class Gradient {
   // `empty`: true if the view does not contain a gradient yet.
   explicit Gradient(at::Tensor view, bool empty = true) : view_(std::move(view)), empty_(empty) {}
 
-  // Returns a placeholder for a frozen weight of this shape. Its contributions are not computed.
+  // Returns a placeholder for a frozen weight of this shape. No gradient is computed.
   static Gradient unwanted(at::IntArrayRef shape);
   bool wanted() const { return !view_.is_meta(); }
 

@@ -120,7 +120,7 @@ std::string closing_sentence(const std::vector<HostReport>& reports) {
                        reports.size());
   }
   return fmt::format(
-      "All {} hosts fail in {}: fix the job's settings or the shared resource; other hosts would also fail.\n",
+      "All {} hosts fail {}: fix the job's settings or the shared resource; other hosts would also fail.\n",
       reports.size(), fmt::join(shared, ", "));
 }
 

@@ -97,7 +97,7 @@ std::vector<Flag> observing_flags() {
        .default_text = "set by --validation_sequences"},
       {.name = "metrics_file",
        .value = Text{field<&Settings::metrics_file>},
-       .help = "output file for metrics, with one JSON object per step; none disables the file",
+       .help = "output file for metrics, with one JSON object per step; none: no file",
        .unit = "FILE",
        .default_text = "metrics.jsonl in --checkpoint_dir"},
       {.name = "metrics_port",

@@ -35,7 +35,7 @@ struct StepSplit {
 // Measures the phases of each step on a timeline without synchronizing the device.
 class StepTimer {
  public:
-  // All arguments must outlive the timer. `parameters` and `gradients` must measure their stalls on `timeline`.
+  // All arguments must outlive the timer. `parameters` and `gradients` must record stalls on `timeline`.
   StepTimer(parallel::Timeline& timeline, parallel::StallSource& parameters, parallel::StallSource& gradients)
       : timeline_(timeline), parameters_(parameters), gradients_(gradients) {}
   StepTimer(const StepTimer&) = delete;

@@ -186,10 +186,10 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   if (hosts == 1) return {{.layout = wanted, .line = ""}};
   if (!open) return {{.layout = wanted, .line = "Between hosts: " + at_one_level}};
   if (!ranks.per_host) {
-    return {{.layout = one_level,
-             .line = fmt::format("Between hosts: {}, with one level of ZeRO: {}", at_one_level,
-                                 describe_unevenness(ranks))},
-            "hosts cannot be shard groups: " + describe_unevenness(ranks)};
+    return {
+        {.layout = one_level,
+         .line = fmt::format("Between hosts: {} (one level of ZeRO: {})", at_one_level, describe_unevenness(ranks))},
+        "hosts cannot be shard groups: " + describe_unevenness(ranks)};
   }
   // Predictions do not cover NVLink between hosts.
   if (!setup.config.zero.ranks_per_node && ranks.one_nvlink_domain) {

@@ -68,7 +68,7 @@ class Pairs:
         return BATCH // ROWS_PER_BATCH
 
     def function(self):
-        """Returns a function: list of units -> list of (index of the output file, Made)."""
+        """Returns a function that maps a list of units to a list of (output file index, Made)."""
         return partial(self._make, self.encoder.function())
 
     def _make(self, encode, units: list[Unit]) -> list[tuple[int, Made]]:

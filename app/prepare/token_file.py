@@ -106,7 +106,7 @@ class TokenFile:
         self._check_written()
 
     def append_mask(self, mask: np.ndarray) -> None:
-        """mask: for the appended tokens; 1: the token contributes to the loss as a target."""
+        """Appends the loss mask of the appended tokens: 1 if a token is a target of the loss, else 0."""
         self._extend(self._mask, mask)
         self._mask_content.update(mask)
         self._check_written()

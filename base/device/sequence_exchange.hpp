@@ -7,7 +7,7 @@
 namespace mpzero {
 
 // All-to-all for sequence parallelism over P ranks. Each rank has T/P consecutive tokens of the same sequences, in rank
-// order. For attention, each rank gets all T tokens for 1/P of the heads. All ranks must call in the same order.
+// order. For attention, each rank gets all T tokens for 1/P of the heads. All ranks must call this in the same order.
 class SequenceExchange {
  public:
   virtual ~SequenceExchange() = default;

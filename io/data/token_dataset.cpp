@@ -330,8 +330,7 @@ void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::s
 void TokenDataset::read_windows(std::span<const int64_t> windows, int64_t vocab_limit, std::span<int64_t> out) const {
   const auto length = static_cast<size_t>(impl_->seq_length + 1);
   if (out.size() != windows.size() * length) {
-    throw_failure("{} windows of {} tokens were requested into a buffer of {} values", windows.size(), length,
-                  out.size());
+    throw_failure("cannot read {} windows of {} tokens into a buffer of {} values", windows.size(), length, out.size());
   }
   impl_->for_windows(windows, [&](size_t i, int64_t window) {
     impl_->read_window(window, vocab_limit, out.subspan(i * length, length));

@@ -82,7 +82,7 @@ Handle Dataset::select(std::span<const uint64_t> start, std::span<const uint64_t
     throw_user_error("{} has {} dimensions, expected {}", where(), shape_.size(), start.size());
   }
   if (product(count) != size) {
-    throw_failure("{} elements of {} were requested into a buffer of {} elements", product(count), where(), size);
+    throw_failure("cannot read {} elements of {} into a buffer of {} elements", product(count), where(), size);
   }
   for (size_t i = 0; i < shape_.size(); ++i) {
     if (start[i] > shape_[i] || count[i] > shape_[i] - start[i]) {

@@ -34,7 +34,8 @@ enum class LockReach : uint8_t {
 };
 LockReach lock_reach(const Mount& mount);
 
-// Returns the reach for the mount that contains `folder`, or kUnknown if /proc/self/mountinfo cannot be read.
+// Returns the scope of file locks on the mount that contains `folder`, or kUnknown if /proc/self/mountinfo cannot be
+// read.
 LockReach lock_reach_of(const std::filesystem::path& folder);
 
 // Excludes other processes from a folder during the lifetime of this object. Released if the process is killed.

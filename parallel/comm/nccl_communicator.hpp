@@ -28,7 +28,7 @@ class CommunicatorFailure final : public Error {
 // Transfer engine for collectives that support both.
 enum class NcclEngine {
   kKernels,  // NCCL kernels, which occupy some multiprocessors
-  // The GPU's copy engines, if all GPUs can access each other's memory. Gathers do not use multiprocessors. A
+  // The GPU's copy engines, if all GPUs can access each other's memory. Gathers use no SMs. A
   // reduce-scatter exchanges shards with copy engines, then adds the received shards in one pass.
   kCopyEngines
 };

@@ -56,7 +56,7 @@ class ParameterExchange {
   at::Tensor own(size_t unit, const at::Tensor& node_shard) const;
 
   // Updates node_shard [node_shard_numel] with the messages of all nodes. Runs after the work queued on the current
-  // stream. The current stream must be the same in each call and stays busy until the end.
+  // stream. The current stream must be the same in each call and waits until the collective completes.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& node_shard);
 
   // Makes each unit's next gather() send wanted() without quantization.
@@ -112,7 +112,7 @@ class GradientExchange {
   void begin_step(int64_t step) { step_ = step; }
   // shard [shard_numel] <- this rank's shard of the sum of node_sum [node_shard_numel] over the nodes, both fp32 or
   // bf16. `shard` may alias this rank's part of `node_sum`. Runs after the work queued on the current stream. The
-  // current stream must be the same in each call and stays busy until the end.
+  // current stream must be the same in each call and waits until the collective completes.
   std::unique_ptr<PendingCollective> sum(size_t unit, const at::Tensor& node_sum, const at::Tensor& shard);
 
   // Returns the rounding errors not yet sent to the other nodes, [nodes - 1, shard_numel] in node order.

@@ -123,7 +123,7 @@ class GradientStore {
   // Like reduce_between_nodes(), for the CPU without compression. Sends `addends`, and first copies `node_sum` to
   // `addends` if the tensors differ.
   void reduce_between_hosts(Reduction& reduction, const at::Tensor& node_sum, const at::Tensor& addends);
-  // Registers a started reduction, and completes the oldest reductions above the limit.
+  // Registers a started reduction. If too many reductions are in flight, completes the oldest ones.
   void follow(Reduction reduction);
   void complete_oldest();
   // Returns a free buffer [numel]. Completes reductions until a buffer is free.

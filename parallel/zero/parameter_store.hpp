@@ -125,7 +125,7 @@ class ParameterStore {
   // Makes each unit's next publish() send uncompressed values.
   void begin_with_published() { exchange_->begin_with_wanted(); }
   // Returns this rank's shard [shard_numel] of the parameters that all ranks share, for work queued on the current
-  // stream. Starts all due gathers, so all ranks must call in the same order.
+  // stream. Starts all due gathers, so all ranks must call this in the same order.
   at::Tensor common_shard(size_t unit);
   // Sets common_shard(). The next publish() sends these values instead of shard(). Call between invalidate() and
   // publish().

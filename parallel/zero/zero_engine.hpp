@@ -209,7 +209,7 @@ class ZeroEngine {
   bool is_frozen(size_t unit) const { return !units_[unit].trainable(); }
   bool on_host(size_t unit) const { return host_ && host_->updates(unit); }
   AdamWUpdate scalars(double lr, int64_t update) const;
-  // Publishes the shard's new values, which the unit's optimizer has written or will write.
+  // Makes the updated shard available to gathers, which wait until its values are written.
   void publish(size_t unit);
   // Publishes all units, with the parameters in `carried` unless it is empty.
   void publish_all(std::span<const Carried> carried);

@@ -207,7 +207,7 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
   LargestRun run{.setup = set_up(largest.value), .report = ""};
   const std::string value = fmt::format("{} {}", largest.value, layers ? "layers" : "tokens");
   run.report = !largest.fits ? fmt::format("does not fit with {}, the smallest value: {}", value, largest.problem)
-               : layers      ? fmt::format("largest model of these dimensions: {}", value)
+               : layers      ? fmt::format("largest model with these dimensions: {}", value)
                              : fmt::format("longest sequences: {}", value);
   if (largest.fits) {
     run.report +=

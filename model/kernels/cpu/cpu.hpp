@@ -13,7 +13,7 @@
 // results. Tensors are contiguous unless documented otherwise. Results do not depend on the number of threads.
 namespace mpzero::model::cpu {
 
-// Returns the threads that run these operations: on the simulated device, those of its target.
+// Returns the number of threads that run these operations: SimulatedTarget::threads if set, else ATen's.
 int64_t threads();
 
 // Returns the number of partial sums over `rows` rows.
