@@ -121,6 +121,7 @@ bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEn
 std::string recorded_init_from(const RunConfig& config) { return absolute_init_from(config.init_from); }
 
 void RunFolder::open() {
+  std::string finished;
   run_on_all_ranks(group_, [&] {
     if (group_.rank() != 0) return;
     io::check_writable(config_.checkpoint_dir);
@@ -136,8 +137,12 @@ void RunFolder::open() {
             .warn = [this](const std::string& line) { log_.warn(line); }});
     // Remove the file of the previous start, since a job may restart its ranks without being requeued.
     fs::remove(fs::path(config_.checkpoint_dir) / "stop.json");
+    for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);
   });
+  if (!finished.empty()) {
+    log_.warn(fmt::format("completed an interrupted --overwrite; the moved files are in {}.", finished));
+  }
 }
 
 io::RunRecord RunFolder::identify(const std::optional<Resumed>& resumed) {

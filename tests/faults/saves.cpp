@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "io/checkpoint_dir/folder.hpp"
+#include "io/checkpoint_dir/old_run.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/locks/folder_lock.hpp"
 
@@ -163,6 +164,7 @@ void save_as_run(const fs::path& dir, const Save& save) {
   options.renewal = std::chrono::milliseconds(0);
   io::FolderLock lock(dir, options);
   lock.set_run(save.run_id);
+  io::finish_moving(dir);
   io::clean_up(dir);
   write_save(dir, save, [&] { lock.check(); });
 }

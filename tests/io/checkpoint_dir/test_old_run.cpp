@@ -1,6 +1,6 @@
 // Several runs in one folder: whose checkpoints a run resumes from, replaces and removes, and how they are moved aside.
 
-#include <algorithm>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -10,7 +10,6 @@
 #include "io/checkpoint_dir/old_run.hpp"
 #include "io/checkpoint_dir/save.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
-#include "tests/io/faulty_disk.hpp"
 
 namespace mpzero::io {
 using namespace testing;
@@ -48,6 +47,33 @@ Found candidates_in(const fs::path& dir) {
   for (const fs::path& folder : candidates.folders) found.folders.push_back(folder.filename());
   return found;
 }
+
+// Has no effect from one call on, like the disk of a process that is killed there.
+class DyingDisk final : public FileSystem {
+ public:
+  explicit DyingDisk(int last_call) : left_(last_call) {}
+  bool died() const { return left_ < 0; }
+
+  int open(const fs::path& path, int flags, int& descriptor) override {
+    return dies() ? EIO : disk().open(path, flags, descriptor);
+  }
+  void close(int descriptor) noexcept override { disk().close(descriptor); }
+  int write(int descriptor, int64_t offset, std::span<const std::byte> bytes, size_t& written) override {
+    return dies() ? EIO : disk().write(descriptor, offset, bytes, written);
+  }
+  int reserve(int descriptor, int64_t size) override { return dies() ? EIO : disk().reserve(descriptor, size); }
+  int resize(int descriptor, int64_t size) override { return dies() ? EIO : disk().resize(descriptor, size); }
+  int sync(int) override { return dies() ? EIO : 0; }
+  int rename(const fs::path& from, const fs::path& to) override { return dies() ? EIO : disk().rename(from, to); }
+  int exchange(const fs::path& a, const fs::path& b) override { return dies() ? EIO : disk().exchange(a, b); }
+  int make_folder(const fs::path& folder) override { return dies() ? EIO : disk().make_folder(folder); }
+  int remove_file(const fs::path& path) override { return dies() ? EIO : disk().remove_file(path); }
+  int remove_folder(const fs::path& folder) override { return dies() ? EIO : disk().remove_folder(folder); }
+
+ private:
+  bool dies() { return left_ < 0 || --left_ < 0; }
+  int left_;
+};
 
 }  // namespace
 
@@ -197,38 +223,79 @@ TEST_CASE("files moved aside form a checkpoint folder that is never mistaken for
   REQUIRE(save_as(folder.path(), kOurs, 1, /*keep_last=*/1) == "");
   CHECK(move_aside(folder.path(), {"latest", "tiny-1steps"}) == folder / "old-2");
   CHECK(names_in(folder / "old-1").size() == 3);
+  CHECK(finish_moving(folder.path()).empty());
 }
 
-TEST_CASE("a move without power from any call on loses nothing, and the next move completes it") {
+TEST_CASE(
+    "a file of any name is moved aside, except the name that the move itself uses, which is refused before any "
+    "change") {
+  const TemporaryFolder folder;
+  for (const std::string name : {"names.txt", "latest", "metrics.jsonl"}) write_file(folder / name, name);
+  CHECK(move_aside(folder.path(), {"latest", "names.txt", "metrics.jsonl"}) == folder / "old-1");
+  CHECK(names_in(folder.path()) == Names{"old-1"});
+  CHECK(names_in(folder / "old-1") == Names{"latest", "metrics.jsonl", "names.txt"});
+  CHECK(read_file(folder / "old-1/names.txt") == "names.txt");
+
+  for (const std::string name : {".moving", ".moving.tmp"}) {
+    write_file(folder / name, "mine");
+    CHECK_THAT(message_of([&] { move_aside(folder.path(), {name}); }),
+               Contains((folder / name).string()) && Contains("--overwrite") && Contains("rename it"));
+    CHECK(read_file(folder / name) == "mine");
+  }
+  CHECK(names_in(folder.path()) == Names{".moving", ".moving.tmp", "old-1"});
+}
+
+TEST_CASE("a move killed at any call has lost nothing, and the next start completes it") {
   const Names names = {"latest", "tiny-1steps", "tiny-2steps"};
-  const auto seed = GENERATE(range(0U, 5U));
-  bool reached = true;
-  for (int call = 1; reached; ++call) {
-    CAPTURE(seed, call);
+  bool saw_all_stay = false, saw_all_moved = false;
+  for (int call = 0;; ++call) {
     const TemporaryFolder folder;
     for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
-    FaultyDisk faulty(folder.path());
-    faulty.lose_power_at(call);
-    const std::string error = message_of([&] { move_aside(folder.path(), names, faulty); });
-    reached = faulty.calls() >= call;
-    REQUIRE(error.empty() == !reached);
-    faulty.crash(seed);
-
-    Names left;
-    for (const std::string& name : names) {
-      if (fs::exists(folder / name)) left.push_back(name);
+    write_file(folder / "notes.txt", "mine");
+    DyingDisk dying(call);
+    const std::string error = message_of([&] { move_aside(folder.path(), names, dying); });
+    CAPTURE(call, error);
+    REQUIRE(error.empty() == !dying.died());
+    // Killed repeatedly on the way.
+    for (int again = 0; again < 4; ++again) {
+      DyingDisk dying_again(again);
+      message_of([&] { finish_moving(folder.path(), dying_again); });
     }
-    if (!reached) REQUIRE(left.empty());
-    if (!left.empty()) move_aside(folder.path(), left);
-    Names moved;
-    for (const fs::path& old_run : folders_in(folder.path())) {
-      for (const std::string& name : names_in(old_run)) moved.push_back(name);
-      if (fs::exists(old_run / "tiny-2steps")) REQUIRE(holds_generation(old_run / "tiny-2steps", small_model(), 1));
+    finish_moving(folder.path());
+    const bool stay = fs::exists(folder / "latest");
+    (stay ? saw_all_stay : saw_all_moved) = true;
+    Names left = {"notes.txt"};
+    if (stay) {
+      left.insert(left.begin(), names.begin(), names.end());
+      std::sort(left.begin(), left.end());
+    } else {
+      left.emplace_back("old-1");
+      REQUIRE(names_in(folder / "old-1") == names);
     }
-    std::sort(moved.begin(), moved.end());
-    moved.erase(std::unique(moved.begin(), moved.end()), moved.end());  // a crash may leave a file under both names
-    REQUIRE(moved == names);
+    REQUIRE(names_in(folder.path()) == left);
+    REQUIRE(holds_generation((stay ? folder.path() : folder / "old-1") / "tiny-2steps", small_model(), 1));
+    if (!dying.died()) break;
   }
+  CHECK(saw_all_stay);
+  CHECK(saw_all_moved);
+}
+
+TEST_CASE("a list of names that was tampered with moves nothing out of the folder") {
+  const TemporaryFolder folder;
+  const fs::path dir = folder / "checkpoints";
+  fs::create_directories(dir / "old-1.moving");
+  write_file(folder / "secret", "mine");
+  for (const std::string name : {"../secret", "..", ".", "", "a/b"}) {
+    write_file(dir / "old-1.moving/.moving", name + "\n");
+    CHECK_THAT(message_of([&] { finish_moving(dir); }), Contains("/.moving is damaged: line 1"));
+  }
+  CHECK(names_in(folder.path()) == Names{"checkpoints", "secret"});
+  // Nor does it replace existing files.
+  write_file(dir / "old-1.moving/.moving", "loss.png\n");
+  write_file(dir / "old-1.moving/loss.png", "old");
+  write_file(dir / "loss.png", "new");
+  CHECK_THAT(message_of([&] { finish_moving(dir); }), Contains("both") && Contains("move one of them elsewhere"));
+  CHECK(read_file(dir / "old-1.moving/loss.png") == "old");
 }
 
 }  // namespace mpzero::io
