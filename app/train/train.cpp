@@ -180,7 +180,8 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   check_fp8(setup.config, choice.device, mpi);
   if (choice.device.is_cpu()) parallel::use_tensor_memory();
   if (choice.device.is_cuda()) {
-    simulated_target().multiprocessors = parallel::gpu_properties(choice.device.index()).multiprocessors;
+    // The maximum, because all ranks must plan the same recomputation and layout.
+    simulated_target().multiprocessors = max(mpi, parallel::gpu_properties(choice.device.index()).multiprocessors);
   }
   // Before find_nodes(), because the mode changes the kernels whose memory is planned.
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);

@@ -69,7 +69,8 @@ TEST_CASE("records the operations and the memory of the GPU") {
                                         .length = 2048,
                                         .type = type,
                                         .gradient_type = gradient_type,
-                                        .accumulates = accumulates};
+                                        .accumulates = accumulates,
+                                        .deterministic = deterministic};
             CHECK(differences(wide(config), shape, gpu(), max_logits, kTolerance) == std::vector<std::string>());
           }
         }
@@ -85,8 +86,13 @@ TEST_CASE("records the operations and the memory of packed documents on the GPU"
     for (const auto& config : model::small_models()) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         INFO(config.model_type << " " << type << ", deterministic " << deterministic);
-        const MicroBatchShape shape{
-            .sequences = 2, .length = 2048, .documents = 7, .loss_mask = true, .type = type, .gradient_type = type};
+        const MicroBatchShape shape{.sequences = 2,
+                                    .length = 2048,
+                                    .documents = 7,
+                                    .loss_mask = true,
+                                    .type = type,
+                                    .gradient_type = type,
+                                    .deterministic = deterministic};
         CHECK(differences(wide(config), shape, gpu(), 4096 * 256, kTolerance) == std::vector<std::string>());
       }
     }

@@ -300,9 +300,11 @@ void set_network_rate(PlanMachine& machine, double gigabytes) {
 }
 
 void simulate_hardware_of(const PlanMachine& machine) {
+  SimulatedTarget target;
   const GpuModel* const gpu = find_gpu_model(machine.gpu);
-  if (gpu != nullptr && gpu->multiprocessors > 0) simulated_target().multiprocessors = gpu->multiprocessors;
-  simulated_target().threads = machine.threads;
+  if (gpu != nullptr && gpu->multiprocessors > 0) target.multiprocessors = gpu->multiprocessors;
+  target.threads = machine.threads;
+  simulated_target() = target;
 }
 
 std::optional<double> price_in_file(const std::string& file, const std::string& name) {

@@ -150,7 +150,7 @@ TEST_CASE("two sick hosts are two sick hosts, and no setting of the job") {
   CHECK(of_two(failure("libfabric", "no provider efa", "install it")) == kUserErrorExitCode);
   // More ranks than GPUs, and no GPU where the job asks for some, are requests of the job.
   CHECK(of_two(failure("ranks_per_gpu", "4 ranks share 2 GPUs", "fewer ranks")) == kUserErrorExitCode);
-  CHECK(of_two(failure("driver", "shows no GPU", "request some")) == kUserErrorExitCode);
+  CHECK(of_two(failure("driver", "detects no GPU", "request some")) == kUserErrorExitCode);
 }
 
 TEST_CASE("versions are compared with those of most hosts") {
