@@ -382,7 +382,7 @@ TEST_CASE("a run that a host's memory has no room for is told what would fit") {
   // As in a run, auto recomputes on a CPU if memory is short.
   const PlanOutput automatic = output_with({"--recompute=auto", "--json"});
   CHECK(automatic.exit_code == 0);
-  CHECK(nlohmann::json::parse(automatic.text)["run"]["recompute"]["none"] < 32);
+  CHECK(nlohmann::json::parse(automatic.text)["run"]["recompute"]["none"].get<int>() < 32);
 }
 
 TEST_CASE("CPUs are compared without offloading") {
