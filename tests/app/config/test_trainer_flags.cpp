@@ -129,8 +129,8 @@ TEST_CASE("warns of defaults that differ from the Trainer's, with the flags that
   const Result missing = run(kMissing, {"--per_device_train_batch_size=4"});
   REQUIRE(missing.warnings.size() == 2);
   CHECK_THAT(missing.warnings[0], Contains("ds.json: optimizer is missing") &&
-                                      Contains(": beta2 0.95, weight decay 0.1. ") && Contains("would use 0.999, 0. ") &&
-                                      Contains("--adam_beta2, --weight_decay"));
+                                      Contains(": beta2 0.95, weight decay 0.1. ") &&
+                                      Contains("would use 0.999, 0. ") && Contains("--adam_beta2, --weight_decay"));
   CHECK_THAT(missing.warnings[1], Contains("ds.json: scheduler is missing") && Contains("stays at 5e-05") &&
                                       Contains("--lr_scheduler_type linear"));
   const Result open = run(kAuto, {"--learning_rate=2e-5", "--adam_beta2=0.999", "--lr_scheduler_type=constant"});
@@ -256,7 +256,8 @@ TEST_CASE("num_train_epochs counts whole global batches of an epoch, rounded up 
   CHECK(steps("3") == 18);  // --epochs 3 is 20: what fills no step goes to the next epoch
   CHECK(steps("2.5") == 15);
   CHECK(steps("0.1") == 1);
-  CHECK_THAT(data_error(json, {"--num_train_epochs=3"}, 15), Contains("--num_train_epochs 3 ") && Contains("15 sequences"));
+  CHECK_THAT(data_error(json, {"--num_train_epochs=3"}, 15),
+             Contains("--num_train_epochs 3 ") && Contains("15 sequences"));
   CHECK_THAT(parse_error({"--num_train_epochs=0"}), Contains("must be greater than 0"));
 }
 
