@@ -84,12 +84,12 @@ Finding check_memory(const System& system) {
   constexpr const char* kCheck = "host_memory";
   constexpr double kLittle = 0.2;
   const int64_t available = available_host_bytes(system.root);
-  const std::optional<int64_t> total = number_after(system.root / "proc/meminfo", "MemTotal:");
-  if (!total || available == kUnlimited)
+  const int64_t total = number_after(system.root / "proc/meminfo", "MemTotal:").value_or(0) * 1024;
+  if (total == 0 || available == kUnlimited)
     return warning(kCheck, "host memory cannot be read", "check that /proc/meminfo is readable");
-  const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total * 1024));
+  const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(total));
   if (available < kGibi) return failure(kCheck, seen);
-  if (static_cast<double>(available) < kLittle * static_cast<double>(*total * 1024)) {
+  if (static_cast<double>(available) < kLittle * static_cast<double>(total)) {
     return warning(kCheck, seen + ": other processes use the rest, or the job's cgroup limits memory");
   }
   return ok(kCheck, seen);

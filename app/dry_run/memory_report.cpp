@@ -78,7 +78,7 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   }
   const int64_t states = device_bytes(use), available = tensors_within(limit.host);
   const ActivationSizes sizes = estimate.activation_sizes(setup.config.micro_batch_size);
-  const LayerLevels levels = estimate.levels_within(available - states);
+  const LayerLevels levels = estimate.levels_within(sizes, available - states);
   const int64_t in_use = activation_peak(levels, sizes), process = process_bytes(states + in_use);
   lines.push_back(fmt::format(
       "Memory per host (CPU run): about {} for {}{}; per rank:", gibibytes(process * ranks.per_host),

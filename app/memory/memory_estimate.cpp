@@ -152,8 +152,7 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
   return leanest(activation_sizes(config_.micro_batch_size), recompute);
 }
 
-LayerLevels MemoryEstimate::levels_within(int64_t room, int64_t on_host) const {
-  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
+LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host) const {
   if (config_.recompute != Recomputation::kAuto) return leanest(sizes, config_.recompute);
   return cheapest_levels(sizes, room, on_host).value_or(leanest_levels(sizes, config_.recompute, on_host));
 }

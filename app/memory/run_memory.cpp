@@ -93,9 +93,10 @@ int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& 
   return std::max<int64_t>(0, min(group, host_available_ - kHostMargin / local_size_) - host_bytes(states));
 }
 
-LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, ProcessGroup& group) const {
+LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
+                                       ProcessGroup& group) const {
   const int64_t available = min(group, at_start_.total) - kUsualContext;
-  return estimate_.levels_within(available - memory_margin(available) - device_bytes(states),
+  return estimate_.levels_within(sizes, available - memory_margin(available) - device_bytes(states),
                                  host_budget(states, group));
 }
 
@@ -109,6 +110,7 @@ std::string RunMemory::recompute() const {
 }
 
 std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states, ProcessGroup& group) {
+  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const int64_t on_host = config_.recompute == Recomputation::kAuto ? host_budget(states, group) : 0;
   Plan plan{.states = states, .levels = {}};
   if (device_.is_cpu()) {
@@ -116,16 +118,15 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     plan.available = tensors_within(plan.process);
     // All ranks must use the same levels, because the levels determine the collectives. Buffer sizes may differ by
     // rank.
-    plan.levels = broadcast(group, estimate_.levels_within(plan.available - device_bytes(states)));
+    plan.levels = broadcast(group, estimate_.levels_within(sizes, plan.available - device_bytes(states)));
     estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
   } else {
     const GpuMemory now = gpu_memory(device_);
     plan.registered = std::max<int64_t>(0, device_bytes(states) - now.allocated);
     plan.context = std::max<int64_t>(0, now.outside_allocator() - plan.registered);
     plan.available = min(group, now.total - plan.context);
-    const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
     const int64_t room = plan.available - device_bytes(states), within_margin = room - memory_margin(plan.available);
-    plan.levels = estimate_.levels_within(within_margin, on_host);
+    plan.levels = estimate_.levels_within(sizes, within_margin, on_host);
     if (config_.recompute == Recomputation::kAuto && activation_peak(plan.levels, sizes) > room) {
       throw UserError(
           fmt::format("the run does not fit: it needs at least {} of GPU memory, but a GPU has {} available; {}",
@@ -144,7 +145,7 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   if (device_.is_cpu()) return std::nullopt;
   const parallel::MemoryUse use = estimate_.states_of(estimate_.scenario(), 0);
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  const int64_t inputs = host_activations(expected_levels(use, group), sizes), needed = host_bytes(use) + inputs;
+  const int64_t inputs = host_activations(expected_levels(use, sizes, group), sizes), needed = host_bytes(use) + inputs;
   if (needed == 0) return std::nullopt;
   const int64_t left = min(group, host_available_ - kHostMargin / local_size_) - needed;
   run_on_all_ranks(group, [&] {

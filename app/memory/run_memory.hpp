@@ -87,7 +87,8 @@ class RunMemory {
   parallel::MemoryUse states() const;
   LayerLevels levels() const;
   // Predicts the levels that plan() chooses after `states` are allocated. Collective.
-  LayerLevels expected_levels(const parallel::MemoryUse& states, ProcessGroup& group) const;
+  LayerLevels expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
+                              ProcessGroup& group) const;
   // Returns the host memory for layer inputs in addition to `states`, the minimum over all ranks. Collective.
   int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;

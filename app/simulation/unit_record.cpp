@@ -1,5 +1,6 @@
 #include "app/simulation/unit_record.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

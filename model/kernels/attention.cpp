@@ -1,7 +1,6 @@
 #include "model/kernels/attention.hpp"
 
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>

@@ -130,7 +130,7 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   const int64_t room = limit_of(machine).device - device_bytes(memory.states);
   const int64_t on_host =
       estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(memory.states)) : 0;
-  memory.levels = estimate.levels_within(room, on_host);
+  memory.levels = estimate.levels_within(sizes, room, on_host);
   const int64_t states = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes),
                         .host = states + host_activations(memory.levels, sizes)};
