@@ -114,6 +114,8 @@ def users_files(visit: Visit) -> None:
     small = {"seq_length": 2048, "steps": 60, "random": True, "endless": True}
     visit.train("users_qwen3_zero2", ranks=1, users_config=qwen, **small)
     visit.train("users_qwen3_zero2_clipped", ranks=1, users_config={**qwen, "gradient_clipping": 0.001}, **small)
+    moments = {**qwen, "bf16": {"enabled": True, "bf16_optimizer_states": True}}
+    visit.train("users_qwen3_zero2_bf16_moments", ranks=1, users_config=moments, **small)
     visit.train("users_qwen3_zero2_ratio_auto", ranks=1, users_config={**qwen, "zero_optimization": on_gpu}, **small)
     saving = {"seq_length": 2048, "users_config": qwen, "flags": {"checkpoint_freq": 10}}
     # Default configuration: first step, saves, resume, and verification of the saved files.
@@ -196,6 +198,25 @@ def long_sequences(visit: Visit) -> None:
             random=True,
             endless=True,
             flags=four_layers,
+        )
+
+
+def large_on_host(visit: Visit) -> None:
+    """Trains Llama-3-8B on one GPU, with parameters, and optimizer states with bf16 moments, in host memory."""
+    on_host = {"stage": 3, "offload": True, "offload_param": True, "bf16_moments": True, "model_type": "llama_3_8b"}
+    shared = {**on_host, "ranks": 1, "random": True, "endless": True}
+    visit.train("host_llama3_8b_16x1024", seq_length=1024, micro_batch=16, steps=12, warm_up=3, **shared)
+    for length, steps in ((131_072, 2), (262_144, 1)):
+        visit.train(
+            f"host_llama3_8b_t{length}",
+            seq_length=length,
+            micro_batch=1,
+            steps=steps,
+            warm_up=steps - 1,
+            recompute="tiled",
+            flags={"max_position_embeddings": length},
+            limit=400,
+            **shared,
         )
 
 
@@ -288,6 +309,7 @@ def main() -> int:
     two_hosts(visit, arguments)
     speeds(visit)
     long_sequences(visit)
+    large_on_host(visit)
     peers(visit)
     users_files(visit)
     stages_on_text(visit, arguments.steps)
