@@ -12,7 +12,8 @@ constexpr int64_t kContextAlone = int64_t{1} << 30;
 }  // namespace
 
 MemoryNeed memory_limit(const MachineSizes& machine) {
-  MemoryNeed limit{.device = std::numeric_limits<int64_t>::max(), .host = (machine.host - kHostMargin) / machine.ranks};
+  MemoryNeed limit{.device = std::numeric_limits<int64_t>::max(),
+                   .host = within_host_margin(machine.host) / machine.ranks};
   if (!machine.gpu) return limit;
   const int64_t others = std::max<int64_t>(0, machine.gpu_used - kContextAlone);
   const int64_t available = *machine.gpu - kUsualContext - others;

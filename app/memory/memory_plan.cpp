@@ -116,6 +116,8 @@ int64_t added_by(const LayerLevels& levels, const ActivationSizes& sizes, size_t
 
 }  // namespace
 
+int64_t within_host_margin(int64_t available) { return available - std::max(int64_t{1} << 30, available / 32); }
+
 int64_t memory_margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels) {

@@ -51,7 +51,7 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
       world_size_(mpi.world_size()),
       estimate_(setup.config, setup.model, device, setup.layout),
       local_size_(mpi.local_size()),
-      host_available_(available_host_bytes() / mpi.local_size()) {
+      host_available_(within_host_margin(available_host_bytes()) / mpi.local_size()) {
   if (device.is_cpu()) return;
   at_start_ = gpu_memory(device);
   refused_.emplace(device);
@@ -90,7 +90,7 @@ LayerLevels RunMemory::levels() const { return plan_ ? plan_->levels : estimate_
 
 int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const {
   if (!estimate_.may_offload_activations()) return 0;
-  return std::max<int64_t>(0, min(group, host_available_ - kHostMargin / local_size_) - host_bytes(states));
+  return std::max<int64_t>(0, min(group, host_available_) - host_bytes(states));
 }
 
 LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
@@ -114,7 +114,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   const int64_t on_host = config_.recompute == Recomputation::kAuto ? host_budget(states, group) : 0;
   Plan plan{.states = states, .levels = {}};
   if (device_.is_cpu()) {
-    plan.process = min(group, host_available_ - kHostMargin / local_size_);
+    plan.process = min(group, host_available_);
     plan.available = tensors_within(plan.process);
     // All ranks must use the same levels, because the levels determine the collectives. Buffer sizes may differ by
     // rank.
@@ -147,7 +147,7 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const int64_t inputs = host_activations(expected_levels(use, sizes, group), sizes), needed = host_bytes(use) + inputs;
   if (needed == 0) return std::nullopt;
-  const int64_t left = min(group, host_available_ - kHostMargin / local_size_) - needed;
+  const int64_t left = min(group, host_available_) - needed;
   run_on_all_ranks(group, [&] {
     if (left >= 0) return;
     throw_user_error(

@@ -98,7 +98,7 @@ class RunMemory {
   int world_size_;
   MemoryEstimate estimate_;
   int local_size_;
-  int64_t host_available_ = 0;  // available to this rank
+  int64_t host_available_ = 0;  // to this rank, without the margin
   GpuMemory at_start_;
   std::optional<RefusedAllocations> refused_;
   std::optional<Plan> plan_;

@@ -36,7 +36,7 @@ int64_t context_of(const PlanMachine& machine) {
 }
 
 int64_t host_limit(const PlanMachine& machine) {
-  return machine.host_bytes > 0 ? (machine.host_bytes - kHostMargin) / machine.gpus : kUnlimited;
+  return machine.host_bytes > 0 ? within_host_margin(machine.host_bytes) / machine.gpus : kUnlimited;
 }
 
 // Returns the memory available for states and activations of a rank.
