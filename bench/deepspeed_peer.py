@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs stock DeepSpeed with the ds_config.json files in configs and without offload, with random weights and tokens.
+"""Runs stock DeepSpeed with the ds_config.json files in configs, without offload, and with SuperOffload, with random
+weights and tokens.
 
     bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
     srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
@@ -66,6 +67,18 @@ def without_compiler(config: dict) -> dict:
     return config | {"optimizer": {**optimizer, "params": {**optimizer["params"], "torch_adam": True}}}
 
 
+def offloaded(micro_batch: int, *, super_offload: bool, clipping: float = 1.0) -> dict:
+    """Returns a configuration with AdamW on the CPU and the sizes of DeepSpeed's SuperOffload examples (0.19.8).
+
+    SuperOffload runs AdamW in a second process, which updates a sub-group once its gradients are complete. With
+    clipping, it waits for the gradient norm of all sub-groups. mpzero ignores super_offload.
+    """
+    config = on_gpu(3, micro_batch)
+    offload = {"device": "cpu", "pin_memory": True} | ({"super_offload": True} if super_offload else {})
+    zero = {"overlap_comm": False, "reduce_bucket_size": 4e8, "sub_group_size": 4e8, "offload_optimizer": offload}
+    return config | {"gradient_clipping": clipping, "zero_optimization": config["zero_optimization"] | zero}
+
+
 def users_llama_at_8192() -> dict:
     """Returns the file in configs for Llama-3-8B, with one long sequence instead of 4 x 4 short sequences."""
     config = json.loads((REPOSITORY / LLAMA_FILE).read_text(encoding="utf-8"))
@@ -78,6 +91,11 @@ WORKS = {
     "users_llama3_8b_zero3_2gpu": Work("llama_3_8b", 512, LLAMA_FILE),
     "users_llama3_8b_zero3_4gpu": Work("llama_3_8b", 512, LLAMA_FILE),
     "users_llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, users_llama_at_8192(), recompute=True),
+    "users_superoffload_0_6b": Work("qwen3_0_6b", 2048, offloaded(1, super_offload=True)),
+    "users_superoffload_0_6b_unclipped": Work("qwen3_0_6b", 2048, offloaded(1, super_offload=True, clipping=0.0)),
+    "users_superoffload_4b": Work("qwen3_4b", 2048, offloaded(4, super_offload=True)),
+    "users_superoffload_4b_unclipped": Work("qwen3_4b", 2048, offloaded(4, super_offload=True, clipping=0.0)),
+    "zero3_offload_4b": Work("qwen3_4b", 2048, offloaded(4, super_offload=False)),
     "qwen3_zero2_4gpu_mb8": Work("qwen3_0_6b", 2048, on_gpu(2, 8)),
     "llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, on_gpu(3, 1), recompute=True),
     "llama3_8b_zero3_4gpu_t512": Work("llama_3_8b", 512, on_gpu(3, 4, gas=4)),
@@ -85,6 +103,7 @@ WORKS = {
     "two_hosts_zero3": Work("qwen3_0_6b", 512, without_compiler(on_gpu(3, 4, gas=4))),
     "tiny_zero2": Work("qwen3_tiny", 64, on_gpu(2, 2)),
     "tiny_zero3": Work("qwen3_tiny", 64, on_gpu(3, 2, gas=2)),
+    "tiny_superoffload": Work("qwen3_tiny", 64, offloaded(2, super_offload=True)),
 }
 
 
@@ -154,6 +173,9 @@ def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> N
         initialize_shards(model, model_config["initializer_range"])
     if work.recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if cores := super_offload_cores(config, len(os.sched_getaffinity(0))):
+        # Read by OpenMP in the process that DeepSpeed starts for AdamW and binds to these cores.
+        os.environ["OMP_NUM_THREADS"] = str(cores)
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
 
     def wait() -> None:
@@ -201,6 +223,12 @@ def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> N
     dist.destroy_process_group()
 
 
+def super_offload_cores(config: dict, cores: int) -> int:
+    """Returns the number of cores that SuperOffload reserves for AdamW (SuperOffloadCPUOptimizer), or 0 without it."""
+    offload = config["zero_optimization"].get("offload_optimizer", {})
+    return cores - int((1 - offload.get("cpuadam_cores_perc", 0.8)) * cores) if offload.get("super_offload") else 0
+
+
 def initialize_shards(model, deviation: float) -> None:
     """Initializes weights as the model does, because zero.Init leaves modules with their default weights."""
     import deepspeed
@@ -213,10 +241,11 @@ def initialize_shards(model, deviation: float) -> None:
 
 
 def host_memory_used() -> int:
-    """Returns the memory in use on this machine in bytes, over all processes."""
+    """Returns the memory in use on this machine in bytes, over all processes, including shared memory."""
     import psutil
 
-    return psutil.virtual_memory().used
+    memory = psutil.virtual_memory()
+    return memory.total - memory.available
 
 
 def join(meet: str) -> None:

@@ -17,7 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from deepspeed_peer import LLAMA_FILE, users_llama_at_8192
+from deepspeed_peer import LLAMA_FILE, WORKS, users_llama_at_8192
 from measures import read_peers
 from visit import REPOSITORY, Settings, Visit, ds_config
 
@@ -114,6 +114,12 @@ def users_files(visit: Visit) -> None:
     small = {"seq_length": 2048, "steps": 60, "random": True, "endless": True}
     visit.train("users_qwen3_zero2", ranks=1, users_config=qwen, **small)
     visit.train("users_qwen3_zero2_clipped", ranks=1, users_config={**qwen, "gradient_clipping": 0.001}, **small)
+    for name, work in WORKS.items():
+        if name.startswith("users_superoffload"):
+            options = {**small, "seq_length": work.seq_length, "steps": 30, "limit": 240}
+            # DeepSpeed's examples disable overlap_comm. In mpzero, this would also disable concurrent updates.
+            config = {**work.config, "zero_optimization": {**work.config["zero_optimization"], "overlap_comm": True}}
+            visit.train(name, ranks=1, model_type=work.model, users_config=config, **options)
     moments = {**qwen, "bf16": {"enabled": True, "bf16_optimizer_states": True}}
     visit.train("users_qwen3_zero2_bf16_moments", ranks=1, users_config=moments, **small)
     visit.train("users_qwen3_zero2_ratio_auto", ranks=1, users_config={**qwen, "zero_optimization": on_gpu}, **small)
@@ -243,6 +249,11 @@ def peers(visit: Visit) -> None:
     deepspeed = str(BENCH / "deepspeed_peer.py")
     for work, gpus in (
         ("users_qwen3_zero2", 1),
+        ("users_superoffload_0_6b", 1),
+        ("users_superoffload_0_6b_unclipped", 1),
+        ("users_superoffload_4b", 1),
+        ("users_superoffload_4b_unclipped", 1),
+        ("zero3_offload_4b", 1),
         ("users_qwen3_zero2_4gpu", 4),
         ("qwen3_zero2_4gpu_mb8", 4),
         ("llama3_8b_zero3_4gpu_t8192", 4),

@@ -43,7 +43,39 @@ def test_deepspeed_takes_the_files() -> None:
             written = json.loads((REPOSITORY / written).read_text())
         parsed = deepspeed_config.DeepSpeedConfig(as_deepspeed_reads_it(written, 1024))
         assert parsed.zero_config.stage in (2, 3), name
-        assert parsed.gradient_clipping == 1.0, name
+        assert parsed.gradient_clipping == (0.0 if name.endswith("_unclipped") else 1.0), name
+        assert parsed.zero_config.offload_optimizer is None or (
+            parsed.zero_config.offload_optimizer.super_offload == ("superoffload" in name)
+        ), name
+
+
+def test_superoffload_has_the_threads_of_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of AdamW is started with as many threads as DeepSpeed binds cores to it."""
+    utils = pytest.importorskip("deepspeed.runtime.superoffload.superoffload_utils")
+    from deepspeed_peer import WORKS, super_offload_cores
+
+    bound: dict[int, list[int]] = {}
+
+    class Process:
+        def __init__(self, pid: int = 0):
+            self.pid = pid
+
+        def cpu_affinity(self, cores: list[int] | None = None) -> list[int]:
+            if cores is not None:
+                bound[self.pid] = cores
+            return list(range(16))
+
+    monkeypatch.setattr(utils.psutil, "Process", Process)
+    optimizer = utils.SuperOffloadCPUOptimizer.__new__(utils.SuperOffloadCPUOptimizer)
+    optimizer.cpuadam_process = Process(1)
+    for share in (None, 0.5, 0.9):
+        config = json.loads(json.dumps(WORKS["tiny_superoffload"].config))
+        if share:
+            config["zero_optimization"]["offload_optimizer"]["cpuadam_cores_perc"] = share
+        optimizer._set_cpu_affinity(share or 0.8)
+        assert super_offload_cores(config, 16) == len(bound[1])
+        assert sorted(bound[0] + bound[1]) == list(range(16))
+    assert super_offload_cores(WORKS["zero3_offload_4b"].config, 16) == 0
 
 
 def learning_rates(total: int) -> list[float]:
