@@ -66,6 +66,37 @@ def test_nodes(tmp_path: Path, stage: int, nodes: int, ranks_per_node: int, over
     check_internode_bytes("qwen3-zero2-fp32", steps, nodes)
 
 
+@pytest.fixture
+def two_hosts_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mpirun starts two ranks on each of two hosts, which are two daemons on this machine."""
+    hosts, agent = tmp_path / "hosts", tmp_path / "agent"
+    hosts.write_text("h0 slots=2\nh1 slots=2\n")
+    # Each daemon needs its own folder: concurrent writes of the machine's topology to one file crash a daemon.
+    agent.write_text(
+        f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nexport OMPI_MCA_orte_tmpdir_base={tmp_path}/"$1"\n'
+        'mkdir -p "$OMPI_MCA_orte_tmpdir_base"\nshift\nexec sh -c "$*"\n'
+    )
+    agent.chmod(0o755)
+    for name, value in {
+        "plm": "rsh",
+        "plm_rsh_agent": agent,
+        "orte_default_hostfile": hosts,
+        "btl": "self,tcp",  # shared-memory files of the two daemons would have equal names
+        "btl_tcp_if_include": "lo",
+    }.items():
+        monkeypatch.setenv(f"OMPI_MCA_{name}", str(value))
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.usefixtures("two_hosts_of_two")
+def test_hosts_of_several_ranks_are_shard_groups_by_default(tmp_path: Path, stage: int) -> None:
+    name = "qwen3-zero2-fp32"
+    steps = run_golden(name, tmp_path / "default", ranks=4, stage=stage)
+    check_internode_bytes(name, steps, 2)
+    one_level = run_golden(name, tmp_path / "one_level", ranks=4, stage=stage, zero={"mics_shard_size": 4})
+    assert all(few["internode_bytes"] < many["internode_bytes"] for few, many in zip(steps, one_level, strict=True))
+
+
 # Stage, and whether the optimizer and the parameters are in host memory.
 PLACEMENTS = [
     (1, False, False),
