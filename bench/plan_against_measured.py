@@ -77,6 +77,11 @@ def memory_of_rank(plan: dict) -> dict:
     return memory["gpu_bytes"] if "gpu_bytes" in memory else memory["rank_bytes"]
 
 
+def step_seconds(plan: dict) -> float:
+    """Returns the estimated time of a step. The gradients of random tokens are clipped in every step, if at all."""
+    return plan["step"]["clipped_seconds"] or plan["step"]["seconds"]
+
+
 def is_on_cpu(run: dict) -> bool:
     return bool(run["ranks"])
 
@@ -190,7 +195,7 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
             if not found["step"]:
                 left_out.append(f"- {run['name']}: only memory is estimated")
                 continue
-            planned = found["step"]["seconds"] * 1e3
+            planned = step_seconds(found) * 1e3
             bytes_of = memory_of_rank(found)
             gib = (bytes_of["total"] - bytes_of["context"]) / 2**30
         error = difference.add(planned, gib, run)

@@ -21,9 +21,10 @@ def row(name: str, **changed) -> dict:
 def rows() -> list[dict]:
     two = {"gpus": 2}
     hosts = {"gpus": 2, "nodes": 2, "length": 512, "accumulation": 4, "steps": 15, "warm_up": 4}
-    # No clipping, because the plan assumes that no update is repeated.
+    # Without clipping, updates start before the gradient norm is known.
     host_adamw = {"offload_optimizer": True, "clipping": 0, "steps": 20}
     large = {"model": "llama_3_8b", "model_flags": LLAMA_3B, "steps": 13, "warm_up": 4, "limit": 50}
+    offloaded = {**large, **host_adamw, "steps": 13, "zero_stage": 3, "limit": 70}
     levels = {"layout": "two_levels"}
     # The host updates only parameters whose states do not fit into GPU memory.
     in_part = {"offload_ratio": "auto", "warm_up": 3, "steps": 9}
@@ -54,6 +55,8 @@ def rows() -> list[dict]:
         row("frozen_qwen3_2b_zero2_mb4_t2048", model_flags=QWEN3_2B, steps=20),
         row("frozen_qwen3_2b_fp8_tensorwise_mb4_t2048", model_flags=QWEN3_2B, fp8="tensorwise", steps=20),
         row("frozen_qwen2_5_7b_host_ratio_auto_mb2_t2048", **{**host_adamw, **in_part, **large_7b}),
+        row("frozen_llama_3b_host_adamw_mb4_t2048", **offloaded),
+        row("frozen_llama_3b_host_adamw_mb4_t2048_clipped", **{**offloaded, "clipping": 1.0}),
         row("frozen_llama_3b_host_ratio_auto_mb8_t2048", **{**large, **host_adamw, **in_part}, micro_batch=8),
         row(
             "frozen_qwen3_2b_offload_param_mb4_t2048",

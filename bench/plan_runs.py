@@ -48,6 +48,7 @@ from plan_against_measured import (
     plan,
     said_before,
     shipped_file,
+    step_seconds,
 )
 from plan_rows import cpu_rows, rows
 
@@ -256,7 +257,7 @@ def planned(visit: Visit, run: dict) -> bool:
 
 
 def milliseconds(found: dict | None) -> float | None:
-    return round(found["step"]["seconds"] * 1e3, 2) if found and found["step"] else None
+    return round(step_seconds(found) * 1e3, 2) if found and found["step"] else None
 
 
 def expected_seconds(run: dict) -> float:

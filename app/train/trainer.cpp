@@ -242,7 +242,8 @@ void Trainer::advise(const StepReport& report) {
     run.processor = doctor::processor_name();
     run.threads = at::get_num_threads();
   }
-  const std::string line = plan::plan_beside_run(run, means.front());
+  const bool clipped = config_.gradient_clipping > 0 && report.grad_norm > config_.gradient_clipping;
+  const std::string line = plan::plan_beside_run(run, means.front(), clipped);
   if (!line.empty()) log_.say(line);
 }
 

@@ -60,7 +60,7 @@ def planned_with(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
     def planned(run: dict, program: Path, calibration: str | None) -> dict:
         memory = {"gpu_bytes": {"total": 3 * 2**30, "context": 0}}
-        return {"step": {"seconds": run["step_ms"] / 1e3 * factor}, "memory": memory}
+        return {"step": {"seconds": run["step_ms"] / 1e3 * factor, "clipped_seconds": None}, "memory": memory}
 
     monkeypatch.setattr(plan_against_measured, "plan", planned)
 
@@ -94,6 +94,13 @@ def test_a_run_that_has_chosen_something_since_counts_by_what_was_said_before(mo
     assert "Predictions before the runs: 0 of 2 within 10%" in text
     assert "- chosen: it has chosen a constant (New)" in text
     assert "- left: its doctor had crashed (New)" in text
+
+
+def test_clipped_steps_are_compared_with_their_own_plan() -> None:
+    plan = {"step": {"seconds": 1.5, "clipped_seconds": 2.5}}
+    assert plan_against_measured.step_seconds(plan) == 2.5
+    plan["step"]["clipped_seconds"] = None
+    assert plan_against_measured.step_seconds(plan) == 1.5
 
 
 def test_runs_have_what_the_table_reads() -> None:

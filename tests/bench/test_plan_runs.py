@@ -37,7 +37,8 @@ if sys.argv[1] == "plan":
     name = {{"gpu_bytes": "gpu_bytes", "cpu of 2": "rank_bytes"}}[memory]
     seconds = 0.048 if "calibrations/h100" in flags.get("calibration", "") else 0.04
     memory = {{name: {{"total": 5 << 30, "context": 3 << 30}}}}
-    print(json.dumps({{"step": {{"seconds": seconds}}, "memory": memory, "model": {{"parameters": 2e9}}}}))
+    step = {{"seconds": seconds, "clipped_seconds": None}}
+    print(json.dumps({{"step": step, "memory": memory, "model": {{"parameters": 2e9}}}}))
     sys.exit(0)
 if config["train_micro_batch_size_per_gpu"] == 7:
     print("mpzero: error: seven is too many", file=sys.stderr)

@@ -47,9 +47,9 @@ std::string beside(const StepSplit& planned, const StepSplit& measured, double e
   return text + fmt::format("; the largest difference is in {}: {:+.1f} ms", most->name, 1e3 * most->difference());
 }
 
-std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean) {
+std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean, bool clipped) {
   try {
-    const PlanEstimate plan = plan_of(run, run.setup.layout);
+    const PlanEstimate plan = plan_of(run, run.setup.layout, {.after_clipped_step = clipped});
     if (!plan.memory.fits) return "";
     return beside(plan.step.split, mean, plan.error, network_between(run));
   } catch (const std::exception& error) {  // a failed plan must not stop the run

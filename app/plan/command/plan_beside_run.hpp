@@ -8,8 +8,9 @@
 namespace mpzero::plan {
 
 // Returns a log line that compares the planned step with `mean`, the mean of rank 0's first steps. If planning fails,
-// the line contains the reason. Returns an empty string if the run does not fit according to the plan.
-std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean);
+// the line contains the reason. Returns an empty string if the run does not fit according to the plan. `clipped`: the
+// gradients of these steps were clipped.
+std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean, bool clipped = false);
 
 // Formats the comparison. `error`: the plan's expected relative error. `network`: assumed network, empty for one host.
 std::string beside(const StepSplit& planned, const StepSplit& measured, double error, const std::string& network = "");

@@ -275,7 +275,8 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                    .network_factor = assumptions.network_factor};
   run.options.codec = weight_codec(config.fp8_options, setup.model);
   set_rates(run, *calibration, machine);
-  run.options.host_update.extra_bytes = extra;
+  // Without spare states, no update starts before the norm is known.
+  run.options.host_update.extra_bytes = assumptions.after_clipped_step ? 0 : extra;
   // Offload does not apply to a CPU.
   if (machine.is_cpu())
     run.options.optimizer_placement = run.options.parameter_placement = parallel::Placement::kDevice;

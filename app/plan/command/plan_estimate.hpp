@@ -60,7 +60,8 @@ struct PlanEstimate {
 struct PlanAssumptions {
   double straggler_factor = 1;
   double network_factor = 1;
-  std::optional<double> disk_rate;  // GB/s per host
+  std::optional<double> disk_rate = std::nullopt;  // GB/s per host
+  bool after_clipped_step = false;  // AdamW on the host waits for the gradient norm (ZeroEngine::begin_step)
 };
 
 // Estimates a run with the layout of `setup`. The step's time is 0 without a calibration, or if the run does not fit.

@@ -110,7 +110,10 @@ std::string basis_of_host_adamw(const PlanFacts& facts) {
 void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const SimulatedStep& step = plan.step;
   const bool cpu = facts.machine.is_cpu();
-  lines.push_back(fmt::format("Step: {} +/- {:.0f}%", show_time(step.seconds), 100 * plan.error));
+  lines.push_back(fmt::format("Step: {} +/- {:.0f}%{}", show_time(step.seconds), 100 * plan.error,
+                              facts.clipped_seconds ? fmt::format("; {} if gradients are clipped in every step",
+                                                                  show_time(*facts.clipped_seconds))
+                                                    : ""));
   const auto part = [&](const std::string& name, double seconds, const std::string& note = "") {
     if (seconds > 0) {
       lines.push_back(row(name, show_time(seconds),
@@ -287,6 +290,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
     collectives[name] = {{"seconds", time.seconds}, {"calls", time.calls}};
   }
   json["step"] = {{"seconds", step.seconds},
+                  {"clipped_seconds", optional(facts.clipped_seconds)},
                   {"forward_seconds", step.split.forward},
                   {"backward_seconds", step.split.backward},
                   {"optimizer_seconds", step.split.optimizer},

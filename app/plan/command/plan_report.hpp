@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,11 @@ namespace mpzero::plan {
 struct PlanFacts {
   const RunSetup& setup;
   const PlanMachine& machine;
-  const Calibration* calibration = nullptr;  // null: no step times
-  double tokens = 0;                         // training tokens; 0: not set
-  std::string nodes = {};                    // line about the layout; empty: one host
-  std::string largest = {};                  // result of --max_seq_length or --largest_model
+  const Calibration* calibration = nullptr;              // null: no step times
+  std::optional<double> clipped_seconds = std::nullopt;  // step after a clipped step; null: all steps are equal
+  double tokens = 0;                                     // training tokens; 0: not set
+  std::string nodes = {};                                // line about the layout; empty: one host
+  std::string largest = {};                              // result of --max_seq_length or --largest_model
 };
 
 // Reports omit hours and costs if the relative error of a step is at least this value.

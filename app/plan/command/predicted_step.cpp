@@ -16,12 +16,13 @@ PlanMachine machine_of(const PlannedRun& run) {
              : machine_of_cpu_run(run.processor, run.threads, run.host_bytes, run.hosts, run.per_host, network);
 }
 
-PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout) {
+PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout,
+                     const PlanAssumptions& assumptions) {
   const PlanMachine machine = machine_of(run);
   const Calibration calibration = calibration_of(machine, "");
   RunSetup setup = run.setup;
   setup.layout = layout;
-  return estimate_plan(setup, machine, &calibration, {});
+  return estimate_plan(setup, machine, &calibration, assumptions);
 }
 
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout) {

@@ -11,7 +11,8 @@ namespace mpzero::plan {
 PlanMachine machine_of(const PlannedRun& run);
 
 // Plans a run with the given layout. Throws if the device has no calibration, or if the run cannot be planned.
-PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout);
+PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout,
+                     const PlanAssumptions& assumptions = {});
 
 // Predicts a step of a run with the given layout. Returns std::nullopt if the device has no calibration, or if the run
 // cannot be planned or does not fit.

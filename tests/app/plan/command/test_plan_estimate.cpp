@@ -135,3 +135,22 @@ TEST_CASE("one GPU has what NCCL does not take") {
   const double gibibytes = (gpu["total"].get<double>() - gpu["context"].get<double>()) / (1 << 30);
   CHECK(gibibytes == Approx(133.4).epsilon(0.001));
 }
+
+// Oracle: AdamW on the host starts after the backward pass (two thirds of the matmuls), and the next backward pass
+// starts after all updates. Without clipping, AdamW overlaps with the backward pass.
+TEST_CASE("AdamW on the host does not overlap with the backward pass after a clipped step") {
+  const auto step = [](const char* clipping, const char* config) {
+    return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H200", "--seq_length=4096", clipping,
+                    std::string("--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/") + config,
+                    "--deepspeed_config_yields=true", "--gradient_accumulation_steps=1"})["step"];
+  };
+  const char* const offloaded = "ds_config_llama3_8b_zero3_offload.json";
+  const nlohmann::json clipped = step("--grad_clip=1", offloaded), unclipped = step("--grad_clip=0", offloaded);
+  const nlohmann::json& busy = clipped["busy_seconds"];
+  const double in_turn = busy["host_optimizer"].get<double>() + 2.0 / 3 * busy["matmuls"].get<double>();
+  CHECK(clipped["clipped_seconds"].get<double>() > in_turn);
+  CHECK(clipped["seconds"].get<double>() < in_turn);
+  CHECK(clipped["seconds"] == unclipped["seconds"]);
+  CHECK(unclipped["clipped_seconds"].is_null());
+  CHECK(step("--grad_clip=1", "ds_config_tiny.json")["clipped_seconds"].is_null());
+}
