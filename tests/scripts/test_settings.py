@@ -132,6 +132,14 @@ def test_a_mistake_gets_one_sentence_and_status_2(checkout, variables, words):
     assert not (checkout.record / "mpzero.flags").exists()
 
 
+@pytest.mark.parametrize("setting", ["MAX_RESTARTS=many", "STUCK_AFTER=0", "CHECK_NODES=maybe"])
+def test_a_mistake_in_a_setting_of_the_job_ends_it_with_status_2(checkout, setting):
+    name, value = setting.split("=")
+    result = checkout.submit(**{name: value})
+    assert result.returncode == 2 and setting in result.stderr, result.stderr
+    assert "requeue" not in checkout.calls()
+
+
 def test_an_installed_cuda_version_is_used(checkout, tmp_path):
     (tmp_path / "cuda-12.9/bin").mkdir(parents=True)
     result = checkout.run(CUDA_VERSION="12.9", CUDA_PARENT=str(tmp_path))
