@@ -23,9 +23,9 @@ from prepare.not_trained import refusal_of
 from prepare.row_kinds import CHAT, KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
-# The output of `mpzero train --help=json`, written by docs/flag_table.py.
+# Flags and keys from `mpzero train --help=json`, written by docs/flag_table.py.
 TABLE = json.loads((ROOT / "scripts/flags.json").read_text(encoding="utf-8"))
-FLAGS = {name: flag for group in TABLE["groups"] for flag in group["flags"] for name in (flag["name"], flag["trainer"])}
+FLAGS = {name: flag for flag in TABLE["flags"] for name in (flag["name"], flag["trainer"])}
 KEYS = TABLE["ds_config"]
 OTHERS = ("help", "local_rank")  # accepted flags that are not settings
 TYPES = {

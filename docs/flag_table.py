@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the flags of `mpzero train --help=json` into docs/configuration.md, between the marks of its tables, and into
-scripts/completion.bash; and that JSON, with the keys of ds_config.json, into scripts/flags.json, for app/check.py.
+scripts/completion.bash; and what app/check.py reads of that JSON, one flag or key of ds_config.json per line, into
+scripts/flags.json.
 
 docs/flag_table.py [HELP]      HELP: a file with that JSON; by default that of build/bin/mpzero
 """
@@ -74,6 +75,20 @@ def tables(text: str) -> str:
     return "\n".join(f"### {g['title']}\n\n{head}" + "\n".join(map(row, g["flags"])) + "\n" for g in groups)
 
 
+def check_table(text: str) -> str:
+    """The JSON without the fields that only the documents show, and with one flag or key per line."""
+    found = json.loads(text)
+    flags = [flag for group in found["groups"] for flag in group["flags"]]
+    for flag in flags:
+        for field in ("help", "takes", "required", "ds_config"):
+            del flag[field]
+    parts = ['"flags": [\n' + ",\n".join(map(json.dumps, flags)) + "\n]"]
+    for name in ("unknown", "ds_config"):
+        lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found[name].items())
+        parts.append(f'"{name}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
 def command_flags(text: str) -> list[str]:
     """Of a command's help: those before the explanation of a line."""
     heads = [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if re.match(r"  (--|\w+ DIR)", line)]
@@ -100,7 +115,7 @@ def main() -> None:
     if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
         sys.exit(__doc__)
     text = Path(sys.argv[1]).read_text(encoding="utf-8") if len(sys.argv) == 2 else program_help()
-    TABLE.write_text(text, encoding="utf-8")
+    TABLE.write_text(check_table(text), encoding="utf-8")
     COMPLETION.write_text(completion(text), encoding="utf-8")
     before, rest = DOCUMENT.read_text(encoding="utf-8").split(BEGIN)
     DOCUMENT.write_text(before + BEGIN + "\n" + tables(text) + "\n" + END + rest.split(END)[1], encoding="utf-8")
