@@ -125,7 +125,8 @@ def make(name: str) -> None:
             script.unlink()
         shutil.copytree(run / "deepspeed", folder / "deepspeed")
         shutil.copyfile(run / "init" / "config.json", folder / "init" / "config.json")
-    (folder / "trace.json").write_text(json.dumps(facts, indent=1) + "\n")
+    steps = ",\n".join(map(json.dumps, facts.pop("trace")))  # one step per line
+    (folder / "trace.json").write_text(json.dumps(facts)[:-1] + f', "trace": [\n{steps}\n]}}\n')
 
 
 def main() -> None:
