@@ -126,6 +126,7 @@ TEST_CASE("a micro-batch takes the memory that is planned") {
 }
 
 TEST_CASE("inputs that wait on the host train with the bits of those that stay") {
+  const plan::OneThread one;
   model::ModelConfig adapted = model::small_qwen3();
   adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"gate_proj", "down_proj"}};
   for (auto [model, options] : {std::pair(model::small_qwen3(), model::DecoderOptions{.mlp_tile = 16}),
