@@ -6,6 +6,7 @@ Kubeflow Trainer sets three environment variables in the launcher's pod (feature
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ipaddress
 import json
@@ -16,7 +17,6 @@ import ssl
 import sys
 import time
 import urllib.parse
-import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -98,32 +98,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, because Python would forward the token to the new address."""
-
-    def redirect_request(self, *_) -> None:
-        return None
-
-
 def post(address: str, status: dict[str, object]) -> None:
     """Raises: OSError, ValueError, NotReadable, http.client.HTTPException"""
     # Read the file for each request, because the token is renewed.
     token = (read_text(Path(os.environ[TOKEN])) or "").strip()
     if not TOKEN_FORM.fullmatch(token):
         raise ValueError(f"{os.environ[TOKEN]} contains no token")
-    request = urllib.request.Request(
-        address,
-        data=json.dumps({"trainerStatus": status}).encode(),
-        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-        method="POST",
-    )
-    if request.type == "https":
+    parts = urllib.parse.urlsplit(address)
+    # http.client follows no redirects and uses no proxies, either of which would see the token.
+    if parts.scheme == "https":
         context = ssl.create_default_context(cafile=os.environ[CERTIFICATE])
-        handlers = [urllib.request.HTTPSHandler(context=context)]
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=PATIENCE_SECONDS, context=context)
     else:
-        handlers = [urllib.request.ProxyHandler({})]  # a proxy would see the token
-    with urllib.request.build_opener(NoRedirects, *handlers).open(request, timeout=PATIENCE_SECONDS):
-        pass
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_SECONDS)
+    with contextlib.closing(connection):
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        path = parts._replace(scheme="", netloc="").geturl()
+        connection.request("POST", path or "/", json.dumps({"trainerStatus": status}), headers)
+        answer = connection.getresponse()
+        if answer.status // 100 != 2:
+            raise OSError(f"HTTP status {answer.status} {answer.reason}")
 
 
 def status_of(row: Row, steps: int | None) -> dict[str, object]:
