@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -20,17 +19,6 @@ pytestmark = pytest.mark.e2e
 
 GIB_IN_KIB = 2**20
 EFA_DRIVER = "sys/bus/pci/drivers/efa"
-
-
-def can_mount() -> bool:
-    """Whether this user may mount a file system, in a separate namespace."""
-    if shutil.which("unshare") is None:
-        return False
-    words = ["unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
-
-
-needs_mounts = pytest.mark.skipif(not can_mount(), reason="no user namespaces")
 
 
 @dataclass
@@ -120,37 +108,21 @@ def has_gpu_kernels() -> bool:
     return "GPU kernels: none" not in version
 
 
-def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: Path) -> None:
+def test_two_healthy_hosts_and_one_with_another_version(hosts: list[Host], tmp_path: Path) -> None:
     if not has_gpu_kernels():
         pytest.skip("a host with GPUs is not healthy with a build without GPU kernels")
-    a, b = hosts
     for host in hosts:
         host.make_p4d()
     _, found = diagnose(hosts, tmp_path)
     assert faults(found) == {"127.1.1.1": {}, "127.1.1.2": {}}
     assert found["127.1.1.1"]["network"][1].startswith("EFA")
 
-    def planted() -> dict[str, str]:
-        status, found = diagnose(hosts, tmp_path)
-        assert status == 1
-        assert faults(found)["127.1.1.1"] == {}
-        return faults(found)["127.1.1.2"]
-
-    b.write("proc/self/limits", "Max locked memory 65536 65536 bytes\nMax open files 65536 65536 files\n")
-    assert planted() == {"memlock": "failure"}
-    b.write("proc/self/limits", (a.root / "proc/self/limits").read_text())
-
     # Of two hosts it is unknown which has the wrong version, so the job ends rather than excluding one.
-    b.environment["MPZERO_FAKE_FABRIC_VERSION"] = "2.1.0amzn5.0"
+    hosts[1].environment["MPZERO_FAKE_FABRIC_VERSION"] = "2.1.0amzn5.0"
     status, found = diagnose(hosts, tmp_path)
     assert status == 2
     assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
     assert found["127.1.1.2"]["versions"][1] == "libfabric 2.1.0amzn5.0 here, 2.1.0amzn3.0 on 127.1.1.1"
-    del b.environment["MPZERO_FAKE_FABRIC_VERSION"]
-
-    # The management library shows 8 healthy GPUs.
-    b.environment["MPZERO_FAKE_CUDA"] = "init=802"
-    assert planted() == {"cuda": "failure"}
 
 
 def test_a_host_without_efa_among_those_with(hosts: list[Host], tmp_path: Path) -> None:
@@ -221,19 +193,6 @@ def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:
     assert messages["bandwidth"] == "not measured: gpus fails on localhost"
 
 
-def test_the_limit_on_locked_memory_is_that_of_this_process(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-
-    def lower() -> None:
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
-
-    run([str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--json", str(report)], cwd=tmp_path, preexec_fn=lower)
-    (host,) = json.loads(report.read_text())["hosts"]
-    found = {finding["check"]: finding for finding in host["findings"]}
-    assert found["memlock"]["status"] == "warning"
-    assert "64 KiB" in found["memlock"]["message"]
-
-
 def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path) -> None:
     """Its kernel does not respond, like a pipe that nothing writes to. The other host waits for it, and is not
     blamed."""
@@ -279,27 +238,6 @@ def test_cuda_that_hangs_has_its_own_report(tmp_path: Path) -> None:
     assert "mpzero: error: localhost: CUDA initialization has not responded" in result.stderr
     (found,) = json.loads(Path(f"{report}.localhost.hung").read_text())["hosts"]
     assert [(finding["check"], finding["blame"]) for finding in found["findings"]] == [("cuda", "host")]
-
-
-@needs_mounts
-def test_small_shared_memory_and_a_full_disk(tmp_path: Path) -> None:
-    host = make_host(tmp_path / "a", "localhost")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    report = tmp_path / "report.json"
-    script = f"""
-        mount -t tmpfs -o size=4m tmpfs {host.root}/dev/shm
-        mount -t tmpfs -o size=8m tmpfs {disk}
-        dd if=/dev/zero of={disk}/full bs=64k 2>/dev/null
-        {BUILD}/bin/mpzero doctor --system_root {host.root} --checkpoint_dir {disk}/run --json {report}
-    """
-    result = run(["unshare", "-Urm", "sh", "-c", script])
-    assert result.returncode == 1, result.stderr
-    (found,) = json.loads(report.read_text())["hosts"]
-    failures = {f["check"]: f["message"] for f in found["findings"] if f["status"] == "failure"}
-    assert set(failures) == {"shared_memory", "checkpoint_space", "checkpoint_write"}
-    assert "4 MiB of 4 MiB free" in failures["shared_memory"]
-    assert "No space left on device" in failures["checkpoint_write"]
 
 
 def test_a_network_between_gpus_is_refused_on_the_cpu(tmp_path: Path) -> None:
