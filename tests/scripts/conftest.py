@@ -342,3 +342,14 @@ def checkout(tmp_path):
 @pytest.fixture
 def job(checkout):
     return Job(checkout)
+
+
+@pytest.fixture
+def efa(tmp_path):
+    """A machine with an EFA device under its new name: only the driver tells."""
+    device = tmp_path / "class/rdmap16s27"
+    device.mkdir(parents=True)
+    (tmp_path / "drivers/efa").mkdir(parents=True)
+    (device / "device").mkdir()
+    (device / "device/driver").symlink_to(tmp_path / "drivers/efa")
+    return tmp_path
