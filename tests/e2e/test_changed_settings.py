@@ -81,8 +81,7 @@ def test_all_allowed_changes_are_in_one_line(tmp_path: Path, checkpoint_format: 
     assert changes(run.train("--max_steps=4", "--max_position_embeddings=128", saves).stdout) == []
 
 
-@pytest.mark.parametrize("checkpoint_format", FORMATS)
-def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> None:
+def test_the_same_command_is_silent(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     # Everything that the first run's ds_config.json leaves to the program.
     run.config = {
@@ -93,7 +92,7 @@ def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> N
         "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": "auto", "total_num_steps": "auto"}},
         "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": "auto"},
     }
-    flags = ["--max_steps=6", f"--checkpoint_format={checkpoint_format}", "--checkpoint_freq=3"]
+    flags = ["--max_steps=6", "--checkpoint_format=deepspeed", "--checkpoint_freq=3"]
     first = run.train(*flags)
     (run.checkpoints / "latest").write_text("tiny-3steps\n")
     again = run.train(*flags)

@@ -61,7 +61,6 @@ def test_deepspeed_resumes(
     [
         ("qwen3-zero2-fp32", 2, 4, None),
         ("qwen3-zero2-bf16", 1, 2, None),
-        ("llama-zero3-fp32", 2, 3, None),
         ("llama-zero3-fp32", 3, 3, {"sub_group_size": 20000}),
         ("qwen3-zero2-bf16", 3, 4, None),
         ("qwen3-zero2-fp32", 0, 2, None),
@@ -92,7 +91,7 @@ def test_zero_to_fp32_of_deepspeed(tmp_path: Path, name: str, stage: int, ranks:
         assert torch.equal(theirs["lm_head.weight"], theirs["model.embed_tokens.weight"])
 
 
-@pytest.mark.parametrize(("stage", "ranks"), [(2, 2), (3, 2), (1, 4)])
+@pytest.mark.parametrize(("stage", "ranks"), [(3, 2), (1, 4)])
 def test_we_resume_our_own(tmp_path: Path, stage: int, ranks: int) -> None:
     """The same ranks and stage: the same bits as a run that never stopped; the format loses nothing."""
     name = "qwen3-zero2-fp32"

@@ -48,8 +48,7 @@ def resume(
     return result.stderr
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize(("ranks", "stage"), [(1, 0), (2, 1), (2, 2), (4, 2), (1, 3), (4, 3)])
 def test_recorded_zero2(tmp_path: Path, ranks: int, stage: int) -> None:
     resume(SAVED_ZERO2, saved_by_deepspeed(SAVED_ZERO2), tmp_path, ranks=ranks, stage=stage, tolerance=FP32_TOLERANCE)
 

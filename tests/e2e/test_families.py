@@ -116,7 +116,7 @@ def test_three_steps(tmp_path: Path, family: str) -> None:
     model = random_model(family)
     model.save_pretrained(tmp_path / "weights")
     expected = []
-    for ranks, stage in ((1, 0), (2, 1), (3, 2), (4, 3)):
+    for ranks, stage in ((1, 0), (4, 3)):
         run = run_of(tmp_path / f"stage{stage}", tmp_path / "weights", ranks, stage)
         expected = expected or train_with_torch(model, run.data)
         run.train(f"--max_steps={STEPS}", "--shuffle=false", f"--init_from={tmp_path / 'weights'}")

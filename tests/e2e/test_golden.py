@@ -38,8 +38,7 @@ def check_internode_bytes(name: str, steps: list[dict], nodes: int, late: bool =
         assert least <= step["internode_bytes"] <= 1.1 * formula, step
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize(("stage", "ranks"), [(0, 1), (0, 4), (1, 2), (2, 1), (2, 4), (3, 2), (3, 4)])
 def test_qwen3_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
     run_golden("qwen3-zero2-fp32", tmp_path, ranks=ranks, stage=stage, offload=stage >= 2)
 
@@ -54,10 +53,15 @@ def test_qwen3_bf16(tmp_path: Path, stage: int, ranks: int) -> None:
     run_golden("qwen3-zero2-bf16", tmp_path, BF16_TOLERANCE, ranks=ranks, stage=stage, offload=True)
 
 
-# Virtual nodes, as nodes x ranks a node.
-@pytest.mark.parametrize("stage", [1, 2, 3])
-@pytest.mark.parametrize(("nodes", "ranks_per_node"), [(2, 2), (2, 1), (4, 1)])
-@pytest.mark.parametrize("overlap", [False, True])
+# Virtual nodes, as nodes x ranks a node: each pair of stage, nodes and overlap.
+@pytest.mark.parametrize(
+    ("stage", "nodes", "ranks_per_node", "overlap"),
+    [
+        (1, 2, 2, True), (1, 2, 1, False), (1, 4, 1, True),
+        (2, 2, 2, False), (2, 2, 1, True), (2, 4, 1, False),
+        (3, 2, 2, True), (3, 2, 1, False), (3, 4, 1, True), (3, 2, 2, False),
+    ],
+)  # fmt: skip
 def test_nodes(tmp_path: Path, stage: int, nodes: int, ranks_per_node: int, overlap: bool) -> None:
     # On the CPU nothing is offloaded; tests/parallel/zero has threads that update on the host there.
     ranks = nodes * ranks_per_node
@@ -126,7 +130,7 @@ def test_nodes_on_gpus(
     check_internode_bytes(name, steps, nodes, late=parameters)
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", [1, 3])
 def test_three_nodes(tmp_path: Path, stage: int) -> None:
     zero = {"mics_shard_size": 1}
     steps = run_golden("llama-zero3-fp32", tmp_path, ranks=3, stage=stage, zero=zero)

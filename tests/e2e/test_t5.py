@@ -135,12 +135,19 @@ class T5Run:
         return metrics(self.folder / "metrics.jsonl")
 
 
+V1_0, V1_1, DROPOUT = (False, 0.0), (True, 0.0), (True, 0.1)
+
+
 @pytest.mark.parametrize(
-    ("gated", "dropout"), [(False, 0.0), (True, 0.0), (True, 0.1)], ids=["v1.0", "v1.1", "v1.1 with dropout"]
+    ("layout", "model"),
+    [
+        *(("one rank", model) for model in (V1_0, V1_1, DROPOUT)),
+        *zip(list(LAYOUTS)[1:], (DROPOUT, V1_0, V1_1, DROPOUT, DROPOUT), strict=True),
+    ],
 )
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_steps_are_those_of_transformers(tmp_path: Path, layout: str, gated: bool, dropout: float) -> None:
+def test_steps_are_those_of_transformers(tmp_path: Path, layout: str, model: tuple[bool, float]) -> None:
     ranks, stage, zero, flags = LAYOUTS[layout]
+    gated, dropout = model
     losses, norms = expected_steps(tiny_model(tmp_path / "weights", gated, dropout))
     run = T5Run(tmp_path / "run", tmp_path / "weights", stage, zero)
     run.train(*flags, ranks=ranks)
@@ -216,8 +223,7 @@ def test_recipes(tmp_path: Path, recipe: str, flags: list[str], rates: list[floa
     assert [line["lr"] for line in run.steps()] == pytest.approx(rates)
 
 
-@pytest.mark.parametrize("gated", [False, True], ids=["v1.0", "v1.1"])
-@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize(("gated", "stage"), [(False, 2), (True, 3)], ids=["v1.0", "v1.1"])
 def test_deepspeed_reads_what_is_saved(tmp_path: Path, gated: bool, stage: int) -> None:
     """Parameters and second names are those of transformers' modules; the run resumes from the files."""
     torch = pytest.importorskip("torch")

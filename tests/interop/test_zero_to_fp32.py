@@ -119,8 +119,7 @@ def test_bf16_is_rounded_as_torch_rounds(programs, model, tmp_path, form):
         assert torch.equal(found[name], weight.to(torch.bfloat16)), name
 
 
-@pytest.mark.parametrize("stage", [2, 3])
-@pytest.mark.parametrize("form", ["safetensors", "pt", "hdf5"])
+@pytest.mark.parametrize(("form", "stage"), [("safetensors", 3), ("pt", 2), ("hdf5", 3)])
 def test_memory_does_not_grow_with_the_model(programs, tmp_path, form, stage):
     """9 GB of states, 1.5 to 3 GB of weights: under 300 MB resident. The states are zeros without disk space."""
     programs.run("tests/make_sparse_checkpoint", tmp_path / "checkpoints", 8, 2048, 64128, 4, stage)
