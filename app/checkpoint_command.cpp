@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include <set>
 
 #include "app/checkpoint/checkpoint_facts.hpp"
+#include "base/command_line/command_flags.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/text/printable.hpp"
@@ -30,7 +30,6 @@
 namespace mpzero {
 
 namespace fs = std::filesystem;
-namespace po = boost::program_options;
 
 namespace {
 
@@ -70,37 +69,21 @@ struct Arguments {
 };
 
 Arguments parse(const std::string& command, const std::vector<std::string>& arguments) {
-  po::options_description options;
-  options.add_options()("folder", po::value<std::string>())("tag,t", po::value<std::string>());
-  if (command == "prune") {
-    options.add_options()("keep_last", po::value<int64_t>())("run", po::value<std::string>())("dry_run",
-                                                                                              po::bool_switch());
-  }
-  const bool compares = command == "diff";
-  if (compares) options.add_options()("other", po::value<std::string>());
-  po::positional_options_description positions;
-  positions.add("folder", 1);
-  if (compares) positions.add("other", 1);
-  po::variables_map values;
-  try {
-    po::store(po::command_line_parser(arguments).options(options).positional(positions).run(), values);
-  } catch (const po::error& error) {
-    throw_user_error("mpzero checkpoint {}: {}; see `mpzero checkpoint --help`", command, error.what());
-  }
-  if (!values.contains("folder")) {
-    throw_user_error("mpzero checkpoint {} requires a folder of checkpoints, e.g. `mpzero checkpoint {} checkpoints`",
-                     command, command);
-  }
   Arguments parsed;
-  parsed.folder = values["folder"].as<std::string>();
-  if (values.contains("tag")) parsed.tag = values["tag"].as<std::string>();
-  if (values.contains("keep_last")) parsed.keep_last = values["keep_last"].as<int64_t>();
-  if (values.contains("run")) parsed.run = values["run"].as<std::string>();
-  if (values.contains("dry_run")) parsed.dry_run = values["dry_run"].as<bool>();
-  if (compares && !values.contains("other")) {
-    throw_user_error("mpzero checkpoint diff requires two folders, e.g. `mpzero checkpoint diff A B`");
+  std::vector<CommandFlag> flags = {{.name = "tag", .value = text(parsed.tag), .letter = "t"}};
+  if (command == "prune") {
+    flags.push_back({"keep_last", integer(parsed.keep_last, 1)});
+    flags.push_back({"run", text(parsed.run)});
+    flags.push_back({"dry_run", switch_on(parsed.dry_run)});
   }
-  if (compares) parsed.other = values["other"].as<std::string>();
+  const size_t most = command == "diff" ? 2 : 1;
+  const std::vector<std::string> folders = read_flags_of("mpzero checkpoint " + command, arguments, flags, most);
+  if (folders.size() < most) {
+    throw_user_error("mpzero checkpoint {0} requires {1}, e.g. `mpzero checkpoint {0} {2}`", command,
+                     most == 2 ? "two folders" : "a folder of checkpoints", most == 2 ? "A B" : "checkpoints");
+  }
+  parsed.folder = folders.front();
+  if (most == 2) parsed.other = folders.back();
   for (const fs::path& folder : {parsed.folder, parsed.other}) {
     if (!folder.empty() && !fs::is_directory(folder)) {
       throw_user_error("folder {} does not exist; check the path", folder.string());
@@ -310,9 +293,8 @@ std::string run_to_prune(const Arguments& arguments, const std::vector<io::Catal
 }
 
 int prune(const Arguments& arguments) {
-  if (!arguments.keep_last || *arguments.keep_last < 1) {
-    throw_user_error(
-        "mpzero checkpoint prune requires --keep_last N, the number of good checkpoints to keep (at least 1)");
+  if (!arguments.keep_last) {
+    throw_user_error("mpzero checkpoint prune requires --keep_last N, the number of good checkpoints to keep");
   }
   io::FolderLock lock(arguments.folder, {.purpose = io::FolderLock::Purpose::kPruning,
                                          .say = [](const std::string& line) { print_out("{}\n", line); },
@@ -385,7 +367,7 @@ std::string checkpoint_command_help() {
 
 int checkpoint_command(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "" : arguments.front();
-  if (command == "--help" || command == "-h") {
+  if (std::ranges::any_of(arguments, asks_for_help)) {
     write_output(Output::kStdout, checkpoint_command_help());
     return 0;
   }

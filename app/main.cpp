@@ -30,6 +30,7 @@
 #include "app/plan/command/plan_command.hpp"
 #include "app/train/train.hpp"
 #include "app/train/watched_run.hpp"
+#include "base/command_line/arguments.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/words.hpp"
@@ -81,7 +82,7 @@ std::vector<std::string> without_help(std::vector<std::string> arguments) {
 std::string train_help(const std::vector<std::string>& arguments) {
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i] == "--help=json") return command_line_help_json();
-    if (arguments[i] != "--help" && arguments[i] != "-h") continue;
+    if (!asks_for_help(arguments[i])) continue;
     const bool of_flag = i + 1 < arguments.size() && !arguments[i + 1].starts_with('-');
     return of_flag ? flag_help(arguments[i + 1]) : command_line_help();
   }
@@ -221,7 +222,7 @@ int main(int argc, char** argv) {
     if (const int code = mpzero::check_launch([&] { help = mpzero::train_help(arguments); }); code != 0) return code;
     if (!help.empty()) return print(help);
   }
-  if (arguments.front() == "doctor" && arguments.size() > 1 && arguments[1] == "--help") {
+  if (arguments.front() == "doctor" && std::ranges::any_of(arguments, mpzero::asks_for_help)) {
     return print(mpzero::doctor::options_help());
   }
   if (arguments.front() == "top" || arguments.front() == "failure") {

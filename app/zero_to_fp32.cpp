@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
@@ -10,10 +9,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 
+#include "base/command_line/command_flags.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/parameter_spec.hpp"
@@ -32,7 +31,6 @@
 
 namespace {
 
-namespace po = boost::program_options;
 using mpzero::throw_user_error;
 using mpzero::io::WeightsFormat;
 using mpzero::io::WeightType;
@@ -93,51 +91,67 @@ struct Options {
   std::string checkpoint_dir;
   std::string output_dir;
   std::string tag;
-  int64_t max_shard_bytes = 0;
-  bool gives_shard_size = false;
+  std::optional<int64_t> max_shard_bytes;
   std::string given_format;  // empty: depends on the checkpoint
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
   std::string base_model;    // base of adapters: folder or Hugging Face name; empty: the run's base
   std::string model_config;  // a file
   std::string tokenizer;     // folder; empty: the run's tokenizer
-  bool help = false;
 };
 
-Options parse_options(int argc, char** argv, const po::options_description& visible) {
-  po::options_description all;
-  all.add(visible).add_options()("checkpoint_dir", po::value<std::string>())("output_dir", po::value<std::string>());
-  po::positional_options_description positions;
-  positions.add("checkpoint_dir", 1).add("output_dir", 1);
-  po::variables_map values;
-  try {
-    po::store(po::command_line_parser(argc, argv).options(all).positional(positions).run(), values);
-  } catch (const po::error& error) {
-    throw_user_error("{}; see zero_to_fp32 --help", error.what());
-  }
+std::vector<mpzero::CommandFlag> known_flags(Options& o) {
+  using mpzero::FlagValue;
+  const FlagValue size{
+      .read = [&o](const std::string&, const std::string& text) { o.max_shard_bytes = parse_size(text); },
+      .default_text = "5GB"};
+  const FlagValue type{.read = [&o](const std::string&, const std::string& text) { o.type = parse_dtype(text); },
+                       .default_text = "fp32"};
+  const FlagValue ignored{.read = [](const auto&, const auto&) {}, .takes = mpzero::Takes::kNothing};
+  return {
+      {"tag", mpzero::text(o.tag), "TAG", "tag of the checkpoint, e.g. qwen3_0_6b-500steps (default: latest)", "t"},
+      {"max_shard_size", size, "SIZE", "maximum size of each file"},
+      {"format", mpzero::text(o.given_format), "FORMAT",
+       "output format: safetensors, pt (for torch.load) or hdf5; for adapters: peft or merged (default: safetensors; "
+       "adapters: peft)"},
+      {"base_model", mpzero::text(o.base_model), "FOLDER", "base model for --format merged (default: the run's)"},
+      {"dtype", type, "TYPE", "data type of the weights: fp32 or bf16"},
+      {"model_config", mpzero::text(o.model_config), "FILE", "config.json of the model (default: from the checkpoint)"},
+      {"tokenizer", mpzero::text(o.tokenizer), "FOLDER",
+       "folder with tokenizer.json and generation_config.json to copy to the output (default: the run's)"},
+      {"safe_serialization", ignored, "", "ignored; accepted for compatibility with DeepSpeed's zero_to_fp32.py"},
+  };
+}
+
+std::string help() {
+  Options defaults;
+  return "Usage: zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [FLAGS]\n"
+         "\n"
+         "Converts a checkpoint of mpzero or DeepSpeed to weights for transformers.\n"
+         "\n" +
+         mpzero::describe_flags(known_flags(defaults),
+                                {{"CHECKPOINT_DIR", "folder of checkpoints (with `latest`), or a single checkpoint"},
+                                 {"OUTPUT_DIR", "folder for the weights"}});
+}
+
+Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
-  options.help = values.contains("help");
-  if (options.help) return options;
-  for (const auto& [name, shown] : {std::pair("checkpoint_dir", "CHECKPOINT_DIR"), {"output_dir", "OUTPUT_DIR"}}) {
-    if (!values.contains(name)) throw_user_error("{} is missing; see zero_to_fp32 --help", shown);
+  const std::vector<std::string> folders =
+      mpzero::read_flags_of("zero_to_fp32", arguments, known_flags(options), /*most=*/2);
+  if (folders.size() < 2) {
+    throw_user_error("{} is missing; see zero_to_fp32 --help", folders.empty() ? "CHECKPOINT_DIR" : "OUTPUT_DIR");
   }
-  options.checkpoint_dir = values["checkpoint_dir"].as<std::string>();
-  options.output_dir = values["output_dir"].as<std::string>();
+  options.checkpoint_dir = folders[0];
+  options.output_dir = folders[1];
   // Older versions of DeepSpeed's script wrote a single file.
   for (const char* suffix : {".bin", ".pt", ".pth", ".safetensors"}) {
     if (!options.output_dir.ends_with(suffix) || std::filesystem::is_directory(options.output_dir)) continue;
     throw_user_error("OUTPUT_DIR {} looks like a file name, but zero_to_fp32 writes several files; pass a folder",
                      options.output_dir);
   }
-  options.tag = values["tag"].as<std::string>();
-  options.max_shard_bytes = parse_size(values["max_shard_size"].as<std::string>());
-  options.gives_shard_size = !values["max_shard_size"].defaulted();
-  options.given_format = values["format"].as<std::string>();
   options.format = parse_format(options.given_format);
-  options.base_model = mpzero::io::weights_folder(values["base_model"].as<std::string>()).string();
-  options.type = parse_dtype(values["dtype"].as<std::string>());
-  options.model_config = values["model_config"].as<std::string>();
-  options.tokenizer = mpzero::io::hub_snapshot_or(values["tokenizer"].as<std::string>()).string();
+  options.base_model = mpzero::io::weights_folder(options.base_model).string();
+  options.tokenizer = mpzero::io::hub_snapshot_or(options.tokenizer).string();
   if (options.format == WeightsFormat::kHdf5 && options.type != WeightType::kFloat32) {
     throw_user_error("--format hdf5 does not support --dtype bf16; choose --format safetensors or pt");
   }
@@ -201,7 +215,7 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   io::ExportOptions to_do;
   to_do.format = options.format;
   to_do.type = options.type;
-  to_do.max_shard_bytes = options.max_shard_bytes;
+  if (options.max_shard_bytes) to_do.max_shard_bytes = *options.max_shard_bytes;
   if (!options.model_config.empty())
     to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
   const std::filesystem::path tokenizer =
@@ -287,7 +301,7 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
     return;
   }
   if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty() ||
-      options.gives_shard_size) {
+      options.max_shard_bytes) {
     throw_user_error(
         "--format peft writes only the adapters, to a single file; omit --model_config, --tokenizer, --base_model and "
         "--max_shard_size");
@@ -321,32 +335,12 @@ void convert_checkpoint(const mpzero::io::StoredCheckpoint& checkpoint, const Op
 
 int main(int argc, char** argv) {
   try {
-    po::options_description visible("Options");
-    visible.add_options()                                                                                //
-        ("help,h", "show this help")                                                                     //
-        ("tag,t", po::value<std::string>()->default_value("", "latest"),                                 //
-         "tag of the checkpoint, e.g. qwen3_0_6b-500steps")                                              //
-        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "maximum size of each file")  //
-        ("format", po::value<std::string>()->default_value("", "safetensors; adapters: peft"),
-         "output format: safetensors, pt (for torch.load) or hdf5; for adapters: peft or merged")                   //
-        ("base_model", po::value<std::string>()->default_value("", "the run's"), "base model for --format merged")  //
-        ("dtype", po::value<std::string>()->default_value("fp32"), "data type of the weights: fp32 or bf16")(
-            "model_config", po::value<std::string>()->default_value("", "from the checkpoint"),
-            "config.json of the model")("tokenizer", po::value<std::string>()->default_value("", "the run's"),
-                                        "folder with tokenizer.json and generation_config.json to copy to the output")(
-            "safe_serialization", "ignored; accepted for compatibility with DeepSpeed's zero_to_fp32.py");
-    const Options options = parse_options(argc, argv, visible);
-    if (options.help) {
-      std::ostringstream text;
-      text << "Converts a checkpoint of mpzero or DeepSpeed to weights for transformers.\n\n"
-              "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format FORMAT]\n"
-              "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER] [--base_model "
-              "FOLDER]\n\n"
-              "CHECKPOINT_DIR: folder of checkpoints (with `latest`), or a single checkpoint.\n\n"
-           << visible;
-      mpzero::write_output(mpzero::Output::kStdout, text.str());
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    if (std::ranges::any_of(arguments, mpzero::asks_for_help)) {
+      mpzero::write_output(mpzero::Output::kStdout, help());
       return 0;
     }
+    const Options options = parse_options(arguments);
     mpzero::io::read_checkpoint(
         [&] { return mpzero::io::find_checkpoint(options.checkpoint_dir, options.tag); },
         [&](const mpzero::io::StoredCheckpoint& checkpoint) { convert_checkpoint(checkpoint, options); },

@@ -9,7 +9,7 @@ MPZERO_BUILD_PACKAGES=(
   "openmpi-bin|command -v mpirun"
   "libopenmpi-dev|command -v mpicc"
   "libhdf5-dev|has_package libhdf5-dev || command -v h5cc || has_header hdf5.h"
-  "libboost-program-options-dev|has_package libboost-program-options-dev || has_header boost/program_options.hpp"
+  "libboost-dev|has_package libboost-dev || includes boost/version.hpp"
   "nlohmann-json3-dev|has_package nlohmann-json3-dev || has_header nlohmann/json.hpp"
   "libfabric-dev|has_package libfabric-dev || has_header rdma/fabric.h || has_efa_headers"
   "libxxhash-dev|has_package libxxhash-dev || has_header xxhash.h"
@@ -22,7 +22,7 @@ MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
 # Names of these packages in dnf, as in Amazon Linux 2023, whose default g++ is gcc 11.
 declare -A MPZERO_DNF_NAMES=(
   [g++]=gcc14-c++ [ccache]=ccache [openmpi-bin]=openmpi [libopenmpi-dev]=openmpi-devel [libhdf5-dev]=hdf5-devel
-  [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfabric-dev]=libfabric-devel
+  [libboost-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfabric-dev]=libfabric-devel
   [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [libsodium-dev]=libsodium-devel [zlib1g-dev]=zlib-devel
   [python3-venv]=python3-pip [catch2]=catch2-devel
 )
@@ -36,9 +36,12 @@ MPZERO_SLURM_PACKAGES=(
 
 has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
+# includes NAME: the compiler finds a header.
+includes() { "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
+
 # has_header NAME: detects a library by its header on distributions without Debian packages. (On Debian, a header does not imply its
-# library: libboost-dev contains the headers of all of Boost.)
-has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
+# library.)
+has_header() { ! command -v dpkg-query && includes "$1"; }
 
 # The EFA installer's libfabric, where CMakeLists.txt looks for headers. mpzero does not link libfabric.
 has_efa_headers() { [[ -f ${EFA_PARENT:-/opt}/amazon/efa/include/rdma/fabric.h ]]; }

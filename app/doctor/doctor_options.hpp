@@ -19,7 +19,7 @@ struct Options {
   std::string device = "auto";  // "auto", "cuda" or "cpu", as for mpzero train
   parallel::NetworkChoice network = parallel::NetworkChoice::kAuto;
   System system;
-  std::optional<std::chrono::seconds> given_patience;
+  std::optional<int64_t> given_patience;  // in seconds
 
   // Returns the timeout for this host. Calls into a hung driver or file system never return.
   std::chrono::seconds patience() const;

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "app/flags/numbers.hpp"
+#include "base/command_line/arguments.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -36,10 +36,6 @@ std::vector<std::string> parse_names(const std::string& flag, const std::string&
   return names;
 }
 
-void check_not_empty(const std::string& flag, const std::string& text) {
-  if (text.empty()) throw_user_error("--{} needs a value; pass one, or omit the flag.", flag);
-}
-
 struct Read {
   CommandLine& line;
   const std::string& flag;
@@ -59,21 +55,9 @@ struct Read {
     value.field.set(line, number);
   }
   void operator()(const Boolean& value) const { value.field.set(line, parse_boolean(flag, text)); }
-  void operator()(const Text& value) const {
-    check_not_empty(flag, text);
-    value.field.set(line, text);
-  }
-  void operator()(const Names& value) const {
-    check_not_empty(flag, text);
-    value.field.set(line, parse_names(flag, text, value.remark));
-  }
-  void operator()(const Choice& value) const {
-    const auto chosen = std::find(value.choices.begin(), value.choices.end(), text);
-    if (chosen == value.choices.end()) {
-      throw_user_error("--{} must be one of {}, not \"{}\".", flag, fmt::join(value.choices, ", "), text);
-    }
-    value.set(line, static_cast<size_t>(chosen - value.choices.begin()));
-  }
+  void operator()(const Text& value) const { value.field.set(line, text); }
+  void operator()(const Names& value) const { value.field.set(line, parse_names(flag, text, value.remark)); }
+  void operator()(const Choice& value) const { value.set(line, parse_choice(flag, text, value.choices)); }
   void operator()(const Custom& value) const { value.read(line, flag, text); }
 };
 

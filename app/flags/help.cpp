@@ -4,14 +4,13 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
 #include "app/flags/unknown_flags.hpp"
+#include "base/command_line/command_flags.hpp"
 #include "io/ds_config/keys.hpp"
 
 namespace mpzero {
@@ -19,8 +18,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Width of a line, and of the column before the explanation.
-constexpr size_t kLineLength = 100, kColumn = 28;
+// Width of the column before the explanation.
+constexpr size_t kColumn = 28;
 
 const char* type_of(const Integer&) { return "integer"; }
 const char* type_of(const Unsigned&) { return "integer"; }
@@ -98,40 +97,13 @@ ordered_json to_json(const Flag& flag) {
   return json;
 }
 
-using Rows = std::vector<std::pair<std::string, std::string>>;
-
-// Formats names and explanations in two columns. The second column begins at `column` or, if `column` is 0, after the
-// name. Lines are broken only between words.
-std::string in_columns(const Rows& rows, size_t column) {
-  std::string text;
-  for (const auto& [name, explanation] : rows) {
-    std::string line = "  " + name;
-    const size_t begin = column > 0 ? column : line.size() + 2;
-    bool empty = true;
-    const auto next_line = [&] {
-      text += line + "\n";
-      line.clear();
-      empty = true;
-    };
-    if (line.size() + 2 > begin) next_line();
-    std::istringstream words(explanation);
-    for (std::string word; words >> word;) {
-      if (!empty && line.size() + 1 + word.size() > kLineLength) next_line();
-      line += empty ? std::string(begin - line.size(), ' ') + word : " " + word;
-      empty = false;
-    }
-    next_line();
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string command_line_help() {
   std::string text = "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n";
-  Rows aliases;
+  HelpRows aliases;
   for (const FlagGroup& group : training_flags()) {
-    Rows rows;
+    HelpRows rows;
     for (const Flag& flag : group.flags) {
       for (const std::string& name : flag.names()) {
         const std::string shown = fmt::format("--{} {}", name, placeholder(flag));
@@ -142,9 +114,9 @@ std::string command_line_help() {
     text += fmt::format("\n{}:\n{}", group.title, in_columns(rows, kColumn));
   }
   text += "\nAliases from the Hugging Face Trainer:\n" + in_columns(aliases, kColumn);
-  const Rows other = {{"--help [FLAG|json]",
-                       "show this help (also -h), explain one flag (--help FLAG), or print all flags as JSON "
-                       "(--help=json)"}};
+  const HelpRows other = {{"--help [FLAG|json]",
+                           "show this help (also -h), explain one flag (--help FLAG), or print all flags as JSON "
+                           "(--help=json)"}};
   return text + "\nOther:\n" + in_columns(other, kColumn);
 }
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "app/flags/numbers.hpp"
 #include "app/flags/training_flags.hpp"
+#include "base/command_line/arguments.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {

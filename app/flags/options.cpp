@@ -3,53 +3,26 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <map>
 
 #include "app/flags/training_flags.hpp"
 #include "app/flags/unknown_flags.hpp"
+#include "base/command_line/arguments.hpp"
 #include "base/error.hpp"
 #include "base/words.hpp"
 
 namespace mpzero {
 namespace {
 
-namespace po = boost::program_options;
-
-// DeepSpeed's launcher passes --local_rank, but mpzero gets ranks from MPI.
-constexpr const char* kIgnoredFlag = "local_rank";
-
-po::options_description known_options() {
-  po::options_description options;
-  for (const FlagGroup& group : training_flags()) {
-    for (const Flag& flag : group.flags) {
-      for (const std::string& name : flag.names()) options.add_options()(name.c_str(), po::value<std::string>());
-    }
-  }
-  options.add_options()("help", "")(kIgnoredFlag, po::value<std::string>());
-  return options;
-}
-
-// Boost does not support optional values after a space, so `--bf16 false` becomes `--bf16=false`.
-std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
-  const auto alone = [&](const std::string& argument) {
-    const Flag* flag = argument.starts_with("--") ? find_flag(argument.substr(2)) : nullptr;
-    return flag != nullptr ? flag->alone() : std::string();
-  };
-  std::vector<std::string> joined;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string without_value = alone(arguments[i]);
-    if (without_value.empty()) {
-      joined.push_back(arguments[i] == "-h" ? "--help" : arguments[i]);
-    } else if (i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
-      joined.push_back(arguments[i] + "=" + arguments[i + 1]);
-      ++i;
-    } else {
-      joined.push_back(arguments[i] + "=" + without_value);
-    }
-  }
-  return joined;
+// Returns whether the flag, with its dashes, has a value.
+Takes takes_of(const std::string& flag) {
+  if (asks_for_help(flag)) return Takes::kNothing;
+  // DeepSpeed's launcher passes --local_rank, but mpzero gets ranks from MPI.
+  if (flag == "--local_rank") return Takes::kValue;
+  const Flag* known = flag.starts_with("--") ? find_flag(flag.substr(2)) : nullptr;
+  if (known == nullptr) return Takes::kUnknown;
+  return known->alone().empty() ? Takes::kValue : Takes::kOptionalValue;
 }
 
 // Returns true if the argument is an existing path or looks like a name on the Hugging Face Hub.
@@ -57,19 +30,6 @@ bool is_data_set(const std::string& argument) {
   if (argument.starts_with("-")) return false;
   std::error_code ignored;
   return std::filesystem::exists(argument, ignored) || std::count(argument.begin(), argument.end(), '/') == 1;
-}
-
-po::parsed_options parse(const std::vector<std::string>& arguments, const po::options_description& options) {
-  namespace style = po::command_line_style;
-  const int long_flags = style::allow_long | style::long_allow_adjacent | style::long_allow_next;
-  try {
-    return po::command_line_parser(arguments).options(options).style(long_flags).allow_unregistered().run();
-  } catch (const po::invalid_command_line_syntax& error) {
-    if (error.kind() == po::invalid_syntax::extra_parameter) {
-      throw_user_error("{} takes no value; remove the value.", error.get_option_name());
-    }
-    throw_user_error("{} needs a value; pass one, or omit the flag.", error.get_option_name());
-  }
 }
 
 // A flag as written on the command line.
@@ -245,7 +205,6 @@ void refuse_flag(const std::string& argument, const std::vector<std::string>& of
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<std::string>& of_command,
                                const std::string& help) {
-  const po::options_description options = known_options();
   CommandLine line;
   std::map<std::string, GivenFlag> seen;  // by flag name
   std::vector<std::string> problems;
@@ -256,31 +215,29 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
       problems.emplace_back(error.what());
     }
   };
-  const auto read = [&](const po::option& option) {
-    if (option.unregistered || option.position_key >= 0) {
-      refuse_flag(option.original_tokens.front(), of_command, help);
-    }
-    if (option.original_tokens.size() > 1 && option.original_tokens[1].rfind("--", 0) == 0) {
-      throw_user_error("--{} needs a value; pass one, or omit the flag.", option.string_key);
-    }
-    if (option.string_key == kIgnoredFlag) return;
-    if (option.string_key == "help") {
+  const auto read = [&](const Argument& argument) {
+    if (argument.takes == Takes::kUnknown) refuse_flag(argument.text, of_command, help);
+    argument.check_value();
+    if (argument.flag == "--local_rank") return;
+    if (argument.takes == Takes::kNothing) {
       line.help = true;
       return;
     }
-    const GivenFlag given{.name = option.string_key, .value = option.value.front()};
-    const Flag& flag = flag_named(given.name);
+    const std::string name = argument.flag.substr(2);
+    const Flag& flag = flag_named(name);
+    const GivenFlag given{.name = name, .value = argument.value.value_or(flag.alone())};
     flag.read(line, given.name, given.value);
     line.given.emplace(flag.name, given.name);
     const auto [first, is_new] = seen.emplace(flag.name, given);
     if (!is_new) check_repetition(flag, first->second, given);
   };
   bool follows_unknown = false;
-  for (const po::option& option : parse(normalize(arguments), options).options) {
+  for (const Argument& argument : split_arguments(arguments, takes_of)) {
     // Skip the value of an unknown flag, which is not a separate error.
-    const bool is_value = option.position_key >= 0 && follows_unknown;
-    follows_unknown = option.unregistered && option.original_tokens.front().find('=') == std::string::npos;
-    if (!is_value) collect([&] { read(option); });
+    const bool is_flag = argument.takes != Takes::kUnknown || argument.text.starts_with("--");
+    const bool is_value = follows_unknown && !is_flag;
+    follows_unknown = is_flag && argument.takes == Takes::kUnknown && !argument.value;
+    if (!is_value) collect([&] { read(argument); });
   }
   settle_warmup(line);
   settle_resume(line);

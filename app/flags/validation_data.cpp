@@ -36,7 +36,6 @@ ValidationFile read_set(const std::string& flag, const std::string& text, const 
 }  // namespace
 
 void read_validation_data(CommandLine& line, const std::string& flag, const std::string& text) {
-  if (text.empty()) throw_user_error("--{} needs a value; pass one, or omit the flag.", flag);
   line.validation_data.clear();
   std::error_code ignored;
   const bool is_list = has_name(text) || text.find(',') != std::string::npos;

@@ -25,6 +25,7 @@
 #include "app/generate/stored_model.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "base/command_line/arguments.hpp"
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
 #include "base/output.hpp"
@@ -240,8 +241,7 @@ int run(const GenerateOptions& options) {
 }  // namespace
 
 int generate_command(const std::vector<std::string>& arguments) {
-  if (std::any_of(arguments.begin(), arguments.end(),
-                  [](const auto& word) { return word == "--help" || word == "-h"; })) {
+  if (std::ranges::any_of(arguments, asks_for_help)) {
     write_output(Output::kStdout, generate_help());
     return EXIT_SUCCESS;
   }

@@ -1,13 +1,12 @@
 #include "app/plan/calibrate_command.hpp"
 
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 
 #include "app/machine/cpu_share.hpp"
 #include "app/plan/calibrate.hpp"
+#include "base/command_line/command_flags.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 
@@ -18,36 +17,6 @@ namespace {
 constexpr double kQuiet = 0.1;
 constexpr const char* kUsage = "mpzero plan --calibrate FILE [--device auto|cuda|cpu] [--calibrate_seconds N]";
 
-// Parses `--flag VALUE` and `--flag=VALUE`.
-std::map<std::string, std::string> values_of(const std::vector<std::string>& arguments) {
-  std::map<std::string, std::string> values;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const size_t equals = arguments[i].find('=');
-    const std::string flag = arguments[i].substr(0, equals);
-    if (flag != "--calibrate" && flag != "--device" && flag != "--calibrate_seconds") {
-      throw_user_error("\"{}\" is not a flag of --calibrate; usage: {}", arguments[i], kUsage);
-    }
-    std::string value;
-    if (equals != std::string::npos) {
-      value = arguments[i].substr(equals + 1);
-    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
-      value = arguments[++i];
-    }
-    if (value.empty()) throw_user_error("{} needs a value; usage: {}", flag, kUsage);
-    if (!values.emplace(flag, value).second) throw_user_error("{} is given twice; keep one of the two", flag);
-  }
-  return values;
-}
-
-double seconds_of(const std::string& text) {
-  double seconds = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc() || rest != text.data() + text.size() || !(seconds > 0) || seconds > 86400) {
-    throw_user_error("--calibrate_seconds must be a number of seconds, not \"{}\"", text);
-  }
-  return seconds;
-}
-
 struct CalibrateArguments {
   std::filesystem::path file;
   CalibrateOptions options;
@@ -55,20 +24,15 @@ struct CalibrateArguments {
 
 // Throws the same UserError on all ranks.
 CalibrateArguments arguments_of(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks) {
-  auto values = values_of(arguments);
-  if (!values.contains("--calibrate")) throw_user_error("--calibrate FILE is missing; usage: {}", kUsage);
   CalibrateArguments made;
-  made.file = values.at("--calibrate");
   CalibrateOptions& options = made.options;
-  if (const auto device = values.find("--device"); device != values.end()) {
-    options.device = device->second;
-    if (options.device != "auto" && options.device != "cuda" && options.device != "cpu") {
-      throw_user_error("--device must be auto, cuda or cpu, not \"{}\"", options.device);
-    }
-  }
-  if (const auto seconds = values.find("--calibrate_seconds"); seconds != values.end()) {
-    options.seconds = seconds_of(seconds->second);
-  }
+  constexpr double kLeastSeconds = 1e-3, kDay = 86400;
+  read_flags_of("mpzero plan --calibrate", arguments,
+                {{"calibrate", text(made.file)},
+                 {"device", choice(options.device, {"auto", "cuda", "cpu"})},
+                 {"calibrate_seconds", real(options.seconds, kLeastSeconds, kDay)}},
+                0);
+  if (made.file.empty()) throw_user_error("--calibrate FILE is missing; usage: {}", kUsage);
   if (ranks != nullptr) {
     if (options.device != "cpu") {
       throw_user_error(

@@ -46,6 +46,11 @@ def test_without_debians_packages_headers_count(checkout):
     assert checkout.shell(f"{elsewhere} missing_packages {packages}").stdout.split() == ["gone"]
 
 
+def test_a_library_of_headers_is_found_by_a_header(checkout):
+    packages = '"there|includes cstdlib" "gone|includes no/such.h"'
+    assert checkout.shell(f"missing_packages {packages}").stdout.split() == ["gone"]
+
+
 def test_the_efa_installers_libfabric_counts(checkout, efa):
     command = 'has_package() { return 1; }; missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep fabric || true'
     variables = {"EFA_PARENT": str(efa / "opt")}

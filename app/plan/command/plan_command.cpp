@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "app/config/size_limits.hpp"
-#include "app/flags/command_flags.hpp"
 #include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
 #include "app/machine/device_choice.hpp"
@@ -24,6 +23,7 @@
 #include "app/plan/command/plan_options.hpp"
 #include "app/plan/command/plan_report.hpp"
 #include "app/plan/command/rates.hpp"
+#include "base/command_line/arguments.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/text/printable.hpp"
@@ -232,9 +232,9 @@ std::string joined(const std::vector<std::string>& lines) {
 PlanOutput plan_output(const std::vector<std::string>& arguments) {
   // The simulation requires no autograd, which would take a quarter of the time.
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
-  const auto help = std::find(arguments.begin(), arguments.end(), "--help");
+  const auto help = std::find_if(arguments.begin(), arguments.end(), asks_for_help);
   if (help != arguments.end() && help + 1 != arguments.end() && !help[1].starts_with("-")) {
-    std::string own = explain_flag(plan_help(), help[1]);
+    std::string own = plan_help(help[1]);
     return {.text = own.empty() ? flag_help(help[1]) : own, .warnings = {}};
   }
   if (help != arguments.end()) {
@@ -346,7 +346,9 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
 }
 
 int run_plan_command(const std::vector<std::string>& arguments) {
-  if (asks_to_calibrate(arguments)) return calibrate_command(arguments);
+  if (asks_to_calibrate(arguments) && std::ranges::none_of(arguments, asks_for_help)) {
+    return calibrate_command(arguments);
+  }
   const PlanOutput output = plan_output(arguments);
   for (const std::string& warning : output.warnings) print_warning(warning);
   write_output(Output::kStdout, output.text);

@@ -1,37 +1,16 @@
 #include "app/plan/command/plan_options.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <tuple>
 
-#include "app/flags/command_flags.hpp"
 #include "app/flags/training_flags.hpp"
+#include "base/command_line/command_flags.hpp"
 #include "base/error.hpp"
 
 namespace mpzero::plan {
 namespace {
 
-double number(const char* flag, const std::string& text, double least, const char* what, double most = 1e30) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) || value > most) {
-    throw_user_error("--{} must be {}, not \"{}\".", flag, what, text);
-  }
-  return value;
-}
-
-constexpr double kMostFactor = 100;
-constexpr const char* kFactor = "a number from 1 to 100";
-constexpr const char* kHosts = "an integer number of hosts from 1 to 100000";
-
-int64_t hosts_of(const char* flag, const std::string& text) {
-  const double nodes = number(flag, text, 1, kHosts);
-  if (std::floor(nodes) != nodes || nodes > 100'000) {
-    throw_user_error("--{} must be {}, not \"{}\".", flag, kHosts, text);
-  }
-  return static_cast<int64_t>(nodes);
-}
+constexpr int64_t kMostHosts = 100'000;
 
 // Parses "p4d.24xlarge:2,p5.48xlarge": instance types with numbers of hosts (default: 1).
 std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& text) {
@@ -45,7 +24,7 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
                        text);
     }
     all.emplace_back(one.substr(0, colon),
-                     colon == std::string::npos ? 1 : hosts_of("instances", one.substr(colon + 1)));
+                     colon == std::string::npos ? 1 : parse_integer("instances", one.substr(colon + 1), 1, kMostHosts));
     if (std::count(all.begin(), all.end(), all.back()) > 1) {
       throw_user_error("--instances lists {} twice; remove one entry.", one);
     }
@@ -62,37 +41,50 @@ void set_limit(PlanOptions& options, PlanLimit limit) {
 }
 
 std::vector<CommandFlag> plan_flags(PlanOptions& o) {
+  const FlagValue instances{
+      .read = [&o](const std::string&, const std::string& text) { o.instances = instances_of(text); }};
+  const auto limit = [&o](PlanLimit limit) {
+    return FlagValue{.read = [&o, limit](const auto&, const auto&) { set_limit(o, limit); }, .takes = Takes::kNothing};
+  };
+  constexpr double kLeastRate = 1e-3, kFactorLimit = 100;
   return {
-      {"instance", [&o](const std::string& value) { o.instance = value; }},
-      {"gpu", [&o](const std::string& value) { o.gpu = value; }},
-      {"nodes", [&o](const std::string& value) { o.nodes = hosts_of("nodes", value); }},
-      {"instances", [&o](const std::string& value) { o.instances = instances_of(value); }},
+      {"instance", text(o.instance), "TYPE", "EC2 instance type (GPU types: docs/ec2.md, CPU types: docs/plan.md)"},
+      {"gpu", text(o.gpu), "NAME",
+       "GPU instead of an instance type, e.g. H200 or A100-80GB; --nproc_per_node sets the GPUs per host (default: 1)"},
+      {"nodes", integer(o.nodes, 1, kMostHosts), "N", "number of hosts"},
+      {"host_gigabits", real(o.host_gigabits, kLeastRate), "N",
+       "network bandwidth per host in Gb/s, with --gpu (default: 100)"},
       {"tokens",
-       [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, e.g. 15e9"); }},
-      {"json", [&o](const std::string&) { o.json = true; }, true},
-      {"compare", [&o](const std::string&) { o.compare = true; }, true},
-      {"max_seq_length", [&o](const std::string&) { set_limit(o, PlanLimit::kSeqLength); }, true},
-      {"largest_model", [&o](const std::string&) { set_limit(o, PlanLimit::kLayers); }, true},
-      {"host_gigabits",
-       [&o](const std::string& value) {
-         o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s per host, e.g. 400");
-       }},
-      {"network_rate",
-       [&o](const std::string& value) {
-         o.network_rate = number("network_rate", value, 1e-3, "GB/s per host in collectives, e.g. 4.6");
-       }},
-      {"straggler_factor",
-       [&o](const std::string& value) {
-         o.straggler_factor = number("straggler_factor", value, 1, kFactor, kMostFactor);
-       }},
-      {"network_factor",
-       [&o](const std::string& value) { o.network_factor = number("network_factor", value, 1, kFactor, kMostFactor); }},
-      {"price",
-       [&o](const std::string& value) { o.price = number("price", value, 0, "the price per host-hour, e.g. 55.04"); }},
-      {"prices", [&o](const std::string& value) { o.prices = value; }},
-      {"calibration", [&o](const std::string& value) { o.calibration = value; }},
-      {"disk_rate",
-       [&o](const std::string& value) { o.disk_rate = number("disk_rate", value, 1e-3, "GB/s per host, e.g. 2.5"); }},
+       {.read = real(o.tokens, 1).read},
+       "N",
+       "number of training tokens, e.g. 15e9, to estimate hours and cost"},
+      {"compare", switch_on(o.compare), "",
+       "rank instance types, ZeRO stages, offload, layouts, micro-batches and recomputation, and print the fastest "
+       "ds_config.json"},
+      {"instances", instances, "LIST", "compare only these hosts, e.g. p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1"},
+      {"max_seq_length", limit(PlanLimit::kSeqLength), "",
+       "plan the run with the longest sequences that fit in memory"},
+      {"largest_model", limit(PlanLimit::kLayers), "",
+       "plan the run with the largest number of layers that fits in memory"},
+      {"json", switch_on(o.json), "", "print JSON (docs/formats.md)"},
+      {"calibration", text(o.calibration), "FILE", "file with kernel times (default: a file in configs/calibrations)"},
+      {"price", real(o.price, 0), "N", "price per host-hour, in any currency"},
+      {"prices", text(o.prices), "FILE", "JSON file with prices for --compare, e.g. {\"p5.48xlarge\": 55.04}"},
+      {"disk_rate", real(o.disk_rate, kLeastRate), "N",
+       "checkpoint write rate per host in GB/s (default: from the calibration)"},
+      {"network_rate", real(o.network_rate, kLeastRate), "N",
+       "collective bandwidth per host in GB/s, as measured by `mpzero doctor --bandwidth` (default: estimated from the "
+       "network bandwidth)"},
+      {"straggler_factor", real(o.straggler_factor, 1, kFactorLimit), "X",
+       "compute time of the slowest rank relative to the others"},
+      {"network_factor", real(o.network_factor, 1, kFactorLimit), "X",
+       "duration of collectives relative to the estimate"},
+      // Parsed by calibrate_command().
+      {"calibrate",
+       {.read = [](const auto&, const auto&) {}},
+       "FILE",
+       "measure this machine's kernels for --calibrate_seconds N (default: 60) and write FILE, for --calibration; on "
+       "CPUs: mpirun -n RANKS mpzero plan --calibrate FILE --device cpu"},
   };
 }
 
@@ -126,7 +118,7 @@ void read_instances(PlanOptions& options, bool gives_nodes) {
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   PlanOptions options;
   const std::vector<CommandFlag> known = plan_flags(options);
-  read_command_flags(arguments, known, [&](const std::string& argument) { options.rest.push_back(argument); });
+  options.rest = read_flags(arguments, known);
   read_instances(options, std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
                    return argument == "--nodes" || argument.starts_with("--nodes=");
                  }));
@@ -170,43 +162,27 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
 
 std::vector<std::string> plan_flag_names() {
   PlanOptions unused;
-  std::vector<std::string> names = {"calibrate"};
+  std::vector<std::string> names;
   for (const CommandFlag& flag : plan_flags(unused)) names.push_back(flag.name);
   return names;
 }
 
-std::string plan_help() {
+std::string plan_help(const std::string& flag) {
+  PlanOptions defaults;
+  std::vector<CommandFlag> flags = plan_flags(defaults);
+  if (!flag.empty()) {
+    std::erase_if(flags, [&](const CommandFlag& one) { return one.name != flag; });
+    return describe_flags(flags);
+  }
   return "Usage: mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config FILE\n"
          "\n"
          "Estimates memory, step time, training hours and cost of a run. Simulates the engine with measured kernel\n"
          "times. Requires neither a GPU nor MPI.\n"
-         "\n"
-         "  --instance TYPE          EC2 instance type (GPU types: docs/ec2.md, CPU types: docs/plan.md)\n"
-         "  --gpu NAME               GPU instead of an instance type, e.g. H200 or A100-80GB;\n"
-         "                           --nproc_per_node sets the GPUs per host (default: 1)\n"
-         "  --device cpu             train on the CPUs of --instance, or of hosts like this machine;\n"
-         "                           --nproc_per_node sets the ranks per host (default: 1, or the instance's sockets)\n"
-         "  --nodes N                number of hosts (default: 1)\n"
-         "  --host_gigabits N        network bandwidth per host in Gb/s, with --gpu (default: 100)\n"
-         "  --tokens N               number of training tokens, e.g. 15e9, to estimate hours and cost\n"
-         "  --compare                rank instance types, ZeRO stages, offload, layouts, micro-batches and\n"
-         "                           recomputation, and print the fastest ds_config.json\n"
-         "  --instances LIST         compare only these hosts, e.g. p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1\n"
-         "  --max_seq_length         plan the run with the longest sequences that fit in memory\n"
-         "  --largest_model          plan the run with the largest number of layers that fits in memory\n"
-         "  --json                   print JSON (docs/formats.md)\n"
-         "  --calibration FILE       file with kernel times (default: a file in configs/calibrations)\n"
-         "  --price N                price per host-hour, in any currency\n"
-         "  --prices FILE            JSON file with prices for --compare, e.g. {\"p5.48xlarge\": 55.04}\n"
-         "  --disk_rate N            checkpoint write rate per host in GB/s (default: from the calibration)\n"
-         "  --network_rate N         collective bandwidth per host in GB/s, as measured by `mpzero doctor "
-         "--bandwidth`\n"
-         "                           (default: estimated from the network bandwidth)\n"
-         "  --straggler_factor X     compute time of the slowest rank relative to the others (default: 1)\n"
-         "  --network_factor X       duration of collectives relative to the estimate (default: 1)\n"
-         "\n"
-         "  --calibrate FILE         measure this machine's kernels and write FILE, for --calibration; on CPUs:\n"
-         "                           mpirun -n RANKS mpzero plan --calibrate FILE --device cpu\n"
+         "\n" +
+         describe_flags(flags,
+                        {{"--device cpu",
+                          "train on the CPUs of --instance, or of hosts like this machine; --nproc_per_node sets the "
+                          "ranks per host (default: 1, or the instance's sockets)"}}) +
          "\n"
          "All flags of `mpzero train` are accepted, and --train_data is optional. --network socket plans for TCP.\n";
 }

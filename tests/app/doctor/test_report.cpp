@@ -248,7 +248,7 @@ TEST_CASE("the doctor's flags") {
   CHECK(options.network == parallel::NetworkChoice::kEfa);
   CHECK(options.device == "auto");
   CHECK(parse_options({"--device=cpu"}).device == "cpu");
-  CHECK_THROWS_WITH(parse_options({"--device", "gpu"}), Catch::Contains("auto, cuda or cpu, not \"gpu\""));
+  CHECK_THROWS_WITH(parse_options({"--device", "gpu"}), Catch::Contains("auto, cuda, cpu, not \"gpu\""));
   CHECK_THROWS_WITH(parse_options({"--quik"}), Catch::Contains("did you mean --quick?"));
   CHECK_THROWS_WITH(parse_options({"--json"}), Catch::Contains("--json needs a value"));
   CHECK_THROWS_WITH(parse_options({"--network", "tcp"}), Catch::Contains("auto, efa or socket"));

@@ -25,15 +25,15 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({}), Contains("--instance") && Contains("--gpu"));
   CHECK_THAT(error({"--instnce=p5.48xlarge"}), Contains("--instnce is not a known flag; did you mean --instance?"));
   CHECK_THAT(error({"--instance=p5.48xlarge", "--gpu=H100"}), Contains("mutually exclusive"));
-  CHECK_THAT(error({"--gpu=H100", "--nodes=0"}), Contains("--nodes") && Contains("\"0\""));
+  CHECK_THAT(error({"--gpu=H100", "--nodes=0"}), Contains("--nodes 0"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=1.5"}), Contains("--nodes"));
   CHECK_THAT(error({"--gpu=H100", "--tokens=many"}), Contains("--tokens") && Contains("many"));
   CHECK_THAT(error({"--gpu=H100", "--gpu=H200"}), Contains("given twice"));
   CHECK_THAT(error({"--gpu"}), Contains("--gpu needs a value"));
   CHECK_THAT(error({"--gpu=H100", "--json=yes"}), Contains("takes no value"));
-  CHECK_THAT(error({"--gpu=H100", "--network_factor=0.5"}), Contains("a number from 1 to 100"));
-  CHECK_THAT(error({"--gpu=H100", "--network_factor=101"}), Contains("a number from 1 to 100"));
-  CHECK_THAT(error({"--gpu=H100", "--straggler_factor=1e30"}), Contains("a number from 1 to 100"));
+  CHECK_THAT(error({"--gpu=H100", "--network_factor=0.5"}), Contains("1 or more and less than 100"));
+  CHECK_THAT(error({"--gpu=H100", "--network_factor=101"}), Contains("1 or more and less than 100"));
+  CHECK_THAT(error({"--gpu=H100", "--straggler_factor=1e30"}), Contains("1 or more and less than 100"));
   CHECK_THAT(error({"--gpu=H100", "--network_rate=4"}), Contains("--network_rate 4 has no effect on one host"));
   CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400 has no effect on one host"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=2", "--network_rate=4", "--host_gigabits=100"}), Contains("both set"));
@@ -58,7 +58,7 @@ TEST_CASE("a list of hosts is a comparison, and takes the place of --instance an
   const auto list = [](const std::string& text) {
     return error_from([&] { parse_plan_options({"--instances=" + text}); });
   };
-  CHECK_THAT(list("p5.48xlarge:0"), Contains("--instances must be an integer number of hosts"));
+  CHECK_THAT(list("p5.48xlarge:0"), Contains("--instances 0 is too small"));
   CHECK_THAT(list("p5.48xlarge:1.5"), Contains("\"1.5\""));
   CHECK_THAT(list(":2"), Contains("types with counts"));
   CHECK_THAT(list("p5.48xlarge,"), Contains("types with counts"));
