@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from documents import ROOT, in_backticks, section, text_of
 
+VISIT = r'\.(?:number|integer|boolean|texts?|texts_by_name|one_of|choice|type|section|list)\("(\w+)"'
 PAIR = r'\{"(\w+)",'
 ATTRIBUTE = r'set_attribute\("(\w+)"'
 # A section of the page, a file that writes, what its fields look like there, and the least number of them.
@@ -43,7 +44,7 @@ WRITERS = [
     ),
     ("summary.json", "app/log/run_totals.cpp", PAIR, 10),
     ("Plan", "app/plan/command/plan_report.cpp", PAIR, 50),
-    ("Calibration", "app/plan/calibration_file.cpp", PAIR, 30),
+    ("Calibration", "app/plan/calibration_file.cpp", VISIT, 40),
 ]
 # Parts of torch's optimizer state and of DeepSpeed's helper objects, which the page names by the field that holds them.
 INNER = {

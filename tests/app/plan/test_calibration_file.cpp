@@ -174,11 +174,10 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(error("{\"a\": 1, \"a\": 2}") != "");
   CHECK(error("[]") == std::string(": the file must be an object") + kRemedy);
   CHECK(without("format_version") == std::string(": the key format_version is missing") + kRemedy);
-  CHECK(changed("/format_version", 2) ==
-        ": format_version is 2, but this version of mpzero reads 1; recreate the file with `mpzero plan --calibrate`");
+  CHECK(changed("/format_version", 2) == std::string(": format_version must be 1, not 2") + kRemedy);
   CHECK(without("device") == std::string(": the key device is missing") + kRemedy);
   CHECK(without("matmuls") == std::string(": the key matmuls is missing") + kRemedy);
-  CHECK(changed("/error", 1.5) == std::string(": error must be below 1") + kRemedy);
+  CHECK(changed("/error", 1.5) == std::string(": error must be from 1e-06 to 0.999") + kRemedy);
   CHECK(changed("/matmuls", 5) == std::string(": matmuls must be a list") + kRemedy);
   CHECK(changed("/matmuls/0", 5) == std::string(": matmuls[0] must be an object") + kRemedy);
   CHECK(changed("/matmuls/0/us", -1) == std::string(": matmuls[0].us must be a number above 0") + kRemedy);
@@ -191,10 +190,15 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
         std::string(": copies.on_device_gb_per_second must be a number above 0") + kRemedy);
   CHECK(changed("/names", "H200") == std::string(": names must be a list of printable strings") + kRemedy);
   CHECK(changed("/gpu", "yes") == std::string(": gpu must be true or false") + kRemedy);
+  CHECK(changed("/versions", {{"torch", 2}}) ==
+        std::string(": versions must be an object of printable strings") + kRemedy);
+  folder.write("small.json", small().dump());
   json scaled = small();
-  scaled["scales"] = "../elsewhere.json";
+  scaled["scales"] = "small.json";
+  scaled["rates"] = {{"matmuls", 0.5}, {"attention", 0.5}, {"memory", 0.25}, {"launch_us", 4}};
   CHECK(error(scaled.dump()).starts_with(": unknown key "));  // times of its own as well
   for (const char* key : {"matmuls", "attention", "kernels"}) scaled.erase(key);
+  scaled["scales"] = "../elsewhere.json";
   CHECK(error(scaled.dump()) == std::string(": scales must be a different file in this folder") + kRemedy);
   scaled["scales"] = "bad.json";
   CHECK(error(scaled.dump()) == std::string(": scales must be a different file in this folder") + kRemedy);
