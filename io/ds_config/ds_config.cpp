@@ -256,34 +256,12 @@ void read_observers(ObjectReader& root, NotActedOn& not_acted_on) {
   for (const Observer& observer :
        {Observer{"tensorboard", kMonitors}, Observer{"csv_monitor", kMonitors}, Observer{"wandb", kMonitors},
         Observer{"comet", kMonitors}, Observer{"flops_profiler", kTimings}, Observer{"comms_logger", kTimings}}) {
+    root.harmless({observer.section});  // its other keys are not checked
     auto section = root.section(observer.section);
     if (!section) continue;
     Setting<bool> enabled{false};
     section->read("enabled", enabled, Auto::kAllowed);
     if (enabled.value) not_acted_on.add(root.path_of(observer.section), observer.what_happens_instead);
-    section->harmless({"output_path",
-                       "job_name",
-                       "group",
-                       "team",
-                       "project",
-                       "samples_log_interval",
-                       "workspace",
-                       "api_key",
-                       "experiment_name",
-                       "experiment_key",
-                       "online",
-                       "mode",
-                       "recompute_fwd_factor",
-                       "profile_step",
-                       "module_depth",
-                       "top_modules",
-                       "detailed",
-                       "output_file",
-                       "prof_all",
-                       "prof_ops",
-                       "verbose",
-                       "debug"});
-    section->finish();
   }
   root.harmless({"timers"});
   root.not_acted_on({"wall_clock_breakdown", "memory_breakdown"}, false, kTimings);

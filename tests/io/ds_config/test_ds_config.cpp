@@ -305,6 +305,7 @@ TEST_CASE("settings that are off or match mpzero's behavior give no warning") {
         R"({"elasticity": {"enabled": false, "max_train_batch_size": 2}})",
         R"({"optimizer": {"type": "Adam", "params": {"torch_adam": true, "adam_w_mode": true}}})",
         R"({"data_types": {"grad_accum_dtype": "fp32"}})", R"({"tensorboard": {"enabled": false, "job_name": "x"}})",
+        R"({"comet": {"enabled": false, "an_unknown_key": "x"}})",
         R"({"wall_clock_breakdown": false, "dump_state": false, "prescale_gradients": false})",
         R"({"zero_optimization": {"zero_quantized_weights": false, "zero_hpz_partition_size": 1}})",
         R"({"zero_optimization": {"zero_hpz_partition_size": 8, "mics_shard_size": -1}})",
