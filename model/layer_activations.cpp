@@ -1,8 +1,5 @@
 #include "model/layer_activations.hpp"
 
-#include <algorithm>
-#include <iterator>
-#include <span>
 #include <utility>
 
 namespace mpzero::model {
@@ -24,22 +21,6 @@ void LayerActivations::drop(Recompute recompute) {
   exchanged = {};
   // Keeps qk if it is only a view of a saved tensor.
   if (qk.defined() && !qk.is_alias_of(qkv)) qk.reset();
-}
-
-std::vector<at::Tensor> LayerActivations::tensors() const {
-  std::vector<at::Tensor> found = attended.saved;
-  for (const at::Tensor& tensor :
-       {x, rstd, q_rstd, k_rstd, qkv, qk, attended.out, attended_tokens, attended_maximum, attention_output.x,
-        attention_output.rstd, h, h_rstd, gate_up, mlp_output.x, mlp_output.rstd}) {
-    if (tensor.defined()) found.push_back(tensor);
-  }
-  for (const std::span<const at::Tensor> some : {std::span<const at::Tensor>(low_rank), {exchanged}}) {
-    std::ranges::copy_if(some, std::back_inserter(found), [](const at::Tensor& tensor) { return tensor.defined(); });
-  }
-  for (const Operand* operand : {&normed, &h_normed, &activated}) {
-    for (const at::Tensor& tensor : operand->tensors()) found.push_back(tensor);
-  }
-  return found;
 }
 
 }  // namespace mpzero::model

@@ -5,9 +5,7 @@
 #include <any>
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
-#include <vector>
 
 #include "model/fp8/operand.hpp"
 #include "model/kernels/attention.hpp"
@@ -54,14 +52,6 @@ inline constexpr int64_t kInputsOnDevice = 2;
 
 constexpr bool keeps_input_only(Recompute recompute) { return recompute == Recompute::kFull || runs_tiles(recompute); }
 
-// Parses the name of a level. Returns std::nullopt for unknown names.
-constexpr std::optional<Recompute> recompute_of(std::string_view text) {
-  for (const Recompute recompute : kRecomputes) {
-    if (name(recompute) == text) return recompute;
-  }
-  return std::nullopt;
-}
-
 // Tensors saved by a norm of the output of attention or MLP; undefined if the model does not have this norm.
 struct NormedOutput {
   at::Tensor x;     // [N, H]
@@ -99,8 +89,6 @@ struct LayerActivations {
 
   // Frees the tensors that the backward pass recomputes at this level.
   void drop(Recompute recompute);
-  // Returns all defined tensors.
-  std::vector<at::Tensor> tensors() const;
 };
 
 }  // namespace mpzero::model

@@ -17,12 +17,4 @@ Operand Operand::narrow_columns(int64_t begin, int64_t count) const {
   return {fp8::Matrix(), columns_.narrow(begin, count)};
 }
 
-std::vector<at::Tensor> Operand::tensors() const {
-  std::vector<at::Tensor> found;
-  for (const at::Tensor& tensor : {tensor_, rows_.codes, rows_.scale_inverse, columns_.codes, columns_.scale_inverse}) {
-    if (tensor.defined()) found.push_back(tensor);
-  }
-  return found;
-}
-
 }  // namespace mpzero::model

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <utility>
-#include <vector>
 
 #include "model/fp8/matrix.hpp"
 
@@ -35,8 +34,6 @@ class Operand {
   void reset() { *this = {}; }
   // Frees rows(), the form for matmuls with inner dimension C.
   void drop_rows() { rows_ = {}; }
-  // Returns all defined tensors.
-  std::vector<at::Tensor> tensors() const;
 
  private:
   at::Tensor tensor_;

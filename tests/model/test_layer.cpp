@@ -36,9 +36,10 @@ void check_layer(const ModelConfig& config, Recompute recompute, const DecoderOp
   Weights weights(model.weights[1]);
   weights.layer = 0;
   const at::Tensor y = decoder.layer_forward(weights, x, &activations, recompute);
-  CHECK((activations.tensors().size() == 1) == keeps_input_only(recompute));
+  CHECK(activations.x.defined());
+  CHECK(activations.qkv.defined() != keeps_input_only(recompute));
   const at::Tensor dx = decoder.layer_backward(weights, dy, activations, model.gradients[1]);
-  CHECK(activations.tensors().empty());
+  CHECK_FALSE((activations.x.defined() || activations.qkv.defined()));
   CHECK(relative_error(y, expected.detach()) < 1e-11);
   CHECK(relative_error(dx, expected_gradients.back()) < 1e-10);
   for (size_t i = 0; i + 1 < inputs.size(); ++i) {
