@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "app/simulation/simulated_codec.hpp"
 #include "app/simulation/simulated_communicator.hpp"
 #include "app/simulation/simulated_device.hpp"
 #include "app/simulation/simulated_host_updater.hpp"
@@ -23,7 +22,6 @@ parallel::MemoryUse planned_states(const std::vector<UnitSpec>& units, parallel:
                                 const parallel::HostUpdater::Options& of_host) {
     return std::make_unique<SimulatedHostUpdater>(shards, of_host, SimulatedDevice::nothing);
   };
-  if (options.codec) options.codec = std::make_shared<const SimulatedCodec>(options.codec);
   BusyLink link;
   SimulatedCommunicator within({.group = {.hosts = 1, .per_host = layout.ranks_per_node}, .links = links}, link);
   SimulatedCommunicator between({.group = {.hosts = layout.nodes, .per_host = 1}, .links = links}, link);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "parallel/optimizer/adamw_kernels.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -142,8 +143,10 @@ std::unique_ptr<PendingCollective> CodedGather::gather(size_t unit, const at::Te
   const std::vector<CodedRange> own = layout.ranges_of(rank);
   for (size_t i = 0; i < own.size(); ++i) {
     if (own[i].count == 0) continue;
-    codec_->encode_out(part.narrow(0, own[i].begin, own[i].count), scales_[unit][0][static_cast<int64_t>(i)],
-                       own_codes.narrow(0, own[i].begin, own[i].count));
+    const at::Tensor values = part.narrow(0, own[i].begin, own[i].count);
+    const at::Tensor encoded = own_codes.narrow(0, own[i].begin, own[i].count);
+    if (is_simulated_kernel(values, values.nbytes() + encoded.nbytes())) continue;
+    codec_->encode_out(values, scales_[unit][0][static_cast<int64_t>(i)], encoded);
   }
   std::unique_ptr<PendingCollective> of_codes = node_.all_gather(own_codes, codes);
   if (!of_plain) return of_codes;
@@ -162,11 +165,12 @@ void CodedGather::find_scales(size_t unit, const at::Tensor& part) {
   const std::vector<CodedRange> ranges = layouts_[unit].ranges_of(node_.rank());
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (ranges[i].count == 0) continue;
-    codec_->raise_maximum(part.narrow(0, ranges[i].begin, ranges[i].count), own[static_cast<int64_t>(i)]);
+    const at::Tensor values = part.narrow(0, ranges[i].begin, ranges[i].count);
+    if (!is_simulated_kernel(values, values.nbytes())) codec_->raise_maximum(values, own[static_cast<int64_t>(i)]);
   }
   node_.all_gather(own, maxima.view({-1}))->wait();
   const at::Tensor found = at::empty(scales_[unit].sizes(), scales_[unit].options());
-  codec_->scales_out(maxima, found);
+  if (!is_simulated_kernel(maxima, maxima.nbytes() + found.nbytes())) codec_->scales_out(maxima, found);
   scales_[unit].copy_(found, /*non_blocking=*/true);
 }
 

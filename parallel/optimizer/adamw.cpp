@@ -57,6 +57,12 @@ SimulatedKernels& simulated_kernels() {
   return kernels;
 }
 
+bool is_simulated_kernel(const at::Tensor& tensor, size_t bytes) {
+  if (!tensor.is_privateuseone()) return false;  // also if undefined
+  simulated_kernels().others(static_cast<int64_t>(bytes));
+  return true;
+}
+
 at::Tensor sum_of_squares(const at::Tensor& tensor) {
   const at::Tensor partial = at::empty({num_square_partials(tensor.device())}, tensor.options().dtype(at::kDouble));
   partial_sums_of_squares(tensor, partial);

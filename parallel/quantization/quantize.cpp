@@ -40,20 +40,11 @@ QuantizedSpans spans_of(const at::Tensor& values, const at::Tensor& other, const
           .format = format};
 }
 
-int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-
-// On the simulated device, a kernel takes as long as its memory accesses.
-bool simulated(const at::Tensor& message, int64_t bytes) {
-  if (!message.is_privateuseone()) return false;
-  simulated_kernels().others(bytes);
-  return true;
-}
-
 }  // namespace
 
 void quantize_with_residual(const at::Tensor& values, const at::Tensor& residual, const at::Tensor& message,
                             const BlockFormat& format, RoundingKey key, int64_t first) {
-  if (simulated(message, bytes_of(values) + 2 * bytes_of(residual) + bytes_of(message))) return;
+  if (is_simulated_kernel(message, values.nbytes() + 2 * residual.nbytes() + message.nbytes())) return;
   const QuantizedSpans spans = spans_of(values, residual, message, format);
   (message.is_cuda() ? quantize_with_residual_cuda : quantize_with_residual_host)(spans, key,
                                                                                   static_cast<uint32_t>(first));
@@ -61,14 +52,14 @@ void quantize_with_residual(const at::Tensor& values, const at::Tensor& residual
 
 void quantize_difference(const at::Tensor& wanted, const at::Tensor& current, const at::Tensor& message,
                          const BlockFormat& format) {
-  if (simulated(message, bytes_of(wanted) + bytes_of(current) + bytes_of(message))) return;
+  if (is_simulated_kernel(message, wanted.nbytes() + current.nbytes() + message.nbytes())) return;
   const QuantizedSpans spans = spans_of(wanted, current, message, format);
   (message.is_cuda() ? quantize_difference_cuda : quantize_difference_host)(spans);
 }
 
 void sum_messages(const at::Tensor& messages, int64_t own_row, const at::Tensor& own, const at::Tensor& sum,
                   const BlockFormat& format) {
-  if (simulated(messages, bytes_of(messages) + bytes_of(own) + bytes_of(sum))) return;
+  if (is_simulated_kernel(messages, messages.nbytes() + own.nbytes() + sum.nbytes())) return;
   const int64_t count = sum.numel();
   check_message(messages, count, format);
   check_values(own, count, messages);
@@ -88,7 +79,7 @@ void sum_messages(const at::Tensor& messages, int64_t own_row, const at::Tensor&
 }
 
 void add_message(const at::Tensor& message, const at::Tensor& values, const BlockFormat& format) {
-  if (simulated(message, bytes_of(message) + 2 * bytes_of(values))) return;
+  if (is_simulated_kernel(message, message.nbytes() + 2 * values.nbytes())) return;
   check_message(message, values.numel(), format);
   check_values(values, values.numel(), message);
   const SummedSpans spans{.codes = static_cast<const int8_t*>(message.const_data_ptr()),

@@ -42,9 +42,7 @@ void encode_weights(WeightCodes codes, const at::Tensor& values, const at::Tenso
 
 void decode_weights(WeightCodes codes, const at::Tensor& message, const at::Tensor& values) {
   check(codes, values, message);
-  if (message.is_privateuseone()) {
-    return simulated_kernels().others(static_cast<int64_t>(message.nbytes() + values.nbytes()));
-  }
+  if (is_simulated_kernel(message, message.nbytes() + values.nbytes())) return;
   if (codes == WeightCodes::kInt8) {
     // own_row = -1 does not replace a message.
     return sum_messages(message.unsqueeze(0), /*own_row=*/-1, values, values, kInt8);

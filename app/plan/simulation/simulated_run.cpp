@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "app/plan/simulation/simulated_decoder.hpp"
-#include "app/simulation/simulated_codec.hpp"
 #include "app/simulation/simulated_communicator.hpp"
 #include "app/simulation/simulated_host_updater.hpp"
 #include "app/simulation/simulated_timeline.hpp"
@@ -133,7 +132,6 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
                                  const parallel::HostUpdater::Options& of_host) {
     return std::make_unique<SimulatedHostUpdater>(shards, of_host, run.host_adamw);
   };
-  if (options.codec) options.codec = std::make_shared<const SimulatedCodec>(options.codec);
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
   engine.parameters().measure_waits(timeline);
   TrainingPass pass(decoder, engine, timer, micro_batches);
