@@ -113,25 +113,25 @@ class Decoder {
                                     Gradients gradients) const;
 
   // Returns [B, T, H] in the dtype of the weights, for tokens [B, T] int64.
-  virtual at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;
+  at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;
   // Adds the gradient of the embedding for dy [B, T, H].
-  virtual void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
+  void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
 
   // Returns the layer's output [B, T, H] for x [B, T, H]. `activations` receives the tensors that `recompute` keeps;
   // layer_backward recomputes the rest. Null means that no backward pass follows (validation). Layers of one model may
   // use different levels. Packed documents in `mask` require B = 1.
-  virtual at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
-                                   Recompute recompute = Recompute::kNone, const AttentionMask& mask = {},
-                                   const std::optional<DropoutSeed>& dropout = {}) const;
+  at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
+                           Recompute recompute = Recompute::kNone, const AttentionMask& mask = {},
+                           const std::optional<DropoutSeed>& dropout = {}) const;
   // Returns dx [B, T, H] for dy [B, T, H] and frees `activations`.
-  virtual at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
-                                    Gradients gradients) const;
+  at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
+                            Gradients gradients) const;
 
   // Returns the sum of weight * cross-entropy over all B * T targets, divided by B * T, in fp64 on the device of x.
   // `output_weight` [V, H] is head[1], or the embedding's weight if the head is tied. `targets`: [B, T] int64.
   // `loss_mask`: loss weights, see Batch.
-  virtual at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
-                               const at::Tensor& targets, const at::Tensor& loss_mask = {}) const;
+  at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x, const at::Tensor& targets,
+                       const at::Tensor& loss_mask = {}) const;
 
   struct HeadResult {
     at::Tensor loss;  // result of head_loss() in fp32 (fp64 for fp64 inputs), not scaled

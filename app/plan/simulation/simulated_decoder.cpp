@@ -2,8 +2,10 @@
 
 #include <ATen/ops/empty.h>
 
+#include <any>
+#include <utility>
+
 #include "app/simulation/simulated_device.hpp"
-#include "base/error.hpp"
 
 namespace mpzero::plan {
 
@@ -18,34 +20,27 @@ void SimulatedDecoder::take(const Seconds& seconds, const char* unit) const {
   device.wait_until(device.current_stream(), queued);
 }
 
-at::Tensor SimulatedDecoder::embed_forward(model::Weights embedding, const at::Tensor& tokens) const {
+model::Values SimulatedDecoder::embed(model::Weights embedding, const model::Batch& batch) const {
   take(times_.embedding_forward);
-  return at::empty({tokens.size(0), tokens.size(1), config().hidden_size}, embedding.front().options());
+  return {at::empty({batch.tokens.size(0), batch.tokens.size(1), config().hidden_size}, embedding.front().options())};
 }
 
-void SimulatedDecoder::embed_backward(const at::Tensor&, const at::Tensor&, model::Gradients) const {
+void SimulatedDecoder::add_embedding_gradient(const model::Values&, const model::Batch&, model::Gradients) const {
   take(times_.embedding_backward);
 }
 
-at::Tensor SimulatedDecoder::layer_forward(model::Weights, const at::Tensor& x, model::LayerActivations* activations,
-                                           model::Recompute recompute, const model::AttentionMask&,
-                                           const std::optional<model::DropoutSeed>&) const {
+model::Values SimulatedDecoder::run_layer(model::Weights, const model::Values& inputs,
+                                          model::LayerActivations* activations, model::Recompute recompute,
+                                          const model::Batch&) const {
   take(times_.forward(recompute));
-  if (activations != nullptr) kept_.push_back(recompute);
-  return x;
+  if (activations != nullptr) activations->of_family = recompute;
+  return inputs;
 }
 
-at::Tensor SimulatedDecoder::layer_backward(model::Weights, const at::Tensor& dy, model::LayerActivations&,
-                                            model::Gradients) const {
-  if (kept_.empty()) throw_failure("backward pass of a layer without a forward pass");
-  take(times_.backward(kept_.back()));
-  kept_.pop_back();
-  return dy;
-}
-
-at::Tensor SimulatedDecoder::head_loss(model::Weights, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                       const at::Tensor&) const {
-  throw_failure("validation cannot be simulated");
+model::Values SimulatedDecoder::run_layer_backward(model::Weights, const model::Values& d_outputs,
+                                                   model::LayerActivations& activations, model::Gradients) const {
+  take(times_.backward(std::any_cast<model::Recompute>(std::exchange(activations.of_family, {}))));
+  return d_outputs;
 }
 
 model::Decoder::HeadResult SimulatedDecoder::head_forward_backward(model::Weights, const at::Tensor&,

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "app/plan/unit_times.hpp"
 #include "model/decoder.hpp"
 
@@ -17,15 +15,13 @@ class SimulatedDecoder final : public model::Decoder {
   SimulatedDecoder(model::ModelConfig config, const UnitTimes& times, double slowdown = 1)
       : Decoder(std::move(config)), times_(times), slowdown_(slowdown) {}
 
-  at::Tensor embed_forward(model::Weights embedding, const at::Tensor& tokens) const override;
-  void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, model::Gradients embedding) const override;
-  at::Tensor layer_forward(model::Weights layer, const at::Tensor& x, model::LayerActivations* activations,
-                           model::Recompute recompute, const model::AttentionMask& mask,
-                           const std::optional<model::DropoutSeed>&) const override;
-  at::Tensor layer_backward(model::Weights layer, const at::Tensor& dy, model::LayerActivations& activations,
-                            model::Gradients gradients) const override;
-  at::Tensor head_loss(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,
-                       const at::Tensor& targets, const at::Tensor& loss_mask) const override;
+  model::Values embed(model::Weights embedding, const model::Batch& batch) const override;
+  void add_embedding_gradient(const model::Values& d_values, const model::Batch& batch,
+                              model::Gradients embedding) const override;
+  model::Values run_layer(model::Weights layer, const model::Values& inputs, model::LayerActivations* activations,
+                          model::Recompute recompute, const model::Batch& batch) const override;
+  model::Values run_layer_backward(model::Weights layer, const model::Values& d_outputs,
+                                   model::LayerActivations& activations, model::Gradients gradients) const override;
   HeadResult head_forward_backward(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                    const at::Tensor& targets, double loss_scale, model::Gradients head_gradients,
                                    model::Gradient& output_weight_gradient, const at::Tensor& loss_mask,
@@ -36,8 +32,6 @@ class SimulatedDecoder final : public model::Decoder {
 
   UnitTimes times_;
   double slowdown_;
-  // Recompute levels of the layers whose backward is pending, in forward order.
-  mutable std::vector<model::Recompute> kept_;
 };
 
 }  // namespace mpzero::plan

@@ -1,8 +1,9 @@
 #include <ATen/ops/empty.h>
 
+#include <any>
+
 #include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/simulation/simulated_device.hpp"
-#include "base/error.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"
 
@@ -15,11 +16,11 @@ TEST_CASE("a unit takes its time, and a layer's backward that of its level") {
   const SimulatedDecoder decoder(run.model, run.times, /*slowdown=*/2);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
   model::LayerActivations activations;
-  decoder.layer_forward({}, x, &activations, model::Recompute::kFull, {}, {});
+  decoder.run_layer({}, {x}, &activations, model::Recompute::kFull, {});
   CHECK(device.clock(0) == Approx(0.020));
-  decoder.layer_backward({}, x, activations, {});
+  decoder.run_layer_backward({}, {x}, activations, {});
   CHECK(device.clock(0) == Approx(0.080));
-  CHECK_THROWS_AS(decoder.layer_backward({}, x, activations, {}), Failure);
+  CHECK_THROWS_AS(decoder.run_layer_backward({}, {x}, activations, {}), std::bad_any_cast);
 }
 
 TEST_CASE("a forward that keeps less takes the time of that") {
@@ -28,8 +29,8 @@ TEST_CASE("a forward that keeps less takes the time of that") {
   const SimulatedDevice device(run.costs);
   const SimulatedDecoder decoder(run.model, run.times);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {}, {});
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kSelective, {}, {});
+  decoder.run_layer({}, {x}, nullptr, model::Recompute::kNone, {});
+  decoder.run_layer({}, {x}, nullptr, model::Recompute::kSelective, {});
   CHECK(device.clock(0) == Approx(0.014));
 }
 
@@ -39,7 +40,7 @@ TEST_CASE("a unit takes no less than the host needs to queue it") {
   const SimulatedDevice device(run.costs);
   const SimulatedDecoder decoder(run.model, run.times);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {}, {});
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {}, {});
+  decoder.run_layer({}, {x}, nullptr, model::Recompute::kNone, {});
+  decoder.run_layer({}, {x}, nullptr, model::Recompute::kNone, {});
   CHECK(device.clock(0) == Approx(0.030));
 }
