@@ -20,6 +20,7 @@ namespace mpzero::plan {
 
 // Kinds of recorded work.
 enum class Work : uint8_t { kMatmuls, kAttention, kElementwise, kOptimizer, kHostOptimizer, kDown, kUp, kCollective };
+inline constexpr size_t kWorks = 8;
 
 // Simulates a device and the host that launches work on the device. A stream is a clock: work begins once its stream is
 // free and the host has launched the work. Recording an event stores the time of its stream, and waiting for the event

@@ -202,10 +202,10 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, con
   };
   // Reported separately, because a smaller vocabulary reduces the matmuls of the head.
   const bool head = machine.is_cpu() && step.head > 0.5 * step.seconds;
-  const auto shares = {Share{head ? "the LM head's matmuls" : "matmuls", head ? step.head : step.matmuls},
-                       Share{"attention", step.attention}, Share{"other kernels", step.elementwise},
-                       Share{"the optimizer", step.split.optimizer},
-                       Share{"communication", step.split.exposed_communication()}};
+  const auto shares = {
+      Share{head ? "the LM head's matmuls" : "matmuls", head ? step.head : step.of(Work::kMatmuls)},
+      Share{"attention", step.of(Work::kAttention)}, Share{"other kernels", step.of(Work::kElementwise)},
+      Share{"the optimizer", step.split.optimizer}, Share{"communication", step.split.exposed_communication()}};
   const Share most = std::max(shares, [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
   return fmt::format("compute: {}, {:.0f}% of each step", most.what, 100 * most.seconds / step.seconds);
 }

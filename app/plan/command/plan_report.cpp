@@ -126,16 +126,16 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("waiting for parameters", step.split.exposed_parameters);
   part("waiting for gradients", step.split.exposed_gradients);
   lines.emplace_back("Concurrent work:");
-  part("matmuls", step.matmuls);
-  part("attention", step.attention);
-  part("other kernels", step.elementwise);
+  part("matmuls", step.of(Work::kMatmuls));
+  part("attention", step.of(Work::kAttention));
+  part("other kernels", step.of(Work::kElementwise));
   // The GPU also computes the norms of parameters that the host updates.
-  part(cpu ? "AdamW and norm" : "AdamW and norm on the GPU", step.optimizer);
+  part(cpu ? "AdamW and norm" : "AdamW and norm on the GPU", step.of(Work::kOptimizer));
   if (cpu) part("LM head", step.head, "included in the first three");
-  part("AdamW on the host", step.host_optimizer, basis_of_host_adamw(facts));
+  part("AdamW on the host", step.of(Work::kHostOptimizer), basis_of_host_adamw(facts));
   const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? kOfInstance : "";
-  part("PCIe to the host", step.down, of_pcie);
-  part("PCIe to the GPU", step.up, of_pcie);
+  part("PCIe to the host", step.of(Work::kDown), of_pcie);
+  part("PCIe to the GPU", step.of(Work::kUp), of_pcie);
   for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} per step", time.calls));
   lines.push_back(fmt::format("Throughput: {:.0f} tokens/s/{}, {:.0f} in total{}", plan.tokens_per_second_per_gpu,
                               cpu ? "rank" : "GPU", plan.tokens_per_second_per_gpu * facts.machine.world_size(),
@@ -298,14 +298,14 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
                   {"exposed_gradients_seconds", step.split.exposed_gradients},
                   {"data_seconds", step.split.data},
                   {"busy_seconds",
-                   {{"matmuls", step.matmuls},
-                    {"attention", step.attention},
-                    {"elementwise", step.elementwise},
+                   {{"matmuls", step.of(Work::kMatmuls)},
+                    {"attention", step.of(Work::kAttention)},
+                    {"elementwise", step.of(Work::kElementwise)},
                     {"head", step.head},
-                    {"optimizer", step.optimizer},
-                    {"host_optimizer", step.host_optimizer},
-                    {"pcie_down", step.down},
-                    {"pcie_up", step.up}}},
+                    {"optimizer", step.of(Work::kOptimizer)},
+                    {"host_optimizer", step.of(Work::kHostOptimizer)},
+                    {"pcie_down", step.of(Work::kDown)},
+                    {"pcie_up", step.of(Work::kUp)}}},
                   {"collectives", collectives}};
   const std::optional<Length> length = length_of(facts, plan);
   json["tokens_per_second_per_gpu"] = plan.tokens_per_second_per_gpu;

@@ -81,38 +81,14 @@ LevelCommunicators communicators(const SimulatedRun& run, parallel::Timeline& ti
           communicator(run, places, node_in_host ? per_node : per_host, kBetween, links), timeline};
 }
 
-void count(SimulatedStep& step, const SimulatedDevice::Record& record, double steps) {
-  const double seconds = (record.end - record.begin) / steps;
+void count(SimulatedStep& step, const SimulatedDevice::Record& record) {
+  const double seconds = record.end - record.begin;
   if (std::string_view(record.name) == kHeadUnit) step.head += seconds;
-  switch (record.work) {
-    case Work::kMatmuls:
-      step.matmuls += seconds;
-      break;
-    case Work::kAttention:
-      step.attention += seconds;
-      break;
-    case Work::kElementwise:
-      step.elementwise += seconds;
-      break;
-    case Work::kOptimizer:
-      step.optimizer += seconds;
-      break;
-    case Work::kHostOptimizer:
-      step.host_optimizer += seconds;
-      break;
-    case Work::kDown:
-      step.down += seconds;
-      break;
-    case Work::kUp:
-      step.up += seconds;
-      break;
-    case Work::kCollective: {
-      SimulatedStep::CollectiveTime& time = step.collectives[record.name];
-      time.seconds += seconds;
-      ++time.calls;
-      break;
-    }
-  }
+  step.busy[static_cast<size_t>(record.work)] += seconds;
+  if (record.work != Work::kCollective) return;
+  SimulatedStep::CollectiveTime& time = step.collectives[record.name];
+  time.seconds += seconds;
+  ++time.calls;
 }
 
 // Simulates every micro-batch of a step.
@@ -159,7 +135,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
     step.split = timer.finish_step();
     step.seconds = device.host_now() - began;
   }
-  for (const SimulatedDevice::Record& record : device.records()) count(step, record, 1);
+  for (const SimulatedDevice::Record& record : device.records()) count(step, record);
   step.memory = engine.memory_use();
   step.simulated_micro_batches = micro_batches;
   return step;
@@ -175,14 +151,8 @@ std::vector<double*> times_of(SimulatedStep& step) {
                                 &split.optimizer,
                                 &split.exposed_parameters,
                                 &split.exposed_gradients,
-                                &step.matmuls,
-                                &step.attention,
-                                &step.elementwise,
-                                &step.head,
-                                &step.optimizer,
-                                &step.host_optimizer,
-                                &step.down,
-                                &step.up};
+                                &step.head};
+  for (double& time : step.busy) times.push_back(&time);
   for (auto& [name, time] : step.collectives) times.push_back(&time.seconds);
   return times;
 }

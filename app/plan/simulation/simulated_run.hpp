@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -40,12 +41,9 @@ struct SimulatedRun {
 // Times of one step in steady state, in seconds.
 struct SimulatedStep {
   double seconds = 0;
-  StepSplit split;  // breakdown, as in the log of a run
-  // Busy times, including work that overlaps with other streams.
-  double matmuls = 0, attention = 0, elementwise = 0;
-  double head = 0;  // LM head and loss, included in the three times above
-  double optimizer = 0, host_optimizer = 0;
-  double down = 0, up = 0;  // copies to the host and to the device
+  StepSplit split;                    // breakdown, as in the log of a run
+  std::array<double, kWorks> busy{};  // by Work, including work that overlaps with other streams
+  double head = 0;                    // LM head and loss, included in `busy`
   struct CollectiveTime {
     double seconds = 0;
     int64_t calls = 0;
@@ -53,6 +51,8 @@ struct SimulatedStep {
   std::map<std::string, CollectiveTime> collectives;
   parallel::MemoryUse memory;
   int64_t simulated_micro_batches = 0;  // number per simulated step, summed over all attempts
+
+  double of(Work work) const { return busy[static_cast<size_t>(work)]; }
 };
 
 // Runs ZeroEngine and TrainingPass on a simulated device. Simulates micro-batches of a step until each adds the same
