@@ -22,7 +22,7 @@ MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
 std::string activations(const MemoryEstimate& estimate, const RunConfig& config, int64_t least) {
   if (config.recompute != Recomputation::kAuto) return gibibytes(least);
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-  const int64_t most = activation_peak({.none = std::ssize(sizes.layers)}, sizes);
+  const int64_t most = activation_peak({{model::Recompute::kNone, std::ssize(sizes.layers)}}, sizes);
   return fmt::format("{} to {} (--recompute auto)", gibibytes(least), gibibytes(most));
 }
 

@@ -47,9 +47,7 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   const int64_t always = cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
   sizes.head += always;
   for (ActivationSizes::Layer& layer : sizes.layers) {
-    for (ActivationSizes::Level* level : {&layer.tiled, &layer.full, &layer.selective, &layer.none}) {
-      level->workspace += always;
-    }
+    for (ActivationSizes::Level& level : layer.values) level.workspace += always;
   }
   return sizes;
 }
@@ -82,17 +80,16 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
                                 ? micro_batch_size * config_.source_length * decoder_.config().hidden_size *
                                       static_cast<int64_t>(c10::elementSize(shape.type))
                                 : 0;
-    const auto level_of = [&](model::Recompute recompute) -> ActivationSizes::Level {
-      const plan::UnitRecorder::Layer& layer = record->layer(recompute);
+    ActivationSizes::Layer sizes_of_layer;
+    for (const model::Recompute level : model::kRecomputes) {
+      const plan::UnitRecorder::Layer& layer = record->layer(level);
       const int64_t kept = layer.forward.kept - hidden;
       // The workspace of the forward pass is the input plus the peak, minus the kept bytes.
-      return {.kept = kept,
-              .workspace = std::max(hidden + layer.forward.peak - kept, hidden + waiting + layer.backward.peak)};
-    };
-    using enum model::Recompute;
-    const ActivationSizes::Layer layer{
-        .tiled = level_of(kTiled), .full = level_of(kFull), .selective = level_of(kSelective), .none = level_of(kNone)};
-    for (const int64_t index : kind.layers) sizes.layers[static_cast<size_t>(index)] = layer;
+      sizes_of_layer[level] = {
+          .kept = kept,
+          .workspace = std::max(hidden + layer.forward.peak - kept, hidden + waiting + layer.backward.peak)};
+    }
+    for (const int64_t index : kind.layers) sizes.layers[static_cast<size_t>(index)] = sizes_of_layer;
   }
   return sizes;
 }

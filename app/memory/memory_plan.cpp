@@ -90,27 +90,16 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   return text;
 }
 
-// Returns the level of a layer, given its index in forward order.
-model::Recompute level_of(const LayerLevels& levels, size_t layer) {
-  const auto place = static_cast<int64_t>(layer);
-  if (place < levels.host) return model::Recompute::kHost;
-  const int64_t tiled = levels.host + levels.tiled;
-  if (place < tiled) return model::Recompute::kTiled;
-  if (place < tiled + levels.full) return model::Recompute::kFull;
-  return place < tiled + levels.full + levels.selective ? model::Recompute::kSelective : model::Recompute::kNone;
-}
-
 // Returns the layer whose input is offloaded before the forward pass of `layer`, or std::nullopt.
-std::optional<size_t> moved_before(const LayerLevels& levels, size_t layer) {
-  const int64_t moved = static_cast<int64_t>(layer) - model::kInputsOnDevice;
-  if (moved < 0 || static_cast<int64_t>(layer) >= levels.host) return std::nullopt;
-  return static_cast<size_t>(moved);
+std::optional<size_t> moved_before(const std::vector<model::Recompute>& levels, size_t layer) {
+  if (layer < model::kInputsOnDevice || levels[layer] != model::Recompute::kHost) return std::nullopt;
+  return layer - model::kInputsOnDevice;
 }
 
 // Returns the bytes that a layer adds to the activations on the device.
-int64_t added_by(const LayerLevels& levels, const ActivationSizes& sizes, size_t layer) {
-  int64_t added = sizes.layers[layer].at(level_of(levels, layer)).kept;
-  if (const auto moved = moved_before(levels, layer)) added -= sizes.layers[*moved].tiled.kept;
+int64_t added_by(const std::vector<model::Recompute>& levels, const ActivationSizes& sizes, size_t layer) {
+  int64_t added = sizes.layers[layer][levels[layer]].kept;
+  if (const auto moved = moved_before(levels, layer)) added -= sizes.layers[*moved][model::Recompute::kHost].kept;
   return added;
 }
 
@@ -121,66 +110,46 @@ int64_t within_host_margin(int64_t available) { return available - std::max(int6
 int64_t memory_margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels) {
-  std::vector<model::Recompute> layers(static_cast<size_t>(levels.count()));
-  for (size_t i = 0; i < layers.size(); ++i) layers[i] = level_of(levels, i);
+  std::vector<model::Recompute> layers;
+  for (const model::Recompute level : model::kRecomputes) {
+    layers.insert(layers.begin(), static_cast<size_t>(levels[level]), level);
+  }
   return layers;
-}
-
-std::array<std::pair<std::string_view, int64_t>, 5> by_name(const LayerLevels& levels) {
-  using enum model::Recompute;
-  return {{{name(kNone), levels.none},
-           {name(kSelective), levels.selective},
-           {name(kFull), levels.full},
-           {name(kTiled), levels.tiled},
-           {name(kHost), levels.host}}};
 }
 
 std::string describe(const LayerLevels& levels) {
   std::vector<std::string> parts;
-  for (const auto& [level, layers] : by_name(levels)) {
-    if (layers > 0) parts.push_back(fmt::format("{} x {}", level, layers));
+  for (const model::Recompute level : model::kRecomputes) {
+    if (levels[level] > 0) parts.push_back(fmt::format("{} x {}", name(level), levels[level]));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
-const ActivationSizes::Level& ActivationSizes::Layer::at(model::Recompute recompute) const {
-  switch (recompute) {
-    case model::Recompute::kHost:
-    case model::Recompute::kTiled:
-      return tiled;
-    case model::Recompute::kFull:
-      return full;
-    case model::Recompute::kSelective:
-      return selective;
-    case model::Recompute::kNone:
-      break;
-  }
-  return none;
-}
-
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
+  const std::vector<model::Recompute> layers = by_layer(levels);
   int64_t sum = 0;
-  for (size_t i = 0; i < sizes.layers.size(); ++i) sum += added_by(levels, sizes, i);
+  for (size_t i = 0; i < layers.size(); ++i) sum += added_by(layers, sizes, i);
   return sum;
 }
 
 int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
+  const std::vector<model::Recompute> layers = by_layer(levels);
   int64_t sum = 0;
-  for (size_t i = 0; i < sizes.layers.size(); ++i) {
-    if (const auto moved = moved_before(levels, i)) sum += sizes.layers[*moved].tiled.kept;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (const auto moved = moved_before(layers, i)) sum += sizes.layers[*moved][model::Recompute::kHost].kept;
   }
   return sum;
 }
 
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
+  const std::vector<model::Recompute> layers = by_layer(levels);
   int64_t held = 0, peak = 0;
-  for (size_t i = 0; i < sizes.layers.size(); ++i) {
-    const ActivationSizes::Level& level = sizes.layers[i].at(level_of(levels, i));
-    held += added_by(levels, sizes, i);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    held += added_by(layers, sizes, i);
     // While a layer runs, forward or backward, this layer and all earlier layers keep their activations.
-    peak = std::max(peak, held + level.workspace);
+    peak = std::max(peak, held + sizes.layers[i][layers[i]].workspace);
   }
   return std::max(peak, held + sizes.head);
 }
@@ -192,13 +161,14 @@ namespace {
 // `host_budget`, come last. Needs O(layers^2) calls.
 template <typename Visit>
 void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit& visit) {
+  using enum model::Recompute;
   const std::vector<ActivationSizes::Layer>& layers = sizes.layers;
   const size_t count = layers.size();
   // Peak from each layer onward, excluding the kept bytes of earlier layers, with the level none from this layer
   // onward.
   std::vector<int64_t> rest(count + 1, sizes.head);
   for (size_t i = count; i-- > 0;) {
-    rest[i] = layers[i].none.kept + std::max(layers[i].none.workspace, rest[i + 1]);
+    rest[i] = layers[i][kNone].kept + std::max(layers[i][kNone].workspace, rest[i + 1]);
   }
   struct Prefix {
     int64_t held = 0, peak = 0;
@@ -209,19 +179,16 @@ void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit&
   };
   Prefix of_full;
   for (size_t full = 0; full <= count; ++full) {
-    if (full > 0) of_full.add(layers[full - 1].full);
+    if (full > 0) of_full.add(layers[full - 1][kFull]);
     Prefix prefix = of_full;
     for (size_t selective = 0; full + selective <= count; ++selective) {
-      if (selective > 0) prefix.add(layers[full + selective - 1].selective);
+      if (selective > 0) prefix.add(layers[full + selective - 1][kSelective]);
       const size_t leaner = full + selective;
-      const LayerLevels levels{.full = static_cast<int64_t>(full),
-                               .selective = static_cast<int64_t>(selective),
-                               .none = static_cast<int64_t>(count - leaner)};
+      const LayerLevels levels{{kFull, full}, {kSelective, selective}, {kNone, count - leaner}};
       if (visit(levels, std::max(prefix.peak, prefix.held + rest[leaner]))) return;
     }
   }
-  const auto all = static_cast<int64_t>(count);
-  for (const LayerLevels& levels : {LayerLevels{.tiled = all}, LayerLevels{.host = all}}) {
+  for (const LayerLevels& levels : {LayerLevels{{kTiled, count}}, LayerLevels{{kHost, count}}}) {
     if (host_activations(levels, sizes) <= host_budget && visit(levels, activation_peak(levels, sizes))) return;
   }
 }
@@ -238,20 +205,9 @@ std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t
 }
 
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget) {
-  const int64_t layers = std::ssize(sizes.layers);
-  switch (recompute) {
-    case Recomputation::kNone:
-      return {.none = layers};
-    case Recomputation::kSelective:
-      return {.selective = layers};
-    case Recomputation::kFull:
-      return {.full = layers};
-    case Recomputation::kTiled:
-      return {.tiled = layers};
-    case Recomputation::kHost:
-      return {.host = layers};
-    case Recomputation::kAuto:
-      break;
+  static_assert(static_cast<size_t>(Recomputation::kAuto) == model::kRecomputes.size());
+  if (recompute != Recomputation::kAuto) {
+    return {{static_cast<model::Recompute>(recompute), std::ssize(sizes.layers)}};
   }
   LayerLevels leanest;
   int64_t least = std::numeric_limits<int64_t>::max();

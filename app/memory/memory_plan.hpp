@@ -3,9 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,21 +26,25 @@ int64_t within_host_margin(int64_t available);
 // Assumed GPU memory of the CUDA context and NCCL communicators, used until measured.
 constexpr int64_t kUsualContext = int64_t{3} << 30;
 
-// Number of decoder layers at each level of activation checkpointing. The first layers keep the least, because their
-// backward pass runs after the last layers have freed their memory.
-struct LayerLevels {
-  int64_t host = 0;       // like `tiled`, with all inputs except the last model::kInputsOnDevice in host memory
-  int64_t tiled = 0;      // keep only the input, and run the MLP in tiles; all layers or none
-  int64_t full = 0;       // keep only the input
-  int64_t selective = 0;  // keep activations that are expensive to recompute
-  int64_t none = 0;       // keep all activations
+// Values by level of activation checkpointing.
+template <typename T>
+struct ByLevel {
+  std::array<T, model::kRecomputes.size()> values{};
 
-  int64_t count() const { return host + tiled + full + selective + none; }
-  bool operator==(const LayerLevels&) const = default;
+  const T& operator[](model::Recompute level) const { return values[static_cast<size_t>(level)]; }
+  T& operator[](model::Recompute level) { return values[static_cast<size_t>(level)]; }
+  bool operator==(const ByLevel&) const = default;
 };
 
-// Returns pairs of level name (model::Recompute) and number of layers, in descending order of kept memory.
-std::array<std::pair<std::string_view, int64_t>, 5> by_name(const LayerLevels& levels);
+// Number of decoder layers at each level. The first layers keep the least, because their backward pass runs after the
+// last layers have freed their memory. All layers or none are at kTiled or kHost.
+struct LayerLevels : ByLevel<int64_t> {
+  LayerLevels() = default;
+  LayerLevels(std::initializer_list<std::pair<model::Recompute, int64_t>> layers) {
+    for (const auto& [level, count] : layers) (*this)[level] = count;
+  }
+};
+
 // Returns text such as "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels);
 
@@ -50,10 +54,7 @@ struct ActivationSizes {
     int64_t kept = 0;       // kept from a layer's forward to its backward
     int64_t workspace = 0;  // temporary memory while the layer runs
   };
-  struct Layer {
-    Level tiled, full, selective, none;  // `host` uses the sizes of `tiled`
-    const Level& at(model::Recompute recompute) const;
-  };
+  using Layer = ByLevel<Level>;
   std::vector<Layer> layers;  // in forward order
   int64_t head = 0;           // workspace of the LM head
 };

@@ -60,10 +60,8 @@ std::string placement(const PlanCandidate& candidate) {
 }
 
 std::string recomputed(const LayerLevels& levels) {
-  for (const auto& [name, layers] : by_name(levels)) {
-    if (layers == levels.count()) return std::string(name);
-  }
-  return "mixed";
+  const std::string text = describe(levels);
+  return text.find(',') == std::string::npos ? text.substr(0, text.find(' ')) : "mixed";
 }
 
 }  // namespace

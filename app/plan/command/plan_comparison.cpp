@@ -42,8 +42,7 @@ std::vector<int64_t> micro_batches(int64_t of_rank) {
 
 // Returns true if more memory would make the candidate faster.
 bool recomputes_by_need(const PlanCandidate& candidate) {
-  const LayerLevels& levels = candidate.plan.memory.levels;
-  return candidate.recompute == "auto" && levels.none != levels.count();
+  return candidate.recompute == "auto" && by_layer(candidate.plan.memory.levels).front() != model::Recompute::kNone;
 }
 
 void add_price(PlanMachine& machine, const PlanOptions& options) {

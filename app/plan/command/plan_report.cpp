@@ -225,7 +225,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
   const SimulatedStep& step = plan.step;
   const auto optional = [](const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); };
   Json recompute;
-  for (const auto& [name, layers] : by_name(memory.levels)) recompute[std::string(name)] = layers;
+  for (const model::Recompute level : model::kRecomputes) recompute[std::string(name(level))] = memory.levels[level];
   Json json = {
       {"format", "mpzero-plan"},
       {"version", 1},

@@ -6,6 +6,8 @@
 namespace mpzero {
 namespace {
 
+using enum model::Recompute;
+
 MemoryEstimate estimate(const char* file, int world_size) {
   return {run(file, {"--seq_length=1024"}, world_size).config,
           model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json"),
@@ -31,7 +33,7 @@ TEST_CASE("what a run needs is its states and the peak of its activations") {
   const MemoryEstimate estimated = estimate(kStage2, 1);
   const MemoryScenario now = estimated.scenario();
   const ActivationSizes sizes = estimated.activation_sizes(now.micro_batch_size);
-  const LayerLevels all{.none = 28};
+  const LayerLevels all{{kNone, 28}};
   CHECK(estimated.need(now, all).device == device_bytes(estimated.states_of(now)) + activation_peak(all, sizes));
   CHECK(estimated.need(now).device < estimated.need(now, all).device);
   CHECK(estimated.leanest(Recomputation::kNone) == all);
@@ -83,7 +85,7 @@ TEST_CASE("gathered codes take less than what is cast after a gather") {
   CHECK(in_flight(codes) <= in_flight(rows) - 2 * kProducts);
   // A layer that recomputes all has both forms at a time, of which one is the codes.
   const auto workspace = [](const MemoryEstimate& run) {
-    return run.activation_sizes(128).layers.front().full.workspace;
+    return run.activation_sizes(128).layers.front()[kFull].workspace;
   };
   const MemoryEstimate offloaded = of("tensorwise", R"(, "offload_param": {"device": "cpu"})");
   CHECK(static_cast<double>(workspace(offloaded) - workspace(codes)) == Approx(kProducts).epsilon(0.001));
@@ -111,7 +113,7 @@ TEST_CASE("layer inputs on the host are needed there, and chosen by auto if noth
   MemoryScenario host = estimated.scenario(), tiled = host;
   host.recompute = Recomputation::kHost;
   tiled.recompute = Recomputation::kTiled;
-  CHECK(estimated.leanest(Recomputation::kHost) == LayerLevels{.host = 28});
+  CHECK(estimated.leanest(Recomputation::kHost) == LayerLevels{{kHost, 28}});
   CHECK(estimated.need(host).host - estimated.need(tiled).host == 26 * kInput);
   const MemoryNeed of_auto = estimated.need(estimated.scenario()), of_host = estimated.need(host);
   CHECK(of_host.device < of_auto.device);
@@ -135,7 +137,7 @@ TEST_CASE("--deterministic counts a copy of the query gradients per group of mul
                                  .config;
     const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
     const MemoryEstimate estimated(config, model, at::kCUDA, {.nodes = 1, .ranks_per_node = 1});
-    return estimated.activation_sizes(1).layers.front().none.workspace;
+    return estimated.activation_sizes(1).layers.front()[kNone].workspace;
   };
   // FlashAttention: one fp32 copy [8192, 16 heads, 128] for each of ceil(multiprocessors / 16 heads) splits.
   constexpr int64_t kCopy = int64_t{8192} * 16 * 128 * 4;
@@ -152,7 +154,7 @@ TEST_CASE("on the CPU layer inputs stay where they are") {
   const RunConfig config = run(kStage2, {"--seq_length=1024", "--recompute=host"}, 1).config;
   const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
   const MemoryEstimate cpu(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});
-  CHECK(cpu.leanest(Recomputation::kHost) == LayerLevels{.tiled = 28});
+  CHECK(cpu.leanest(Recomputation::kHost) == LayerLevels{{kTiled, 28}});
   CHECK_FALSE(cpu.scenario().may_offload_activations);
   CHECK(cpu.need(cpu.scenario()).host == 0);
 }

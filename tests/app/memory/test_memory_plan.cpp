@@ -10,33 +10,32 @@ namespace mpzero {
 namespace {
 
 using Catch::Contains;
+using enum model::Recompute;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 // Sizes like those of a wide layer: 17 units if all is kept, 11 without what is cheap to recompute, 1 for the input.
-constexpr ActivationSizes::Layer kLayer{.tiled = {.kept = kGiB, .workspace = 30 * kGiB},
-                                        .full = {.kept = kGiB, .workspace = 36 * kGiB},
-                                        .selective = {.kept = 11 * kGiB, .workspace = 21 * kGiB},
-                                        .none = {.kept = 17 * kGiB, .workspace = 20 * kGiB}};
+constexpr ActivationSizes::Level kAsTiled{.kept = kGiB, .workspace = 30 * kGiB};
+constexpr ActivationSizes::Layer kLayer{{{{.kept = 17 * kGiB, .workspace = 20 * kGiB},  // none
+                                          {.kept = 11 * kGiB, .workspace = 21 * kGiB},  // selective
+                                          {.kept = kGiB, .workspace = 36 * kGiB},       // full
+                                          kAsTiled,
+                                          kAsTiled}}};  // tiled, host
 const ActivationSizes kSizes{.layers = std::vector(4, kLayer), .head = 0};
 
 // Walks through a micro-batch and records the peak: the oracle of activation_peak.
 int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
   std::vector<ActivationSizes::Level> layers;
-  const auto add = [&](int64_t count, ActivationSizes::Level ActivationSizes::Layer::*level) {
-    for (int64_t i = 0; i < count; ++i) layers.push_back(sizes.layers[layers.size()].*level);
-  };
-  add(levels.tiled, &ActivationSizes::Layer::tiled);
-  add(levels.full, &ActivationSizes::Layer::full);
-  add(levels.selective, &ActivationSizes::Layer::selective);
-  add(levels.none, &ActivationSizes::Layer::none);
-  if (levels.host > 0) {
+  for (const model::Recompute level : {kTiled, kFull, kSelective, kNone}) {
+    for (int64_t i = 0; i < levels[level]; ++i) layers.push_back(sizes.layers[layers.size()][level]);
+  }
+  if (levels[kHost] > 0) {
     // Two inputs are on the device at a time.
     int64_t peak = 0;
-    for (int64_t i = 0; i < levels.host; ++i) {
-      const ActivationSizes::Level& layer = sizes.layers[static_cast<size_t>(i)].tiled;
-      const int64_t before = i == 0 ? 0 : sizes.layers[static_cast<size_t>(i) - 1].tiled.kept;
-      peak = std::max(
-          peak, before + layer.kept + (i + 1 == levels.host ? std::max(layer.workspace, sizes.head) : layer.workspace));
+    for (int64_t i = 0; i < levels[kHost]; ++i) {
+      const ActivationSizes::Level& layer = sizes.layers[static_cast<size_t>(i)][kTiled];
+      const int64_t before = i == 0 ? 0 : sizes.layers[static_cast<size_t>(i) - 1][kTiled].kept;
+      peak = std::max(peak, before + layer.kept +
+                                (i + 1 == levels[kHost] ? std::max(layer.workspace, sizes.head) : layer.workspace));
     }
     return peak;
   }
@@ -51,11 +50,11 @@ template <typename Check>
 void for_all_mixes(int64_t layers, const Check& check) {
   for (int64_t full = 0; full <= layers; ++full) {
     for (int64_t selective = 0; full + selective <= layers; ++selective) {
-      check(LayerLevels{.full = full, .selective = selective, .none = layers - full - selective});
+      check(LayerLevels{{kFull, full}, {kSelective, selective}, {kNone, layers - full - selective}});
     }
   }
-  check(LayerLevels{.tiled = layers});
-  check(LayerLevels{.host = layers});
+  check(LayerLevels{{kTiled, layers}});
+  check(LayerLevels{{kHost, layers}});
 }
 
 TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
@@ -64,11 +63,11 @@ TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
     sizes.head = 2 * workspace;
     // Unlike layers, as those of an encoder and a decoder.
     for (size_t i = 0; i < sizes.layers.size(); ++i) {
-      sizes.layers[i].none = {.kept = (i < 2 ? 2 : 17) * kGiB, .workspace = workspace};
-      sizes.layers[i].selective.workspace = (i < 2 ? 1 : 3) * workspace + kGiB;
+      sizes.layers[i][kNone] = {.kept = (i < 2 ? 2 : 17) * kGiB, .workspace = workspace};
+      sizes.layers[i][kSelective].workspace = (i < 2 ? 1 : 3) * workspace + kGiB;
     }
     for_all_mixes(4, [&](const LayerLevels& levels) {
-      CAPTURE(workspace, levels.full, levels.selective);
+      CAPTURE(workspace, levels[kFull], levels[kSelective]);
       CHECK(activation_peak(levels, sizes) == simulated_peak(levels, sizes));
     });
   }
@@ -83,35 +82,37 @@ TEST_CASE("ranks leave memory of their host to the system") {
 
 TEST_CASE("inputs on the host take memory there instead of on the device") {
   ActivationSizes sizes = kSizes;
-  for (size_t i = 0; i < sizes.layers.size(); ++i) sizes.layers[i].tiled.kept = static_cast<int64_t>(i + 1) * kGiB;
-  CHECK(kept_activations({.tiled = 4}, sizes) == 10 * kGiB);
-  CHECK(host_activations({.tiled = 4}, sizes) == 0);
-  CHECK(kept_activations({.host = 4}, sizes) == (3 + 4) * kGiB);
-  CHECK(host_activations({.host = 4}, sizes) == (1 + 2) * kGiB);
-  CHECK(by_layer({.host = 4}) == std::vector(4, model::Recompute::kHost));
-  CHECK(describe(LayerLevels{.host = 4}) == "host x 4");
+  for (size_t i = 0; i < sizes.layers.size(); ++i) {
+    sizes.layers[i][kTiled].kept = sizes.layers[i][kHost].kept = static_cast<int64_t>(i + 1) * kGiB;
+  }
+  CHECK(kept_activations({{kTiled, 4}}, sizes) == 10 * kGiB);
+  CHECK(host_activations({{kTiled, 4}}, sizes) == 0);
+  CHECK(kept_activations({{kHost, 4}}, sizes) == (3 + 4) * kGiB);
+  CHECK(host_activations({{kHost, 4}}, sizes) == (1 + 2) * kGiB);
+  CHECK(by_layer({{kHost, 4}}) == std::vector(4, model::Recompute::kHost));
+  CHECK(describe(LayerLevels{{kHost, 4}}) == "host x 4");
 }
 
 TEST_CASE("the least recomputation that fits is chosen") {
   const int64_t all = 4 * 17 * kGiB + 20 * kGiB;
-  CHECK(cheapest_levels(kSizes, all) == LayerLevels{.none = 4});
-  CHECK(cheapest_levels(kSizes, all - 1) == LayerLevels{.selective = 1, .none = 3});
-  CHECK(cheapest_levels(kSizes, (4 * 11 + 21) * kGiB) == LayerLevels{.selective = 4});
+  CHECK(cheapest_levels(kSizes, all) == LayerLevels{{kNone, 4}});
+  CHECK(cheapest_levels(kSizes, all - 1) == LayerLevels{{kSelective, 1}, {kNone, 3}});
+  CHECK(cheapest_levels(kSizes, (4 * 11 + 21) * kGiB) == LayerLevels{{kSelective, 4}});
   // A layer at full frees more memory than is missing, so that others can keep everything.
-  CHECK(cheapest_levels(kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{.full = 1, .selective = 2, .none = 1});
+  CHECK(cheapest_levels(kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{{kFull, 1}, {kSelective, 2}, {kNone, 1}});
   // The last layer keeps more: at full it would recompute the same immediately.
-  CHECK(cheapest_levels(kSizes, 40 * kGiB) == LayerLevels{.full = 3, .none = 1});
-  CHECK(cheapest_levels(kSizes, 39 * kGiB) == LayerLevels{.full = 3, .selective = 1});
+  CHECK(cheapest_levels(kSizes, 40 * kGiB) == LayerLevels{{kFull, 3}, {kNone, 1}});
+  CHECK(cheapest_levels(kSizes, 39 * kGiB) == LayerLevels{{kFull, 3}, {kSelective, 1}});
   // Tiles are for runs that do not fit otherwise.
-  CHECK(cheapest_levels(kSizes, 39 * kGiB - 1) == LayerLevels{.tiled = 4});
-  CHECK(cheapest_levels(kSizes, 34 * kGiB) == LayerLevels{.tiled = 4});
+  CHECK(cheapest_levels(kSizes, 39 * kGiB - 1) == LayerLevels{{kTiled, 4}});
+  CHECK(cheapest_levels(kSizes, 34 * kGiB) == LayerLevels{{kTiled, 4}});
   CHECK_FALSE(cheapest_levels(kSizes, 34 * kGiB - 1).has_value());
   // Of four inputs two are on the host, if it has the memory.
   CHECK_FALSE(cheapest_levels(kSizes, 34 * kGiB - 1, 2 * kGiB - 1).has_value());
-  CHECK(cheapest_levels(kSizes, 34 * kGiB - 1, 2 * kGiB) == LayerLevels{.host = 4});
-  CHECK(cheapest_levels(kSizes, 32 * kGiB, 2 * kGiB) == LayerLevels{.host = 4});
+  CHECK(cheapest_levels(kSizes, 34 * kGiB - 1, 2 * kGiB) == LayerLevels{{kHost, 4}});
+  CHECK(cheapest_levels(kSizes, 32 * kGiB, 2 * kGiB) == LayerLevels{{kHost, 4}});
   CHECK_FALSE(cheapest_levels(kSizes, 32 * kGiB - 1, 500 * kGiB).has_value());
-  CHECK(cheapest_levels(kSizes, 34 * kGiB, 500 * kGiB) == LayerLevels{.tiled = 4});
+  CHECK(cheapest_levels(kSizes, 34 * kGiB, 500 * kGiB) == LayerLevels{{kTiled, 4}});
 }
 
 TEST_CASE("no mix that recomputes less than the one chosen would fit") {
@@ -120,33 +121,33 @@ TEST_CASE("no mix that recomputes less than the one chosen would fit") {
     for_all_mixes(4, [&](const LayerLevels& other) {
       const bool fits = simulated_peak(other, kSizes) <= budget;
       const auto cost = [](const LayerLevels& levels) {
-        return std::tuple(levels.host, levels.tiled, levels.full, levels.selective);
+        return std::tuple(levels[kHost], levels[kTiled], levels[kFull], levels[kSelective]);
       };
       const bool less = !chosen || cost(other) < cost(*chosen);
       CHECK_FALSE((fits && less));
     });
     if (chosen) {
       CHECK(simulated_peak(*chosen, kSizes) <= budget);
-      CHECK(chosen->count() == 4);
+      CHECK(by_layer(*chosen).size() == 4);
     }
   }
 }
 
 TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") {
-  CHECK(leanest_levels(kSizes, Recomputation::kNone) == LayerLevels{.none = 4});
-  CHECK(leanest_levels(kSizes, Recomputation::kSelective) == LayerLevels{.selective = 4});
-  CHECK(leanest_levels(kSizes, Recomputation::kFull) == LayerLevels{.full = 4});
-  CHECK(leanest_levels(kSizes, Recomputation::kTiled) == LayerLevels{.tiled = 4});
-  CHECK(leanest_levels(kSizes, Recomputation::kHost) == LayerLevels{.host = 4});
-  CHECK(leanest_levels(kSizes, Recomputation::kAuto, 2 * kGiB - 1) == LayerLevels{.tiled = 4});
-  CHECK(leanest_levels(kSizes, Recomputation::kAuto, 2 * kGiB) == LayerLevels{.host = 4});
+  CHECK(leanest_levels(kSizes, Recomputation::kNone) == LayerLevels{{kNone, 4}});
+  CHECK(leanest_levels(kSizes, Recomputation::kSelective) == LayerLevels{{kSelective, 4}});
+  CHECK(leanest_levels(kSizes, Recomputation::kFull) == LayerLevels{{kFull, 4}});
+  CHECK(leanest_levels(kSizes, Recomputation::kTiled) == LayerLevels{{kTiled, 4}});
+  CHECK(leanest_levels(kSizes, Recomputation::kHost) == LayerLevels{{kHost, 4}});
+  CHECK(leanest_levels(kSizes, Recomputation::kAuto, 2 * kGiB - 1) == LayerLevels{{kTiled, 4}});
+  CHECK(leanest_levels(kSizes, Recomputation::kAuto, 2 * kGiB) == LayerLevels{{kHost, 4}});
   const LayerLevels leanest = leanest_levels(kSizes, Recomputation::kAuto);
-  CHECK(leanest == LayerLevels{.tiled = 4});
+  CHECK(leanest == LayerLevels{{kTiled, 4}});
   ActivationSizes same = kSizes;
-  for (ActivationSizes::Layer& layer : same.layers) layer.tiled = layer.full;  // as where no tile suits the run
-  CHECK(leanest_levels(same, Recomputation::kAuto) == LayerLevels{.full = 3, .selective = 1});
+  for (ActivationSizes::Layer& layer : same.layers) layer[kTiled] = layer[kFull];  // as where no tile suits the run
+  CHECK(leanest_levels(same, Recomputation::kAuto) == LayerLevels{{kFull, 3}, {kSelective, 1}});
   for_all_mixes(4, [&](const LayerLevels& other) {
-    if (other.host == 0) CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes));
+    if (other[kHost] == 0) CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes));
   });
   CHECK(cheapest_levels(kSizes, simulated_peak(leanest, kSizes)).has_value());
   CHECK_FALSE(cheapest_levels(kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
@@ -169,9 +170,9 @@ MemoryNeed need(const MemoryScenario& s) {
 
 constexpr MemoryScenario kRun{
     .recompute = Recomputation::kNone, .micro_batch_size = 4, .gradient_accumulation_steps = 3, .zero_stage = 2};
-constexpr int64_t kHost = 500 * kGiB;
+constexpr int64_t kHostBytes = 500 * kGiB;
 
-std::vector<MemoryChange> changes(int64_t device_gib, const MemoryScenario& now = kRun, int64_t host = kHost,
+std::vector<MemoryChange> changes(int64_t device_gib, const MemoryScenario& now = kRun, int64_t host = kHostBytes,
                                   int world_size = 2, size_t most = 2) {
   return changes_that_fit(now, world_size, {.device = device_gib * kGiB, .host = host}, need, most);
 }
@@ -195,11 +196,11 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   CHECK(changes(67, kRun, 0).front().text != "--recompute host, with 2.00 GiB more host memory per rank");
   MemoryScenario on_device = kRun;
   on_device.may_offload_activations = false;
-  for (const MemoryChange& change : changes(67, on_device, kHost, 2, 20)) {
+  for (const MemoryChange& change : changes(67, on_device, kHostBytes, 2, 20)) {
     CHECK(change.scenario.recompute != Recomputation::kHost);
   }
 
-  const std::vector<MemoryChange> all = changes(88, kRun, kHost, 2, 10);
+  const std::vector<MemoryChange> all = changes(88, kRun, kHostBytes, 2, 10);
   REQUIRE(all.size() == 5);
   CHECK(all[2].text == "zero_optimization.stage 3");
   CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB more host memory per rank");
@@ -222,7 +223,7 @@ TEST_CASE("changes that fit only together are named together") {
 }
 
 TEST_CASE("a change that is not possible is not named") {
-  for (const MemoryChange& change : changes(60, kRun, kHost, 1, 10)) {
+  for (const MemoryChange& change : changes(60, kRun, kHostBytes, 1, 10)) {
     CHECK((change.scenario.zero_stage == 2 || change.scenario.offload_param));
   }
   for (const MemoryChange& change : changes(60, kRun, /*host=*/4 * kGiB, 2, 10)) {
@@ -230,14 +231,14 @@ TEST_CASE("a change that is not possible is not named") {
   }
   MemoryScenario on_gpu = kRun;
   on_gpu.may_offload_optimizer = on_gpu.may_offload_param = false;
-  REQUIRE(!changes(60, on_gpu, kHost, 2, 10).empty());
-  for (const MemoryChange& change : changes(60, on_gpu, kHost, 2, 10)) {
+  REQUIRE(!changes(60, on_gpu, kHostBytes, 2, 10).empty());
+  for (const MemoryChange& change : changes(60, on_gpu, kHostBytes, 2, 10)) {
     CHECK_FALSE((change.scenario.offload_optimizer || change.scenario.offload_param));
   }
   MemoryScenario automatic = kRun;
   automatic.recompute = Recomputation::kAuto;
   automatic.micro_batch_size = 1;
-  for (const MemoryChange& change : changes(60, automatic, kHost, 2, 10)) {
+  for (const MemoryChange& change : changes(60, automatic, kHostBytes, 2, 10)) {
     CHECK(change.scenario.recompute == Recomputation::kAuto);
     CHECK(change.scenario.micro_batch_size == 1);
   }
@@ -251,18 +252,19 @@ TEST_CASE("casts of weights that need not be kept are the first to go") {
     if (s.keeps_casts) all.device += 12 * kGiB;
     return all;
   };
-  const std::vector<MemoryChange> found = changes_that_fit(fp8, 2, {.device = 96 * kGiB, .host = kHost}, with_casts);
+  const std::vector<MemoryChange> found =
+      changes_that_fit(fp8, 2, {.device = 96 * kGiB, .host = kHostBytes}, with_casts);
   REQUIRE(found.size() == 2);
   CHECK(found[0].text == "fp8.cache_weights auto");
   CHECK(found[0].saves == 12 * kGiB);
   const std::vector<MemoryChange> more = changes_that_fit(fp8, 2, {.device = 66 * kGiB, .host = 0}, with_casts, 20);
   CHECK(std::any_of(more.begin(), more.end(),
                     [](const MemoryChange& change) { return change.text.starts_with("fp8.cache_weights auto and "); }));
-  for (const MemoryChange& change : changes(60, kRun, kHost, 2, 20)) CHECK_FALSE(change.scenario.keeps_casts);
+  for (const MemoryChange& change : changes(60, kRun, kHostBytes, 2, 20)) CHECK_FALSE(change.scenario.keeps_casts);
 }
 
 TEST_CASE("the global batch stays the same") {
-  for (const MemoryChange& change : changes(70, kRun, kHost, 2, 10)) {
+  for (const MemoryChange& change : changes(70, kRun, kHostBytes, 2, 10)) {
     CHECK(change.scenario.micro_batch_size * change.scenario.gradient_accumulation_steps == 12);
   }
 }

@@ -23,6 +23,8 @@
 namespace mpzero {
 namespace {
 
+using enum model::Recompute;
+
 // What the CPU allocates at most during a micro-batch, after one that has allocated what stays.
 int64_t measured_peak(const RunConfig& config, const model::ModelConfig& model,
                       const std::vector<model::Recompute>& recompute) {
@@ -117,7 +119,7 @@ TEST_CASE("a micro-batch takes the memory that is planned") {
       model.vocab_size = vocab_size;
       const MemoryEstimate estimate(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});
       const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-      for (const LayerLevels& levels : {LayerLevels{.host = 3}, LayerLevels{.full = 3}, LayerLevels{.none = 3}}) {
+      for (const LayerLevels& levels : {LayerLevels{{kHost, 3}}, LayerLevels{{kFull, 3}}, LayerLevels{{kNone, 3}}}) {
         CAPTURE(model.model_type, vocab_size, describe(levels));
         CHECK(measured_peak(config, model, by_layer(levels)) == Approx(activation_peak(levels, sizes)).epsilon(0.02));
       }
@@ -181,7 +183,7 @@ TEST_CASE("on a GPU, inputs that wait on the host take the memory that is planne
     }
     return most;
   };
-  const LayerLevels tiled{.tiled = 32}, host{.host = 32};
+  const LayerLevels tiled{{kTiled, 32}}, host{{kHost, 32}};
   // The simulated device has no handle of cuBLAS.
   const int64_t planned = activation_peak(host, sizes) - model::LtMatmul::kHandleBytes;
   CHECK(static_cast<double>(peak(host)) == Approx(planned).epsilon(1e-3));
