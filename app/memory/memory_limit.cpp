@@ -1,15 +1,10 @@
 #include "app/memory/memory_limit.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace mpzero {
-namespace {
-
-// Memory of a CUDA context without NCCL, included in kUsualContext.
-constexpr int64_t kContextAlone = int64_t{1} << 30;
-
-}  // namespace
 
 MemoryNeed memory_limit(const MachineSizes& machine) {
   MemoryNeed limit{.device = std::numeric_limits<int64_t>::max(),
@@ -19,6 +14,13 @@ MemoryNeed memory_limit(const MachineSizes& machine) {
   const int64_t available = *machine.gpu - kUsualContext - others;
   limit.device = available - memory_margin(available);
   return limit;
+}
+
+double smallest_host_ratio(const parallel::MemoryUse& use, int64_t device_bytes) {
+  if (use.host_optimizer_states == 0) return 0;
+  const double fits = static_cast<double>(device_bytes) / static_cast<double>(use.host_optimizer_states);
+  constexpr double kDigits = 1e4;
+  return std::clamp(std::ceil((1 - fits) * kDigits) / kDigits, 0.0, 1.0);
 }
 
 }  // namespace mpzero

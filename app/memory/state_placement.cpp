@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "app/memory/host_ratio.hpp"
+#include "app/memory/memory_limit.hpp"
 #include "app/memory/memory_plan.hpp"
 
 namespace mpzero {

@@ -10,7 +10,6 @@
 #include "app/fp8/weight_codec.hpp"
 #include "app/gpu/gpu_models.hpp"
 #include "app/log/bottleneck.hpp"
-#include "app/memory/host_ratio.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_estimate.hpp"
 #include "app/memory/memory_limit.hpp"
@@ -25,10 +24,6 @@ namespace mpzero::plan {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-
-// Memory of a CUDA context without NCCL: the midpoint of 0.45 to 0.86 GiB, the range consistent with a run of
-// Qwen2.5-7B on one H200 (133.4 GiB in bench/RESULTS.md). kUsualContext includes NCCL.
-constexpr int64_t kContextAlone = int64_t{655} << 20;
 
 int64_t context_of(const PlanMachine& machine) {
   if (machine.is_cpu()) return kProcessAlone;

@@ -11,14 +11,28 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 TEST_CASE("a GPU keeps room for CUDA and NCCL, for the margin and for other processes") {
   // 80 - 3 for CUDA and NCCL, of which 1 in 25 is left free.
   CHECK(memory_limit({.gpu = 80 * kGiB, .host = 9 * kGiB}).device == 77 * kGiB - 77 * kGiB / 25);
-  // A context alone is part of the 3; of 11 used 10 are others'.
-  CHECK(memory_limit({.gpu = 80 * kGiB, .gpu_used = kGiB, .host = 9 * kGiB}).device == 77 * kGiB - 77 * kGiB / 25);
-  CHECK(memory_limit({.gpu = 80 * kGiB, .gpu_used = 11 * kGiB, .host = 9 * kGiB}).device == 67 * kGiB - 67 * kGiB / 25);
+  // A context alone is part of the 3; the rest is others'.
+  const auto limit = [](int64_t used) {
+    return memory_limit({.gpu = 80 * kGiB, .gpu_used = used, .host = 9 * kGiB}).device;
+  };
+  CHECK(limit(kContextAlone) == 77 * kGiB - 77 * kGiB / 25);
+  CHECK(limit(kContextAlone + 10 * kGiB) == 67 * kGiB - 67 * kGiB / 25);
   CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB}).device == std::numeric_limits<int64_t>::max());
 }
 
 TEST_CASE("the ranks of a host share its memory, but for 1 GiB") {
   CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB, .ranks = 4}).host == 2 * kGiB);
+}
+
+TEST_CASE("the smallest ratio of states on the host leaves no more on the GPU than fits") {
+  const parallel::MemoryUse use{.host_optimizer_states = 12'000'000'000};
+  CHECK(smallest_host_ratio(use, 0) == 1);
+  CHECK(smallest_host_ratio(use, 3'000'000'000) == 0.75);
+  CHECK(smallest_host_ratio(use, 3'000'000'001) == 0.75);
+  CHECK(smallest_host_ratio(use, 2'999'999'999) == 0.7501);
+  CHECK(smallest_host_ratio(use, 12'000'000'000) == 0);
+  CHECK(smallest_host_ratio(use, 99'000'000'000) == 0);
+  CHECK(smallest_host_ratio({}, 5) == 0);
 }
 
 TEST_CASE("the tensors within a process fill it, up to rounding") {
