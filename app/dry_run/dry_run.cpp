@@ -14,6 +14,7 @@
 #include "app/dry_run/tokenizer_file.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/memory/layout_choice.hpp"
+#include "app/plan/command/plan_machine.hpp"
 #include "app/plan/command/predicted_step.hpp"
 #include "app/schedule/schedule_rates.hpp"
 #include "base/error.hpp"
@@ -187,6 +188,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
   const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);
+  plan::simulate_hardware(machine.gpu_name, /*threads=*/0);
   const MemoryNeed limit = memory_limit(ranks, machine, on_gpus);
   const LayoutChoice nodes = choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
                                            limit, prediction(setup, ranks, machine, on_gpus));

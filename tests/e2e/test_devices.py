@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from tiny_run import TinyRun
-from trainer import BUILD, ENVIRONMENT, num_gpus
+from trainer import BUILD, ENVIRONMENT, REPOSITORY, num_gpus
 
 pytestmark = pytest.mark.e2e
 
@@ -47,6 +48,26 @@ def on_slurm(tmp_path: Path, cuda: str, *, nvml: str = "", node: str = "node7", 
     slurm = {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2", "SLURM_GPUS_ON_NODE": "2", "SLURMD_NODENAME": node}
     stand_ins = {"LD_PRELOAD": str(BUILD / "tests/libfake_cuda.so"), "LD_LIBRARY_PATH": str(libraries)}
     return {**stand_ins, "MPZERO_FAKE_CUDA": cuda, "MPZERO_FAKE_NVML": f"gpus=2 {nvml}", **slurm, **variables}
+
+
+def test_a_dry_run_plans_for_the_multiprocessors_of_the_gpu(tmp_path: Path) -> None:
+    """--deterministic: ceil(multiprocessors / 16 heads) fp32 copies of the query gradients [8192, 16, 128]."""
+    (tmp_path / "ds_config.json").write_text('{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}')
+    flags = [
+        f"--model_config={REPOSITORY}/configs/models/qwen3_0_6b.json",
+        f"--deepspeed_config={tmp_path}/ds_config.json",
+    ]
+    flags += ["--seq_length=8192", "--vocab_size=256", "--deterministic", "--device=cuda", "--world_size=1"]
+    flags += [f"--train_data={tmp_path}/none", f"--checkpoint_dir={tmp_path}/checkpoints"]
+
+    def gibibytes(gpu: str) -> float:
+        environment = {**os.environ, **on_slurm(tmp_path, "", nvml=f"name={gpu}")}
+        words = [str(BUILD / "bin" / "mpzero"), "train", "--dry_run", *flags]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+        return float(re.search(r"activations and workspace ([\d.]+) GiB", done.stdout)[1])
+
+    copies = -(-132 // 16) - -(-58 // 16)
+    assert gibibytes("H100") - gibibytes("L4") == pytest.approx(copies * 8192 * 16 * 128 * 4 / 2**30, abs=0.02)
 
 
 def assert_of_host(run: TinyRun, result: subprocess.CompletedProcess[str], host: str, *words: str) -> None:

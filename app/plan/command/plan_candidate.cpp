@@ -129,7 +129,7 @@ double seconds_of_token(const PlanCandidate& one) {
 
 PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const PlanMachine& machine,
                        const Calibration& calibration, const PlanAssumptions& assumptions, const PlanChoice& choice) {
-  simulate_hardware_of(machine);
+  simulate_hardware(machine.gpu, machine.threads);
   PlanCandidate candidate{.machine = machine,
                           .ds_config = ds_config_of(base, machine, choice),
                           .contradicting = contradicting(line, choice),

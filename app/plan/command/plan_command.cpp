@@ -257,7 +257,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   const std::vector<PlanMachine> asked = asked_machines(options, line);
   const PlanMachine& machine = asked.front();
-  simulate_hardware_of(machine);
+  simulate_hardware(machine.gpu, machine.threads);
   std::optional<Calibration> calibration;
   std::string memory_only;
   try {

@@ -299,12 +299,10 @@ void set_network_rate(PlanMachine& machine, double gigabytes) {
   machine.network_error = 0;
 }
 
-void simulate_hardware_of(const PlanMachine& machine) {
-  SimulatedTarget target;
-  const GpuModel* const gpu = find_gpu_model(machine.gpu);
-  if (gpu != nullptr && gpu->multiprocessors > 0) target.multiprocessors = gpu->multiprocessors;
-  target.threads = machine.threads;
-  simulated_target() = target;
+void simulate_hardware(const std::string& gpu, int threads) {
+  simulated_target() = {.threads = threads};
+  const GpuModel* const model = find_gpu_model(gpu);
+  if (model != nullptr && model->multiprocessors > 0) simulated_target().multiprocessors = model->multiprocessors;
 }
 
 std::optional<double> price_in_file(const std::string& file, const std::string& name) {

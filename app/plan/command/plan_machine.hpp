@@ -45,8 +45,8 @@ struct PlanMachine {
   int world_size() const { return nodes * gpus; }
 };
 
-// Makes simulated devices model the GPU or the ranks' threads of `machine`.
-void simulate_hardware_of(const PlanMachine& machine);
+// Makes simulated devices model the GPU of this name, if known, or CPU ranks with `threads` threads.
+void simulate_hardware(const std::string& gpu, int threads);
 
 // Returns the hosts that the flags select. Throws UserError for an unknown instance type or GPU. `network`: value of
 // --network. `per_host`: GPUs per host, used with --gpu.

@@ -84,7 +84,7 @@ int nvmlDeviceGetPciInfo_v3(void* device, nvmlPciInfo* pci) {
   std::snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus);
   return kSuccess;
 }
-int nvmlDeviceGetName(void*, char* text, unsigned length) { return copy("NVIDIA-H100", text, length); }
+int nvmlDeviceGetName(void*, char* text, unsigned length) { return copy(setting("name", "NVIDIA-H100"), text, length); }
 int nvmlDeviceGetTemperature(void* device, int sensor, unsigned* celsius) {
   if (sensor != 0) return kNotSupported;
   *celsius = static_cast<unsigned>(fault(device, "temperature", 35));
