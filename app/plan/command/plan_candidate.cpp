@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <map>
 #include <optional>
 
 #include "app/config/zero_options.hpp"
+#include "app/flags/training_flags.hpp"
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
 #include "io/files/scratch_file.hpp"
@@ -104,13 +104,6 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const PlanC
   return json;
 }
 
-Recomputation recomputation_of(const std::string& name) {
-  const std::map<std::string, Recomputation> names = {
-      {"none", Recomputation::kNone},   {"selective", Recomputation::kSelective}, {"full", Recomputation::kFull},
-      {"tiled", Recomputation::kTiled}, {"host", Recomputation::kHost},           {"auto", Recomputation::kAuto}};
-  return names.at(name);
-}
-
 // Replaces the path of the scratch file, which is unknown to the user.
 std::string without_path(std::string sentence, const std::string& path) {
   for (size_t at = sentence.find(path); at != std::string::npos; at = sentence.find(path)) {
@@ -130,10 +123,12 @@ double seconds_of_token(const PlanCandidate& one) {
 PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const PlanMachine& machine,
                        const Calibration& calibration, const PlanAssumptions& assumptions, const PlanChoice& choice) {
   simulate_hardware(machine.gpu, machine.threads);
+  CommandLine changed = line;
+  changed.recompute = choice.recompute;
   PlanCandidate candidate{.machine = machine,
                           .ds_config = ds_config_of(base, machine, choice),
                           .contradicting = contradicting(line, choice),
-                          .recompute = choice.recompute,
+                          .recompute = flag_named("recompute").show(changed),
                           .stage = choice.stage,
                           .offload_optimizer = choice.offload_optimizer,
                           .offload_param = choice.offload_param,
@@ -141,9 +136,7 @@ PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const Plan
                           .plan = {}};
   const io::ScratchFile file;
   std::ofstream(file.path()) << candidate.ds_config.dump(2);
-  CommandLine changed = line;
   changed.deepspeed_config = file.path().string();
-  changed.recompute = recomputation_of(choice.recompute);
   changed.gradient_checkpointing.reset();
   for (const char* flag : {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
     changed.given.erase(flag);

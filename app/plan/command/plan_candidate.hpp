@@ -16,7 +16,7 @@ struct PlanChoice {
   bool offload_optimizer = false, offload_param = false;
   bool node_a_host = false;  // two levels of ZeRO, with one shard group per host
   int64_t batch = 1, micro_batch = 1, accumulation = 1;
-  std::string recompute;
+  Recomputation recompute = Recomputation::kAuto;
 };
 
 // A configuration that trains the same model with the same global batch.

@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 
-#include "app/flags/training_flags.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/machine/instances.hpp"
 #include "base/error.hpp"
@@ -123,10 +122,8 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
-  std::vector<std::string> recomputations = {"auto"};
-  if (setup.config.recompute != Recomputation::kAuto) {
-    recomputations.push_back(flag_named("recompute").show(setup.config));
-  }
+  std::vector<Recomputation> recomputations = {Recomputation::kAuto};
+  if (setup.config.recompute != Recomputation::kAuto) recomputations.push_back(setup.config.recompute);
   PlanComparison comparison{
       .ranked = {}, .asked = {}, .train_batch_size = setup.config.train_batch_size, .left_out = {}, .warnings = {}};
   for (const PlanMachine& one : asked) comparison.asked.push_back(hosts_of(one));
@@ -178,7 +175,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       comparison.ranked.push_back(*std::move(candidate));
       return !recomputes_by_need(comparison.ranked.back());
     };
-    for (const std::string& recompute : recomputations) {
+    for (const Recomputation recompute : recomputations) {
       for (const int64_t micro_batch : micro_batches(of_rank)) {
         fits = false;
         for (const int stage : ranks == 1 ? std::vector<int>{0} : std::vector<int>{1, 2, 3}) {
