@@ -136,11 +136,10 @@ double device_copy_seconds(const Calibration& calibration, double bytes) {
   return 2 * bytes / rate;
 }
 
-double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction, bool both_ways) {
+double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction) {
   const CalibrationData::Copies& copies = calibration.data().copies;
-  double rate = direction == PcieDirection::kToDevice ? copies.to_device : copies.from_device;
+  const double rate = direction == PcieDirection::kToDevice ? copies.to_device : copies.from_device;
   if (rate <= 0) throw_lacks(calibration, "the copy rate between host and device");
-  if (both_ways && copies.both_ways > 0) rate = std::min(rate, copies.both_ways / 2);
   return bytes / rate;
 }
 

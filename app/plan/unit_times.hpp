@@ -61,7 +61,7 @@ double host_adamw_seconds(const Calibration& calibration, int64_t parameters);
 double device_copy_seconds(const Calibration& calibration, double bytes);
 
 enum class PcieDirection : uint8_t { kToDevice, kFromDevice };
-// Returns the time of a PCIe copy. `both_ways`: opposite copies run concurrently. Throws MissingTimes if not measured.
-double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction, bool both_ways = false);
+// Returns the time of a PCIe copy. Throws MissingTimes if not measured.
+double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction);
 
 }  // namespace mpzero::plan
