@@ -1,9 +1,7 @@
 #include "model/decoder.hpp"
 
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/empty.h>
 
-#include "base/device/simulated.hpp"
 #include "base/error.hpp"
 #include "model/adapters.hpp"
 #include "model/architecture/architectures.hpp"
@@ -131,9 +129,7 @@ at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) c
     operation.vocabulary = embedding[0].size(0);
     return operation;
   });
-  at::Tensor x = is_simulated(tokens.device())
-                     ? at::empty({tokens.size(0), tokens.size(1), config_.hidden_size}, embedding[0].options())
-                     : at::embedding(embedding[0], tokens);
+  at::Tensor x = at::embedding(embedding[0], tokens);
   if (config_.embedding_multiplier != 1) x.mul_(config_.embedding_multiplier);
   return x;
 }
