@@ -9,6 +9,21 @@
 
 namespace mpzero {
 
+plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel::ZeroOptions& options,
+                                        const parallel::ParallelLayout& ranks) {
+  const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options, ranks);
+  return {.sequences = config.micro_batch_size,
+          .length = config.seq_length,
+          .sequence_ranks = ranks.sequence_ranks,
+          .source_length = config.source_length,
+          .type = options.dtype,
+          .gradient_type = gradients.type,
+          .accumulates = gradients.accumulates,
+          .fp8 = config.fp8_options,
+          .deterministic = config.deterministic,
+          .frozen = config.freeze_parameters};
+}
+
 MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                                const parallel::ParallelLayout& ranks)
     : config_(config),
@@ -41,45 +56,20 @@ ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const
 ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const {
   using enum plan::WeightCasts;
   const bool keeps_all = kept_casts == decoder_.config().num_hidden_layers;
-  const plan::WeightCasts casts = keeps_all ? kKept : gathers_codes(scenario) ? kCodes : kEachUse;
-  const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options_of(scenario), ranks_);
-  ActivationSizes sizes = record_sizes(scenario.micro_batch_size, gradients, casts);
+  plan::MicroBatchShape shape = micro_batch_shape(config_, options_of(scenario), ranks_);
+  shape.sequences = scenario.micro_batch_size;
+  shape.documents = config_.documents;
+  shape.loss_mask = config_.has_loss_mask;
+  shape.casts = keeps_all ? kKept : gathers_codes(scenario) ? kCodes : kEachUse;
   const int64_t always = cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
-  sizes.head += always;
-  for (ActivationSizes::Layer& layer : sizes.layers) {
-    for (ActivationSizes::Level& level : layer.values) level.workspace += always;
-  }
-  return sizes;
-}
-
-ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const parallel::GradientTarget& gradients,
-                                             plan::WeightCasts casts) const {
-  plan::MicroBatchShape shape{.sequences = micro_batch_size,
-                              .length = config_.seq_length,
-                              .sequence_ranks = ranks_.sequence_ranks,
-                              .source_length = config_.source_length,
-                              .documents = config_.documents,
-                              .loss_mask = config_.has_loss_mask,
-                              .type = zero_options(config_, device_).dtype,
-                              .gradient_type = gradients.type,
-                              .accumulates = gradients.accumulates,
-                              .fp8 = config_.fp8_options,
-                              .casts = casts,
-                              .deterministic = config_.deterministic,
-                              .frozen = config_.freeze_parameters};
   ActivationSizes sizes;
   sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
   for (const plan::LayerKind& kind : kinds_) {
     shape.layer = kind.layers.front();
     const std::shared_ptr<const plan::UnitRecord> record = plan::unit_record(decoder_.config(), shape, device_);
-    // The head reads the last layer's output. A backward pass reads the gradient of its layer's output. In T5's
-    // decoder, the gradient of the encoder's output stays allocated.
+    // The head reads the last layer's output. A backward pass reads the gradient of its layer's output.
     const int64_t hidden = record->hidden_bytes;
-    if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak;
-    const int64_t waiting = kind.place.decoder
-                                ? micro_batch_size * config_.source_length * decoder_.config().hidden_size *
-                                      static_cast<int64_t>(c10::elementSize(shape.type))
-                                : 0;
+    if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak + always;
     ActivationSizes::Layer sizes_of_layer;
     for (const model::Recompute level : model::kRecomputes) {
       const plan::UnitRecorder::Layer& layer = record->layer(level);
@@ -87,7 +77,7 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
       // The workspace of the forward pass is the input plus the peak, minus the kept bytes.
       sizes_of_layer[level] = {
           .kept = kept,
-          .workspace = std::max(hidden + layer.forward.peak - kept, hidden + waiting + layer.backward.peak)};
+          .workspace = always + std::max(hidden + layer.forward.peak - kept, hidden + layer.backward.peak)};
     }
     for (const int64_t index : kind.layers) sizes.layers[static_cast<size_t>(index)] = sizes_of_layer;
   }

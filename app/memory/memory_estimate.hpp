@@ -21,6 +21,10 @@ namespace mpzero {
 
 // Estimates the memory of a rank, in bytes, from the run's configuration. Requires no device.
 class MemoryEstimate {
+// Returns the shape of a rank's micro-batches, without documents and loss mask.
+plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel::ZeroOptions& options,
+                                        const parallel::ParallelLayout& ranks);
+
  public:
   // `device`: training device, which need not exist.
   MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
@@ -56,10 +60,8 @@ class MemoryEstimate {
 
  private:
   LayerLevels leanest(const ActivationSizes& sizes, Recomputation recompute) const;
-  // Measure the allocations of a model's units on a simulated device.
+  // Measures the allocations of the model's units on a simulated device.
   ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
-  ActivationSizes record_sizes(int64_t micro_batch_size, const parallel::GradientTarget& gradients,
-                               plan::WeightCasts casts) const;
   parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
   // Returns true if all layers with FP8 matmuls are gathered in FP8.
   bool gathers_codes(const MemoryScenario& scenario) const;

@@ -254,7 +254,11 @@ UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
   model::Values dy{hidden(in_encoder())};
   if (place_ && place_->first) dy.emplace_back();
   model::Values dx;
-  made.backward = record([&] { dx = decoder_.run_layer_backward(weights, dy, activations, gradients); });
+  made.backward = record([&] {
+    // In T5's decoder, the gradient of the encoder's output stays allocated.
+    const at::Tensor waiting = place_ && place_->decoder ? hidden(/*of_source=*/true) : at::Tensor();
+    dx = decoder_.run_layer_backward(weights, dy, activations, gradients);
+  });
   return made;
 }
 

@@ -9,6 +9,7 @@
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
+#include "app/memory/memory_estimate.hpp"
 #include "app/plan/command/plan_error.hpp"
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
@@ -136,22 +137,14 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
                          int64_t kept_casts) {
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
-  const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options, setup.layout);
   // Packed documents are modeled as sequences of their length, with a slower attention kernel on a GPU.
   const int64_t tokens = setup.config.micro_batch_size * setup.config.seq_length;
   const double slower = machine.is_cpu() ? 1 : kPackedAttention;
   const double document = std::min(1.0, slower * setup.attention_share) * static_cast<double>(setup.config.seq_length);
   const int64_t sequences = std::clamp<int64_t>(std::llround(static_cast<double>(tokens) / document), 1, tokens);
-  const MicroBatchShape shape{.sequences = sequences,
-                              .length = tokens / sequences,
-                              .sequence_ranks = setup.layout.sequence_ranks,
-                              .source_length = setup.config.source_length,
-                              .type = options.dtype,
-                              .gradient_type = gradients.type,
-                              .accumulates = gradients.accumulates,
-                              .fp8 = setup.config.fp8_options,
-                              .deterministic = setup.config.deterministic,
-                              .frozen = setup.config.freeze_parameters};
+  MicroBatchShape shape = micro_batch_shape(setup.config, options, setup.layout);
+  shape.sequences = sequences;
+  shape.length = tokens / sequences;
   UnitTimes times = mean_times(calibration, setup, shape, options, kept_casts);
   times.scale(threads_factor(calibration, machine));
   return times;
