@@ -107,10 +107,14 @@ int64_t MemoryEstimate::kept_casts_within(int64_t bytes) const {
 
 parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
                                               std::optional<int64_t> host_extra_bytes) const {
+  // Whether micro-batches are accumulated matters, but their number does not.
+  const int64_t micro_batches = std::min<int64_t>(scenario.gradient_accumulation_steps, 2);
+  const std::tuple key(scenario.zero_stage, scenario.offload_optimizer, scenario.offload_param, micro_batches,
+                       host_extra_bytes);
+  if (const auto known = states_.find(key); known != states_.end()) return known->second;
   parallel::ZeroOptions options = options_of(scenario);
   options.host_update.extra_bytes = host_extra_bytes;
-  return plan::planned_states(decoder_.units(), options, ranks_,
-                              decoder_.training_order(std::min<int64_t>(scenario.gradient_accumulation_steps, 2)));
+  return states_[key] = plan::planned_states(decoder_.units(), options, ranks_, decoder_.training_order(micro_batches));
 }
 
 parallel::ZeroOptions MemoryEstimate::options_of(const MemoryScenario& scenario) const {

@@ -3,8 +3,10 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "app/config/run_config.hpp"
@@ -19,12 +21,12 @@
 
 namespace mpzero {
 
-// Estimates the memory of a rank, in bytes, from the run's configuration. Requires no device.
-class MemoryEstimate {
 // Returns the shape of a rank's micro-batches, without documents and loss mask.
 plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel::ZeroOptions& options,
                                         const parallel::ParallelLayout& ranks);
 
+// Estimates the memory of a rank, in bytes, from the run's configuration. Requires no device.
+class MemoryEstimate {
  public:
   // `device`: training device, which need not exist.
   MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
@@ -72,6 +74,8 @@ plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel:
   std::shared_ptr<const parallel::WeightCodec> codec_;
   model::Decoder decoder_;
   std::vector<plan::LayerKind> kinds_;
+  // Results of states_of() by stage, offload_optimizer, offload_param, micro-batches and host_extra_bytes.
+  mutable std::map<std::tuple<int, bool, bool, int64_t, std::optional<int64_t>>, parallel::MemoryUse> states_;
 };
 
 }  // namespace mpzero

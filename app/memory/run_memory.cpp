@@ -138,11 +138,14 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     estimate_.keep_casts(estimate_.kept_casts_within(within_margin - activation_peak(plan.levels, sizes)));
   }
   plan_ = plan;
+  if (device_.is_cuda()) changes(/*device_limit=*/0);  // the number of kept casts may have changed
   return by_layer(plan.levels);
 }
 
 std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   if (device_.is_cpu()) return std::nullopt;
+  // Out-of-memory errors then simulate nothing, while other ranks wait: with a limit of 0, all alternatives are cached.
+  changes(/*device_limit=*/0);
   const parallel::MemoryUse use = estimate_.states_of(estimate_.scenario(), 0);
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const int64_t inputs = host_activations(expected_levels(use, sizes, group), sizes), needed = host_bytes(use) + inputs;

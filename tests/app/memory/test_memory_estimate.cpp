@@ -106,6 +106,32 @@ TEST_CASE("what other settings of the run refuse is not open to it") {
   CHECK((moments.may_offload_optimizer && moments.may_offload_param));
 }
 
+// The message of a run that is out of memory evaluates alternatives while other ranks wait in a collective.
+TEST_CASE("alternatives are not simulated again for another limit") {
+  const auto file = GENERATE(
+      R"({"train_micro_batch_size_per_gpu": 12, "bf16": {"enabled": true}, "zero_optimization": {"stage": 0}})",
+      R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3, "zero_optimization": {"stage": 1}})",
+      R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "fp8": {"cache_weights": true},
+          "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})");
+  const auto level = GENERATE("--recompute=none", "--recompute=auto");
+  const RunConfig config = run(file, {"--seq_length=1024", level}, 4).config;
+  for (const char* preset : {"qwen3_0_6b", "llama_3_8b", "mistral_7b"}) {
+    CAPTURE(file, level, preset);
+    const auto model =
+        model::ModelConfig::from_file(std::string(MPZERO_SOURCE_DIR "/configs/models/") + preset + ".json");
+    const MemoryEstimate estimated(config, model, at::kCUDA, {.nodes = 1, .ranks_per_node = 4});
+    const auto changes = [&](int64_t device) {
+      const MemoryNeed limit{.device = device, .host = int64_t{1} << 50};
+      return changes_that_fit(
+          estimated.scenario(), 4, limit,
+          [&](const MemoryScenario& changed) { return estimated.need_within(limit, changed); }, 20);
+    };
+    CHECK(changes(0).empty());
+    const plan::SimulatedDevice other({});  // a second simulated device throws
+    CHECK_FALSE(changes(estimated.need(estimated.scenario()).device - 1).empty());
+  }
+}
+
 TEST_CASE("layer inputs on the host are needed there, and chosen by auto if nothing else fits") {
   constexpr int64_t kInput = int64_t{2} * 1024 * 1024 * 2;
   const MemoryEstimate estimated = estimate(
