@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+from run_files.runs import choice
 from run_files.utf8 import restart_in_utf8
 from run_follow.following import Follower, FollowError
 from run_follow.pump import Pump
@@ -41,13 +42,9 @@ def main() -> int:
         if arguments.check:
             return 0
         if not metrics.exists() and not arguments.wait:
-            runs = sorted(arguments.run.glob("*/metrics.jsonl")) if arguments.run.is_dir() else []
-            if runs:
-                raise FollowError(
-                    f"{arguments.run} contains {len(runs)} runs: pass one of them, e.g. {runs[0].parent}."
-                )
             raise FollowError(
-                f"{metrics} does not exist: pass a run's --checkpoint_dir or --metrics_file, or pass --wait to "
+                choice(arguments.run)
+                or f"{metrics} does not exist: pass a run's --checkpoint_dir or --metrics_file, or pass --wait to "
                 "wait for the run."
             )
         return follow(Pump(Follower(metrics), sink, folder), arguments)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from run_files.metric_names import validation_losses
 
-from run_follow.following import Row, Sink, start_of, unusable
+from run_follow.following import Row, Sink, encodable, start_of, unusable
 from run_follow.train_job import TrainJobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ def install_command(package: str) -> str:
 
 
 class TensorBoard(Sink):
-    """Event files in FOLDER/RUN."""
+    """Event files in FOLDER/NAME-ID, with the name of the run's folder and the run's id."""
 
     most_unsaved = 1000  # a repeated step replaces the earlier one
 
@@ -81,7 +81,7 @@ class TensorBoard(Sink):
 
     def begin(self, run_id: str, first_step: int) -> None:
         self.close()
-        self.run_folder = self.folder / run_id
+        self.run_folder = self._folder_of(run_id)
         self.rewind(first_step)
 
     def write(self, row: Row) -> None:
@@ -114,6 +114,14 @@ class TensorBoard(Sink):
             self.writer.write(self.event(**fields).SerializeToString())
         except OSError as error:
             raise unusable(self.run_folder, "written", error) from error
+
+    def _folder_of(self, run_id: str) -> Path:
+        """The run's existing folder: the run's folder may have been renamed, and older versions used only its id."""
+        for folder in (self.folder / run_id, *sorted(self.folder.glob(f"*-{run_id}"))):
+            if next(folder.glob("events.out.tfevents.*"), None):
+                return folder
+        name = encodable(self.metrics.resolve().parent.name) if self.metrics else "run"
+        return self.folder / f"{name}-{run_id}"
 
     def _next_file(self) -> Path:
         """TensorBoard reads files in the order of their names, which contain a timestamp. The new name sorts last even

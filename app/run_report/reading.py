@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,12 +11,11 @@ from pathlib import Path
 import numpy as np
 from run_files.json_lines import JsonLines
 from run_files.regular_files import NotReadable, read_bytes
+from run_files.runs import runs_in
 from run_files.values import as_number, as_time, is_whole, object_of, whole
 
 from run_report.node_times import NodeTimes, node_times_of
 from run_report.rank_times import RankTimes
-
-MOVED = re.compile(r"old-[0-9]+")
 
 
 class ReportError(Exception):
@@ -123,14 +121,6 @@ def read_runs(paths: list[Path]) -> list[Run]:
         if len({other.file for other in runs if other.folder.resolve() == run.folder.resolve()}) > 1:
             run.name += f"/{run.file}"
     return runs
-
-
-def runs_in(path: Path) -> list[Path]:
-    """The folders of all runs in `path`, or `path` itself if it is a run. Excludes runs moved by --overwrite."""
-    if not path.is_dir() or (path / "metrics.jsonl").exists():
-        return [path]
-    found = sorted(file.parent for file in path.rglob("metrics.jsonl"))
-    return [run for run in found if not any(MOVED.fullmatch(part) for part in run.relative_to(path).parts)] or [path]
 
 
 def read_run(path: Path) -> Run:

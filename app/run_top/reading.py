@@ -7,6 +7,7 @@ from pathlib import Path
 
 from run_files.json_lines import JsonLines
 from run_files.metric_names import validation_losses
+from run_files.runs import choice
 from run_files.values import as_number, strings
 
 MOST_BYTES = 4 << 20  # number of bytes to read at the end of a metrics file
@@ -55,8 +56,9 @@ class RunReader:
         self.events = JsonLines(self.folder / "events.jsonl")
         if not self.events.path.exists() and not metrics.exists():
             raise TopError(
-                f"{run} has neither events.jsonl nor metrics.jsonl: pass a run's --checkpoint_dir, its metrics file, "
-                "or its Slurm job id."
+                choice(run)
+                or f"{run} has neither events.jsonl nor metrics.jsonl: pass a run's --checkpoint_dir, its metrics "
+                "file, or its Slurm job id."
             )
         self.metrics = JsonLines(metrics, MOST_BYTES)
         self.view = RunView()

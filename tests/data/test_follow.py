@@ -407,7 +407,8 @@ def shown(folder: Path) -> list[tuple[int, float, float]]:
     """What TensorBoard shows of the run."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder / "tensorboard" / RUN))
+    (run,) = (folder / "tensorboard").glob(f"*-{RUN}")
+    events = EventAccumulator(str(run))
     events.Reload()
     return [(event.step, event.value, event.wall_time) for event in events.Scalars("loss/train")]
 
@@ -551,3 +552,37 @@ def test_a_folder_of_runs_is_refused_with_the_name_of_one(tmp_path):
         (tmp_path / "sweep" / name / "metrics.jsonl").write_text(line(1, 10.0))
     result = program(tmp_path / "sweep", "--once")
     assert result.returncode == 2 and str(tmp_path / "sweep" / "lr1") in result.stderr
+
+
+def test_tensorboard_names_a_run_by_its_folder_and_keeps_the_folder_of_earlier_steps(tmp_path):
+    pytest.importorskip("tensorboard")
+
+    def folders(run: Path) -> list[str]:
+        return sorted({file.parent.name for file in (run / "tensorboard").glob("*/events.out.tfevents.*")})
+
+    run = tmp_path / "lr 1e-3"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text(line(1, 1.0))
+    assert program(run, "--once").returncode == 0
+    assert folders(run) == [f"lr 1e-3-{RUN}"]
+    run = run.rename(tmp_path / "best")
+    (run / "metrics.jsonl").write_text(line(1, 1.0) + line(2, 2.0))
+    assert program(run, "--once").returncode == 0
+    assert folders(run) == [f"lr 1e-3-{RUN}"] and [step for step, *_ in shown(run)] == [1, 2]
+    # Versions before named the folder by the id alone.
+    (run / f"tensorboard/lr 1e-3-{RUN}").rename(run / f"tensorboard/{RUN}-moved")
+    for file in (run / f"tensorboard/{RUN}-moved").iterdir():
+        file.rename(run / f"tensorboard/{RUN}/{file.name}")
+    (run / f"tensorboard/{RUN}-moved").rmdir()
+    (run / "metrics.jsonl").write_text(line(1, 1.0) + line(2, 2.0) + line(3, 3.0))
+    assert program(run, "--once").returncode == 0
+    assert folders(run) == [RUN]
+
+
+def test_the_runs_of_a_folder_are_listed(tmp_path):
+    pytest.importorskip("tensorboard")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text(line(1, 1.0))
+    process = program(tmp_path, "--once")
+    assert process.returncode == 2 and f"{tmp_path}/a, {tmp_path}/b" in process.stderr

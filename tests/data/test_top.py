@@ -209,6 +209,14 @@ def test_odd_values_end_no_view(tmp_path, seed):
     assert shown(RunReader(tmp_path).update())
 
 
+def test_the_runs_of_a_folder_are_listed(tmp_path):
+    for name in ("a", "b", "old-1"):
+        (tmp_path / name).mkdir()
+        metrics(tmp_path / name, STEP)
+    with pytest.raises(TopError, match=f"{tmp_path}/a, {tmp_path}/b\\."):
+        RunReader(tmp_path)
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(TopError, match=str(path)):
