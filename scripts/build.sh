@@ -118,14 +118,36 @@ build_programs() {
   [[ $state == built ]] || set_configured_options "$wanted"
 }
 
-# build_quietly TARGET...: runs ninja quietly if stdout is not a terminal, because it would print one line per file.
+# build_progress: replaces ninja's lines per file by one line per tenth of the build. Ignores the signals of the job, as keep_log does.
+build_progress() {
+  local line tenth last=0
+  trap '' INT TERM HUP USR1 USR2
+  while IFS= read -r line; do
+    if [[ $line =~ ^\[([0-9]{1,6})/([1-9][0-9]{0,5})\]\  ]]; then
+      tenth=$((10 * 10#${BASH_REMATCH[1]} / BASH_REMATCH[2]))
+      ((tenth == last)) || say "Building: ${tenth}0%"
+      last=$tenth
+    elif [[ $line != "ninja: Entering directory"* ]]; then
+      printf '%s\n' "$line"
+    fi
+  done
+}
+
+# build_quietly TARGET...: runs ninja, which prints one status line on a terminal but one line per file elsewhere.
 build_quietly() {
-  local quiet=""
-  if [[ ! -t 1 ]]; then
-    say "Building; this may take several minutes."
-    quiet=--quiet
+  local code=0 progress
+  local -a command=(ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@")
+  if [[ -t 1 ]]; then
+    run_long "${command[@]}"
+    return
   fi
-  run_long ninja ${quiet:+"$quiet"} -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@"
+  say "Building; this may take several minutes."
+  exec {progress}> >(build_progress)
+  local pid=$!
+  run_long "${command[@]}" >&"$progress" || code=$?
+  exec {progress}>&-
+  wait "$pid" 2>/dev/null || true
+  return "$code"
 }
 
 # is_built TARGET...: succeeds if the targets are up to date.

@@ -4,7 +4,8 @@
 #   ./train-singlenode.sh [HOST] [--build-only] [--] [FLAGS OF mpzero train]
 #
 # --build-only: install and build only.
-# With GPUs, runs one rank per GPU. Without GPUs, trains a small Qwen3 on a bundled text with one rank per NUMA domain, at least two.
+# With GPUs, runs one rank per GPU. Without GPUs, trains a small Qwen3 on a bundled text, with one rank per NUMA domain. On a single domain,
+# the small Qwen3 uses two ranks, and other models one (NPROC=2: two).
 # HOST: run on this Slurm node through srun; the checkout must be on a shared file system. SRUN_ARGS: additional options for srun, e.g.
 # SRUN_ARGS="--partition=gpu --gpus-per-node=4".
 # Relative paths in variables and flags refer to the current folder.
@@ -20,6 +21,7 @@ MAX_DOCUMENTS=${MAX_DOCUMENTS:-}             # maximum number of documents to pr
 PREPARE_ARGS=${PREPARE_ARGS:-}               # additional flags for app/prepare_data.py, e.g. "--text_column body"
 TOKENIZER=${TOKENIZER:-}                     # Hugging Face name, folder or "bytes"; empty: the model's
 MODEL_TYPE=${MODEL_TYPE:-}                   # preset in configs/models/; empty: the model of --init_from, else qwen3_0_6b (CPU: qwen3_tiny)
+MODEL_CONFIG=${MODEL_CONFIG:-}               # a config.json instead of MODEL_TYPE; requires TOKENIZER
 DS_CONFIG=${DS_CONFIG:-}                     # empty: configs/ds_config.json, or configs/ds_config_tiny.json for qwen3_tiny
 SEQ_LENGTH=${SEQ_LENGTH:-}                   # tokens per sequence; empty: the default of mpzero train, or 256 for qwen3_tiny
 MAX_STEPS=${MAX_STEPS:-}                     # optimizer steps; empty: the default of mpzero train, or 2000 for qwen3_tiny
@@ -27,6 +29,10 @@ CHECKPOINT_FREQ=${CHECKPOINT_FREQ:-}         # steps between checkpoints; 0: onl
 CHECKPOINT_DIR=${CHECKPOINT_DIR:-}           # empty: checkpoints, or checkpoints/first_run for qwen3_tiny
 DATA_DIR=${DATA_DIR:-}                       # folder for prepared data; empty: data
 LOG_DIR=${LOG_DIR:-}                         # folder for the log; empty: logs
+TRAIN_DATA=${TRAIN_DATA:-}                   # existing token file instead of DATASET, as in --train_data
+VALIDATION_DATA=${VALIDATION_DATA:-}         # existing token file, as in --validation_data
+VALIDATION_FREQ=${VALIDATION_FREQ:-}         # steps between validations; 0: none; empty: the default of mpzero train
+METRICS_FILE=${METRICS_FILE:-}               # empty: metrics.jsonl in CHECKPOINT_DIR
 NPROC=${NPROC:-}                             # number of ranks; empty: one per GPU or, without GPUs, per NUMA domain
 CUDA_VERSION=${CUDA_VERSION:-}               # CUDA toolkit to build with: 12.9 selects /usr/local/cuda-12.9
 SINK=${SINK:-}                               # tensorboard, wandb or mlflow: forward metrics while training; empty: none
@@ -71,8 +77,9 @@ run_on_host() {
   fi
   # Inside a job of the user, srun starts a step of that job.
   if [[ -n ${SLURM_JOB_ID:-} ]]; then build_slurm_environment; else forget_ranks; fi
-  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
-    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION SINK SINK_ARGS MPZERO_USER_FOLDER
+  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE MODEL_CONFIG DS_CONFIG SEQ_LENGTH \
+    MAX_STEPS CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR TRAIN_DATA VALIDATION_DATA VALIDATION_FREQ METRICS_FILE NPROC CUDA_VERSION \
+    SINK SINK_ARGS MPZERO_USER_FOLDER
   # srun forwards SIGUSR1 to the script on the node, which forwards it to its ranks. srun runs in its own session, because it would prompt
   # the user on Ctrl-C.
   catch_signals
@@ -298,7 +305,9 @@ if ((status != 0)); then
   elif ((status == 130)); then
     say "Interrupted before a checkpoint was saved; $next."
   elif ((ended > 128)); then
-    say "$(signal_name $((ended - 128))) killed a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next."
+    say "$(signal_name $((ended - 128))) killed a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next; log: $MPZERO_LOG."
+  else
+    say "mpzero train ended with status $status; log: $MPZERO_LOG."
   fi
   exit "$status"
 fi

@@ -78,6 +78,9 @@ def test_a_login_node_plans_the_job(checkout):
         assert words[words.index(f"--{flag}") + 1] == value
     assert on_login_node(checkout, "--dry_run", "--seeed", "7").returncode == 2
     assert on_login_node(checkout, "--seed", "7").returncode == 2
+    for typo in ("--dryrun", "--dry-run", "-dry_run"):
+        result = on_login_node(checkout, typo)
+        assert result.returncode == 2 and f"{typo} is not a known flag; did you mean --dry_run?" in result.stderr
     assert not (checkout.root / "checkpoints").exists() and checkout.calls() == ""
 
 

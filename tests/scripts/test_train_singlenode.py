@@ -1,6 +1,7 @@
 """train-singlenode.sh with stand-ins for mpzero, the Python programs and the build tools; mpirun is the real one."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -122,20 +123,42 @@ def test_ranks_of_one_machine_use_no_network(checkout, given, used):
     assert ("OMPI_MCA_btl" in ranks.get("MPZERO_MPI_DEFAULTS", "").split()) == (not given)
 
 
-def test_help_lists_the_variables(checkout):
-    result = checkout.run("--help")
+@pytest.mark.parametrize("script", ["singlenode/train-singlenode.sh", "sbatch/train.sbatch"])
+def test_help_lists_the_variables(checkout, script):
+    result = subprocess.run(
+        ["bash", str(checkout.root / script), "--help"], env=checkout.environment({}), capture_output=True, text=True
+    )
     assert result.returncode == 0
-    for name in (
-        "DATASET",
-        "DATASET_CONFIG_NAME",
-        "LOCAL_DATASET",
-        "MAX_STEPS",
-        "CHECKPOINT_FREQ",
-        "CUDA_VERSION",
-        "NPROC",
-    ):
-        assert f"  {name}: " in result.stdout
+    settings = set(
+        re.findall(r"^ +setting ([A-Z_]+) ", (checkout.root / "scripts/training.sh").read_text(), re.MULTILINE)
+    )
+    assert len(settings) > 10
+    listed = set(re.findall(r"^  ([A-Z_]+): ", result.stdout, re.MULTILINE))
+    assert settings | {"MODEL_CONFIG", "MAX_DOCUMENTS", "CUDA_VERSION", "NPROC"} <= listed
     assert not (checkout.record / "calls").exists()
+
+
+def test_a_failed_run_reports_its_log(checkout):
+    checkout.program(checkout.bin / "mpirun", "#!/bin/bash\nexit 1\n")
+    result = checkout.run("--train_data=mine.h5")
+    (log,) = (checkout.root / "logs").glob("*.out")
+    assert result.returncode == 1 and result.stdout.splitlines()[-1].endswith(f" {log.relative_to(checkout.root)}.")
+
+
+NINJA = """#!/bin/bash
+echo "ninja: Entering directory 'build'"
+for i in {1..40}; do echo "[$i/40] Building CXX object $i.o"; done
+echo "FAILED: 40.o"
+exit 1
+"""
+
+
+def test_a_build_without_a_terminal_shows_its_progress_and_errors(checkout):
+    checkout.program(checkout.root / ".venv/bin/ninja", NINJA)
+    command = 'run_long() { "$@"; }; PATH=.venv/bin:$PATH; build_quietly mpzero || echo "status $?"'
+    lines = checkout.shell(command).stdout.splitlines()
+    assert [line for line in lines if "%" in line] == [f"mpzero: Building: {tenth}0%" for tenth in range(1, 11)]
+    assert lines[-2:] == ["FAILED: 40.o", "status 1"] and not any(line.startswith("[") for line in lines)
 
 
 SRUN = """#!/bin/bash
