@@ -418,7 +418,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_pa
   check_fp8_batch(config, warnings);
   if (!config.counts_epochs()) {
     fit_schedule(config, config.max_steps, /*epoch=*/0, warnings);
-    check_profile_steps(config);
+    check_intervals(config, warnings);
   }
   warn_of_own_values(file, config, warnings);
   config.ds_config_json = file.json;

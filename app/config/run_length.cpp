@@ -68,10 +68,18 @@ void resolve_length(const CommandLine& line, RunConfig& config) {
   config.max_steps_given = config.max_steps;
 }
 
-void check_profile_steps(const RunConfig& config) {
-  if (!config.profile_steps || config.profile_steps->last <= config.max_steps) return;
-  throw_user_error("--profile_steps {}-{} ends after the run's last step, {}; choose earlier steps or a longer run.",
-                   config.profile_steps->first, config.profile_steps->last, config.max_steps);
+void check_intervals(const RunConfig& config, std::vector<std::string>& warnings) {
+  if (config.profile_steps && config.profile_steps->last > config.max_steps) {
+    throw_user_error("--profile_steps {}-{} ends after the run's last step, {}; choose earlier steps or a longer run.",
+                     config.profile_steps->first, config.profile_steps->last, config.max_steps);
+  }
+  const Origin origin = config.origins.of("logging_freq");
+  const bool from_file = origin.kind == Origin::Kind::kFile;
+  if (!from_file && origin.kind != Origin::Kind::kFlag) return;
+  if (config.logging_freq < config.max_steps || config.max_steps == 1) return;
+  warnings.push_back(
+      fmt::format("{}{} {} logs only the last of the {} steps; to log more often, pass --logging_freq {}.",
+                  from_file ? "" : "--", origin.name, config.logging_freq, config.max_steps, Settings{}.logging_freq));
 }
 
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings, const RunPosition& at) {
@@ -106,7 +114,7 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
     config.schedule =
         config.schedule.placed_at(at.step, static_cast<double>(at.sequences_seen) / static_cast<double>(batch));
   }
-  check_profile_steps(config);
+  check_intervals(config, warnings);
 }
 
 bool saves_at(const RunConfig& config, const RunPosition& at) {

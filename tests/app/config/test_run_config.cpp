@@ -488,6 +488,21 @@ TEST_CASE("log lines follow --logging_freq, else the file's steps_per_print") {
   CHECK(run(trio(2, 0, 0)).config.logging_freq == 10);
 }
 
+// The Trainer's examples of ds_config.json have steps_per_print 2000, which does not concern the Trainer's own log.
+TEST_CASE("an interval that logs only the last step is a warning, unless it is the default") {
+  const std::string json = R"({"train_batch_size": 2, "steps_per_print": 2000})";
+  const auto given = [](Result result) { return warnings_with(result, "logging_freq 10"); };
+  CHECK_THAT(given(run(json)).at(0), Contains("steps_per_print 2000") && Contains("1000 steps"));
+  CHECK_THAT(given(run(trio(2, 0, 0), {"--logging_steps=5", "--max_steps=5"})).at(0), Contains("--logging_steps 5"));
+  CHECK(given(run(json, {"--max_steps=2001"})).empty());
+  CHECK(given(run(trio(2, 0, 0), {"--max_steps=5"})).empty());
+  CHECK(given(run(trio(2, 0, 0), {"--logging_freq=1", "--max_steps=1"})).empty());
+  Result result = run(json, {"--epochs=1"});
+  CHECK(given(result).empty());
+  apply_epochs(result.config, 100, result.warnings);
+  CHECK(given(result).size() == 1);
+}
+
 TEST_CASE("a run without data says how to make some") {
   std::vector<std::string> warnings;
   const CommandLine line = parse_command_line(
