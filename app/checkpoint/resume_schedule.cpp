@@ -1,6 +1,6 @@
 #include "app/checkpoint/resume_schedule.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -28,10 +28,26 @@ constexpr std::array<const char*, 8> kShape = {
     "cos_min_ratio", "lr",          "lr_gamma"};
 constexpr std::array<const char*, 3> kLength = {"total_num_steps", "warmup_num_steps", "num_decay_steps"};
 
-bool shapes_differ(const json& known, const json& now) {
-  return std::any_of(kShape.begin(), kShape.end(), [&](const char* key) {
-    return known.contains(key) && now.contains(key) && known[key] != now[key];
-  });
+// Returns the keys of the schedule's shape whose values differ.
+std::vector<std::string> changed_shape(const json& known, const json& now) {
+  std::vector<std::string> changed;
+  for (const char* key : kShape) {
+    if (known.contains(key) && now.contains(key) && known[key] != now[key]) changed.emplace_back(key);
+  }
+  return changed;
+}
+
+// Returns a warning that --schedule_on_resume keep ignores the changed keys, e.g. "lr 0.002 (checkpoint: 0.001)".
+std::string ignored_by_keep(const std::vector<std::string>& changed, const json& known, const json& now) {
+  std::vector<std::string> values;
+  for (const std::string& key : changed) {
+    values.push_back(fmt::format("{} {} (checkpoint: {})", key, now[key].dump(), known[key].dump()));
+  }
+  return fmt::format(
+      "--schedule_on_resume keep continues the checkpoint's schedule, so {} {} no effect; to use the new schedule, "
+      "pass "
+      "--schedule_on_resume rewarm or extend.",
+      fmt::join(values, ", "), values.size() == 1 ? "has" : "have");
 }
 
 // Returns the effective schedule at the checkpoint, if recorded.
@@ -174,24 +190,25 @@ ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const Run
   const bool is_asked = config.schedule_on_resume != ScheduleOnResume::kUnset;
   const json flag = now.value(kScheduleOnResume, json());
   const bool asks_anew = is_asked && (!is_known || known.value(kScheduleOnResume, json()) != flag);
-  const bool other_shape = shapes_differ(known, now);
+  const std::vector<std::string> shape = changed_shape(known, now);
   const bool other_length = lengths_differ(known, now, growth);
-  if (before && !other_shape && !other_length && !asks_anew) {
+  if (before && shape.empty() && !other_length && !asks_anew) {
     // Use the configured schedule unless an earlier resume changed it.
     const bool is_other = is_paced || known.contains(kScheduleInForce);
     return {.schedule = is_other ? before : std::nullopt, .is_explained = is_other, .line = "", .warning = ""};
   }
   if (!is_asked) {
-    if (!before || other_shape || std::isnan(checkpoint.progress().lr)) return {};
+    if (!before || !shape.empty() || std::isnan(checkpoint.progress().lr)) return {};
     return unchosen(*before, config, step, checkpoint.progress().lr);
   }
   std::optional<double> lr = checkpoint.next_lr();
   if (!std::isnan(checkpoint.progress().lr)) lr = checkpoint.progress().lr;
+  const bool keeps = config.schedule_on_resume == ScheduleOnResume::kKeep;
   return {.schedule = chosen_by_flag(before, config, step, lr),
           .is_explained = true,
           .line = fmt::format("--schedule_on_resume {} applies from step {}",
                               flag_named("schedule_on_resume").show(config), step + 1),
-          .warning = ""};
+          .warning = keeps && !shape.empty() ? ignored_by_keep(shape, known, now) : ""};
 }
 
 }  // namespace mpzero

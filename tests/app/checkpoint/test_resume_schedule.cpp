@@ -123,6 +123,19 @@ TEST_CASE("each way is what it says") {
   CHECK(chosen("extend", 10).lr(11) == config_of({"--max_steps=40"}).schedule.lr(11));
 }
 
+TEST_CASE("what keep ignores of the new schedule is a warning, and rewarm and extend use it") {
+  const RunConfig before = config_of({"--max_steps=20"});
+  const auto asked = [&](const std::string& way) {
+    return after(before, 10,
+                 config_of({"--max_steps=40", "--learning_rate=2e-3", "--deepspeed_config_yields=true",
+                            std::string("--schedule_on_resume=") + way}));
+  };
+  CHECK_THAT(asked("keep").warning, Contains("0.002") && Contains("0.001") && Contains("extend"));
+  CHECK(asked("keep").schedule->lr(15) == before.schedule.lr(15));
+  for (const char* way : {"rewarm", "extend"}) CHECK(asked(way).warning.empty());
+  CHECK(after(before, 10, config_of({"--max_steps=40", "--schedule_on_resume=keep"})).warning.empty());
+}
+
 TEST_CASE("without a warm-up a new decay begins at the checkpoint's rate") {
   const auto linear = [](const std::string& steps, std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--lr_scheduler_type=linear", "--learning_rate=1e-3", "--max_steps=" + steps});
