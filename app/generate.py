@@ -30,18 +30,8 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
 # Maximum number of buffered tokens: two UTF-8 characters of four single-byte tokens each.
 MOST_WAITING = 8
-# Flags of `mpzero generate`.
-PASSED_ON = {
-    "tag": "tag of the checkpoint in the folder (default: latest)",
-    "base_model": "base model of adapters (default: the recorded base)",
-    "model_config": "config.json of a checkpoint without one",
-    "max_tokens": "maximum number of new tokens (default: 200)",
-    "temperature": "sampling temperature; 0 is greedy (default: 0.8)",
-    "top_k": "sample from the most likely tokens; 0 samples from all tokens (default: 0)",
-    "seed": "random seed for sampling (default: 42)",
-    "device": "auto, cpu or cuda (default: auto)",
-    "dtype": "fp32 or bf16 (default: bf16 on a GPU, fp32 on a CPU)",
-}
+# Flags of `mpzero generate`, which describes them.
+PASSED_ON = ("tag", "base_model", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as in a shell
 
@@ -97,10 +87,22 @@ def parse_arguments() -> argparse.Namespace:
         help="prepend BOS to the prompt (auto: follow the training data if recorded, else the tokenizer's "
         "post-processor)",
     )
-    for name, text in PASSED_ON.items():
-        parser.add_argument(f"--{name}", metavar="VALUE", help=text)
-    parser.add_argument("--untrained", action="store_true", help="use the run's initial random weights")
+    texts = descriptions() if {"-h", "--help"} & set(sys.argv[1:]) else {}
+    for name in PASSED_ON:
+        parser.add_argument(f"--{name}", metavar="VALUE", help=texts.get(name, "see mpzero generate --help"))
+    parser.add_argument("--untrained", action="store_true", help=texts.get("untrained", "see mpzero generate --help"))
     return parse_known(parser)
+
+
+def descriptions() -> dict[str, str]:
+    """The help of each flag of `mpzero generate`; empty if mpzero is not built."""
+    try:
+        command = [str(program()), "generate", "--help"]
+        text = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+    except (PrepareError, OSError, subprocess.CalledProcessError):
+        return {}
+    found = re.findall(r"^  --(\w+)(?: \S+)?  +(.+(?:\n {10,}.+)*)", text, re.MULTILINE)
+    return {name: " ".join(words.split()).replace("%", "%%") for name, words in found}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -154,7 +156,8 @@ def run(arguments: argparse.Namespace) -> int:
     shown_before, before = arguments.prompt or "", ids
     if model["model_type"] == "t5":  # encoder inputs end with EOS, and the output does not continue them
         ids, shown_before, before = [*ids, *model["eos_token_ids"][:1]], "", []
-    return follow([*command, "--prompt_tokens=" + ",".join(map(str, ids))], shown_before, TextStream(tokenizer, before))
+    command += ["--statistics_last", "--prompt_tokens=" + ",".join(map(str, ids))]
+    return follow(command, shown_before, TextStream(tokenizer, before))
 
 
 def check_flags(arguments: argparse.Namespace) -> None:
@@ -205,14 +208,18 @@ def program() -> Path:
 
 
 def follow(command: list[str], prompt: str, text: TextStream) -> int:
-    """Prints the prompt when the model is loaded, then the decoded text of each id."""
-    begins = prompt
+    """Prints the prompt when the model is loaded, then the decoded text of each id, and the statistics to stderr."""
+    begins, statistics = prompt, ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         for line in process.stdout:
+            if line.startswith("mpzero: "):
+                statistics = line
+                continue
             show(begins + text.add(int(line)))
             begins = ""
     if process.returncode == 0 or not begins:
         show(begins + text.finish() + "\n")
+    print(statistics, end="", file=sys.stderr)
     return process.returncode
 
 

@@ -183,12 +183,15 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
   const bool given = !options.tokenizer.empty();
   if (folder.empty()) {
     const std::string name = io::recorded_tokenizer(checkpoint);
+    if (name == io::kBytesTokenizer) {
+      mpzero::print_out("The tokenizer is bytes, which has no files; config.json records it for mpzero generate.\n");
+      return;
+    }
     mpzero::print_out(
         "The output contains no tokenizer: {}; to add the tokenizer and generation_config.json, pass --tokenizer "
         "FOLDER.\n",
-        name.empty()                  ? "the checkpoint does not record the tokenizer"
-        : name == io::kBytesTokenizer ? "the run used the built-in tokenizer bytes, which has no files"
-                                      : fmt::format("the run's tokenizer {} is not available locally", name));
+        name.empty() ? "the checkpoint does not record the tokenizer"
+                     : fmt::format("the run's tokenizer {} is not available locally", name));
     return;
   }
   const std::vector<std::string> copied = io::copy_tokenizer(folder, options.output_dir, /*replaces=*/given);
@@ -223,6 +226,9 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   to_do.eos_token_ids = more_eos_ids(checkpoint, options, tokenizer);
   const io::Tokenization tokens = io::recorded_tokenization(checkpoint);
   if (tokens.add_bos.value_or(false)) to_do.bos_token_id = tokens.bos_token_id;
+  if (tokenizer.empty() && io::recorded_tokenizer(checkpoint) == io::kBytesTokenizer) {
+    to_do.tokenizer = io::kBytesTokenizer;
+  }
   std::optional<std::string> unknown_type;
   to_do.causal_lm_class = [&](const std::string& model_type) {
     std::string name = causal_lm_class(model_type);

@@ -314,9 +314,28 @@ io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setu
   }
 }
 
+// A new model has no weights that depend on the ids in its config.json, so it uses those of the tokenizer.
+void adopt_special_ids(const TokenFile& file, ExpectedTokens& expected, RunSetup& setup) {
+  const io::Tokenization& tokens = file.tokens;
+  std::vector<std::string> adopted;
+  std::vector<int64_t>& eos = setup.model.eos_token_ids;
+  if (tokens.eos_token_id && !eos.empty() && std::ranges::find(eos, *tokens.eos_token_id) == eos.end()) {
+    adopted.push_back(fmt::format("eos_token_id {} (config.json: {})", *tokens.eos_token_id, fmt::join(eos, ", ")));
+    expected.eos_token_ids = eos = {*tokens.eos_token_id};
+  }
+  std::optional<int64_t>& bos = setup.model.bos_token_id;
+  if (tokens.add_bos.value_or(false) && tokens.bos_token_id && bos && *bos != *tokens.bos_token_id) {
+    adopted.push_back(fmt::format("bos_token_id {} (config.json: {})", *tokens.bos_token_id, *bos));
+    expected.bos_token_id = bos = tokens.bos_token_id;
+  }
+  if (adopted.empty()) return;
+  setup.warnings.push_back(fmt::format("{} {}: the new model adopts the ids of the data's tokenizer: {}.", file.flag,
+                                       file.path, fmt::join(adopted, ", ")));
+}
+
 // Opens the training data. Returns the first file; std::nullopt if a file is missing.
-std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles data_files,
-                                           const ExpectedTokens& expected, RunSetup& setup) {
+std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles data_files, ExpectedTokens& expected,
+                                           RunSetup& setup) {
   RunConfig& config = setup.config;
   std::vector<TrainFile> files = train_files(config.train_data);
   std::optional<TokenFile> first, chat;
@@ -328,6 +347,7 @@ std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles da
     }
     const io::TokenDataset data = open_data(file.path, setup, setup.warnings);
     const TokenFile opened{.flag = "--train_data", .path = file.path, .tokens = data.tokenization()};
+    if (!first && expected.weights.empty()) adopt_special_ids(opened, expected, setup);
     append(setup.warnings, check_tokens(opened, expected));
     if (first) {
       check_one_tokenizer(opened, *first);
@@ -374,7 +394,7 @@ void use_train_data(const TokenFile& first, RunSetup& setup) {
 
 // Checks that the token files match the model and each other, and sets values that depend on their sizes.
 void set_up_data(const CommandLine& line, const io::InitialFolder& init, DataFiles data_files, RunSetup& setup) {
-  const ExpectedTokens expected = expected_tokens(line, init, setup);
+  ExpectedTokens expected = expected_tokens(line, init, setup);
   const std::optional<TokenFile> train_file = set_up_train_data(line, data_files, expected, setup);
   for (const ValidationFile& file : setup.config.validation_data) {
     const std::string given = "--validation_data " + show(file);

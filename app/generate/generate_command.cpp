@@ -234,7 +234,13 @@ int run(const GenerateOptions& options) {
       generate(*model, device, task.prompt,
                {.max_tokens = task.max_tokens, .ids = task.ids, .end_of_text = task.end_of_text}, sampler, show);
   if (task.as_text) write(text.finish() + "\n");
-  print_err("mpzero: {}: {}\n", loaded.model.name, speed(done, task.prompt.size()));
+  const std::string statistics =
+      format_printable("mpzero: {}: {}\n", printable_argument(loaded.model.name), speed(done, task.prompt.size()));
+  if (options.statistics_last) {
+    write(statistics);
+  } else {
+    write_output(Output::kStderr, statistics);
+  }
   return EXIT_SUCCESS;
 }
 

@@ -55,6 +55,8 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
        "config.json of a checkpoint without one, e.g. a DeepSpeed checkpoint"},
       {"untrained", switch_on(o.untrained), "", "use the run's initial random weights"},
       {"describe", switch_on(o.describe), "", "print a JSON description of the model instead of a completion"},
+      {"statistics_last", switch_on(o.statistics_last), "",
+       "with --prompt_tokens: print statistics as the last line of stdout"},
       {"chat", chat},
   };
 }
@@ -70,6 +72,9 @@ void check(const GenerateOptions& options) {
   }
   if (!options.prompt && !options.prompt_tokens) {
     throw_user_error("the prompt is missing; pass --prompt TEXT or --prompt_tokens IDS.");
+  }
+  if (options.prompt && options.statistics_last) {
+    throw_user_error("--statistics_last requires --prompt_tokens; omit it.");
   }
 }
 

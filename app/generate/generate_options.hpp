@@ -25,6 +25,7 @@ struct GenerateOptions {
   std::string dtype;       // "fp32" or "bf16"; empty: bf16 on a GPU, fp32 on a CPU
   bool untrained = false;  // use the run's initial random weights
   bool describe = false;
+  bool statistics_last = false;  // print statistics to stdout, after the ids
 };
 
 // Throws UserError for an invalid flag.

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/config_keys.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "io/adapters/checkpoint_with_base.hpp"
@@ -43,6 +45,14 @@ void append_new(std::vector<int64_t>& ids, const std::vector<int64_t>& more) {
   for (const int64_t id : more) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
+}
+
+// Returns the folder if it contains a tokenizer, else the tokenizer that an export recorded in its config.json.
+std::string tokenizer_of(const fs::path& folder, const std::string& config_json) {
+  if (io::holds_tokenizer(folder)) return folder.string();
+  const nlohmann::json config = nlohmann::json::parse(config_json);
+  const auto found = config.find(kExportedTokenizer);
+  return found != config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // Throws UserError if --base_model is set. `folder`: a folder of weights without a base model.
@@ -86,13 +96,13 @@ void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
     throw_user_error("{} contains weights but no config.json; add config.json, or pass --model_config.",
                      request.folder.string());
   }
+  const std::string text = io::read_text_file(file, kMaxConfigBytes);
   StoredModel model{.name = request.folder.string(),
-                    .config = parse_config(io::read_text_file(file, kMaxConfigBytes), file.string()),
-                    .tokenizer = ""};
+                    .config = parse_config(text, file.string()),
+                    .tokenizer = tokenizer_of(request.folder, text)};
   append_new(model.config.eos_token_ids, io::generation_eos_ids(request.folder, model.config.vocab_size, say));
   const auto weights = io::match_weights(std::move(source), model_units(model.config), request.folder);
   for (const std::string& warning : weights->warnings()) say(warning);
-  if (io::holds_tokenizer(request.folder)) model.tokenizer = request.folder.string();
   use(model, *weights);
   SingleProcess alone;
   weights->verify_what_was_read(alone);

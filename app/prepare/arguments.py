@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -151,14 +154,23 @@ def parser_of(description: str) -> argparse.ArgumentParser:
 
 
 def parse_known(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line. Rejects unknown flags and suggests the most similar flag."""
-    arguments, unknown = parser.parse_known_args()
-    for word in (word for word in unknown if word.startswith("--")):
-        names = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-        flag = word.partition("=")[0].replace("--val_", "--validation_")
-        near = get_close_matches(flag, names, 1)
+    """Parses the command line. Rejects unknown flags and suggests the most similar flag, before missing arguments."""
+    names = [name for action in parser._actions for name in action.option_strings]
+    for word in itertools.takewhile(lambda word: word != "--", sys.argv[1:]):
+        flag = word.partition("=")[0]
+        # As in argparse, a word with a space is a value.
+        if (
+            not re.fullmatch(r"--\S+|-[A-Za-z]", flag)
+            or flag in names
+            or (parser.allow_abbrev and any(name.startswith(flag) for name in names))
+        ):
+            continue
+        near = get_close_matches(flag.replace("--val_", "--validation_"), names, 1)
+        if len(flag) == 2:  # "-p" abbreviates the first flag that begins with p
+            near = [name for name in names if name.startswith(f"-{flag}")]
         hint = f"did you mean {near[0]}?" if near else "see --help."
         parser.exit(2, f"{parser.prog}: {shown(word)} is not a known flag; {hint}\n")
+    arguments, unknown = parser.parse_known_args()
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments

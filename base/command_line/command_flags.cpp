@@ -59,6 +59,11 @@ std::optional<std::string> nearest_flag(const std::string& argument, const std::
   std::vector<std::string> names;
   for (const CommandFlag& flag : flags) names.push_back(flag.name);
   const size_t begin = std::min(argument.find_first_not_of('-'), argument.size());
+  // "-p" abbreviates the first flag that begins with p.
+  if (argument.size() == 2 && begin == 1) {
+    const auto found = std::ranges::find_if(names, [&](const std::string& name) { return name[0] == argument[1]; });
+    if (found != names.end()) return *found;
+  }
   return nearest_name(argument.substr(begin, argument.find('=') - begin), names);
 }
 

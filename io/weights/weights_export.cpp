@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/config_keys.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/parameter_spec.hpp"
@@ -94,6 +95,8 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   if (options.bos_token_id && config.value("bos_token_id", json()).is_null()) {
     config["bos_token_id"] = *options.bos_token_id;
   }
+  config.erase(kExportedTokenizer);
+  if (!options.tokenizer.empty()) config[kExportedTokenizer] = options.tokenizer;
   const char* dtype = options.type == WeightType::kFloat32 ? "float32" : "bfloat16";
   config["dtype"] = dtype;
   config["torch_dtype"] = dtype;

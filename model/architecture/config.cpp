@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/config_keys.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/parameter_spec.hpp"
@@ -35,8 +36,8 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// Keys that to_json() writes from the fields of ModelConfig, and keys that describe only the original weights
-// (per-layer lists, storage dtype).
+// Keys that to_json() writes from the fields of ModelConfig, and keys that describe only the original weights (storage
+// dtype).
 constexpr std::array kWrittenKeys = {"architectures",
                                      "bos_token_id",
                                      "dtype",
@@ -45,11 +46,11 @@ constexpr std::array kWrittenKeys = {"architectures",
                                      "hidden_size",
                                      "initializer_range",
                                      "intermediate_size",
-                                     "layer_types",
                                      "max_position_embeddings",
                                      "max_window_layers",
                                      "model_type",
                                      kLoraKey,
+                                     kExportedTokenizer,
                                      "num_attention_heads",
                                      "num_hidden_layers",
                                      "num_key_value_heads",
@@ -252,6 +253,10 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
     if (eos_token_ids.size() == 1) object["eos_token_id"] = eos_token_ids.front();
     if (lora) object[kLoraKey] = mpzero::to_json(*lora);
     if (!unused.json.empty()) object.update(json::parse(unused.json));
+    // --num_hidden_layers may have changed the number of layers.
+    if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
+      *types = std::vector<std::string>(static_cast<size_t>(num_hidden_layers), "full_attention");
+    }
     return object.dump(2) + "\n";
   };
   const json common = {{"architectures", {architecture.causal_lm_class}},

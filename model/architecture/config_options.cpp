@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/config_keys.hpp"
 #include "base/error.hpp"
 
 namespace mpzero::model {
@@ -78,6 +79,7 @@ void pass_over(ConfigReader& reader) {
                    "is_llama_config",
                    "label2id",
                    "max_sequence_length",
+                   kExportedTokenizer,
                    "output_attentions",
                    "output_hidden_states",
                    "prefix",

@@ -118,6 +118,10 @@ def test_a_checkpoint_and_its_export_go_on_alike_in_either_format(tmp_path: Path
     assert f"mpzero: step 3 of {run.latest}: 30 tokens; prompt of 10 tokens: " in text.stderr
     subprocess.run([BUILD / "bin/zero_to_fp32", run.checkpoints, tmp_path / "fp32"], check=True, capture_output=True)
     assert generate(tmp_path / "fp32", "--tokenizer=bytes", *flags).stdout == text.stdout
+    assert generate(tmp_path / "fp32", *flags).stdout == text.stdout
+    config = json.loads((tmp_path / "fp32/config.json").read_text())
+    del config["mpzero_tokenizer"]  # as in exports before
+    (tmp_path / "fp32/config.json").write_text(json.dumps(config))
     refused = generate(tmp_path / "fp32", *flags, check=False)
     assert refused.returncode == 2
     assert f"mpzero: error: {tmp_path / 'fp32'} does not record a tokenizer; pass --tokenizer bytes" in refused.stderr
@@ -191,6 +195,9 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
     bar, _, after = on_a_terminal(words).partition("The prince")
     assert "Reading weights" in bar and after
     assert bar.endswith(("\n", "\x1b[K")) and "\x1b" not in after and "\r" not in after
+    # The statistics follow the text on a line of their own.
+    *_, statistics = after.splitlines()
+    assert statistics.startswith("mpzero: step 3 of ") and after.count("tokens/s") == 1
     larger = make_tokenizer(tmp_path / "larger", added=60)
     refused = generate(*flags, "--prompt=a", f"--tokenizer={larger}", program="generate.py", check=False)
     assert refused.returncode == 2
@@ -204,6 +211,12 @@ def test_generate_py_leaves_bytes_to_mpzero(tmp_path: Path) -> None:
     run = trained(tmp_path, "bytes")
     flags = (run.checkpoints, "--prompt=The prince", "--max_tokens=20")
     assert generate(*flags, program="generate.py").stdout == generate(*flags).stdout
+    # An export has no files of this tokenizer, but its name.
+    out = tmp_path / "out"
+    subprocess.run([BUILD / "bin/zero_to_fp32", run.checkpoints, out], check=True, capture_output=True)
+    for program in ("mpzero", "generate.py"):
+        assert generate(out, *flags[1:], program=program).stdout == generate(*flags).stdout
+    assert "did you mean --prompt?" in generate(out, "-p", "The", program="generate.py", check=False).stderr
     missing = generate(tmp_path / "none", "--prompt=a", program="generate.py", check=False)
     assert missing.returncode == 2 and "does not exist" in missing.stderr
 
@@ -236,15 +249,25 @@ def test_a_prompt_begins_with_bos_where_the_tokenizer_adds_it(tmp_path: Path) ->
 
 
 def test_a_text_ends_where_the_documents_of_the_data_do(tmp_path: Path) -> None:
-    """Also where config.json has another eos_token_id, in the checkpoint and in its export; a start warns of it."""
+    """A new model adopts the id of the data where config.json has another, in the checkpoint and in its export; a start
+    warns of it. The keys of config.json that mpzero does not use stay."""
     run = TinyRun(tmp_path / "run", ranks=1)
-    (run.folder / "tiny.json").write_text(json.dumps({**MODEL, "eos_token_id": 2}))
+    layers = {"layer_types": ["full_attention"] * MODEL["num_hidden_layers"]}
+    (run.folder / "tiny.json").write_text(json.dumps({**MODEL, "eos_token_id": 2, **layers}))
     flags = ("--prompt_tokens=5,0,60", "--max_tokens=30", "--temperature=0")
     result = run.train("--max_steps=1")
-    assert "id 63" in result.stderr and "eos_token_id" in result.stderr
+    assert "eos_token_id 63" in result.stderr and result.stderr.count("eos_token_id") == 1
     described = json.loads(generate(run.checkpoints, "--describe").stdout)
-    assert described["eos_token_ids"] == [2, 63]
+    assert described["eos_token_ids"] == [63]
     out = tmp_path / "out"
     subprocess.run([BUILD / "bin/zero_to_fp32", run.checkpoints, out], check=True, capture_output=True)
-    assert json.loads((out / "config.json").read_text())["eos_token_id"] == [2, 63]
+    config = json.loads((out / "config.json").read_text())
+    assert config["eos_token_id"] == 63 and config["layer_types"] == layers["layer_types"]
+    # Weights of others keep their ids, since they were trained with them.
+    config["eos_token_id"] = 2
+    (out / "config.json").write_text(json.dumps(config))
+    tuned = TinyRun(tmp_path / "tuned", ranks=1)
+    (tuned.folder / "tiny.json").write_text(json.dumps(config))
+    tuned.train("--max_steps=1", f"--init_from={out}")
+    assert json.loads(generate(tuned.checkpoints, "--describe").stdout)["eos_token_ids"] == [2, 63]
     assert ids(out, *flags) == ids(run.checkpoints, *flags)

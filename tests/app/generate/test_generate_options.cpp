@@ -59,7 +59,8 @@ TEST_CASE("refuses each wrong flag of mpzero generate") {
   CHECK(error({"run", "--untrained=true"}) == "--untrained takes no value; remove the value.");
   CHECK(error({"run", "--temprature", "1"}) ==
         "--temprature is not a flag of mpzero generate; did you mean --temperature?");
-  CHECK(error({"run", "-p"}) == "-p is not a flag of mpzero generate; see `mpzero generate --help`.");
+  CHECK(error({"run", "-p"}) == "-p is not a flag of mpzero generate; did you mean --prompt?");
+  CHECK(error({"run", "-z"}) == "-z is not a flag of mpzero generate; see `mpzero generate --help`.");
   CHECK(error({"run", "--temperature", "-1"}) ==
         "--temperature -1 is out of range; it must be 0 or more and less than 100.");
   CHECK(error({"run", "--temperature", "nan"}) ==

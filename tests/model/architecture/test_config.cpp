@@ -267,6 +267,7 @@ TEST_CASE("keys that mpzero does not use are kept as they are, through any numbe
     source["transformers_version"] = "4.1";
     source["task_specific_params"] = {{"a", {1, 2.5, nullptr}}};
     source["sep_token_id"] = nullptr;
+    source["layer_types"] = std::vector<std::string>(source["num_hidden_layers"], "full_attention");
     source["architectures"] = {"BaseModel"};  // of other names
     ModelConfig config = ModelConfig::from_json(source.dump(), "source");
     CHECK(config == preset(name));
@@ -278,6 +279,7 @@ TEST_CASE("keys that mpzero does not use are kept as they are, through any numbe
     }
     CHECK((written.contains("sep_token_id") && written["sep_token_id"].is_null()));
     CHECK(written["vocab_size"] == config.vocab_size);
+    CHECK(written["layer_types"] == json({"full_attention", "full_attention", "full_attention"}));
     CHECK(written["architectures"] == json::parse(preset(name).to_json())["architectures"]);
   }
 }
