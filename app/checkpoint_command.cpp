@@ -146,11 +146,9 @@ Found verify(const fs::path& folder) {
   return look_at(folder, [](const io::StoredCheckpoint& stored) { stored.verify(); });
 }
 
-int list(const Arguments& arguments) {
+void list(const fs::path& run, const std::vector<io::CatalogEntry>& entries) {
   std::string problem_of_latest;
-  const std::optional<fs::path> latest = latest_of(arguments.folder, problem_of_latest);
-  const std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
-  if (entries.empty()) io::refuse_foreign(io::OpenFolder(arguments.folder));
+  const std::optional<fs::path> latest = latest_of(run, problem_of_latest);
   const bool shows_run = runs_of(entries).size() > 1;
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "step", "saved at", "size", "dtype", "ZeRO", "state"}};
   if (shows_run) rows.front().insert(rows.front().end() - 1, "run");
@@ -177,12 +175,23 @@ int list(const Arguments& arguments) {
     if (!found.problem.empty()) problems.push_back(found.problem);
   }
   if (rows.size() == 1) {
-    print_out("{} contains no checkpoints\n", arguments.folder.string());
+    print_out("{} contains no checkpoints\n", run.string());
   } else {
     print_table(rows);
   }
   if (!problem_of_latest.empty()) problems.push_back(problem_of_latest);
   for (const std::string& problem : problems) print_out("\n{}\n", problem);
+}
+
+int list_command(const Arguments& arguments) {
+  const std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
+  if (entries.empty()) io::refuse_foreign(io::OpenFolder(arguments.folder));
+  const std::vector<fs::path> runs = entries.empty() ? io::runs_in(arguments.folder) : std::vector<fs::path>{};
+  if (runs.empty()) list(arguments.folder, entries);
+  for (const fs::path& run : runs) {
+    print_out("{}{}:\n", run == runs.front() ? "" : "\n", run.string());
+    list(run, io::list_checkpoints(run));
+  }
   return 0;
 }
 
@@ -201,7 +210,10 @@ int verify_command(const Arguments& arguments) {
     }
   }
   if (to_check.empty()) io::refuse_foreign(io::OpenFolder(arguments.folder));
-  if (to_check.empty()) throw_user_error("{} contains no checkpoints; check the path", arguments.folder.string());
+  if (to_check.empty()) {
+    throw_user_error("{} contains no checkpoints; {}", arguments.folder.string(),
+                     io::suggest_runs(arguments.folder, "check the path"));
+  }
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read at", "state"}};
   std::vector<std::string> problems;
   std::vector<std::string> notes;
@@ -296,6 +308,10 @@ int prune(const Arguments& arguments) {
   if (!arguments.keep_last) {
     throw_user_error("mpzero checkpoint prune requires --keep_last N, the number of good checkpoints to keep");
   }
+  if (io::list_checkpoints(arguments.folder).empty() && !io::runs_in(arguments.folder).empty()) {
+    throw_user_error("{} contains no checkpoints; {}", arguments.folder.string(),
+                     io::suggest_runs(arguments.folder, ""));
+  }
   io::FolderLock lock(arguments.folder, {.purpose = io::FolderLock::Purpose::kPruning,
                                          .say = [](const std::string& line) { print_out("{}\n", line); },
                                          .warn = [](const std::string& line) { print_err("warning: {}\n", line); }});
@@ -352,8 +368,8 @@ int prune(const Arguments& arguments) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR              list checkpoints, newest first. State \"complete\": all files in the manifest\n"
-         "                      exist and have the recorded sizes\n"
+         "  ls DIR              list checkpoints, newest first, or those of each run in DIR. State \"complete\": all\n"
+         "                      files in the manifest exist and have the recorded sizes\n"
          "  verify DIR [-t TAG] verify the checksums of all checkpoints, or only of TAG; status 1 if any is damaged\n"
          "  show DIR [-t TAG]   print run, step, model, settings and layout of a checkpoint\n"
          "  diff A B            compare two checkpoints without their weights: status 0 if equal, 1 if different, 2 "
@@ -372,7 +388,7 @@ int checkpoint_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   const std::map<std::string, std::function<int(const Arguments&)>> commands = {
-      {"ls", list}, {"verify", verify_command}, {"show", show}, {"diff", diff}, {"prune", prune}};
+      {"ls", list_command}, {"verify", verify_command}, {"show", show}, {"diff", diff}, {"prune", prune}};
   const auto found = commands.find(command);
   if (found == commands.end()) {
     throw_user_error(

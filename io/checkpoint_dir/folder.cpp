@@ -265,9 +265,16 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
   }
 }
 
+// Returns "use one of A, B and 3 more". `names` must not be empty.
+static std::string use_one_of(std::vector<std::string> names) {
+  constexpr size_t kShown = 8;
+  const size_t others = names.size() > kShown ? names.size() - kShown : 0;
+  names.resize(names.size() - others);
+  return fmt::format("use one of {}{}", fmt::join(names, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
+}
+
 // Returns the end of a message with the available tags.
 static std::string show_tags_in(const fs::path& folder) {
-  constexpr size_t kShown = 8;
   std::vector<std::string> tags;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -275,19 +282,24 @@ static std::string show_tags_in(const fs::path& folder) {
   }
   if (tags.empty()) return "it contains no checkpoints; check the path";
   std::sort(tags.begin(), tags.end());
-  const size_t others = tags.size() > kShown ? tags.size() - kShown : 0;
-  tags.resize(tags.size() - others);
-  return fmt::format("use one of {}{}", fmt::join(tags, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
+  return use_one_of(std::move(tags));
 }
 
-// Returns the first subfolder with checkpoints, in alphabetical order.
-static std::optional<fs::path> run_in(const fs::path& folder) {
-  std::optional<fs::path> first;
+std::vector<fs::path> runs_in(const fs::path& folder) {
+  std::vector<fs::path> runs;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (fs::exists(entry.path() / kLatestName, error) && (!first || entry.path() < *first)) first = entry.path();
+    if (fs::exists(entry.path() / kLatestName, error)) runs.push_back(entry.path());
   }
-  return first;
+  std::sort(runs.begin(), runs.end());
+  return runs;
+}
+
+std::string suggest_runs(const fs::path& folder, const std::string& otherwise) {
+  std::vector<std::string> runs;
+  for (const fs::path& run : runs_in(folder)) runs.push_back(run.string());
+  if (runs.empty()) return otherwise;
+  return runs.size() == 1 ? fmt::format("did you mean {}?", runs.front()) : use_one_of(std::move(runs));
 }
 
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
@@ -310,10 +322,8 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (looks_like_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   refuse_foreign(OpenFolder(folder));
-  const std::optional<fs::path> run = run_in(folder);
-  throw_user_error(
-      "{} has neither a file 'latest' nor a file {}; {}", folder.string(), kManifestName,
-      run ? fmt::format("did you mean {}?", run->string()) : "use a folder with checkpoints or a checkpoint");
+  throw_user_error("{} has neither a file 'latest' nor a file {}; {}", folder.string(), kManifestName,
+                   suggest_runs(folder, "use a folder with checkpoints or a checkpoint"));
 }
 
 RunRecord run_of(const fs::path& path) {

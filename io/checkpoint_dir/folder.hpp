@@ -83,6 +83,12 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 // of its `latest`. Throws UserError if the checkpoint does not exist.
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const std::string& tag = "");
 
+// Returns the subfolders with checkpoints, i.e. with a file `latest`, in alphabetical order.
+std::vector<std::filesystem::path> runs_in(const std::filesystem::path& folder);
+
+// Returns the end of a message that suggests these subfolders, or `otherwise` if none exists.
+std::string suggest_runs(const std::filesystem::path& folder, const std::string& otherwise);
+
 // Returns the run in the manifest of the checkpoint `folder`, or an empty record for DeepSpeed's own checkpoints, which
 // have no manifest. See read_manifest() for errors.
 RunRecord run_of(const std::filesystem::path& folder);

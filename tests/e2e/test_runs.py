@@ -115,6 +115,16 @@ def test_overwrite_moves_the_full_old_run_aside(tmp_path: Path) -> None:
     # No program uses the old run by accident, and all programs can be pointed to it.
     listed = checkpoint_command("ls", run.checkpoints)
     assert "tiny-4steps" not in listed.stdout and "run" not in listed.stdout.splitlines()[0].split()
+    # A folder of runs lists the checkpoints of each run; the other commands name the runs.
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for name in ("a", "b"):
+        (runs / name).symlink_to(run.checkpoints)
+    of_both = checkpoint_command("ls", runs).stdout
+    assert of_both.count("tiny-3steps") == 2 and f"{runs}/a:" in of_both and f"{runs}/b:" in of_both
+    for command in (["verify"], ["prune", "--keep_last=1"]):
+        refused = checkpoint_command(command[0], runs, *command[1:])
+        assert refused.returncode == 2 and f"{runs}/a, {runs}/b" in refused.stderr
     assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1).returncode == 0
     for folder, step in ((run.checkpoints, 3), (run.checkpoints / "old-1", 4)):
         assert checkpoint_command("verify", folder).stdout.count("good") == (1 if step == 3 else 2)
