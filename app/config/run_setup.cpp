@@ -514,6 +514,11 @@ std::string absolute_init_from(const std::string& init_from) {
   return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+int64_t stage_2_bytes(const RunSetup& setup) {
+  if (setup.config.zero.stage < 3 || setup.layout.ranks_per_node == 1) return 0;
+  return num_parameters(setup.model) * (setup.config.dtype == "bf16" ? 2 : 4);
+}
+
 RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles data_files) {
   return set_up_run(command_line, find_init_from(command_line), world_size, data_files);
 }

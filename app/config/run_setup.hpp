@@ -59,6 +59,9 @@ struct RunSetup {
 // of --epochs) are unset. kMayBeUnnamed: --train_data may also be omitted.
 enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
 
+// Returns the memory per rank of unsharded parameters, which stage 2 keeps on each GPU; 0 if no parameters are sharded.
+int64_t stage_2_bytes(const RunSetup& setup);
+
 // Returns one line per validation set whose file exists: "wiki, every 100 steps: the first 128 of 2000 sequences of
 // 2048 tokens of wiki.h5".
 std::vector<std::string> describe_validation(const RunSetup& setup);

@@ -23,7 +23,7 @@ double gibibytes_of(int64_t bytes) { return static_cast<double>(bytes) / (int64_
 // Lists the larger part first, and omits a part that rounds to 0%.
 std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts) {
   const bool parameters = mean.exposed_parameters > mean.exposed_gradients;
-  const bool large = facts.zero_stage == 3 && !facts.keeps_parameters;
+  const bool fits = facts.stage_2_bytes > 0 && facts.stage_2_bytes <= facts.spare_bytes;
   const double of_parameters = 100 * mean.exposed_parameters / mean.total();
   const double of_gradients = 100 * mean.exposed_gradients / mean.total();
   const char *const for_parameters = "parameter gathers", *const for_gradients = "gradient reductions";
@@ -33,7 +33,9 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
       "train_micro_batch_size_per_gpu to overlap more{}",
       std::max(of_parameters, of_gradients), parameters ? for_parameters : for_gradients,
       smaller < 0.5 ? "" : fmt::format(" and {:.0f}% for {}", smaller, parameters ? for_gradients : for_parameters),
-      large && parameters ? ", or use \"stage\": 2 if the parameters fit on each GPU" : "");
+      fits && parameters ? fmt::format(", or use \"stage\": 2, which needs {:.1f} of the {:.1f} GiB of free GPU memory",
+                                       gibibytes_of(facts.stage_2_bytes), gibibytes_of(facts.spare_bytes))
+                         : "");
 }
 
 std::string of_host_update(double share, const BottleneckFacts& facts) {

@@ -13,8 +13,7 @@ namespace mpzero {
 struct BottleneckFacts {
   bool on_gpu = false;
   int world_size = 1;
-  int zero_stage = 0;
-  bool keeps_parameters = false;  // each GPU keeps all parameters even at stage 3 (shard groups of one rank)
+  int64_t stage_2_bytes = 0;  // GPU memory that stage 2 would add per rank; 0: the parameters are not sharded
   bool offloads_optimizer = false;
   int64_t micro_batch_tokens = 0;
   int64_t spare_bytes = 0;        // GPU memory that the plan leaves free, per rank

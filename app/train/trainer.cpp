@@ -220,8 +220,7 @@ void Trainer::advise(const StepReport& report) {
   const std::optional<std::string> advice =
       bottleneck(means, {.on_gpu = device_.is_cuda(),
                          .world_size = mpi_.world_size(),
-                         .zero_stage = config_.zero.stage,
-                         .keeps_parameters = setup_.layout.ranks_per_node == 1,
+                         .stage_2_bytes = stage_2_bytes(setup_),
                          .offloads_optimizer = config_.zero.offload_optimizer,
                          .micro_batch_tokens = config_.micro_batch_tokens(),
                          .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,

@@ -42,10 +42,24 @@ const PlanCandidate* best_of_asked(const PlanComparison& comparison) {
   return best == comparison.ranked.end() ? nullptr : &*best;
 }
 
-void add_ds_config(std::vector<std::string>& lines, const std::string& whose, const PlanCandidate& one) {
-  lines.push_back(
-      fmt::format("ds_config.json of the fastest configuration {}, for {} with --recompute {}, +/- {:.0f}%:", whose,
-                  hosts_of(one.machine), one.recompute, 100 * one.plan.error));
+// Returns the candidate with the lowest cost per token, or null if fewer than two host types have a price.
+const PlanCandidate* cheapest_of(const PlanComparison& comparison) {
+  const auto cost = [](const PlanCandidate& one) {
+    return *one.machine.price * one.machine.nodes * seconds_of_token(one);
+  };
+  const PlanCandidate* cheapest = nullptr;
+  std::set<std::string> priced;
+  for (const PlanCandidate& one : comparison.ranked) {
+    if (!one.machine.price) continue;
+    priced.insert(hosts_of(one.machine));
+    if (cheapest == nullptr || cost(one) < cost(*cheapest)) cheapest = &one;
+  }
+  return priced.size() > 1 ? cheapest : nullptr;
+}
+
+void add_ds_config(std::vector<std::string>& lines, const std::string& which, const PlanCandidate& one) {
+  lines.push_back(fmt::format("ds_config.json of the {}, for {} with --recompute {}, +/- {:.0f}%:", which,
+                              hosts_of(one.machine), one.recompute, 100 * one.plan.error));
   if (!one.contradicting.empty()) {
     lines.push_back(
         fmt::format("Omit the flags that conflict with this file: {}.", fmt::join(one.contradicting, ", ")));
@@ -120,8 +134,16 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   add_left_out();
   const PlanCandidate& best = comparison.ranked.front();
   const PlanCandidate* const asked = best_of_asked(comparison);
-  if (asked != nullptr) add_ds_config(lines, several ? "overall" : "on the requested hosts", *asked);
-  if (asked != &best) add_ds_config(lines, "overall", best);
+  constexpr const char* kFastest = "fastest configuration overall";
+  if (asked != nullptr)
+    add_ds_config(lines, several ? kFastest : "fastest configuration on the requested hosts", *asked);
+  if (asked != &best) add_ds_config(lines, kFastest, best);
+  if (const PlanCandidate* const cheapest = cheapest_of(comparison)) {
+    const double million =
+        *cheapest->machine.price * cheapest->machine.nodes * seconds_of_token(*cheapest) / 3600 * 1e6;
+    lines.push_back(fmt::format("Cheapest: {}, {:.4g} per million tokens", hosts_of(cheapest->machine), million));
+    if (cheapest != asked && cheapest != &best) add_ds_config(lines, "cheapest configuration", *cheapest);
+  }
   return lines;
 }
 
@@ -170,6 +192,7 @@ Json comparison_json(const PlanComparison& comparison, double tokens) {
   };
   add_best("best", comparison.ranked.empty() ? nullptr : comparison.ranked.data());
   add_best("asked", best_of_asked(comparison));
+  add_best("cheapest", cheapest_of(comparison));
   return json;
 }
 

@@ -277,6 +277,10 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
                                                 : set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed),
                        .report = ""};
   RunSetup setup = run.setup;
+  if (!options.prices.empty()) {
+    const std::string sentence = unknown_in_price_file(options.prices, machine.name);
+    if (!sentence.empty()) setup.warnings.push_back(sentence);
+  }
   if (setup.config.fp8_options && !machine.is_cpu() && asked.size() == 1)
     check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
   if (calibration && !options.calibration.empty()) {

@@ -176,14 +176,13 @@ double host_share(const std::vector<Seconds>& parts, double times_as_long) {
   return total > 0 ? changed / total : 0;
 }
 
-std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, const PlanMachine& machine,
-                          bool keeps_parameters) {
+std::string what_holds_up(const PlanEstimate& plan, const RunSetup& setup, const PlanMachine& machine) {
+  const RunConfig& config = setup.config;
   const SimulatedStep& step = plan.step;
   const int64_t spare = plan.memory.of_gpu - plan.memory.total;
   const auto advice = bottleneck({step.split}, {.on_gpu = !machine.is_cpu(),
                                                 .world_size = machine.world_size(),
-                                                .zero_stage = config.zero.stage,
-                                                .keeps_parameters = keeps_parameters,
+                                                .stage_2_bytes = stage_2_bytes(setup),
                                                 .offloads_optimizer = config.zero.offload_optimizer,
                                                 .micro_batch_tokens = config.micro_batch_tokens(),
                                                 .spare_bytes = std::max<int64_t>(0, spare),
@@ -308,7 +307,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {
     plan.mfu = tokens * training_flops_per_token(config, setup.model, config.seq_length) / *peak / plan.step.seconds;
   }
-  plan.bottleneck = what_holds_up(plan, config, machine, setup.layout.ranks_per_node == 1);
+  plan.bottleneck = what_holds_up(plan, setup, machine);
   return plan;
 }
 

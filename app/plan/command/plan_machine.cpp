@@ -305,7 +305,9 @@ void simulate_hardware(const std::string& gpu, int threads) {
   if (model != nullptr && model->multiprocessors > 0) simulated_target().multiprocessors = model->multiprocessors;
 }
 
-std::optional<double> price_in_file(const std::string& file, const std::string& name) {
+namespace {
+
+nlohmann::json read_prices(const std::string& file) {
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) throw_user_error("--prices {} cannot be read; check the path.", file);
   const nlohmann::json prices = parse_user_json(*text, file, kConfigurationLimits);
@@ -313,6 +315,31 @@ std::optional<double> price_in_file(const std::string& file, const std::string& 
     throw_user_error("--prices {} must be a JSON object of instance types and prices, e.g. {{\"p5.48xlarge\": 55.04}}.",
                      file);
   }
+  return prices;
+}
+
+}  // namespace
+
+std::string unknown_in_price_file(const std::string& file, const std::string& name) {
+  constexpr size_t kShown = 3;
+  std::vector<std::string> known = {name}, unknown;
+  for (const doctor::Instance& instance : doctor::all_instances()) known.emplace_back(instance.type);
+  for (const doctor::CpuInstance& instance : doctor::all_cpu_instances()) known.emplace_back(instance.type);
+  const nlohmann::json prices = read_prices(file);
+  for (const auto& [type, price] : prices.items()) {
+    if (std::ranges::find(known, type) != known.end()) continue;
+    const std::optional<std::string> near = nearest_name(type, known);
+    unknown.push_back(near ? fmt::format("{} (did you mean {}?)", type, *near) : type);
+  }
+  if (unknown.empty()) return "";
+  const size_t shown = std::min(unknown.size(), kShown);
+  return fmt::format("--prices {}: unknown instance types have no effect: {}{}.", file,
+                     fmt::join(unknown.begin(), unknown.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     unknown.size() > shown ? fmt::format(" and {} more", unknown.size() - shown) : "");
+}
+
+std::optional<double> price_in_file(const std::string& file, const std::string& name) {
+  const nlohmann::json prices = read_prices(file);
   const auto found = prices.find(name);
   if (found == prices.end()) return std::nullopt;
   if (!found->is_number() || found->get<double>() < 0) {

@@ -70,6 +70,9 @@ PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int64_
 // all-to-all bandwidth by the same factor.
 void set_network_rate(PlanMachine& machine, double gigabytes);
 
+// Returns a warning about names in a price file that are neither instance types nor `name`; empty if all are known.
+std::string unknown_in_price_file(const std::string& file, const std::string& name);
+
 // Returns the price of `name` in a price file, or std::nullopt if not listed. Throws UserError for an invalid file.
 std::optional<double> price_in_file(const std::string& file, const std::string& name);
 

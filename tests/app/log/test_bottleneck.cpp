@@ -26,7 +26,7 @@ BottleneckFacts on_gpus() {
   BottleneckFacts facts;
   facts.on_gpu = true;
   facts.world_size = 8;
-  facts.zero_stage = 3;
+  facts.stage_2_bytes = 14 * kGib;
   facts.micro_batch_tokens = 2048;
   facts.spare_bytes = 20 * kGib;
   facts.host_states_bytes = 6 * kGib;
@@ -70,11 +70,11 @@ TEST_CASE("communication above 10 percent of a step, by what is waited for") {
       said(step(0, 0.02, 0.10, 0), on_gpus()),
       Contains("10% of each step is spent waiting for gradient reductions and 2% for parameter") && !Contains("stage"));
   BottleneckFacts facts = on_gpus();
-  // A node of one rank has all parameters at stage 3, too.
-  facts.keeps_parameters = true;
-  CHECK_THAT(said(step(0, 0.15, 0.05, 0), facts), Contains("parameter gathers") && !Contains("stage"));
-  facts.zero_stage = 2;
-  CHECK_THAT(said(step(0, 0.15, 0, 0), facts), Contains("parameter gathers") && !Contains("stage"));
+  // More than the free memory, as for 70 billion parameters; 0 at stage 2, or with shard groups of one rank.
+  for (const int64_t bytes : {21 * kGib, int64_t{0}}) {
+    facts.stage_2_bytes = bytes;
+    CHECK_THAT(said(step(0, 0.15, 0.05, 0), facts), Contains("parameter gathers") && !Contains("\"stage\""));
+  }
   CHECK(said(step(0, 0.04, 0.05, 0), facts).empty());
 }
 

@@ -215,4 +215,11 @@ TEST_CASE("--prices has the costs of all instances that it names") {
   CHECK(prices["p5e.48xlarge"] == 60);
   REQUIRE(prices.contains("p4d.24xlarge"));
   CHECK(prices["p4d.24xlarge"].is_null());
+  // The lowest cost of the ranked configurations with a price.
+  std::map<double, std::string> costs;
+  for (const nlohmann::json& one : found["ranked"]) {
+    if (!one["cost"].is_null()) costs[one["cost"]] = fmt::format("1 x {}", one["instance"].get<std::string>());
+  }
+  REQUIRE(costs.size() > 1);
+  CHECK(found["cheapest_hosts"] == costs.begin()->second);
 }

@@ -115,7 +115,11 @@ TEST_CASE("prices come from the user's file") {
   std::ofstream(file) << R"({"p5.48xlarge": 55.04, "p4d.24xlarge": "much"})";
   CHECK(price_in_file(file.string(), "p5.48xlarge") == 55.04);
   CHECK_FALSE(price_in_file(file.string(), "g6e.12xlarge").has_value());
+  CHECK(unknown_in_price_file(file.string(), "").empty());
   CHECK_THAT(error_from([&] { price_in_file(file.string(), "p4d.24xlarge"); }), Contains("p4d.24xlarge"));
+  std::ofstream(file) << R"({"p5.48xlage": 55.04, "t3.micro": 0.01, "H200": 3})";
+  CHECK_THAT(unknown_in_price_file(file.string(), "H200"),
+             Contains("p5.48xlage (did you mean p5.48xlarge?)") && Contains("t3.micro") && !Contains("H200"));
   std::ofstream(file) << "[1]";
   CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("must be a JSON object"));
   std::filesystem::remove(file);
