@@ -352,6 +352,23 @@ sample() {
   "$MPZERO_BUILD/bin/mpzero" generate "$CHECKPOINT_DIR" --prompt "$MPZERO_PROMPT" --max_tokens 200 --device cpu "$@"
 }
 
+# quoted_text TEXT: the text with a margin, wrapped between words at the terminal's width. (fold would split UTF-8 characters.)
+quoted_text() {
+  local line part width=10000
+  if [[ -t 1 ]]; then width=$(($(positive_number_or "$(tput cols 2>/dev/null)" 80) - 4)); fi
+  ((width >= 20)) || width=20
+  while IFS= read -r line; do
+    while ((${#line} > width)); do
+      part=${line:0:width}
+      [[ ! ${part% *} =~ [^\ ] ]] || part=${part% *}
+      printf '  | %s\n' "$part"
+      line=${line:${#part}}
+      line=${line# }
+    done
+    printf '  | %s\n' "$line"
+  done <<<"$1"
+}
+
 # show_samples: prints sample completions of the small model before and after training, which takes seconds.
 show_samples() {
   local before after
@@ -363,12 +380,12 @@ show_samples() {
   # A run that started from weights has no completion before training.
   if before=$(sample --untrained 2>/dev/null); then
     printf '\nSample completion of "%s" before training:\n' "$MPZERO_PROMPT"
-    printf '  | %s\n' "${before//$'\n'/$'\n'  | }"
+    quoted_text "$before"
     printf 'and after training:\n'
   else
     printf '\nSample completion of "%s":\n' "$MPZERO_PROMPT"
   fi
-  printf '  | %s\n' "${after//$'\n'/$'\n'  | }"
+  quoted_text "$after"
 }
 
 # generate_command: the command to generate text with the model.

@@ -145,6 +145,19 @@ def test_a_failed_run_reports_its_log(checkout):
     assert result.returncode == 1 and result.stdout.splitlines()[-1].endswith(f" {log.relative_to(checkout.root)}.")
 
 
+def test_a_sample_is_wrapped_between_words_at_the_terminals_width(checkout):
+    inside = 'stty cols 28; quoted_text "$TEXT"'
+    command = f"export -f quoted_text positive_number_or; script --quiet --return --command '{inside}' /dev/null"
+    text = "\ufffdaaaa bbbb cccc dddd eeee\n" + 30 * "f"
+    result = checkout.shell(command, TEXT=text, SHELL="/bin/bash", TERM="xterm", LC_ALL="C.UTF-8")
+    expected = ["  | \ufffdaaaa bbbb cccc dddd", "  | eeee", "  | " + 24 * "f", "  | " + 6 * "f"]
+    assert result.stdout.splitlines() == expected
+    # A file keeps the lines.
+    assert checkout.shell('quoted_text "$TEXT"', TEXT=text).stdout.splitlines() == [
+        f"  | {line}" for line in text.split("\n")
+    ]
+
+
 NINJA = """#!/bin/bash
 echo "ninja: Entering directory 'build'"
 for i in {1..40}; do echo "[$i/40] Building CXX object $i.o"; done
