@@ -26,6 +26,12 @@ install(CODE [[
       "pass cmake --install a separate folder, e.g. --prefix /opt/mpzero")
   endif()
 ]])
+install(CODE [[
+  if(NOT EXISTS "$<TARGET_FILE:mpzero>" OR NOT EXISTS "$<TARGET_FILE:zero_to_fp32>")
+    message(FATAL_ERROR "$<TARGET_FILE:mpzero> and zero_to_fp32 are not built: build them first with "
+      "./train-singlenode.sh --build-only")
+  endif()
+]])
 install(TARGETS mpzero zero_to_fp32 RUNTIME DESTINATION bin)
 
 install(DIRECTORY assets configs container docs sbatch scripts singlenode DESTINATION . USE_SOURCE_PERMISSIONS
@@ -39,7 +45,9 @@ install(FILES bench/FAULTS.md bench/PLAN.md bench/README.md bench/RESULTS.md ben
 install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)
-install(CODE [[
-  message(STATUS "mpzero: programs in ${CMAKE_INSTALL_PREFIX}/bin, start scripts in ${CMAKE_INSTALL_PREFIX}, presets in "
-    "configs/, the sample text in assets/; headers and a CMake package are not installed, because mpzero is not a library")
-]])
+install(CODE "
+  message(STATUS \"mpzero: programs in \${CMAKE_INSTALL_PREFIX}/bin, start scripts in \${CMAKE_INSTALL_PREFIX}, presets in \"
+    \"configs/, the sample text in assets/; headers and a CMake package are not installed, because mpzero is not a library\")
+  message(STATUS \"mpzero: run the Python programs with ${MPZERO_VENV}/bin/python, e.g. \"
+    \"${MPZERO_VENV}/bin/python \${CMAKE_INSTALL_PREFIX}/app/generate.py\")
+")

@@ -50,6 +50,27 @@ def test_nothing_is_scattered_over_the_systems_folders(prefix, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_install_without_a_build_is_refused_with_the_command_that_builds(tmp_path):
+    rules = (BUILD / "cmake_install.cmake").read_text().replace(f"{BUILD}/bin/", f"{tmp_path}/bin/")
+    (tmp_path / "install.cmake").write_text(rules)
+    command = [
+        REPOSITORY / ".venv/bin/cmake",
+        f"-DCMAKE_INSTALL_PREFIX={tmp_path}/to",
+        "-P",
+        tmp_path / "install.cmake",
+    ]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode != 0 and "./train-singlenode.sh --build-only" in " ".join(result.stderr.split())
+    assert not (tmp_path / "to").exists()
+
+
+def test_the_python_of_the_installed_programs_is_printed(tmp_path):
+    command = [REPOSITORY / ".venv/bin/cmake", "--install", BUILD, "--prefix", tmp_path / "to"]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    python, program = result.stdout.splitlines()[-1].split()[-2:]
+    assert subprocess.run([python, program, "--help"], capture_output=True).returncode == 0
+
+
 def test_an_installed_tree_trains_after_it_was_moved(tree, tmp_path):
     result = run(tree, "--", "--device", "cpu", "--validation_freq", "0", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
