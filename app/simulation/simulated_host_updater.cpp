@@ -26,7 +26,23 @@ void SimulatedHostUpdater::take_gradient(size_t unit, const at::Tensor& gradient
   state.gradient_bytes = static_cast<int64_t>(gradient.element_size());
   state.parameter_bytes = parameter.is_cpu() ? 0 : static_cast<int64_t>(parameter.element_size());
   state.released = device_.clock(device_.current_stream());
+  if (options_.memory.keeps_gradients) {
+    device_.wait_until(down_, state.released);
+    state.copied = copy_down(state, state.numel, device_.stream_clock(down_));
+  }
   if (expects_) arrived_.push_back({unit, device_.host_now()});
+}
+
+void SimulatedHostUpdater::wait_for_copy(size_t unit) {
+  device_.wait_until(device_.current_stream(), units_[unit].copied);
+}
+
+double SimulatedHostUpdater::copy_down(const Unit& unit, int64_t count, double ready) {
+  const double copy = device_.costs().down(count * unit.gradient_bytes);
+  const double arrived = device_.down().use(std::max(ready, device_.stream_clock(down_)), copy);
+  device_.wait_until(down_, arrived);
+  device_.record(Work::kDown, "gradients to host", arrived - copy, arrived);
+  return arrived;
 }
 
 double SimulatedHostUpdater::earliest_begin(double given) const {
@@ -36,19 +52,16 @@ double SimulatedHostUpdater::earliest_begin(double given) const {
 
 void SimulatedHostUpdater::run(size_t unit, double given, bool updates_states) {
   Unit& state = units_[unit];
-  device_.wait_until(down_, state.released);
+  const bool copies_pieces = updates_states && !options_.memory.keeps_gradients;
+  if (copies_pieces) device_.wait_until(down_, state.released);
   device_.wait_until(up_, state.released);
   for (int64_t begin = 0; begin < state.numel; begin += options_.memory.piece_numel) {
     const int64_t count = std::min(options_.memory.piece_numel, state.numel - begin);
     issued_ = earliest_begin(given);
     if (static_cast<int64_t>(in_flight_.size()) == options_.memory.pieces) in_flight_.pop_front();
     double arrived = issued_;
-    if (updates_states) {
-      const double copy = device_.costs().down(count * state.gradient_bytes);
-      arrived = device_.down().use(std::max(issued_, device_.stream_clock(down_)), copy);
-      device_.wait_until(down_, arrived);
-      device_.record(Work::kDown, "gradients to host", arrived - copy, arrived);
-    }
+    if (copies_pieces) arrived = copy_down(state, count, issued_);
+    if (updates_states && options_.memory.keeps_gradients) arrived = std::max(issued_, state.copied);
     const double work = seconds_(count);
     cores_free_ = std::max(cores_free_, arrived) + work;
     device_.record(Work::kHostOptimizer, "AdamW on the host", cores_free_ - work, cores_free_);
@@ -112,7 +125,13 @@ void SimulatedHostUpdater::wait_for_all() {
 parallel::StateHold SimulatedHostUpdater::hold(size_t) { throw_failure("simulated states cannot be held"); }
 
 parallel::MemoryUse SimulatedHostUpdater::memory_use() const {
-  return {.host_staging = options_.memory.staging_bytes(), .host_spares = options_.memory.spare_bytes()};
+  parallel::MemoryUse use{.host_staging = options_.memory.staging_bytes(),
+                          .host_spares = options_.memory.spare_bytes()};
+  if (!options_.memory.keeps_gradients) return use;
+  for (const Unit& unit : units_) {
+    use.host_gradients += unit.numel * static_cast<int64_t>(c10::elementSize(options_.gradient_dtype));
+  }
+  return use;
 }
 
 }  // namespace mpzero::plan

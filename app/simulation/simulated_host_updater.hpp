@@ -22,6 +22,7 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
   bool updates(size_t unit) const override { return units_[unit].numel > 0; }
   void expect(const parallel::AdamWUpdate& update) override;
   void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) override;
+  void wait_for_copy(size_t unit) override;
   void finish(const parallel::AdamWUpdate& update) override;
   void discard() override;
   void publish(size_t unit, const at::Tensor& parameter) override;
@@ -43,6 +44,7 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
     int64_t numel = 0;                                // 0: not updated by the host
     int64_t gradient_bytes = 0, parameter_bytes = 0;  // per element; 0 if parameters stay on the host
     double released = 0;                              // when the gradient is complete
+    double copied = 0;                                // when its copy is complete, if the plan keeps gradients
     double done = 0;                                  // when the states are updated
     double uploaded = 0;
   };
@@ -51,6 +53,8 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
     double at;
   };
 
+  // Copies `count` elements of the unit's gradient to the host, from `ready` on. Returns the end.
+  double copy_down(const Unit& unit, int64_t count, double ready);
   // Returns the earliest start of a job that the thread received at `given`.
   double earliest_begin(double given) const;
   void run(size_t unit, double given, bool updates_states);

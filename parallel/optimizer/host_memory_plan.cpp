@@ -27,13 +27,14 @@ HostMemoryPlan plan_pieces(const HostMemoryDemand& demand) {
   const int64_t blocks = (longest + kHostBlock - 1) / kHostBlock;
   HostMemoryPlan plan;
   plan.moment_dtype = demand.moment_dtype;
+  plan.keeps_gradients = demand.keeps_gradients;
   plan.piece_numel = std::min(kPieceNumel, blocks * kHostBlock);
   if (!demand.staged) return plan;
   plan.pieces = kPieces;
   const auto bytes = [&](c10::ScalarType type) {
     return plan.piece_numel * static_cast<int64_t>(c10::elementSize(type));
   };
-  plan.piece_bytes = bytes(demand.gradient_dtype) + bytes(demand.parameter_dtype);
+  plan.piece_bytes = (demand.keeps_gradients ? 0 : bytes(demand.gradient_dtype)) + bytes(demand.parameter_dtype);
   return plan;
 }
 

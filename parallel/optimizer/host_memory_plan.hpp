@@ -13,6 +13,9 @@ struct HostMemoryPlan {
   int64_t piece_numel = 0;  // elements updated at a time
   int64_t pieces = 0;       // number of buffers for pieces in transfer between host and GPU
   int64_t piece_bytes = 0;  // bytes per buffer, for gradients and parameters
+  // Gradients are copied to host memory as soon as they are complete, and updates read the copies. Otherwise, gradients
+  // stay on the training device until their unit's update.
+  bool keeps_gradients = false;
   c10::ScalarType moment_dtype = c10::ScalarType::Float;
   std::map<int64_t, int64_t> spares;  // number of spare states by length, for updates before the norm is known
 
@@ -26,13 +29,14 @@ struct HostMemoryDemand {
   std::vector<int64_t> lengths;
   bool staged = false;           // the training device is a GPU
   bool parameters_stay = false;  // some or all parameters remain in host memory
+  bool keeps_gradients = false;  // HostMemoryPlan::keeps_gradients
   c10::ScalarType gradient_dtype = c10::ScalarType::Float;
   c10::ScalarType parameter_dtype = c10::ScalarType::Float;
   c10::ScalarType moment_dtype = c10::ScalarType::Float;
 };
 
 // Returns the maximum memory for spare states that keeps the total host memory for states, buffers and parameters
-// within 18 bytes per parameter.
+// within 18 bytes per parameter. Excludes copies of gradients.
 int64_t default_extra_bytes(const HostMemoryDemand& demand);
 
 // Plans spare states within `extra_bytes`, for as many of the last units as possible.

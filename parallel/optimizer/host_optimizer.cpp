@@ -1,5 +1,7 @@
 #include "parallel/optimizer/host_optimizer.hpp"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,12 +19,24 @@ bool same(const AdamWUpdate& a, const AdamWUpdate& b) {
 }  // namespace
 
 HostOptimizer::HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shards, const Options& options)
-    : team_(team), options_(options), staged_(options.device.is_cuda()), units_(shards.size()) {
+    : team_(team),
+      options_(options),
+      staged_(options.device.is_cuda()),
+      keeps_gradients_(options.memory.keeps_gradients),
+      units_(shards.size()) {
   for (size_t u = 0; u < shards.size(); ++u) units_[u].shard = shards[u];
   const HostMemoryPlan& plan = options.memory;
+  if (keeps_gradients_) {
+    std::vector<int64_t> lengths;
+    for (const OptimizerShard* shard : shards) lengths.push_back(shard != nullptr ? shard->numel() : 0);
+    const std::vector<at::Tensor> copies = host_tensors(lengths, options.gradient_dtype, options.pinned, &team);
+    for (size_t u = 0; u < shards.size(); ++u) units_[u].gradient = copies[u];
+  }
   for (int64_t i = 0; i < plan.pieces; ++i) {
     auto slot = std::make_unique<Slot>();
-    slot->gradient = host_tensor(plan.piece_numel, options.gradient_dtype, options.pinned, &team);
+    if (!keeps_gradients_) {
+      slot->gradient = host_tensor(plan.piece_numel, options.gradient_dtype, options.pinned, &team);
+    }
     slot->parameter = host_tensor(plan.piece_numel, options.parameter_dtype, options.pinned, &team);
     slots_.push_back(std::move(slot));
   }
@@ -59,15 +73,34 @@ void HostOptimizer::take_gradient(size_t unit, const at::Tensor& gradient, const
   Unit& state = units_[unit];
   TORCH_CHECK(!state.taken, "the gradient of unit ", unit, " was passed twice in one step");
   state.taken = true;
-  state.gradient = gradient;
   state.parameter = parameter;
   if (staged_) state.released.record(c10::cuda::getCurrentCUDAStream());
+  if (keeps_gradients_) {
+    copy_gradient(state, gradient);
+  } else {
+    state.gradient = gradient;
+  }
   {
     const std::lock_guard lock(mutex_);
     if (!expected_) return;
     arrived_.push_back(unit);
   }
   changed_.notify_all();
+}
+
+void HostOptimizer::copy_gradient(Unit& unit, const at::Tensor& gradient) {
+  if (!staged_) {
+    unit.gradient.copy_(gradient);
+    return;
+  }
+  unit.released.block(*down_);
+  C10_CUDA_CHECK(cudaMemcpyAsync(unit.gradient.data_ptr(), gradient.const_data_ptr(), gradient.nbytes(),
+                                 cudaMemcpyDeviceToHost, *down_));
+  unit.copied.record(*down_);
+}
+
+void HostOptimizer::wait_for_copy(size_t unit) {
+  if (staged_) units_[unit].copied.block(c10::cuda::getCurrentCUDAStream());
 }
 
 void HostOptimizer::order(size_t unit, Kind kind, const AdamWUpdate& update) {
@@ -216,7 +249,12 @@ HostOptimizer::Ahead HostOptimizer::ahead(size_t unit) const {
 }
 
 MemoryUse HostOptimizer::memory_use() const {
-  return {.host_staging = options_.memory.staging_bytes(), .host_spares = options_.memory.spare_bytes()};
+  MemoryUse use{.host_staging = options_.memory.staging_bytes(), .host_spares = options_.memory.spare_bytes()};
+  if (!keeps_gradients_) return use;
+  for (const Unit& unit : units_) {
+    if (unit.gradient.defined()) use.host_gradients += static_cast<int64_t>(unit.gradient.nbytes());
+  }
+  return use;
 }
 
 }  // namespace mpzero::parallel

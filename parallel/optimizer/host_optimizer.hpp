@@ -27,6 +27,10 @@ namespace mpzero::parallel {
 // scalars, the spare states become the units' own states. Otherwise, or after discard(), the spare states are dropped
 // and the old states remain valid. The results are bitwise identical in both cases.
 //
+// With HostMemoryPlan::keeps_gradients, take_gradient() starts the copy of the full gradient, so that the caller can
+// reuse the gradient's memory while the update waits for the norm. The copy remains valid until the unit's next
+// gradient is taken, which waits for all updates of the unit.
+//
 // Held states do not change. An update of a held unit also writes to spare states, and waits if all spare states are in
 // use.
 class HostOptimizer final : public HostUpdater {
@@ -62,6 +66,7 @@ class HostOptimizer final : public HostUpdater {
   bool updates(size_t unit) const override { return units_[unit].shard != nullptr; }
   void expect(const AdamWUpdate& update) override;
   void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) override;
+  void wait_for_copy(size_t unit) override;
   void finish(const AdamWUpdate& update) override;
   void discard() override;
   void publish(size_t unit, const at::Tensor& parameter) override;
@@ -80,8 +85,10 @@ class HostOptimizer final : public HostUpdater {
  private:
   struct Unit {
     OptimizerShard* shard = nullptr;
-    at::Tensor gradient, parameter;
+    at::Tensor gradient;  // the caller's tensor, or the copy in host memory if the plan keeps gradients
+    at::Tensor parameter;
     c10::cuda::CUDAEvent released;  // the gradient is complete and the parameters may be overwritten
+    c10::cuda::CUDAEvent copied;    // the copy of the gradient is complete
     c10::cuda::CUDAEvent uploaded;
     bool taken = false;  // gradient taken since the last finish() or discard()
     Ahead ahead = Ahead::kNone;
@@ -121,6 +128,8 @@ class HostOptimizer final : public HostUpdater {
   bool is_done(size_t unit) const { return units_[unit].done == units_[unit].ordered; }
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void give_spare_back(Unit& unit);
+  // Starts the copy of a gradient to host memory. On the CPU, also finishes it.
+  void copy_gradient(Unit& unit, const at::Tensor& gradient);
   void throw_if_failed() const;
   // Returns true if the first queued job may begin or, without queued jobs, a unit may be updated ahead.
   bool can_begin() const;
@@ -139,7 +148,8 @@ class HostOptimizer final : public HostUpdater {
 
   ThreadTeam& team_;
   Options options_;
-  bool staged_;  // the training device is a GPU
+  bool staged_;           // the training device is a GPU
+  bool keeps_gradients_;  // HostMemoryPlan::keeps_gradients
   std::vector<Unit> units_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::optional<c10::cuda::CUDAStream> down_, up_;

@@ -125,11 +125,9 @@ bool HostOptimizer::issue_piece() {
     piece.slot = slots_[next_slot_].get();
     next_slot_ = (next_slot_ + 1) % slots_.size();
     if (piece.slot->uploaded.isCreated()) piece.slot->uploaded.synchronize();
-    if (piece.begin == 0) {
-      unit.released.block(*down_);
-      unit.released.block(*up_);
-    }
-    if (job.kind != Kind::kPublish) {
+    if (piece.begin == 0) unit.released.block(*up_);
+    if (job.kind != Kind::kPublish && !keeps_gradients_) {
+      if (piece.begin == 0) unit.released.block(*down_);
       C10_CUDA_CHECK(cudaMemcpyAsync(piece.slot->gradient.data_ptr(), at_element(unit.gradient, piece.begin),
                                      static_cast<size_t>(piece.count) * unit.gradient.element_size(),
                                      cudaMemcpyDeviceToHost, *down_));
@@ -166,8 +164,9 @@ void HostOptimizer::start_update(Piece& piece) {
     });
     return;
   }
-  if (staged_) piece.slot->arrived.synchronize();
-  AdamWSpans spans{.gradient = staged_ ? piece.slot->gradient.const_data_ptr() : at_element(unit.gradient, piece.begin),
+  const bool in_slot = staged_ && !keeps_gradients_;
+  if (staged_) (in_slot ? piece.slot->arrived : unit.copied).synchronize();
+  AdamWSpans spans{.gradient = in_slot ? piece.slot->gradient.const_data_ptr() : at_element(unit.gradient, piece.begin),
                    .gradient_is_bf16 = unit.gradient.scalar_type() == at::kBFloat16,
                    .master = master,
                    .exp_avg = mutable_at_element(states.exp_avg, piece.begin),

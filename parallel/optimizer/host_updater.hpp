@@ -41,8 +41,10 @@ class HostUpdater {
   // Passes the gradient [numel] of a unit, which is complete once the work queued so far on the current stream is done.
   // Later work must not read the unit's parameters before finish() or discard(). `parameter` [numel] receives the
   // rounded master weights. Both tensors, on the training device or in host memory, must remain valid until the update
-  // queued by finish() is done.
+  // queued by finish() is done; with HostMemoryPlan::keeps_gradients, the gradient only until wait_for_copy().
   virtual void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) = 0;
+  // Requires HostMemoryPlan::keeps_gradients. Later work on the current stream may overwrite the unit's last gradient.
+  virtual void wait_for_copy(size_t unit) = 0;
   // Updates all units, in unit order, with the gradients taken since the last finish().
   virtual void finish(const AdamWUpdate& update) = 0;
   // Drops the gradients taken since the last finish(). Afterwards, states and parameters have their previous values.

@@ -52,11 +52,15 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
                                           const Options& options) {
   const bool sharded = layouts.front().num_shards() > 1;
   Sizes sizes{.partitioned = partitions(ranks, options), .kept_dtype = kept_dtype_of(options)};
-  std::map<int64_t, int64_t> units, node_shards;
+  std::map<int64_t, int64_t> units, node_shards, released;
   int64_t largest = 0;
-  for (const FlatLayout& layout : layouts) {
-    sizes.kept.push_back(sizes.partitioned ? layout.node_shard_numel() : layout.padded_numel());
+  for (size_t u = 0; u < layouts.size(); ++u) {
+    const FlatLayout& layout = layouts[u];
+    const bool is_released = !options.released.empty() && options.released[u];
+    const int64_t numel = sizes.partitioned ? layout.node_shard_numel() : layout.padded_numel();
+    sizes.kept.push_back(is_released ? 0 : numel);
     if (layout.numel() == 0) continue;
+    if (is_released) ++released[numel];
     largest = std::max(largest, layout.padded_numel());
     ++units[layout.padded_numel()];
     ++node_shards[layout.node_shard_numel()];
@@ -80,6 +84,12 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   if (sizes.partitioned || (ranks.ranks() > 1 && converted && !only_exchanged)) sizes.buffers = under_way(units);
   if (sizes.partitioned && ranks.nodes > 1 && converted && !compressed)
     sizes.inter_node_buffers = under_way(node_shards);
+  // One more than in use, so that a copy overlaps with the next unit's backward pass.
+  if (ranks.ranks() > 1) sizes.released = under_way(released);
+  for (const auto& [numel, count] : released) {
+    int64_t& buffers = sizes.released[numel];
+    buffers = std::min(count, std::max<int64_t>(1, buffers) + 1);
+  }
   return sizes;
 }
 
@@ -93,7 +103,9 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
       overlap_(options.overlap),
       reduce_bucket_size_(options.limits.reduce_bucket_size),
       pool_(levels.nearest(), at::TensorOptions().dtype(options.communication_dtype).device(options.device)),
-      inter_node_pool_(levels.has_nodes() ? levels.inter_node() : levels.nearest(), pool_.options()) {
+      inter_node_pool_(levels.has_nodes() ? levels.inter_node() : levels.nearest(), pool_.options()),
+      released_(options.released),
+      released_pool_(levels.nearest(), pool_.options().dtype(sizes_.kept_dtype)) {
   const auto kept = at::TensorOptions().dtype(sizes_.kept_dtype).device(options.device);
   // Use one buffer for all units if collectives read or write it.
   const int64_t total = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
@@ -102,18 +114,9 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
       split_buffer(communicated ? levels.nearest().buffer(total, kept) : at::zeros({total}, kept), sizes_.kept);
   states_.resize(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
-    UnitState& state = states_[u];
-    if (!has_gradients(u)) continue;
-    if (sizes_.partitioned) {
-      state.node_shard = buffers[u];
-      const int64_t begin = layouts[u].shard_begin(shard_index) - layouts[u].node_shard_begin(shard_index);
-      state.shard = state.node_shard.narrow(0, begin, layouts[u].shard_numel());
-    } else {
-      state.full = buffers[u];
-      state.views = parameter_views(state.full, units[u]);
-      state.shard = state.full.narrow(0, layouts[u].shard_begin(shard_index), layouts[u].shard_numel());
-    }
+    if (has_gradients(u) && !is_released(u)) place(u, buffers[u]);
   }
+  for (const auto& [numel, count] : sizes_.released) released_pool_.reserve(numel, count);
   for (const auto& [numel, count] : sizes_.buffers) pool_.reserve(numel, count);
   for (const auto& [numel, count] : sizes_.inter_node_buffers) inter_node_pool_.reserve(numel, count);
   if (sizes_.reduce_scatter > 0) {
@@ -128,13 +131,25 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   }
 }
 
+void GradientStore::place(size_t unit, const at::Tensor& memory) {
+  UnitState& state = states_[unit];
+  const FlatLayout& layout = layouts_[unit];
+  if (sizes_.partitioned) {
+    state.node_shard = memory;
+    const int64_t begin = layout.shard_begin(shard_index_) - layout.node_shard_begin(shard_index_);
+    state.shard = state.node_shard.narrow(0, begin, layout.shard_numel());
+  } else {
+    state.full = memory;
+    state.views = parameter_views(state.full, units_[unit]);
+    state.shard = state.full.narrow(0, layout.shard_begin(shard_index_), layout.shard_numel());
+  }
+}
+
 MemoryUse GradientStore::memory_use() const {
   MemoryUse use = exchange_ ? exchange_->memory_use() : MemoryUse{};
   use.units_in_flight += pool_.bytes() + inter_node_pool_.bytes() + reduce_scatter_bytes_;
-  for (const UnitState& state : states_) {
-    const at::Tensor& kept = sizes_.partitioned ? state.node_shard : state.full;
-    if (kept.defined()) use.gradients += static_cast<int64_t>(kept.nbytes());
-  }
+  const int64_t kept = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
+  use.gradients += kept * static_cast<int64_t>(c10::elementSize(sizes_.kept_dtype)) + released_pool_.bytes();
   return use;
 }
 
@@ -146,19 +161,46 @@ void GradientStore::begin_step(int64_t step) {
 GradientViews GradientStore::gradients(size_t unit) {
   if (!has_gradients(unit)) return {};
   UnitState& state = states_[unit];
-  if (!sizes_.partitioned) return {state.views, !state.empty};
   if (!state.full.defined()) {
     const FlatLayout& layout = layouts_[unit];
-    state.full = take_buffer(pool_, layout.padded_numel());
+    if (sizes_.partitioned) {
+      state.full = take_buffer(pool_, layout.padded_numel());
+      state.views = parameter_views(state.full, units_[unit]);
+    } else {
+      place(unit, take_released(layout.padded_numel()));
+    }
+    // Other units have used the buffer.
     state.full.narrow(0, layout.numel(), layout.padded_numel() - layout.numel()).zero_();
-    state.views = parameter_views(state.full, units_[unit]);
   }
-  return {state.views, false};
+  return {state.views, !sizes_.partitioned && !state.empty};
 }
 
 at::Tensor GradientStore::take_buffer(BufferPool& pool, int64_t numel) {
   while (!pool.has_free(numel) && !under_way_.empty()) complete_oldest();
   return pool.take(numel);
+}
+
+at::Tensor GradientStore::take_released(int64_t numel) {
+  while (!released_pool_.has_free(numel) && !reuse_leaving(numel) && !under_way_.empty()) complete_oldest();
+  return released_pool_.take(numel);
+}
+
+bool GradientStore::reuse_leaving(int64_t numel) {
+  const auto oldest = std::find_if(leaving_.begin(), leaving_.end(),
+                                   [&](const auto& buffer) { return buffer.second.numel() == numel; });
+  if (oldest == leaving_.end()) return false;
+  if (before_reuse_) before_reuse_(oldest->first);
+  released_pool_.put_back(std::move(oldest->second));
+  leaving_.erase(oldest);
+  return true;
+}
+
+void GradientStore::summed(size_t unit) {
+  if (on_summed_) on_summed_(unit);
+  if (!is_released(unit)) return;
+  UnitState& state = states_[unit];
+  leaving_.emplace_back(unit, std::move(sizes_.partitioned ? state.node_shard : state.full));
+  state = {};
 }
 
 void GradientStore::reduce(size_t unit) {
@@ -169,6 +211,7 @@ void GradientStore::reduce(size_t unit) {
 
 void GradientStore::reduce_partitioned(size_t unit) {
   UnitState& state = states_[unit];
+  if (!state.node_shard.defined()) place(unit, take_released(layouts_[unit].node_shard_numel()));
   Reduction reduction{.unit = unit,
                       .last_of_step = last_micro_batch_,
                       .addends = std::exchange(state.full, at::Tensor()),
@@ -216,7 +259,7 @@ void GradientStore::reduce_full(size_t unit) {
   state.empty = false;
   if (!last_micro_batch_) return;
   if (levels_.layout().ranks() == 1) {
-    if (on_summed_) on_summed_(unit);
+    summed(unit);
     return;
   }
   const FlatLayout& layout = layouts_[unit];
@@ -265,7 +308,7 @@ void GradientStore::complete_oldest() {
   }
   if (reduction.pooled) pool_.put_back(std::move(reduction.addends));
   if (reduction.inter_node_addends.defined()) inter_node_pool_.put_back(std::move(reduction.inter_node_addends));
-  if (reduction.last_of_step && on_summed_) on_summed_(reduction.unit);
+  if (reduction.last_of_step) summed(reduction.unit);
 }
 
 void GradientStore::finish_step() {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/communicator.hpp"
@@ -40,6 +41,17 @@ struct GradientTarget {
 // gradients.
 //
 //   gradients() -> reduce(): [within the node] -> accumulated -> [last micro-batch: between nodes] -> on_summed()
+//
+// Released units do not keep their gradient until the end of the step. They share a few buffers, whose contents the
+// callback of on_summed() copies elsewhere. A released unit's buffer:
+//
+//   in       | event                                              | then
+//   ---------+----------------------------------------------------+----------------------------------------------------
+//   kNone    | gradients() or, if partitioned, reduce()           | takes a free or a leaving buffer: kInUse. If there
+//            |                                                    |   is neither, completes reductions until one leaves
+//   kInUse   | its last reduction is complete                     | on_summed(), which starts a copy: kLeaving
+//   kLeaving | another unit takes the buffer, the oldest of its   | before_reuse(): the current stream waits for the
+//            |   length that is leaving                           |   copy: kNone
 class GradientStore {
  public:
   struct Options {
@@ -47,6 +59,7 @@ class GradientStore {
     bool overlap = true;       // sums overlap with backward; otherwise compute waits for them
     ZeroLimits limits;
     int64_t gradient_accumulation_steps = 1;
+    std::vector<bool> released = {};  // by unit; empty: none. Requires gradient_accumulation_steps 1
     at::Device device = at::kCPU;
     at::ScalarType communication_dtype = at::kFloat;
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
@@ -58,7 +71,8 @@ class GradientStore {
   struct Sizes {
     bool partitioned = false;
     at::ScalarType kept_dtype = at::kFloat;
-    std::vector<int64_t> kept{};  // elements per unit: the node shard or the full unit
+    std::vector<int64_t> kept{};            // elements per unit: the node shard or the full unit; 0 for released units
+    std::map<int64_t, int64_t> released{};  // number of buffers of each length that released units share
     // Number of buffers of each length, in the communication dtype.
     std::map<int64_t, int64_t> buffers{};
     std::map<int64_t, int64_t> inter_node_buffers{};
@@ -76,7 +90,11 @@ class GradientStore {
   // Called for each unit when this rank's shard of the gradient is complete, in order of completion. Work that the
   // callback queues on the current stream runs after the sum.
   using OnSummed = std::function<void(size_t unit)>;
-  void on_summed(OnSummed callback) { on_summed_ = std::move(callback); }
+  // `before_reuse`: called before work that overwrites a released unit's gradient is queued on the current stream.
+  void on_summed(OnSummed callback, OnSummed before_reuse = {}) {
+    on_summed_ = std::move(callback);
+    before_reuse_ = std::move(before_reuse);
+  }
 
   // Clears the gradients of the last step. `step` selects the random numbers for stochastic rounding of compressed
   // gradients.
@@ -90,7 +108,8 @@ class GradientStore {
   void reduce(size_t unit);
   // Waits for all sums of the step.
   void finish_step();
-  // Returns this rank's shard [shard_numel] of the summed gradient, after finish_step().
+  // Returns this rank's shard [shard_numel] of the summed gradient, after finish_step(). Undefined for released units,
+  // except during on_summed().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
   // Returns the compressed exchange between nodes, or null without compression.
@@ -128,6 +147,15 @@ class GradientStore {
   void complete_oldest();
   // Returns a free buffer [numel]. Completes reductions until a buffer is free.
   at::Tensor take_buffer(BufferPool& pool, int64_t numel);
+  // Like take_buffer(), for a released unit.
+  at::Tensor take_released(int64_t numel);
+  // Makes the oldest leaving buffer [numel] free. Returns false if there is none.
+  bool reuse_leaving(int64_t numel);
+  // Sets the unit's memory: its node shard or its full gradient.
+  void place(size_t unit, const at::Tensor& memory);
+  bool is_released(size_t unit) const { return !released_.empty() && released_[unit]; }
+  // Called when this rank's shard of the unit's gradient is complete.
+  void summed(size_t unit);
   bool too_many_under_way() const;
   bool has_gradients(size_t unit) const { return layouts_[unit].numel() > 0; }
 
@@ -139,9 +167,13 @@ class GradientStore {
   bool overlap_;
   int64_t reduce_bucket_size_;
   bool last_micro_batch_ = true;
-  OnSummed on_summed_;
+  OnSummed on_summed_, before_reuse_;
   BufferPool pool_;  // communication dtype
   BufferPool inter_node_pool_;
+  std::vector<bool> released_;
+  BufferPool released_pool_;
+  // Buffers that are being copied, and their units, in order.
+  std::deque<std::pair<size_t, at::Tensor>> leaving_;
   std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node instead of the compute stream
   std::unique_ptr<GradientExchange> exchange_;
   int64_t reduce_scatter_bytes_ = 0;

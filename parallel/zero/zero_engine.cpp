@@ -70,6 +70,19 @@ ParameterStoreOptions parameter_options(const ZeroOptions& options) {
           .dtype = options.dtype};
 }
 
+// Returns true if the engine's threads update states on the host. Otherwise, the process's threads update them in
+// update().
+bool has_host_threads(const ZeroOptions& options) {
+  return options.optimizer_placement == Placement::kHost &&
+         (has_streams(options.device) || options.host_update.threads > 0);
+}
+
+std::vector<bool> placed_on_host(const std::vector<UnitSpec>& units, const ZeroOptions& options) {
+  return units_on_host(units, options.optimizer_placement == Placement::kHost ? options.optimizer_host_ratio : 0.0);
+}
+
+bool releases_gradients(const ZeroOptions& options) { return options.release_gradients && has_host_threads(options); }
+
 GradientStore::Options gradient_options(const ZeroOptions& options) {
   return {.partitioned = options.stage >= 2,
           .overlap = options.overlap,
@@ -81,15 +94,13 @@ GradientStore::Options gradient_options(const ZeroOptions& options) {
           .compression = options.compression};
 }
 
-std::vector<bool> placed_on_host(const std::vector<UnitSpec>& units, const ZeroOptions& options) {
-  return units_on_host(units, options.optimizer_placement == Placement::kHost ? options.optimizer_host_ratio : 0.0);
-}
-
-// Returns true if the engine's threads update states on the host. Otherwise, the process's threads update them in
-// update().
-bool has_host_threads(const ZeroOptions& options) {
-  return options.optimizer_placement == Placement::kHost &&
-         (has_streams(options.device) || options.host_update.threads > 0);
+// `units`: all units of the store.
+GradientStore::Options gradient_options(const ZeroOptions& options, const std::vector<UnitSpec>& units) {
+  if (options.release_gradients && options.gradient_accumulation_steps > 1)
+    throw_failure("gradients are not released with {} micro-batches per step", options.gradient_accumulation_steps);
+  GradientStore::Options of_store = gradient_options(options);
+  if (releases_gradients(options)) of_store.released = placed_on_host(units, options);
+  return of_store;
 }
 
 // Returns the host memory demand of these units' updates. `gradient_dtype`: GradientStore::shard_dtype().
@@ -99,6 +110,7 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
   HostMemoryDemand demand{.lengths = {},
                           .staged = staged,
                           .parameters_stay = staged && options.parameter_placement == Placement::kHost,
+                          .keeps_gradients = releases_gradients(options),
                           .gradient_dtype = gradient_dtype,
                           .parameter_dtype = options.dtype,
                           .moment_dtype = options.moment_dtype};
@@ -142,13 +154,14 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
       gradient_layouts_(layouts_of_gradients(units_, layouts_, gradient_levels.layout())),
       parameters_(
           make_parameter_store(units_, parameter_layouts_, shard_index_, parameter_levels, parameter_options(options))),
-      gradients_(units_, gradient_layouts_, shard_index_, gradient_levels, gradient_options(options)),
+      gradients_(units_, gradient_layouts_, shard_index_, gradient_levels, gradient_options(options, units_)),
       totals_arrived_(options.device.type()) {
   if (options.codec && units_.size() > units.size())
     throw_failure("quantized gathers do not support units with both frozen and trainable parameters");
   if (options.codes != WeightCodes::kNone && options.compression.weights)
     throw_failure("quantized weights cannot be compressed between shard groups");
-  gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
+  gradients_.on_summed([this](size_t unit) { take_gradient(unit); },
+                       [this](size_t unit) { host_->wait_for_copy(unit); });
   const std::vector<bool> host_units = placed_on_host(units_, options);
   if (has_host_threads(options) && !options.host_update.make) {
     const int threads = options.host_update.threads > 0 ? options.host_update.threads : at::get_num_threads();
@@ -346,13 +359,14 @@ AdamWUpdate ZeroEngine::scalars(double lr, int64_t update) const {
 void ZeroEngine::take_gradient(size_t unit) {
   const at::Tensor& gradient = gradients_.shard(unit);
   const at::Tensor partial = partial_squares_[static_cast<int64_t>(unit)];
+  c10::OptionalStreamGuard on_measuring_stream;
   if (measuring_stream_) {
     follow_current_stream(*measuring_stream_);
-    const c10::StreamGuard on_measuring_stream(*measuring_stream_);
-    partial_sums_of_squares(gradient, partial);
-  } else {
-    partial_sums_of_squares(gradient, partial);
+    on_measuring_stream.reset_stream(*measuring_stream_);
   }
+  partial_sums_of_squares(gradient, partial);
+  // Once a released gradient is copied, its memory is reused. The copy therefore follows the squares.
+  if (!releases_gradients(options_)) on_measuring_stream.reset();
   if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_->shard(unit));
 }
 
@@ -439,6 +453,8 @@ void ZeroEngine::set_host_ratio(double ratio) {
   const std::vector<bool> stays = units_on_host(units_, ratio);
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!on_host(u) || stays[u]) continue;
+    if (releases_gradients(options_))
+      throw_failure("unit {} cannot move to the device, because its gradient is released", units_[u].name);
     host_->release(u);
     shards_[u].move_to(options_.device);
   }

@@ -48,6 +48,9 @@ struct ZeroOptions {
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
   double optimizer_host_ratio = 1.0;                   // fraction of the parameters whose states are on the host
   HostUpdateOptions host_update = {};
+  // Gradients of units with states on the host leave the device as soon as they are summed. Their buffers are reused,
+  // and updates read copies in host memory. Requires gradient_accumulation_steps 1.
+  bool release_gradients = false;
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
   bool overlap = true;           // overlap collectives and host updates with compute

@@ -16,6 +16,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "parallel/mpi/mpi_runtime.hpp"
@@ -77,6 +78,7 @@ struct ToyRun {
   bool overlap = true;
   int host_threads = 0;                             // HostUpdateOptions::threads
   std::optional<int64_t> extra_bytes = {};          // HostUpdateOptions::extra_bytes
+  bool release_gradients = false;                   // ZeroOptions::release_gradients
   int64_t move_to_device = 0;                       // ParameterStore::move_to_device()
   std::function<double(int64_t step)> factor = {};  // of the step's gradients; none: 1
   std::function<void()> delay = {};                 // after each unit's backward; none: nothing
@@ -117,6 +119,7 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, const Le
                       .optimizer_placement = run.optimizer,
                       .optimizer_host_ratio = run.host_ratio,
                       .host_update = {.threads = run.host_threads, .cores = {}, .extra_bytes = run.extra_bytes},
+                      .release_gradients = run.release_gradients,
                       .parameter_placement = run.parameters,
                       .pin_memory = device.is_cuda(),
                       .overlap = run.overlap,
@@ -343,6 +346,109 @@ inline void check_host_overlap(at::Device device, const Levels& parameters, cons
         run.limits = GatherLimits{};
         compare(run);
       }
+    }
+  }
+}
+
+// Gradients that are released have the bits of gradients that stay on the device, with no, some and all steps clipped.
+inline void check_gradient_release(at::Device device, const Levels& parameters, const Levels& gradients,
+                                   ProcessGroup& group) {
+  const std::vector<std::pair<const char*, std::vector<double>>> norms{
+      {"never clipped", {0.005}},
+      {"always clipped", {1}},
+      {"alternating", {0.005, 0.005, 1}},
+      {"not finite", {0.005, std::numeric_limits<double>::quiet_NaN(), 1, std::numeric_limits<double>::infinity()}}};
+  std::minstd_rand random(static_cast<unsigned>(1 + group.rank()));
+  for (const int stage : stages_of(parameters)) {
+    for (const auto& [name, factors] : norms) {
+      const auto compare = [&](ToyRun run) {
+        run.stage = stage;
+        run.samples = group.world_size();
+        run.optimizer = Placement::kHost;
+        run.host_threads = 2;
+        run.steps = 7;
+        const auto& cycle = factors;
+        run.factor = [&cycle](int64_t step) { return cycle[static_cast<size_t>(step) % cycle.size()]; };
+        const std::vector<at::Tensor> kept = outcome_of(run, device, parameters, gradients, group);
+        run.release_gradients = true;
+        run.delay = [&] { std::this_thread::sleep_for(std::chrono::microseconds(random() % 400)); };
+        const std::vector<at::Tensor> released = outcome_of(run, device, parameters, gradients, group);
+        INFO("stage " << stage << ", " << name << ", ratio " << run.host_ratio << ", overlap " << run.overlap
+                      << ", dtype " << c10::toString(run.dtype));
+        REQUIRE(kept.size() == released.size());
+        for (size_t i = 0; i < kept.size(); ++i) {
+          INFO("tensor " << i << " of " << kept.size());
+          REQUIRE(same_bits(kept[i], released[i]));
+        }
+      };
+      compare({.dtype = at::kBFloat16});
+      compare({.dtype = at::kBFloat16, .extra_bytes = 0});
+      compare({.dtype = at::kFloat, .clip = 0});
+      compare({.host_ratio = 0.5, .dtype = at::kBFloat16});
+      compare({.moments = at::kBFloat16, .overlap = false});
+      // A compressed gradient that is not finite leaves residuals that are not finite; such a run ends.
+      if (parameters.has_nodes() && std::string_view(name) != "not finite")
+        compare({.dtype = at::kBFloat16, .compression = {.gradient_bits = 8, .weights = true}});
+      if (stage == 3) compare({.parameters = Placement::kHost, .dtype = at::kBFloat16});
+    }
+  }
+}
+
+// States and norms of a single rank whose units all have `numel` parameters, so that released gradients share memory.
+inline std::vector<at::Tensor> outcome_of_equal_units(at::Device device, int64_t numel, bool release, double clip) {
+  std::vector<UnitSpec> units;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"})
+    units.push_back({.name = name, .parameters = {{name, {numel}}}});
+  LocalCommunicator parameters, gradients;
+  ZeroEngine engine(units,
+                    {.stage = 3,
+                     .device = device,
+                     .optimizer_placement = Placement::kHost,
+                     .host_update = {.threads = 2, .cores = {}, .extra_bytes = {}},
+                     .release_gradients = release,
+                     .pin_memory = device.is_cuda(),
+                     .limits = {},
+                     .adamw = toy_adamw(),
+                     .gradient_clipping = clip},
+                    parameters, gradients);
+  CHECK(engine.memory_use().gradients == (release ? 2 : 6) * FlatLayout(numel, 1).padded_numel() * 2);
+  CHECK(engine.memory_use().host_gradients == (release ? 6 : 0) * FlatLayout(numel, 1).padded_numel() * 2);
+  SingleProcess alone;
+  engine.initialize(ToyWeights(), alone);
+  const at::Tensor values = at::arange(numel, at::TensorOptions().dtype(at::kFloat).device(device)).sin_();
+  std::vector<at::Tensor> outcome;
+  for (int64_t step = 1; step <= 6; ++step) {
+    engine.begin_step(kToyLr, step);
+    engine.gradients().begin_micro_batch(true);
+    for (size_t u = 0; u < units.size(); ++u) {
+      engine.parameters().gather(u);
+      engine.parameters().release(u);
+    }
+    for (size_t u = units.size(); u-- > 0;) {
+      engine.gradients().gradients(u).views.front().copy_(values).mul_(static_cast<double>(step) /
+                                                                       static_cast<double>(u + 1));
+      engine.gradients().reduce(u);
+    }
+    engine.measure(at::scalar_tensor(1.0, device), 1);
+    engine.update(kToyLr, step);
+    outcome.push_back(at::scalar_tensor(engine.summary().grad_norm, at::kDouble));
+  }
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (const StateKind kind : kStateKinds) outcome.push_back(engine.state(u, kind).clone());
+  }
+  return outcome;
+}
+
+// Units that share the memory of released gradients have the bits of units with memory of their own.
+inline void check_shared_gradients(at::Device device, int64_t numel) {
+  // The norm grows with each step. About half of the steps are clipped with the second limit.
+  for (const double clip : {0.0, 4 * std::sqrt(static_cast<double>(numel)), 1e-3, 1e9}) {
+    CAPTURE(clip);
+    const std::vector<at::Tensor> kept = outcome_of_equal_units(device, numel, false, clip);
+    const std::vector<at::Tensor> released = outcome_of_equal_units(device, numel, true, clip);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      INFO("tensor " << i << " of " << kept.size());
+      REQUIRE(same_bits(kept[i], released[i]));
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include <cmath>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -57,7 +58,7 @@ class Gate {
 // oracle.
 struct Bench {
   Bench(int threads, const std::vector<int64_t>& sizes, const HostMemoryPlan& plan, at::Device device = at::kCPU)
-      : team(threads) {
+      : keeps_gradients(plan.keeps_gradients), team(threads) {
     std::vector<OptimizerShard*> pointers;
     int64_t first = (int64_t{1} << 32) - 1000;  // positions in a large model
     for (const int64_t length : sizes) {
@@ -81,7 +82,14 @@ struct Bench {
                                              .memory = plan});
   }
 
-  void take_gradient(size_t u) { optimizer->take_gradient(u, gradients[u], parameters[u]); }
+  void take_gradient(size_t u) {
+    if (!keeps_gradients) return optimizer->take_gradient(u, gradients[u], parameters[u]);
+    // Another unit overwrites the gradient.
+    const at::Tensor shared = gradients[u].clone();
+    optimizer->take_gradient(u, shared, parameters[u]);
+    optimizer->wait_for_copy(u);
+    shared.fill_(NAN);
+  }
   void take_gradients() {
     for (size_t u = shards.size(); u-- > 0;) take_gradient(u);
   }
@@ -109,6 +117,7 @@ struct Bench {
     }
   }
 
+  bool keeps_gradients;
   ThreadTeam team;
   std::vector<std::unique_ptr<OptimizerShard>> shards;
   std::vector<OptimizerStates> expected;

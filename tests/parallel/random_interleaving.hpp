@@ -57,6 +57,7 @@ class Interleaving {
   HostMemoryPlan random_plan(at::Device device) {
     HostMemoryPlan plan;
     if (chance(2)) plan.moment_dtype = at::kBFloat16;
+    plan.keeps_gradients = chance(2);
     plan.piece_numel = kHostBlock;
     plan.pieces = device.is_cuda() ? 3 : 0;
     for (const int64_t length : sizes_) {

@@ -213,6 +213,18 @@ TEST_CASE("states that are offloaded from a GPU move to the host") {
   CHECK(offloaded.host_staging % (kHostBlock * 4) == 0);
   CHECK(offloaded.host_staging > 0);
   CHECK(offloaded.host_spares == 0);
+  // Released gradients are on the host. The GPU has buffers for two units of each length.
+  options.stage = 0;
+  options.release_gradients = true;
+  const MemoryUse released = plan::planned_states(units, options, {.nodes = 1, .ranks_per_node = 1}, uses);
+  options.release_gradients = false;
+  const MemoryUse unreleased = plan::planned_states(units, options, {.nodes = 1, .ranks_per_node = 1}, uses);
+  options.stage = 3;
+  CHECK(released.host_gradients == unreleased.gradients);
+  CHECK(unreleased.host_gradients == 0);
+  CHECK(released.gradients < unreleased.gradients);
+  CHECK(released.host_staging == unreleased.host_staging / 2);
+  CHECK(released.host_optimizer_states == unreleased.host_optimizer_states);
   options.parameter_placement = Placement::kHost;
   const MemoryUse all = plan::planned_states(units, options, kTwoRanks, uses);
   CHECK(all.parameters == 0);

@@ -13,7 +13,7 @@ namespace {
 
 // Two units of 64 elements, 10 s each on the cores and 1 s for each copy, in pieces of 64.
 struct Fixture {
-  explicit Fixture(int64_t spares) {
+  explicit Fixture(int64_t spares, bool keeps_gradients = false) {
     for (int u = 0; u < 2; ++u) {
       shards.emplace_back(64, parallel::OptimizerShard::Options{.placement = parallel::Placement::kHost,
                                                                 .device = SimulatedDevice::device()});
@@ -21,6 +21,7 @@ struct Fixture {
     parallel::HostUpdater::Options options;
     options.memory.piece_numel = 64;
     options.memory.pieces = 8;
+    options.memory.keeps_gradients = keeps_gradients;
     if (spares > 0) options.memory.spares[64] = spares;
     host = std::make_unique<SimulatedHostUpdater>(std::vector<parallel::OptimizerShard*>{&shards[0], &shards[1]},
                                                   options, [](int64_t) { return 10.0; });
@@ -55,6 +56,23 @@ TEST_CASE("updates follow each other on the cores, and copies hide behind them")
   CHECK(f.device.host_now() == 21);
   CHECK(f.device.clock(0) == 22);
   CHECK(f.host->units_ahead() == 0);
+}
+
+TEST_CASE("copies of released gradients start when they are taken, and their memory is free afterwards") {
+  Fixture f(0, /*keeps_gradients=*/true);
+  CHECK(f.host->memory_use().host_gradients == 2 * 64 * 4);
+  f.take(1);
+  f.take(0);
+  f.host->wait_for_copy(1);
+  CHECK(f.device.clock(0) == 1);
+  f.host->wait_for_copy(0);
+  CHECK(f.device.clock(0) == 2);
+  f.device.host_waits_until(5);
+  f.host->finish({});
+  f.host->wait(0);
+  CHECK(f.device.host_now() == 15);
+  f.host->wait(1);
+  CHECK(f.device.host_now() == 25);
 }
 
 TEST_CASE("what is expected is updated ahead, as far as there are spare states") {

@@ -138,6 +138,11 @@ TEST_CASE("spare states are planned for the last units, within the given bytes")
   CHECK(plan.piece_numel == kHostBlock);
   CHECK(plan.staging_bytes() == plan.pieces * kHostBlock * 6);
   CHECK(plan_host_memory(demand, 0).spares.empty());
+  // Copies of gradients replace their buffers of pieces.
+  demand.keeps_gradients = true;
+  CHECK(plan_host_memory(demand, 0).staging_bytes() == plan.pieces * kHostBlock * 2);
+  CHECK(plan_host_memory(demand, 12 * 309).spares == plan.spares);
+  demand.keeps_gradients = false;
   demand.moment_dtype = at::kBFloat16;
   CHECK(plan_host_memory(demand, 8 * 309).spares == plan.spares);
   CHECK(plan_host_memory(demand, 8 * 309).spare_bytes() == 8 * 210);

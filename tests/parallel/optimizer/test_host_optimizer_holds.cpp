@@ -18,8 +18,12 @@ constexpr size_t kUnit = 1;
 constexpr int64_t kUnitLength = 3 * kHostBlock + 64;
 
 struct Step : Bench {
-  explicit Step(int64_t spares, std::vector<int64_t> sizes = {12 * kHostBlock, kUnitLength})
-      : Bench(2, sizes, {.piece_numel = kHostBlock, .spares = {{sizes[kFirst], 1}, {kUnitLength, spares}}}) {}
+  explicit Step(int64_t spares, std::vector<int64_t> sizes = {12 * kHostBlock, kUnitLength},
+                bool keeps_gradients = false)
+      : Bench(2, sizes,
+              {.piece_numel = kHostBlock,
+               .keeps_gradients = keeps_gradients,
+               .spares = {{sizes[kFirst], 1}, {kUnitLength, spares}}}) {}
 
   // Takes all gradients, expecting `update`, and reaches `moment`, which lasts while the gate is closed.
   void advance_to(Moment moment, const AdamWUpdate& update) {
@@ -118,6 +122,37 @@ TEST_CASE("discarding restores parameters and keeps states for all holds, spares
       }
     }
   }
+}
+
+TEST_CASE("released gradients may be overwritten at any moment of an update") {
+  for (const bool right : {true, false}) {
+    for (const Moment moment : {Moment::kNotBegun, Moment::kRunning, Moment::kComputed}) {
+      CAPTURE(right, static_cast<int>(moment));
+      Step step(1, {12 * kHostBlock, kUnitLength}, /*keeps_gradients=*/true);
+      step.advance_to(moment, some_update());
+      step.finish(some_update(right ? 1.0 : 0.5));
+      step.open();
+      step.check();
+      check_a_further_step(step);
+      CHECK(step.optimizer->memory_use().host_gradients == 2 * (12 * kHostBlock + kUnitLength));
+    }
+  }
+}
+
+TEST_CASE("a unit's next gradient does not replace the copy that its last update reads") {
+  Step step(0, {12 * kHostBlock, kUnitLength}, /*keeps_gradients=*/true);
+  StateHold hold = step.optimizer->hold(kUnit);
+  step.take_gradients();
+  step.finish(some_update());
+  // The hold delays the update. A further gradient is taken after it.
+  auto next = std::async(std::launch::async, [&] {
+    step.optimizer->take_gradient(kUnit, step.gradients[kFirst].narrow(0, 0, kUnitLength), step.parameters[kUnit]);
+  });
+  step.optimizer->wait(kFirst);
+  CHECK_FALSE(step.optimizer->ready(kUnit));
+  hold.release();
+  next.get();
+  step.check();
 }
 
 TEST_CASE("a confirmed update is neither discarded nor updated twice concurrently") {

@@ -19,9 +19,13 @@ namespace {
 
 // Units of the given lengths.
 struct Units {
-  explicit Units(const std::vector<int64_t>& lengths) {
+  explicit Units(const std::vector<int64_t>& lengths, int ranks = 2) {
     for (const int64_t length : lengths) {
-      layouts.emplace_back(length, 2);
+      layouts.emplace_back(length, ranks);
+      if (ranks == 1) {
+        specs.push_back({.name = "unit " + std::to_string(specs.size()), .parameters = {{"weight", {length}}}});
+        continue;
+      }
       // Each rank's shard begins alike, since TwinRanks has the same data in both.
       const int64_t shard = layouts.back().shard_numel();
       specs.push_back({.name = "unit " + std::to_string(specs.size()),
@@ -140,6 +144,120 @@ TEST_CASE("gathered units use no more memory than allowed") {
     // Not all of the amount by which the limit was lowered can be used again; much of it can.
     if (bytes >= 4'000) CHECK(taken > bytes / 2 - 2'000);
   }
+}
+
+namespace {
+
+// Steps of a GradientStore with released units, whose copies complete at random: at the latest when before_reuse()
+// waits for them. The reference is the sum that the communicator's ranks form of each unit's gradient.
+class ReleasedSteps {
+ public:
+  ReleasedSteps(const Units& units, Communicator& communicator, const GradientStore::Options& options, uint32_t seed)
+      : units_(units),
+        ranks_(communicator.world_size()),
+        options_(options),
+        store_(units.specs, units.layouts, 0, communicator, options),
+        random_(seed) {
+    store_.on_summed([this](size_t unit) { take(unit); }, [this](size_t unit) { copy(unit); });
+  }
+
+  const GradientStore& store() const { return store_; }
+
+  // Like a pass: the first unit's gradient is begun first and reduced last.
+  void step() {
+    ++step_;
+    store_.begin_step();
+    store_.begin_micro_batch(true);
+    begin(0);
+    for (size_t unit = units_.specs.size(); unit-- > 1;) {
+      begin(unit);
+      store_.reduce(unit);
+      while (!copies_.empty() && random_() % 3 == 0) copy(copies_[random_() % copies_.size()].unit);
+    }
+    store_.reduce(0);
+    store_.finish_step();
+    REQUIRE(summed_ == static_cast<int64_t>(units_.specs.size()) * step_);
+    for (size_t unit = 0; unit < units_.specs.size(); ++unit) {
+      if (!options_.released[unit]) check(unit, step_, store_.shard(unit));
+    }
+  }
+
+ private:
+  struct Copy {
+    size_t unit = 0;
+    int64_t step = 0;
+    at::Tensor gradient;
+  };
+
+  double value(size_t unit, int64_t step) const { return static_cast<double>(step * 16 + static_cast<int64_t>(unit)); }
+  void check(size_t unit, int64_t step, const at::Tensor& sum) const {
+    const int64_t used = units_.layouts[unit].shard_used(0);
+    REQUIRE(sum.narrow(0, 0, used).eq(value(unit, step) * ranks_).all().item<bool>());
+    // Padding.
+    REQUIRE(sum.narrow(0, used, sum.numel() - used).eq(0).all().item<bool>());
+  }
+  void begin(size_t unit) {
+    const GradientViews destination = store_.gradients(unit);
+    REQUIRE(!destination.accumulate);
+    for (const at::Tensor& view : destination.views) view.fill_(value(unit, step_));
+  }
+  void take(size_t unit) {
+    ++summed_;
+    if (options_.released[unit]) copies_.push_back({unit, step_, store_.shard(unit)});
+  }
+  void copy(size_t unit) {
+    for (auto copy = copies_.begin(); copy != copies_.end();) {
+      if (copy->unit != unit) {
+        ++copy;
+        continue;
+      }
+      check(unit, copy->step, copy->gradient);
+      copy = copies_.erase(copy);
+    }
+  }
+
+  const Units& units_;
+  int ranks_;
+  GradientStore::Options options_;
+  GradientStore store_;
+  std::minstd_rand random_;
+  std::vector<Copy> copies_;  // in progress
+  int64_t step_ = 0, summed_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("released gradients are not overwritten before they are copied") {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    std::minstd_rand random(seed);
+    // Some units differ in their padding only.
+    static constexpr std::array kLengths{200, 1000, 997, 5000};
+    const bool alone = random() % 2 == 0;
+    std::vector<int64_t> lengths;
+    for (uint64_t u = 2 + random() % 8; u > 0; --u) lengths.push_back(kLengths[random() % kLengths.size()]);
+    const Units units(lengths, alone ? 1 : 2);
+    GradientStore::Options options{.partitioned = random() % 2 == 0, .overlap = random() % 4 > 0, .limits = {}};
+    options.limits.reduce_bucket_size = random() % 2 == 0 ? 1 : 1'000'000;
+    for (size_t u = 0; u < lengths.size(); ++u) options.released.push_back(random() % 8 > 0);
+    CAPTURE(seed, alone, options.partitioned, options.overlap, lengths);
+    TwinRanks twins;
+    LocalCommunicator local;
+    ReleasedSteps run(units, alone ? static_cast<Communicator&>(local) : twins, options, seed);
+    const int planned = twins.buffers_made;
+    for (int step = 0; step < 5; ++step) run.step();
+    REQUIRE(twins.buffers_made == planned);
+  }
+}
+
+TEST_CASE("released gradients of a single rank need the memory of two layers") {
+  const Units units(std::vector<int64_t>(32, 1000), 1);
+  LocalCommunicator communicator;
+  GradientStore::Options options{.partitioned = true, .limits = {}, .communication_dtype = at::kBFloat16};
+  const GradientStore kept(units.specs, units.layouts, 0, communicator, options);
+  options.released.assign(32, true);
+  const GradientStore released(units.specs, units.layouts, 0, communicator, options);
+  CHECK(kept.memory_use().gradients == 32 * 2 * units.layouts.front().padded_numel());
+  CHECK(released.memory_use().gradients == 2 * 2 * units.layouts.front().padded_numel());
 }
 
 TEST_CASE("a gradient that is still being summed delays its unit's next one, instead of another buffer") {

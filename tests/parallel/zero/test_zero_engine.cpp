@@ -78,6 +78,17 @@ TEST_CASE("host updates concurrent with the run and before the norm is known cha
   check_host_overlap(at::kCPU, parameters, gradients, mpi());
 }
 
+TEST_CASE("released gradients change no bit, also if units share their memory") {
+  check_shared_gradients(at::kCPU, 5000);
+  MpiCommunicator parameters(mpi());
+  MpiCommunicator gradients(mpi());
+  check_gradient_release(at::kCPU, parameters, gradients, mpi());
+  for (const int size : node_sizes()) {
+    VirtualNodes nodes(size), gradient_nodes(size);
+    check_gradient_release(at::kCPU, nodes.levels(), gradient_nodes.levels(), mpi());
+  }
+}
+
 TEST_CASE("a trained engine that is initialized again trains as a new one") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
