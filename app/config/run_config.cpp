@@ -306,6 +306,8 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
                     "it only at stage 3.",
                     file.path, zero.stage));
   }
+  const Setting<bool>& release = section.offload_optimizer.release_gradients;
+  if (release.given()) zero.release_gradients = release.value;
   zero.offload_param = section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage == 3;
   if (section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage != 3) {
     warnings.push_back(
@@ -323,6 +325,18 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   zero.gather_limits_automatic = !section.max_live_parameters.given() && !section.max_reuse_distance.given();
   fill_auto_sizes(section, hidden_size, zero);
   resolve_levels(file, zero, warnings);
+}
+
+void check_release(const RunConfig& config) {
+  if (!config.zero.release_gradients.value_or(false)) return;
+  constexpr const char* kKey = "zero_optimization.offload_optimizer.release_gradients";
+  if (!config.zero.offload_optimizer) {
+    throw_user_error("{}: {} requires offload_optimizer.device \"cpu\"; set it or remove release_gradients",
+                     config.ds_config_path, kKey);
+  }
+  if (config.gradient_accumulation_steps == 1) return;
+  throw_user_error("{}: {} requires gradient_accumulation_steps 1, not {}; raise {} or remove release_gradients",
+                   config.ds_config_path, kKey, config.gradient_accumulation_steps, "train_micro_batch_size_per_gpu");
 }
 
 void check_model_name(const std::string& name) {
@@ -416,6 +430,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_pa
   complete_batch(file, data_parallel_size, config);
   settle_validation(line, config.micro_batch_size * data_parallel_size, config, config.origins, warnings);
   check_fp8_batch(config, warnings);
+  check_release(config);
   if (!config.counts_epochs()) {
     fit_schedule(config, config.max_steps, /*epoch=*/0, warnings);
     check_intervals(config, warnings);

@@ -24,7 +24,10 @@ struct ZeroConfig {
   bool offload_optimizer = false;
   double offload_optimizer_ratio = 1.0;  // fraction of the parameters updated on the CPU
   bool offload_ratio_automatic = false;  // choose the smallest ratio that fits into GPU memory, after the first step
-  bool offload_param = false;            // stage 3 only
+  // Copy gradients to host memory as soon as they are summed; see parallel::ZeroOptions. std::nullopt: if the run does
+  // not fit in GPU memory otherwise
+  std::optional<bool> release_gradients;
+  bool offload_param = false;  // stage 3 only
   bool pin_memory = true;
   bool overlap_comm = true;
   parallel::ZeroLimits limits;

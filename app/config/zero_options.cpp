@@ -81,6 +81,7 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
           .gradient_accumulation_steps = config.gradient_accumulation_steps,
           .optimizer_placement = placement(config.zero.offload_optimizer),
           .optimizer_host_ratio = config.zero.offload_optimizer_ratio,
+          .release_gradients = config.zero.release_gradients.value_or(false),
           .parameter_placement = placement(config.zero.offload_param),
           .pin_memory = config.zero.pin_memory,
           .overlap = config.zero.overlap_comm,

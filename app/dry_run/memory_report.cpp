@@ -28,8 +28,10 @@ std::string activations(const MemoryEstimate& estimate, const RunConfig& config,
 
 std::vector<std::string> device_lines(const parallel::MemoryUse& use, const std::string& activations) {
   return {
-      fmt::format("  parameters {}, gradients {}, optimizer states {}, units in flight {}", gibibytes(use.parameters),
-                  gibibytes(use.gradients), gibibytes(use.optimizer_states), gibibytes(use.units_in_flight)),
+      fmt::format("  parameters {}, gradients {}{}, optimizer states {}, units in flight {}", gibibytes(use.parameters),
+                  gibibytes(use.gradients),
+                  use.host_gradients > 0 ? fmt::format(" (copied to the host: {})", gibibytes(use.host_gradients)) : "",
+                  gibibytes(use.optimizer_states), gibibytes(use.units_in_flight)),
       fmt::format("  activations and workspace {}", activations)};
 }
 
@@ -64,7 +66,8 @@ MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, 
 
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
                                        const MemoryNeed& limit) {
-  const MemoryEstimate estimate = estimate_of(setup, on_gpus);
+  MemoryEstimate estimate = estimate_of(setup, on_gpus);
+  estimate.choose_release(limit);
   const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
   std::vector<std::string> lines;
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };

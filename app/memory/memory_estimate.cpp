@@ -31,7 +31,13 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig
       ranks_(ranks),
       codec_(weight_codec(config.fp8_options, model)),
       decoder_(model, {.fp8 = config.fp8_options}),
-      kinds_(plan::layer_kinds(decoder_, config.freeze_parameters)) {}
+      kinds_(plan::layer_kinds(decoder_, config.freeze_parameters)),
+      releases_gradients_(!device.is_cpu() && config.zero.release_gradients.value_or(false)) {}
+
+bool MemoryEstimate::choose_release(const MemoryNeed& limit) {
+  releases_gradients_ = fitting(limit, scenario(), /*host_extra_bytes=*/0).release_gradients;
+  return releases_gradients_;
+}
 
 MemoryScenario MemoryEstimate::scenario() const {
   return {.recompute = config_.recompute,
@@ -40,11 +46,13 @@ MemoryScenario MemoryEstimate::scenario() const {
           .zero_stage = config_.zero.stage,
           .offload_optimizer = config_.zero.offload_optimizer,
           .offload_param = config_.zero.offload_param,
+          .release_gradients = releases_gradients_,
           .keeps_casts = config_.fp8_options && config_.fp8_options->kept_casts == model::KeptCasts::kAll,
           .may_offload_optimizer = !device_.is_cpu(),
           // Compressed parameters stay on the GPU; see resolve_compression().
           .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights,
-          .may_offload_activations = may_offload_activations()};
+          .may_offload_activations = may_offload_activations(),
+          .may_release_gradients = !device_.is_cpu() && !config_.zero.release_gradients};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {
@@ -109,8 +117,8 @@ parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
                                               std::optional<int64_t> host_extra_bytes) const {
   // Whether micro-batches are accumulated matters, but their number does not.
   const int64_t micro_batches = std::min<int64_t>(scenario.gradient_accumulation_steps, 2);
-  const std::tuple key(scenario.zero_stage, scenario.offload_optimizer, scenario.offload_param, micro_batches,
-                       host_extra_bytes);
+  const std::tuple key(scenario.zero_stage, scenario.offload_optimizer, scenario.offload_param,
+                       scenario.release_gradients, micro_batches, host_extra_bytes);
   if (const auto known = states_.find(key); known != states_.end()) return known->second;
   parallel::ZeroOptions options = options_of(scenario);
   options.host_update.extra_bytes = host_extra_bytes;
@@ -124,6 +132,8 @@ parallel::ZeroOptions MemoryEstimate::options_of(const MemoryScenario& scenario)
   config.zero.stage = scenario.zero_stage;
   config.zero.offload_optimizer = scenario.offload_optimizer;
   config.zero.offload_param = scenario.offload_param;
+  config.zero.release_gradients =
+      scenario.release_gradients && scenario.offload_optimizer && scenario.gradient_accumulation_steps == 1;
   parallel::ZeroOptions options = zero_options(config, device_);
   options.codec = codec_;
   return options;
@@ -165,13 +175,24 @@ MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optio
 
 MemoryNeed MemoryEstimate::need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
                                        std::optional<int64_t> host_extra_bytes) const {
-  const MemoryNeed need = this->need(scenario, std::nullopt, host_extra_bytes);
-  const bool may_change = scenario.recompute == Recomputation::kAuto && may_offload_activations();
-  if (!may_change || need.device <= limit.device) return need;
-  MemoryScenario changed = scenario;
-  changed.recompute = Recomputation::kHost;
-  const MemoryNeed offloaded = this->need(changed, std::nullopt, host_extra_bytes);
-  return offloaded.device <= limit.device && offloaded.host <= limit.host ? offloaded : need;
+  return need(fitting(limit, scenario, host_extra_bytes), std::nullopt, host_extra_bytes);
+}
+
+MemoryScenario MemoryEstimate::fitting(const MemoryNeed& limit, const MemoryScenario& scenario,
+                                       std::optional<int64_t> host_extra_bytes) const {
+  if (need(scenario, std::nullopt, host_extra_bytes).device <= limit.device) return scenario;
+  const bool may_release = scenario.may_release_gradients && scenario.offload_optimizer &&
+                           scenario.gradient_accumulation_steps == 1 && !scenario.release_gradients;
+  const bool may_offload = scenario.recompute == Recomputation::kAuto && may_offload_activations();
+  std::vector<MemoryScenario> changes;
+  if (may_release) changes.emplace_back(scenario).release_gradients = true;
+  if (may_offload) changes.emplace_back(scenario).recompute = Recomputation::kHost;
+  if (may_release && may_offload) changes.emplace_back(changes.front()).recompute = Recomputation::kHost;
+  for (const MemoryScenario& changed : changes) {
+    const MemoryNeed need = this->need(changed, std::nullopt, host_extra_bytes);
+    if (need.device <= limit.device && need.host <= limit.host) return changed;
+  }
+  return scenario;
 }
 
 }  // namespace mpzero

@@ -40,6 +40,9 @@ class MemoryEstimate {
   int64_t cast_bytes(int64_t layers) const;
   // Returns the number of layers whose casts fit in `bytes`, or the configured number if set.
   int64_t kept_casts_within(int64_t bytes) const;
+  // Decides whether the run releases gradients: as configured or, by default, if it fits within `limit` only if it
+  // does. scenario() includes the decision.
+  bool choose_release(const MemoryNeed& limit);
   // Returns the configured scenario.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
@@ -56,7 +59,8 @@ class MemoryEstimate {
   // Returns the memory required with `levels` (default: the leanest). `host_extra_bytes`: see states_of().
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,
                   std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // Returns the memory required with the leanest levels. For kAuto, offloads activations if required by `limit`.
+  // Returns the memory required with the leanest levels. If required by `limit`, releases gradients or, for kAuto,
+  // offloads activations, in this order.
   MemoryNeed need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes = std::nullopt) const;
 
@@ -65,6 +69,10 @@ class MemoryEstimate {
   // Measures the allocations of the model's units on a simulated device.
   ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
   parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
+  // Returns the first scenario that fits within `limit`: `scenario`, with gradients released, with activations
+  // offloaded, or with both. Returns `scenario` if none fits.
+  MemoryScenario fitting(const MemoryNeed& limit, const MemoryScenario& scenario,
+                         std::optional<int64_t> host_extra_bytes) const;
   // Returns true if all layers with FP8 matmuls are gathered in FP8.
   bool gathers_codes(const MemoryScenario& scenario) const;
 
@@ -74,8 +82,10 @@ class MemoryEstimate {
   std::shared_ptr<const parallel::WeightCodec> codec_;
   model::Decoder decoder_;
   std::vector<plan::LayerKind> kinds_;
-  // Results of states_of() by stage, offload_optimizer, offload_param, micro-batches and host_extra_bytes.
-  mutable std::map<std::tuple<int, bool, bool, int64_t, std::optional<int64_t>>, parallel::MemoryUse> states_;
+  bool releases_gradients_;
+  // Results of states_of() by stage, offload_optimizer, offload_param, release_gradients, micro-batches and
+  // host_extra_bytes.
+  mutable std::map<std::tuple<int, bool, bool, bool, int64_t, std::optional<int64_t>>, parallel::MemoryUse> states_;
 };
 
 }  // namespace mpzero

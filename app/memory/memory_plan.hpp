@@ -86,11 +86,13 @@ struct MemoryScenario {
   int zero_stage = 0;
   bool offload_optimizer = false;
   bool offload_param = false;
-  bool keeps_casts = false;  // fp8.cache_weights true: keep all FP8 casts of unsharded weights
+  bool release_gradients = false;  // requires offload_optimizer and gradient_accumulation_steps 1
+  bool keeps_casts = false;        // fp8.cache_weights true: keep all FP8 casts of unsharded weights
   // True if the run's other settings allow the change.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host
+  bool may_release_gradients = false;   // if the run does not fit otherwise
 };
 
 struct MemoryNeed {

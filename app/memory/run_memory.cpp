@@ -26,7 +26,10 @@ std::vector<Part> device_parts(const parallel::MemoryUse& states, const LayerLev
                                const ActivationSizes& sizes, int64_t context, const MemoryEstimate& estimate) {
   const int64_t kept = kept_activations(levels, sizes), casts = estimate.cast_bytes(estimate.kept_casts());
   std::vector<Part> parts{{"parameters", states.parameters, ""},
-                          {"gradients", states.gradients, ""},
+                          {"gradients", states.gradients,
+                           states.host_gradients > 0          ? "copied to the host"
+                           : states.host_optimizer_states > 0 ? "kept until the update"
+                                                              : ""},
                           {"optimizer states", states.optimizer_states, ""},
                           {"units in flight", states.units_in_flight, ""},
                           {"activations", kept, fmt::format("recompute {}", describe(levels))},
@@ -95,9 +98,20 @@ int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& 
 
 LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
                                        ProcessGroup& group) const {
-  const int64_t available = min(group, at_start_.total) - kUsualContext;
-  return estimate_.levels_within(sizes, available - memory_margin(available) - device_bytes(states),
+  return estimate_.levels_within(sizes, expected_limit(group).device - device_bytes(states),
                                  host_budget(states, group));
+}
+
+MemoryNeed RunMemory::expected_limit(ProcessGroup& group) const {
+  const MemoryNeed limit = memory_limit({.gpu = at_start_.total,
+                                         .gpu_used = at_start_.outside_allocator(),
+                                         .host = host_available_ * local_size_,
+                                         .ranks = local_size_});
+  return {.device = min(group, limit.device), .host = min(group, limit.host)};
+}
+
+bool RunMemory::choose_release(ProcessGroup& group) {
+  return !device_.is_cpu() && estimate_.choose_release(expected_limit(group));
 }
 
 int64_t RunMemory::planned_bytes() const {
@@ -154,14 +168,15 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   run_on_all_ranks(group, [&] {
     if (left >= 0) return;
     throw_user_error(
-        "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
-        "parameters in transfer {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
+        "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients {}, "
+        "buffers of transfers {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
         "hosts or ranks, {}, or raise the memory limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
-        gibibytes(use.host_staging), gibibytes(inputs), local_size_, gibibytes(needed * local_size_),
-        gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)),
-        config_.recompute == Recomputation::kHost
-            ? "use --recompute tiled or full"
+        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(inputs), local_size_,
+        gibibytes(needed * local_size_), gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)),
+        config_.recompute == Recomputation::kHost ? "use --recompute tiled or full"
+        : config_.zero.release_gradients.value_or(false)
+            ? "remove \"release_gradients\" from offload_optimizer"
             : "keep part of the states on the GPUs with \"ratio\" in offload_optimizer");
   });
   if (host_bytes(estimate_.states_of(estimate_.scenario())) - host_bytes(use) <= left) return std::nullopt;
@@ -201,10 +216,11 @@ std::vector<std::string> RunMemory::breakdown() const {
   const parallel::MemoryUse& states = plan_->states;
   if (host_bytes(states) > 0) {
     lines.push_back(fmt::format(
-        "Host memory, per rank: optimizer states {}, spare states for early updates {}; {}parameters {}, gradients and "
-        "parameters in transfer {}",
+        "Host memory, per rank: optimizer states {}, spare states for early updates {}; {}parameters {}, gradients {}, "
+        "buffers of transfers {}",
         gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
-        config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_staging)));
+        config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_gradients),
+        gibibytes(states.host_staging)));
   }
   if (const int64_t inputs = host_activations(plan_->levels, sizes); inputs > 0) {
     lines.push_back(fmt::format("Host memory, per rank: layer inputs {}{}", gibibytes(inputs),

@@ -33,6 +33,10 @@ class RunMemory {
   // called before the data is read. Collective. Throws UserError on all ranks if the micro-batch does not fit.
   void check_micro_batch(ProcessGroup& group) const;
 
+  // Decides whether gradients leave the GPU before the update. Must be called before host_extra_bytes() and plan().
+  // Collective.
+  bool choose_release(ProcessGroup& group);
+
   // Returns the host memory available for updates before the norm is known, or std::nullopt for no limit. Must be
   // called before the training state is allocated. Collective. Throws UserError on all ranks if the training state and
   // the layer inputs of --recompute host do not fit.
@@ -89,6 +93,8 @@ class RunMemory {
   // Predicts the levels that plan() chooses after `states` are allocated. Collective.
   LayerLevels expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
                               ProcessGroup& group) const;
+  // Returns the expected limit of a rank, the minimum over all ranks. Collective.
+  MemoryNeed expected_limit(ProcessGroup& group) const;
   // Returns the host memory for layer inputs in addition to `states`, the minimum over all ranks. Collective.
   int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;

@@ -27,15 +27,17 @@ bool StatePlacement::leaves_ratio_open() const { return config_.zero.offload_rat
 
 std::pair<double, std::string> StatePlacement::choose_ratio() {
   const int64_t spare = memory_.measured_spare(group_);
-  const double ratio = smallest_host_ratio(engine_.memory_use(), spare);
+  const bool released = engine_.memory_use().host_gradients > 0;
+  // A unit that moves to the GPU keeps its gradient there.
+  const double ratio = smallest_host_ratio(engine_.memory_use(), released ? 0 : spare);
   const int64_t before = engine_.memory_use().optimizer_states;
   engine_.set_host_ratio(ratio);
   const int64_t taken = engine_.memory_use().optimizer_states - before;
   memory_.states_have_moved(engine_.memory_use());
   use_for_parameters(std::max<int64_t>(0, spare - taken));
   return {ratio, fmt::format("offload_optimizer.ratio auto: the host updates {:.4f} of the parameters, and each GPU "
-                             "keeps {} of optimizer states; set \"ratio\": {:.4f} to reproduce this placement",
-                             ratio, gibibytes(taken), ratio)};
+                             "keeps {} of optimizer states{}; set \"ratio\": {:.4f} to reproduce this placement",
+                             ratio, gibibytes(taken), released ? ", because gradients are released" : "", ratio)};
 }
 
 }  // namespace mpzero

@@ -43,12 +43,13 @@ constexpr size_t kOwnSeconds = 3;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-parallel::ZeroOptions engine_options(const RunSetup& setup, at::Device device, const RunMemory& memory,
+parallel::ZeroOptions engine_options(const RunSetup& setup, at::Device device, RunMemory& memory,
                                      parallel::MpiRuntime& mpi) {
   const RunConfig& config = setup.config;
   parallel::ZeroOptions options = zero_options(config, device);
   options.codec = weight_codec(config.fp8_options, setup.model);
   if (device.is_cpu()) return options;
+  options.release_gradients = memory.choose_release(mpi);
   const std::optional<int64_t> extra_bytes = memory.host_extra_bytes(mpi);
   if (!config.zero.offload_optimizer) return options;
   options.host_update = host_update_options(device, mpi);

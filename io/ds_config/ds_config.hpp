@@ -55,6 +55,8 @@ struct OffloadOptimizerSection {
   Setting<OffloadDevice> device{OffloadDevice::kNone};
   Setting<bool> pin_memory{true};
   Setting<double> ratio{1.0};  // fraction of the parameters that the CPU updates
+  // mpzero's own key: copy gradients to host memory before the update. No default.
+  Setting<bool> release_gradients{false};
 };
 
 struct OffloadParamSection {

@@ -227,6 +227,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                            const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
   MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout);
+  const bool releases = estimate.choose_release(limit_of(machine));
   const std::optional<int64_t> extra = host_extra_bytes(estimate, machine);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
                     .tokens_per_step = config.train_batch_size * config.seq_length,
@@ -268,6 +269,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                    .straggler_factor = assumptions.straggler_factor,
                    .network_factor = assumptions.network_factor};
   run.options.codec = weight_codec(config.fp8_options, setup.model);
+  run.options.release_gradients = releases;
   set_rates(run, *calibration, machine);
   // Without spare states, no update starts before the norm is known.
   run.options.host_update.extra_bytes = assumptions.after_clipped_step ? 0 : extra;
@@ -277,7 +279,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   int64_t spare = std::max<int64_t>(
       0, available(machine) - margin_of(machine, available(machine)) - (plan.memory.total - plan.memory.context));
   if (config.zero.offload_ratio_automatic && !machine.is_cpu()) {
-    plan.host_ratio = smallest_host_ratio(plan.memory.states, spare);
+    plan.host_ratio = smallest_host_ratio(plan.memory.states, releases ? 0 : spare);
     run.options.optimizer_host_ratio = plan.host_ratio;
     RunSetup moved = setup;
     moved.config.zero.offload_optimizer_ratio = plan.host_ratio;

@@ -63,7 +63,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
     if (bytes >= kLeastShown) lines.push_back(row(name, gibibytes(bytes), note));
   };
   part("parameters", memory.states.parameters);
-  part("gradients", memory.states.gradients);
+  part("gradients", memory.states.gradients, memory.states.host_gradients > 0 ? "copied to the host" : "");
   part("optimizer states", memory.states.optimizer_states);
   part("units in flight", memory.states.units_in_flight);
   part("activations", memory.activations, fmt::format("recompute {}", describe(memory.levels)));
@@ -78,6 +78,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
     const int64_t ranks = facts.machine.gpus;
     part("optimizer states", memory.states.host_optimizer_states * ranks);
     part("parameters", memory.states.host_parameters * ranks);
+    part("gradients", memory.states.host_gradients * ranks);
     part("in transfer", memory.states.host_staging * ranks);
     part("spare states", memory.states.host_spares * ranks, "for early updates");
     part("layer inputs", memory.host_activations * ranks);
@@ -277,6 +278,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"host_bytes",
          {{"optimizer_states", memory.states.host_optimizer_states * machine.gpus},
           {"parameters", memory.states.host_parameters * machine.gpus},
+          {"gradients", memory.states.host_gradients * machine.gpus},
           {"in_transfer", memory.states.host_staging * machine.gpus},
           {"spare_states", memory.states.host_spares * machine.gpus},
           {"layer_inputs", memory.host_activations * machine.gpus},

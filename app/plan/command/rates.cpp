@@ -186,7 +186,11 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.memory_bytes_per_second = data.copies.on_device;
   // The ranks of a host share its memory bandwidth.
   const double memory = host_estimate(calibration, machine).bytes_per_second;
-  run.host_adamw = [&calibration, ranks = machine.gpus, memory, bytes = host_bytes(types.moments)](int64_t parameters) {
+  // Copies of gradients pass through host memory: written by the GPU, read by AdamW.
+  const int64_t of_gradient =
+      run.options.release_gradients ? 2 * static_cast<int64_t>(c10::elementSize(types.gradient)) : 0;
+  run.host_adamw = [&calibration, ranks = machine.gpus, memory,
+                    bytes = host_bytes(types.moments) + static_cast<double>(of_gradient)](int64_t parameters) {
     // The calibration was measured with fp32 moments.
     const double one = memory > 0 ? static_cast<double>(parameters) * bytes / (kOfHostMemory * memory)
                                   : host_adamw_seconds(calibration, parameters) * bytes / host_bytes(at::kFloat);

@@ -309,6 +309,19 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   for (const std::string ratio : {"0.5", R"("auto")"}) CHECK(warnings_with(with_ratio(2, ratio), words).size() == 1);
   CHECK(with_ratio(2, "0.5").config.zero.offload_optimizer_ratio == 0.5);
 
+  const auto with_release = [](const std::string& device, const std::string& release, int accumulation) {
+    return run(
+        fmt::format(R"({{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": {}, "zero_optimization":
+        {{"offload_optimizer": {{"device": "{}", "release_gradients": {}}}}}}})",
+                    accumulation, device, release));
+  };
+  CHECK(with_release("cpu", "true", 1).config.zero.release_gradients == true);
+  CHECK(with_release("cpu", "false", 4).config.zero.release_gradients == false);
+  CHECK_FALSE(with_release("cpu", R"("auto")", 4).config.zero.release_gradients);
+  CHECK_THROWS_WITH(with_release("cpu", "true", 2),
+                    Catch::Contains("release_gradients") && Catch::Contains("gradient_accumulation_steps"));
+  CHECK_THROWS_WITH(with_release("none", "true", 1), Catch::Contains("release_gradients") && Catch::Contains("device"));
+
   const Result stage2 =
       run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})");
   CHECK_FALSE(stage2.config.zero.offload_param);

@@ -154,6 +154,61 @@ TEST_CASE("layer inputs on the host are needed there, and chosen by auto if noth
   CHECK(within(of_host.device - 1, 26 * kInput).device == of_auto.device);
 }
 
+TEST_CASE("gradients are released if the run does not fit otherwise, before layer inputs are offloaded") {
+  const auto of = [](const std::string& release, int accumulation = 1) {
+    return estimate(
+        (R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "gradient_accumulation_steps": )" +
+         std::to_string(accumulation) + R"(, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu")" +
+         release + "}}}")
+            .c_str(),
+        1);
+  };
+  constexpr int64_t kUnlimited = int64_t{1} << 50;
+  MemoryEstimate automatic = of("");
+  const MemoryScenario kept = automatic.scenario();
+  CHECK_FALSE(kept.release_gradients);
+  MemoryScenario released = kept, offloaded = kept;
+  released.release_gradients = true;
+  offloaded.recompute = Recomputation::kHost;
+  const MemoryNeed as_kept = automatic.need(kept, std::nullopt, 0),
+                   as_released = automatic.need(released, std::nullopt, 0);
+  // 26 of the 28 layers' gradients, which have 15.7M parameters each.
+  CHECK(as_kept.device - as_released.device > 26 * 2 * int64_t{15'700'000});
+  const parallel::MemoryUse use = automatic.states_of(released, 0);
+  CHECK(use.host_gradients == automatic.states_of(kept, 0).gradients);
+  CHECK(as_released.host == host_bytes(use));
+
+  CHECK_FALSE(automatic.choose_release({.device = as_kept.device, .host = kUnlimited}));
+  CHECK(automatic.need_within({.device = as_kept.device - 1, .host = as_released.host}, kept, 0).device ==
+        as_released.device);
+  CHECK(automatic.choose_release({.device = as_kept.device - 1, .host = as_released.host}));
+  CHECK(automatic.scenario().release_gradients);
+  // A run that does not fit on the host either keeps its gradients on the GPU.
+  automatic = of("");
+  CHECK_FALSE(automatic.choose_release({.device = as_kept.device - 1, .host = as_released.host - 1}));
+  // Less device memory requires layer inputs in host memory, too.
+  const MemoryNeed both = automatic.need_within({.device = as_released.device - 1, .host = kUnlimited}, kept, 0);
+  CHECK(both.device < as_released.device);
+  CHECK(both.host > as_released.host);
+  CHECK(automatic.choose_release({.device = as_released.device - 1, .host = kUnlimited}));
+  // Layer inputs alone are enough if the host has no memory for gradients.
+  automatic = of("");
+  const MemoryNeed inputs = automatic.need(offloaded, std::nullopt, 0);
+  if (inputs.device < as_kept.device && inputs.host < as_released.host) {
+    CHECK_FALSE(automatic.choose_release({.device = inputs.device, .host = inputs.host}));
+    CHECK(automatic.need_within({.device = inputs.device, .host = inputs.host}, kept, 0).device == inputs.device);
+  }
+
+  const MemoryNeed small{.device = as_kept.device - 1, .host = kUnlimited},
+      large{.device = kUnlimited, .host = kUnlimited};
+  MemoryEstimate never = of(R"(, "release_gradients": false)"), always = of(R"(, "release_gradients": true)");
+  MemoryEstimate open = of(R"(, "release_gradients": "auto")"), accumulated = of("", 2);
+  CHECK_FALSE(never.choose_release(small));
+  CHECK(always.choose_release(large));
+  CHECK(open.choose_release(small));
+  CHECK_FALSE(accumulated.choose_release(small));
+}
+
 TEST_CASE("--deterministic counts a copy of the query gradients per group of multiprocessors") {
   const SimulatedTarget before = simulated_target();
   const auto workspace = [](const char* deterministic, int multiprocessors) {
