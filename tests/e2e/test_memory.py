@@ -127,6 +127,25 @@ def test_the_plan_matches_the_measurement(tmp_path: Path, level: str) -> None:
     assert last["peak_allocated_bytes"] <= last["peak_memory_bytes"]
 
 
+@needs_gpu
+def test_released_gradients_change_no_bit_and_match_the_plan(tmp_path: Path) -> None:
+    steps, measured = {}, {}
+    for release in (False, True):
+        offload = {"device": "cpu", "release_gradients": release}
+        config = {"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 3, "offload_optimizer": offload}}
+        run = TinyRun(tmp_path / str(release), ranks=1, micro_batch=64, bf16=True, device="cuda", config=config)
+        wide = [flag.replace("layers=4", "layers=16").replace("steps=3", "steps=6") for flag in WIDE]
+        output = run.train(*wide, "--deterministic").stdout
+        assert ("copied to the host" in output) == release
+        planned, measured[release] = planned_and_measured(output)
+        assert abs(planned - measured[release]) <= 0.05 * measured[release] + 0.01, output
+        steps[release] = [(line["loss"], line["grad_norm"]) for line in run.metrics()]
+    assert len(steps[True]) == 6
+    assert steps[True] == steps[False]
+    # 16 layers have 0.5 GiB of gradients, of which two stay.
+    assert measured[False] - measured[True] > 0.4
+
+
 def test_tiles_of_the_mlp_train_as_all_tokens_at_once(tmp_path: Path) -> None:
     steps = {}
     for level in ("full", "tiled"):

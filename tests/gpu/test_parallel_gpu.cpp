@@ -438,6 +438,20 @@ TEST_CASE("host updates concurrent with a GPU and before the norm is known chang
   check_host_overlap(*device, parameters, gradients, mpi());
 }
 
+TEST_CASE("released gradients change no bit on GPUs") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  NcclCommunicator parameters(mpi());
+  NcclCommunicator gradients(mpi());
+  check_gradient_release(*device, parameters, gradients, mpi());
+  // Kernels overwrite 32 MiB in much less time than a copy takes.
+  check_shared_gradients(*device, int64_t{1} << 24);
+  if (mpi().world_size() == 1) return;
+  LocalCommunicator alone;
+  NcclCommunicator node_parameters(mpi(), NcclEngine::kKernels), node_gradients(mpi(), NcclEngine::kKernels);
+  check_gradient_release(*device, {alone, node_parameters}, {alone, node_gradients}, mpi());
+}
+
 TEST_CASE("states that move to the GPU between two steps are updated there") {
   const auto device = rank_gpu();
   if (!device) return;
