@@ -91,6 +91,14 @@ parallel::MemoryUse RunMemory::states() const {
 
 LayerLevels RunMemory::levels() const { return plan_ ? plan_->levels : estimate_.leanest(config_.recompute); }
 
+void RunMemory::prepare_changes() const {
+  try {
+    changes(/*device_limit=*/0);  // with this limit, no alternative fits, so all are planned
+  } catch (const std::exception&) {
+    // Only an error message would need the alternatives, and it would plan them again.
+  }
+}
+
 int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const {
   if (!estimate_.may_offload_activations()) return 0;
   return std::max<int64_t>(0, min(group, host_available_) - host_bytes(states));
@@ -152,14 +160,13 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     estimate_.keep_casts(estimate_.kept_casts_within(within_margin - activation_peak(plan.levels, sizes)));
   }
   plan_ = plan;
-  if (device_.is_cuda()) changes(/*device_limit=*/0);  // the number of kept casts may have changed
+  if (device_.is_cuda()) prepare_changes();  // the number of kept casts may have changed
   return by_layer(plan.levels);
 }
 
 std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   if (device_.is_cpu()) return std::nullopt;
-  // Out-of-memory errors then simulate nothing, while other ranks wait: with a limit of 0, all alternatives are cached.
-  changes(/*device_limit=*/0);
+  prepare_changes();
   const parallel::MemoryUse use = estimate_.states_of(estimate_.scenario(), 0);
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const int64_t inputs = host_activations(expected_levels(use, sizes, group), sizes), needed = host_bytes(use) + inputs;

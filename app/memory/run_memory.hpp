@@ -87,6 +87,8 @@ class RunMemory {
   };
 
   std::vector<MemoryChange> changes(int64_t device_limit) const;
+  // Plans all alternatives, so that an error message does not simulate them while other ranks wait.
+  void prepare_changes() const;
   // Return the planned values or, before plan(), the estimated values.
   parallel::MemoryUse states() const;
   LayerLevels levels() const;
