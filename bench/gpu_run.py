@@ -209,14 +209,18 @@ def long_sequences(visit: Visit) -> None:
 
 def large_on_host(visit: Visit) -> None:
     """Trains Llama-3-8B on one GPU, with parameters, and optimizer states with bf16 moments, in host memory."""
-    on_host = {"stage": 3, "offload": True, "offload_param": True, "bf16_moments": True, "model_type": "llama_3_8b"}
-    shared = {**on_host, "ranks": 1, "random": True, "endless": True}
-    visit.train("host_llama3_8b_16x1024", seq_length=1024, micro_batch=16, steps=12, warm_up=3, **shared)
+    on_host = ds_config(stage=3, offload=True, offload_param=True, micro_batch=16, bf16_moments=True)
+    shared = {"model_type": "llama_3_8b", "ranks": 1, "random": True, "endless": True}
+    for name, clipping in (("", 1.0), ("_unclipped", 0.0)):
+        config = {**on_host, "gradient_clipping": clipping}
+        visit.train(
+            f"host_llama3_8b_16x1024{name}", seq_length=1024, users_config=config, steps=12, warm_up=3, **shared
+        )
     for length, steps in ((131_072, 2), (262_144, 1)):
         visit.train(
             f"host_llama3_8b_t{length}",
             seq_length=length,
-            micro_batch=1,
+            users_config={**on_host, "train_micro_batch_size_per_gpu": 1},
             steps=steps,
             warm_up=steps - 1,
             recompute="tiled",
