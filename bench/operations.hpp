@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "app/measure/operation_times.hpp"
 #include "bench/roofline.hpp"
+#include "model/matmuls.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::bench {
 
@@ -27,9 +28,9 @@ class Rotating {
   Tensors tensors_;
 };
 
-// Adds the measured operations of a part of the step. `times`: occurrences of the part in a step, or 0 for an
+// Measures the operations of a part of the step separately. `times`: occurrences of the part in a step, or 0 for an
 // alternative implementation.
-void add_operations(const std::string& part, const std::vector<measure::OperationTime>& operations, double times,
-                    Roofline& roofline);
+void measure_operations(const std::string& part, const std::vector<model::Operation>& operations, double times,
+                        model::Matmuls& matmuls, Roofline& roofline);
 
 }  // namespace mpzero::bench

@@ -9,8 +9,9 @@ namespace mpzero::model {
 
 void dropout_(const at::Tensor& x, const Dropout& dropout) {
   if (dropout.rate == 0) return;
-  const OperationScope scope(
-      "dropout", [&] { return on_matrix(x.scalar_type(), dropout.sequences, x.numel() / dropout.sequences, 2); });
+  const OperationScope scope(OperationKind::kDropout, [&] {
+    return on_matrix(x.scalar_type(), dropout.sequences, x.numel() / dropout.sequences);
+  });
   launch(x, [&] { cuda::dropout(x, dropout); }, [&] { cpu::dropout(x, dropout); });
 }
 
