@@ -104,7 +104,7 @@ def test_curves_in_tensorboard_while_it_trains_and_after(machine):
     # By hand, what no sink has got.
     rest = machine.type(".venv/bin/python app/follow.py checkpoints/first_run --once")
     assert rest.status == 0 and "1 step was forwarded" in rest.stdout
-    (run,) = (checkpoints(machine) / "tensorboard").iterdir()
+    (run,) = {path.parent for path in (checkpoints(machine) / "tensorboard").glob("*/events.out.tfevents.*")}
     events = accumulator.EventAccumulator(str(run))
     events.Reload()
     assert [event.step for event in events.Scalars("loss/train")] == [1, 2, 3, 4, 5, 6]

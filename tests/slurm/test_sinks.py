@@ -11,8 +11,9 @@ accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_ac
 
 def shown(run) -> list[int]:
     """The steps of the one run that TensorBoard has."""
-    (folder,) = (run.folder / "checkpoints/tensorboard").iterdir()
-    assert folder.name == run.metrics()[0]["run"]
+    files = (run.folder / "checkpoints/tensorboard").glob("*/events.out.tfevents.*")
+    (folder,) = {path.parent for path in files}
+    assert folder.name == f"checkpoints-{run.metrics()[0]['run']}"
     events = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
     return [event.step for event in events.Scalars("loss/train")]
