@@ -46,7 +46,8 @@ TEST_CASE("rejects unknown and repeated flags, and invalid values") {
   CHECK_THAT(error({"--steps=0"}), Catch::Contains("--steps 0"));
   CHECK_THAT(error({"--rate=1"}), Catch::Contains("--rate 1"));
   CHECK(error({"--stps=3"}) == "--stps is not a flag of mpzero try; did you mean --steps?");
-  CHECK(error({"-q"}) == "-q is not a flag of mpzero try; see `mpzero try --help`.");
+  CHECK(error({"-q"}) == "-q is not a flag of mpzero try; did you mean --quick?");
+  CHECK(error({"-x"}) == "-x is not a flag of mpzero try; see `mpzero try --help`.");
   CHECK(error({"a", "bbbbbbbbbb"}) ==
         "\"bbbbbbbbbb\" is an unexpected argument of mpzero try; see `mpzero try --help`.");
   CHECK(error({"a", "quick"}) == "\"quick\" is not a flag of mpzero try; did you mean --quick?");
