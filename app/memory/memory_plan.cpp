@@ -105,7 +105,9 @@ int64_t added_by(const std::vector<model::Recompute>& levels, const ActivationSi
 
 }  // namespace
 
-int64_t within_host_margin(int64_t available) { return available - std::max(int64_t{1} << 30, available / 32); }
+int64_t within_host_margin(int64_t available) {
+  return available - std::max(std::min(int64_t{1} << 30, available / 8), available / 32);
+}
 
 int64_t memory_margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
