@@ -111,11 +111,8 @@ LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, const 
 }
 
 MemoryNeed RunMemory::expected_limit(ProcessGroup& group) const {
-  const MemoryNeed limit = memory_limit({.gpu = at_start_.total,
-                                         .gpu_used = at_start_.outside_allocator(),
-                                         .host = host_available_ * local_size_,
-                                         .ranks = local_size_});
-  return {.device = min(group, limit.device), .host = min(group, limit.host)};
+  const MemoryNeed limit = memory_limit({.gpu = at_start_.total, .gpu_used = at_start_.outside_allocator()});
+  return {.device = min(group, limit.device), .host = min(group, host_available_)};
 }
 
 bool RunMemory::choose_release(ProcessGroup& group) {

@@ -58,7 +58,7 @@ def test_kernels_are_compiled_where_there_are_gpus_to_run_them(checkout, gpus, s
     [
         (2, None, "ON"),
         (64, None, "OFF"),
-        # Whoever builds there next, on whatever machine, builds as before.
+        # An existing build folder keeps its setting on any machine.
         (64, "MPZERO_JOIN_SOURCES:BOOL=ON\n", "ON"),
         (2, "MPZERO_JOIN_SOURCES:BOOL=OFF\n", "OFF"),
         (2, "made by an earlier release\n", "OFF"),
@@ -158,7 +158,7 @@ def test_a_compiler_of_the_user_also_compiles_for_nvcc_and_mpi(checkout):
 
 
 def test_on_ubuntu_22_04_a_second_gcc_is_installed_and_used(checkout):
-    """Its g++ is of gcc 11, and apt has g++-12 beside it."""
+    """Its g++ is version 11; apt also provides g++-12."""
     make_compilers(checkout, {"g++": "11"})
     checkout.program(checkout.bin / "apt-cache", "#!/bin/bash\necho '  Candidate: 4:11.2.0-1ubuntu1'\n")
     installed = checkout.bin / "g++-12"

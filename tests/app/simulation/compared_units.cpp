@@ -54,7 +54,7 @@ std::vector<std::string> differences(const model::ModelConfig& config, const Mic
       found.push_back(fmt::format("{}:\nran\n  {}\nsimulated\n  {}\n", unit, fmt::join(described(ran), "\n  "),
                                   fmt::join(described(seen), "\n  ")));
     }
-    // If a GPU's fastest product is ATen's, it uses the workspace of cuBLAS's handle instead of one of its own.
+    // ATen's matmuls use the workspace of the cuBLAS handle and allocate none.
     const int64_t unused = real.device.is_cuda() ? model::LtMatmul::kWorkspaceBytes : 0;
     const auto bound = static_cast<int64_t>(tolerance * static_cast<double>(largest));
     if (ran.peak > seen.peak + bound || ran.peak < seen.peak - bound - unused) {
