@@ -85,53 +85,54 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
   if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
 
-// Returns the matmuls of a run that accumulates micro-batches in fp32 gradients.
-std::vector<model::Operation> weight_gradients(plan::UnitRecorder recorder) {
-  std::vector<model::Operation> all = recorder.layer(model::Recompute::kNone).backward.operations;
-  const std::vector<model::Operation> head = recorder.head().operations;
-  all.insert(all.end(), head.begin(), head.end());
-  std::erase_if(all, [](const model::Operation& o) {
-    return o.kind != model::OperationKind::kMatmul || o.matmul.out_type != at::kFloat;
-  });
-  return all;
-}
-
 nlohmann::json run(const Workload& workload, const std::filesystem::path& configs, const Ceilings& ceilings,
                    std::string& markdown) {
   const model::ModelConfig config = model::ModelConfig::from_file(configs / workload.preset);
   Roofline roofline(workload.name, ceilings);
   FullStep step(config, workload.micro_batch, workload.length, workload.with_optimizer);
   const auto layers = static_cast<double>(config.num_hidden_layers);
-  plan::MicroBatchShape shape{.sequences = workload.micro_batch, .length = workload.length};
-  model::Matmuls matmuls;
-  const auto measure_part = [&](const std::string& part, const std::vector<model::Operation>& operations,
-                                double times) { measure_operations(part, operations, times, matmuls, roofline); };
+  std::vector<std::vector<measure::OperationTime>> times;  // of each call
+  const plan::UnitRecorder::RealDevice gpu{
+      .device = at::kCUDA, .measure = [&](const std::function<void()>& unit) {
+        unit();
+        unit();  // the first run may accumulate, and the second tunes matmuls
+        times.push_back(measure::operation_times(at::kCUDA, {.repeats = kRepeats, .least = kRepeats},
+                                                 measure::kEvictedBytes, unit));
+      }};
   {
-    plan::UnitRecorder recorder(config, shape, at::kCUDA);
-    const plan::UnitRecorder::Layer layer = recorder.layer(model::Recompute::kNone);
-    measure_part("layer forward", layer.forward.operations, layers);
-    measure_part("layer backward", layer.backward.operations, layers);
-    measure_part("head", recorder.head().operations, 1);
-    measure_part("embedding", recorder.embedding_forward().operations, 1);
-    measure_part("embedding", recorder.embedding_backward().operations, 1);
-  }
-  for (const bool accumulates : {false, true}) {
-    shape.gradient_type = at::kFloat;
-    shape.accumulates = accumulates;
-    measure_part("fp32 gradients", weight_gradients(plan::UnitRecorder(config, shape, at::kCUDA)), 0);
+    const plan::MicroBatchShape shape{.sequences = workload.micro_batch, .length = workload.length};
+    plan::UnitRecorder recorder(config, shape, at::kCUDA, /*max_logits=*/0, gpu);
+    recorder.layer(model::Recompute::kNone);
+    recorder.head();
+    recorder.embedding_forward();
+    recorder.embedding_backward();
+    const std::vector<std::pair<const char*, double>> parts{
+        {"layer forward", layers}, {"layer backward", layers}, {"head", 1}, {"embedding", 1}, {"embedding", 1}};
+    for (size_t i = 0; i < parts.size(); ++i) add_operations(parts[i].first, times[i], parts[i].second, roofline);
+    times.clear();
+    recorder.set_gradients(at::kFloat, /*accumulates=*/true);
+    recorder.layer(model::Recompute::kNone);
+    recorder.head();
+    for (std::vector<measure::OperationTime>& call : times) {
+      std::erase_if(call, [](const measure::OperationTime& one) {
+        return !one.operation.matmul || one.operation.matmul->out_type != at::kFloat;
+      });
+      add_operations("fp32 gradients", call, 0, roofline);
+    }
   }
   if (workload.with_optimizer) {
     const auto parameters = static_cast<double>(model::num_parameters(config));
-    roofline.memory("optimizer", "sum of squares", 1, 2 * parameters, 1,
-                    [&](int) { return Tensors{step.sum_of_squares()}; });
-    roofline.memory("optimizer", "AdamW", 1, 28 * parameters, 1, [&](int) {
+    const Timing squares = time_of(1, kRepeats, [&](int) { return Tensors{step.sum_of_squares()}; });
+    roofline.memory("optimizer", "sum of squares", 1, 2 * parameters, squares.seconds);
+    const Timing adamw = time_of(1, kRepeats, [&](int) {
       step.update();
       return Tensors{};
     });
+    roofline.memory("optimizer", "AdamW", 1, 28 * parameters, adamw.seconds);
   }
-  roofline.tuned(matmuls.tuned());
   fmt::print("\n");
   measure_full_passes(workload, step, roofline);
+  roofline.tuned(step.decoder().matmuls().tuned());
   fmt::print("{}: tuning in the step took {:.0f} ms\n", workload.name, step.decoder().tuning_seconds() * 1e3);
   markdown += roofline.to_markdown();
   return roofline.to_json();

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "app/measure/operation_times.hpp"
 #include "bench/roofline.hpp"
-#include "model/matmuls.hpp"
-#include "model/operation/operation.hpp"
 
 namespace mpzero::bench {
 
@@ -28,9 +27,9 @@ class Rotating {
   Tensors tensors_;
 };
 
-// Measures the operations of a part of the step separately. `times`: occurrences of the part in a step, or 0 for an
+// Adds the measured operations of a part of the step. `times`: occurrences of the part in a step, or 0 for an
 // alternative implementation.
-void measure_operations(const std::string& part, const std::vector<model::Operation>& operations, double times,
-                        model::Matmuls& matmuls, Roofline& roofline);
+void add_operations(const std::string& part, const std::vector<measure::OperationTime>& operations, double times,
+                    Roofline& roofline);
 
 }  // namespace mpzero::bench

@@ -101,23 +101,19 @@ void Roofline::add(const std::string& part, const std::string& name, double call
                    {"share_of_ceiling", ceiling_seconds / seconds}});
 }
 
-void Roofline::memory(const std::string& part, const std::string& name, double calls, double bytes, int sets,
-                      const Body& body) {
-  add(part, name, calls, time_of(sets, kRepeats, body).seconds, bytes * 1e-9, "GB/s",
-      bytes / ceilings_.bytes_per_second);
+void Roofline::memory(const std::string& part, const std::string& name, double calls, double bytes, double seconds) {
+  add(part, name, calls, seconds, bytes * 1e-9, "GB/s", bytes / ceilings_.bytes_per_second);
 }
 
-void Roofline::compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
-                       const Body& body) {
-  add(part, name, calls, time_of(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS", flops / ceilings_.flops);
+void Roofline::compute(const std::string& part, const std::string& name, double calls, double flops, double seconds) {
+  add(part, name, calls, seconds, flops * 1e-12, "TFLOPS", flops / ceilings_.flops);
 }
 
 void Roofline::matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
-                      bool adds, int sets, const Body& body) {
-  const double flops =
-      2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) * static_cast<double>(shape.inner);
-  add(part, name, calls, time_of(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS",
-      best_matmul_seconds(shape, adds, sets));
+                      bool adds, double seconds) {
+  const model::Operation operation = on_matmul(shape, adds);
+  add(part, name, calls, seconds, operation.flops * 1e-12, "TFLOPS",
+      best_matmul_seconds(shape, adds, measure::sets_for(operation.bytes)));
 }
 
 void Roofline::full_pass(const std::string& name, double calls, const std::string& parts, const Timing& timing,

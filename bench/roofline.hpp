@@ -33,14 +33,13 @@ class Roofline {
   Roofline(std::string workload, const Ceilings& ceilings) : workload_(std::move(workload)), ceilings_(ceilings) {}
 
   // `part`: part of the step, e.g. "layer forward". `calls`: number of calls per step, or 0 for an alternative
-  // implementation. `bytes`: minimum number of bytes to move per call.
-  void memory(const std::string& part, const std::string& name, double calls, double bytes, int sets, const Body& body);
+  // implementation. `bytes`: minimum number of bytes to move per call. `seconds`: per call.
+  void memory(const std::string& part, const std::string& name, double calls, double bytes, double seconds);
   // `flops`: per call. The ceiling is the rate of the 8192^3 matmul.
-  void compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
-               const Body& body);
+  void compute(const std::string& part, const std::string& name, double calls, double flops, double seconds);
   // The ceiling is the fastest cuBLASLt algorithm for the shape. `adds`: the matmul adds a matrix to its result.
   void matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
-              bool adds, int sets, const Body& body);
+              bool adds, double seconds);
   // Records a measured pass, compared with the sum of the operations whose part begins with `parts` (empty: all
   // operations).
   void full_pass(const std::string& name, double calls, const std::string& parts, const Timing& timing,

@@ -124,9 +124,9 @@ Values Decoder::run_layer_backward(Weights layer, const Values& d_outputs, Layer
 }
 
 at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) const {
-  const OperationScope scope(OperationKind::kEmbeddingForward, [&] {
-    Operation operation = on_matrix(embedding[0].scalar_type(), tokens.numel(), embedding[0].size(1));
-    operation.vocabulary = embedding[0].size(0);
+  const OperationScope scope("embedding_forward", [&] {
+    Operation operation = on_matrix(embedding[0].scalar_type(), tokens.numel(), embedding[0].size(1), 2);
+    operation.sizes.push_back(embedding[0].size(0));
     return operation;
   });
   at::Tensor x = at::embedding(embedding[0], tokens);

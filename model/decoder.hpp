@@ -163,7 +163,6 @@ class Decoder {
   // Returns the number of tokens, out of `tokens`, that head_loss and head_forward_backward process at a time.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
 
- protected:
   Matmuls& matmuls() const { return *matmuls_; }
 
  private:

@@ -44,8 +44,7 @@ void Gradient::add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls) 
 void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   if (!wanted()) return;
   if (std::exchange(empty_, false)) {
-    const OperationScope scope(OperationKind::kZero,
-                               [&] { return on_matrix(view_.scalar_type(), view_.size(0), view_.size(1)); });
+    const OperationScope scope("zero", [&] { return on_matrix(view_.scalar_type(), view_.size(0), view_.size(1), 1); });
     view_.zero_();
   }
   embedding_backward(view_, rows, values);

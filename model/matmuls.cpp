@@ -228,21 +228,20 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const O
 
 Operation Matmuls::operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend) {
   const bool a_transposed = layout == Layout::kATransposedB, bias = addend.defined() && addend.dim() == 1;
-  Operation operation{.type = a.scalar_type(), .adds = addend.defined() && !bias};
-  operation.matmul = {.rows = out.size(0),
-                      .columns = out.size(1),
-                      .inner = a.size(a_transposed ? 0 : 1),
-                      .a_transposed = a_transposed,
-                      .b_transposed = layout == Layout::kABTransposed,
-                      .type = a.scalar_type(),
-                      .bias = bias,
-                      .out_type = out.scalar_type()};
-  return operation;
+  return on_matmul({.rows = out.size(0),
+                    .columns = out.size(1),
+                    .inner = a.size(a_transposed ? 0 : 1),
+                    .a_transposed = a_transposed,
+                    .b_transposed = layout == Layout::kABTransposed,
+                    .type = a.scalar_type(),
+                    .bias = bias,
+                    .out_type = out.scalar_type()},
+                   addend.defined() && !bias);
 }
 
 void Matmuls::multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                                const at::Tensor& addend) {
-  const OperationScope scope(OperationKind::kMatmul, [&] { return operation_of(layout, out, a, addend); });
+  const OperationScope scope(kMatmul, [&] { return operation_of(layout, out, a, addend); });
   const at::Tensor none;
   const Operands operands{layout, out, a, b, addend, none, none};
   const at::ScalarType type = out.scalar_type();
@@ -262,9 +261,9 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
   using enum fp8::FastAccumulation;
   const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);
   const Fp8Shape scaled{.b_type = b.codes.scalar_type(), .rowwise = a.is_rowwise(), .fast_accumulation = fast};
-  const OperationScope scope(OperationKind::kMatmul, [&] {
+  const OperationScope scope(kMatmul, [&] {
     Operation operation = operation_of(Layout::kABTransposed, out, a.codes, addend);
-    operation.matmul.fp8 = scaled;
+    operation.matmul->fp8 = scaled;
     return operation;
   });
   const Operands operands{Layout::kABTransposed, out, a.codes, b.codes, addend, a.scale_inverse, b.scale_inverse};

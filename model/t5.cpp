@@ -69,9 +69,9 @@ Dropout after_scores(Dropout dropout) {
 
 // Marks ATen operators that read or write a matrix of the shape of x [N, C] `passes` times.
 OperationScope passes_over(const at::Tensor& x, double passes) {
-  return {OperationKind::kElementwise, [&] {
-            Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1));
-            operation.passes = passes;
+  return {"elementwise", [&] {
+            Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1), passes);
+            operation.launches = std::ceil(passes / 3);
             return operation;
           }};
 }

@@ -26,11 +26,23 @@ struct Effort {
   int least = 1;
 };
 
+// Returns the number of rounds of `round_seconds` each to time.
+int repeats_for(const Effort& effort, double round_seconds);
+
+// Returns the median of the rounds' times (lower quartile on the CPU), without host time.
+Timing timing_of(std::vector<double> seconds, at::Device device);
+
+// Returns the seconds that a GPU must sleep before a round, so that the host queues its kernels in time.
+double host_lead(double host_seconds, double device_seconds);
+void sleep_on_gpu(double seconds);
+
 // Returns the median time of a call (lower quartile on the CPU) over rounds of `sets` calls each, after an untimed
 // round. On a GPU, CUDA events on the current stream time each round, and a sleep kernel before the round hides launch
 // latency. Synchronizes the device.
 Timing measure(at::Device device, int sets, const Effort& effort, const Body& body);
 
+// Bytes that evict all other data from a GPU's cache: several times the L2 cache of an H200.
+constexpr int64_t kEvictedBytes = 256 << 20;
 // Returns the number of operand sets of `bytes` bytes required to evict a set from the last-level cache before reuse.
 int sets_for(double bytes);
 

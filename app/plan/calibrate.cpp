@@ -19,7 +19,7 @@
 #include "app/measure/collective_run.hpp"
 #include "app/measure/copy_rates.hpp"
 #include "app/measure/layer_run.hpp"
-#include "app/measure/operation_run.hpp"
+#include "app/measure/operation_times.hpp"
 #include "app/plan/calibration.hpp"
 #include "app/plan/calibration_file.hpp"
 #include "app/plan/unit_times.hpp"
@@ -40,7 +40,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using model::ModelConfig;
 using model::Operation;
-using model::OperationKind;
 using model::Recompute;
 
 // Error of plans if the machine was otherwise idle during the measurement.
@@ -181,7 +180,7 @@ class Measurement {
     data_.source = fmt::format("mpzero plan --calibrate: measured {} of {} micro-batches of {} models in {:.0f} s{}{}",
                                done, works.size(), models_.size(), seconds(),
                                ranks() > 1 ? fmt::format(" with {} concurrent ranks", ranks()) : "",
-                               left_out_ > 0 ? fmt::format("; {} operations did not fit in memory", left_out_) : "");
+                               left_out_ > 0 ? fmt::format("; {} units did not fit in memory", left_out_) : "");
     if (data_.matmuls.empty() || data_.attention.empty()) {
       throw_user_error("--calibrate: no micro-batch fits in the memory of {}; stop other processes on this device",
                        data_.device);
@@ -201,9 +200,10 @@ class Measurement {
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool over() const { return !must_measure_ && seconds() > options_.seconds; }
+  // For one call of a unit.
   measure::Effort effort() const {
-    return device_.is_cuda() ? measure::Effort{.repeats = 10, .seconds = 0.03, .least = 3}
-                             : measure::Effort{.repeats = 30, .seconds = 0.1, .least = 2};
+    return device_.is_cuda() ? measure::Effort{.repeats = 10, .seconds = 0.1, .least = 4}
+                             : measure::Effort{.repeats = 20, .seconds = 0.3, .least = 3};
   }
 
   void host_and_links() {
@@ -295,95 +295,77 @@ class Measurement {
     return works;
   }
 
-  // Returns the operations of all units, with duplicates.
-  std::vector<Operation> operations_of(const Work& work) const {
-    std::vector<Operation> all;
-    const auto add = [&](const UnitCall& call) {
-      all.insert(all.end(), call.operations.begin(), call.operations.end());
-    };
-    const auto add_layer = [&](UnitRecorder& recorder, Recompute recompute) {
-      const UnitRecorder::Layer layer = recorder.layer(recompute);
-      add(layer.forward);
-      add(layer.backward);
-    };
-    {
-      UnitRecorder recorder(*work.model, work.shape, device_);
-      add_layer(recorder, Recompute::kNone);
-      add_layer(recorder, Recompute::kSelective);
-      add(recorder.head());
-      add(recorder.embedding_forward());
-      add(recorder.embedding_backward());
-    }
-    if (work.shape.fp8) {
-      MicroBatchShape of_codes = work.shape;
-      of_codes.casts = WeightCasts::kCodes;
-      UnitRecorder recorder(*work.model, of_codes, device_);
-      add_layer(recorder, Recompute::kNone);
-    }
-    // Gradient accumulation uses fp32 gradients.
-    MicroBatchShape wide = work.shape;
-    wide.gradient_type = at::kFloat;
-    for (const bool accumulates : {true, false}) {
-      wide.accumulates = accumulates;
-      UnitRecorder recorder(*work.model, wide, device_);
-      for (const UnitCall& call : {recorder.layer(Recompute::kNone).backward, recorder.head()}) {
-        for (const Operation& operation : call.operations) {
-          if (operation.kind == OperationKind::kMatmul) all.push_back(operation);
-        }
-      }
-    }
-    if (work.shape.fp8) {
-      std::erase_if(all, [](const Operation& one) { return !one.matmul.fp8 && !is_fp8_cast(one.kind); });
-    }
-    return all;
-  }
-
+  // Measures the operations of all units where the units run them.
   void measure_work(const Work& work) {
-    for (const Operation& operation : operations_of(work)) {
-      if (!measured_.insert(describe(operation)).second) continue;
+    const int64_t evicted = device_.is_cuda() ? measure::kEvictedBytes : evicted_on_cpu(*work.model, work.shape.type);
+    bool only_matmuls = false;
+    const UnitRecorder::RealDevice real{.device = device_, .measure = [&](const std::function<void()>& run) {
+                                          measure_unit(run, evicted, only_matmuls);
+                                        }};
+    const auto attempt = [&](const auto& call) {
       if (over()) return;
       try {
-        measure_operation(operation);
+        call();
       } catch (const c10::OutOfMemoryError&) {
         ++left_out_;
       }
+    };
+    UnitRecorder recorder(*work.model, work.shape, device_, /*max_logits=*/0, real);
+    attempt([&] { recorder.layer(Recompute::kNone); });
+    attempt([&] { recorder.layer(Recompute::kSelective); });
+    attempt([&] { recorder.head(); });
+    attempt([&] { recorder.embedding_forward(); });
+    attempt([&] { recorder.embedding_backward(); });
+    if (work.shape.fp8) {
+      MicroBatchShape of_codes = work.shape;
+      of_codes.casts = WeightCasts::kCodes;
+      attempt([&] { UnitRecorder(*work.model, of_codes, device_, /*max_logits=*/0, real).layer(Recompute::kNone); });
     }
+    // Gradient accumulation uses fp32 gradients.
+    only_matmuls = true;
+    recorder.set_gradients(at::kFloat, /*accumulates=*/true);
+    attempt([&] { recorder.layer(Recompute::kNone); });
+    attempt([&] { recorder.head(); });
     if (device_.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
   }
 
-  model::Matmuls& matmuls_of(const Operation& operation) {
-    return operation.matmul.fp8 && operation.matmul.fp8->fast_accumulation ? fast_matmuls_ : matmuls_;
-  }
-
-  void measure_operation(const Operation& operation) {
-    // On the CPU, one set suffices because data does not stay in a cache for long, and memory is scarce.
-    const int sets = device_.is_cuda() ? measure::sets_for(operation) : 1;
-    const measure::Timing timing =
-        measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_of(operation), device_, sets));
-    const double seconds = timing.seconds;
-    if (timing.spread > 0) spreads_.push_back(timing.spread);
-    switch (operation.kind) {
-      case OperationKind::kMatmul:
-        data_.matmuls.push_back({operation.matmul, operation.adds, seconds});
-        break;
-      case OperationKind::kAttentionForward:
-        data_.attention.push_back({operation.attention, operation.type, seconds, 0});
-        break;
-      case OperationKind::kAttentionBackward:
-        add_backward(operation, seconds);
-        break;
-      default: {
-        // Row sums read fp32 for any output dtype.
-        const at::ScalarType type = operation.kind == OperationKind::kRowSums ? at::kFloat : operation.type;
-        data_.kernels[std::string(name(operation.kind))].push_back({type, operation.bytes(), seconds});
-      }
+  // `run` runs a call of a unit.
+  void measure_unit(const std::function<void()>& run, int64_t evicted, bool only_matmuls) {
+    const auto is_new = [&](const Operation& operation) {
+      // ATen's matmuls inside T5's attention are not timed separately.
+      if (operation.products || (only_matmuls && !operation.matmul)) return false;
+      return !measured_.contains(describe(operation));
+    };
+    model::OperationRecorder recorder;
+    run();
+    if (over()) return;
+    run();  // the first run may accumulate, and the second tunes matmuls
+    if (std::ranges::none_of(recorder.seen, is_new)) return;
+    for (const measure::OperationTime& time : measure::operation_times(device_, effort(), evicted, run)) {
+      if (!is_new(time.operation)) continue;
+      measured_.insert(describe(time.operation));
+      if (time.timing.spread > 0) spreads_.push_back(time.timing.spread);
+      add(time.operation, time.timing.seconds);
     }
   }
 
-  // The entry exists, because the forward pass precedes the backward pass in the lists.
+  void add(const Operation& operation, double seconds) {
+    if (operation.matmul) {
+      data_.matmuls.push_back({*operation.matmul, operation.adds, seconds});
+    } else if (!operation.attention) {
+      data_.kernels[std::string(operation.name)].push_back({operation.type, operation.bytes, seconds});
+    } else if (operation.name == model::kAttentionForward) {
+      data_.attention.push_back({*operation.attention, operation.type, seconds, 0});
+    } else {
+      add_backward(operation, seconds);
+    }
+  }
+
+  // The entry exists, because layers run forward first.
   void add_backward(const Operation& operation, double seconds) {
     for (CalibrationData::Attention& measured : data_.attention) {
-      if (measured.shape == operation.attention && measured.type == operation.type) measured.backward_seconds = seconds;
+      if (measured.shape == *operation.attention && measured.type == operation.type)
+        measured.backward_seconds = seconds;
     }
   }
 
@@ -418,9 +400,17 @@ class Measurement {
   // Returns the number of layers to run in sequence. On the CPU, their weights exceed the caches, as in training.
   int layers_of_step(const ModelConfig& config, const MicroBatchShape& shape) const {
     if (device_.is_cuda()) return 4;
+    const int64_t layer = weights_of_layers(config, shape.type) / config.num_hidden_layers;
+    return static_cast<int>(std::clamp<int64_t>(kBeyondCaches / layer, 2, config.num_hidden_layers));
+  }
+  static int64_t evicted_on_cpu(const ModelConfig& config, at::ScalarType type) {
+    return std::min(kBeyondCaches, weights_of_layers(config, type));
+  }
+  // Returns the bytes of the weights of all layers.
+  static int64_t weights_of_layers(const ModelConfig& config, at::ScalarType type) {
     const model::Decoder decoder(config);
-    const int64_t weights = decoder.units()[decoder.layer_unit(0)].numel() * c10::elementSize(shape.type);
-    return static_cast<int>(std::clamp<int64_t>(kBeyondCaches / weights, 2, config.num_hidden_layers));
+    const auto size = static_cast<int64_t>(c10::elementSize(type));
+    return config.num_hidden_layers * decoder.units()[decoder.layer_unit(0)].numel() * size;
   }
   // Returns true if the time limit is exceeded by more than `share`.
   bool over_by(double share) const { return seconds() > options_.seconds * (1 + share); }
@@ -435,7 +425,6 @@ class Measurement {
   const std::vector<std::pair<int64_t, int64_t>> micro_batches_;
   const Clock::time_point start_;
   CalibrationData data_;
-  model::Matmuls matmuls_, fast_matmuls_{model::fp8::FastAccumulation::kAll};
   int capability_ = 0;              // compute capability of the GPU, e.g. 90 for 9.0
   std::set<std::string> measured_;  // describe() of each operation
   std::vector<double> spreads_;     // spreads of operations with several rounds

@@ -15,19 +15,16 @@ namespace mpzero::plan {
 namespace {
 
 using model::Operation;
-using model::OperationKind;
 using Sample = TimeTable::Sample;
 
 // Assumed time of FP8 matmuls relative to bf16 on a GPU with unknown rates. Measured on H100 and H200: 0.50 to 0.60
 // (bench/RESULTS.md, "FP8").
 constexpr double kFp8OfBf16 = 0.5;
-// Fractions of the copy rate that casts reach, from the same measurements.
-constexpr double kCastOfCopy = 0.75, kRowwiseCastOfCopy = 0.5;
 
 double log_of(int64_t size) { return std::log2(static_cast<double>(std::max<int64_t>(1, size))); }
 
 // Returns FLOPs, bytes and the number of launches (1).
-std::vector<double> work_of(const Operation& operation) { return {operation.flops(), operation.bytes(), 1}; }
+std::vector<double> work_of(const Operation& operation) { return {operation.flops, operation.bytes, 1}; }
 
 // A different layout or output dtype is as distant as a factor of 2.7 in one size, and an added matrix as distant as a
 // factor of 2. In a test that estimated each matmul of six workloads on an H200 from other shapes, half of the errors
@@ -49,18 +46,18 @@ std::vector<double> place_of(const model::AttentionShape& shape) {
           0.25 * log_of(shape.heads / std::max<int64_t>(1, shape.key_value_heads))};
 }
 
-Operation attention_operation(OperationKind kind, const CalibrationData::Attention& measured) {
-  return {.kind = kind, .type = measured.type, .attention = measured.shape};
-}
-
 Sample kernel_sample(double bytes, double seconds) {
   return {.work = {bytes, 1}, .place = {std::log2(std::max(1.0, bytes))}, .seconds = seconds};
 }
 
 // Returns the same matmul or attention with bf16 operands and result.
-Operation in_bf16(Operation operation) {
-  operation.type = operation.matmul.type = operation.matmul.out_type = at::kBFloat16;
-  return operation;
+Operation in_bf16(const Operation& operation) {
+  if (operation.attention) {
+    return on_attention(*operation.attention, at::kBFloat16, operation.name == model::kAttentionBackward);
+  }
+  model::MatmulShape shape = *operation.matmul;
+  shape.type = shape.out_type = at::kBFloat16;
+  return on_matmul(shape, operation.adds);
 }
 
 template <typename Key>
@@ -70,51 +67,27 @@ std::map<Key, TimeTable> tables_of(std::map<Key, std::vector<Sample>> samples) {
   return tables;
 }
 
-// Returns a kernel with a similar time per byte, or an empty string.
-std::string kin_of(const std::string& kernel) {
-  using enum OperationKind;
-  const auto kind = model::operation_of(kernel);
-  if (!kind) return "";
-  switch (*kind) {
-    case kSwigluBackwardRecompute:
-      return std::string(name(kSwigluBackward));
-    case kQkNormRopeForward:
-      return std::string(name(kQkRopeForward));
-    case kQkNormRopeBackward:
-      return std::string(name(kQkRopeBackward));
-    case kQkRopeForward:
-      return std::string(name(kQkNormRopeForward));
-    case kQkRopeBackward:
-      return std::string(name(kQkNormRopeBackward));
-    default:
-      return "";
-  }
-}
-
 }  // namespace
 
 Calibration::Calibration(CalibrationData data, std::string name) : data_(std::move(data)), name_(std::move(name)) {
-  std::map<at::ScalarType, std::vector<Sample>> matmuls, forward, backward;
+  std::map<at::ScalarType, std::vector<Sample>> matmuls;
+  std::map<std::pair<std::string, at::ScalarType>, std::vector<Sample>> attention, kernels, collectives;
   for (const CalibrationData::Matmul& m : data_.matmuls) {
-    const Operation operation{.kind = OperationKind::kMatmul, .type = m.shape.type, .matmul = m.shape, .adds = m.adds};
-    matmuls[m.shape.fp8 ? kFp8 : m.shape.type].push_back({work_of(operation), place_of(m.shape, m.adds), m.seconds});
+    matmuls[m.shape.fp8 ? kFp8 : m.shape.type].push_back(
+        {work_of(on_matmul(m.shape, m.adds)), place_of(m.shape, m.adds), m.seconds});
   }
   for (const CalibrationData::Attention& a : data_.attention) {
-    const auto sample = [&](OperationKind kind, double seconds) {
-      return Sample{work_of(attention_operation(kind, a)), place_of(a.shape), seconds};
-    };
-    forward[a.type].push_back(sample(OperationKind::kAttentionForward, a.forward_seconds));
-    backward[a.type].push_back(sample(OperationKind::kAttentionBackward, a.backward_seconds));
+    for (const auto& [backward, seconds] : {std::pair(false, a.forward_seconds), {true, a.backward_seconds}}) {
+      const Operation operation = on_attention(a.shape, a.type, backward);
+      attention[{std::string(operation.name), a.type}].push_back({work_of(operation), place_of(a.shape), seconds});
+    }
   }
-  std::map<std::pair<std::string, at::ScalarType>, std::vector<Sample>> kernels;
   for (const auto& [kernel, times] : data_.kernels) {
     for (const auto& [type, bytes, seconds] : times) kernels[{kernel, type}].push_back(kernel_sample(bytes, seconds));
   }
   matmuls_ = tables_of(std::move(matmuls));
-  attention_forward_ = tables_of(std::move(forward));
-  attention_backward_ = tables_of(std::move(backward));
+  attention_ = tables_of(std::move(attention));
   kernels_ = tables_of(std::move(kernels));
-  std::map<std::pair<std::string, at::ScalarType>, std::vector<Sample>> collectives;
   for (const auto& [kind, type, bytes, seconds] : data_.collectives) {
     collectives[{kind, type}].push_back(kernel_sample(bytes, seconds));
   }
@@ -139,81 +112,61 @@ std::optional<double> Calibration::fp32_of_bf16() const {
   return *bf16 / *fp32;
 }
 
+bool Calibration::has_fp32() const {
+  return matmuls_.contains(at::kFloat) && attention_.contains({model::kAttentionForward, at::kFloat});
+}
+
 Estimate Calibration::seconds(const Operation& operation) const {
-  const auto from = [&](const std::map<at::ScalarType, TimeTable>& tables, const char* what,
-                        const std::vector<double>& place) {
-    const auto found = tables.find(operation.type);
-    if (found == tables.end()) {
-      const std::optional<double> slower = operation.type == at::kFloat ? fp32_of_bf16() : std::nullopt;
-      if (slower && tables.contains(at::kBFloat16)) {
-        Estimate estimate = seconds(in_bf16(operation));
-        estimate.seconds *= *slower;
-        return estimate;
-      }
-      lacks(fmt::format("{} in {}", what, operation.type == at::kBFloat16 ? "bf16" : "fp32"));
-    }
-    return found->second.at(work_of(operation), place);
-  };
-  switch (operation.kind) {
-    case OperationKind::kMatmul:
-      if (operation.matmul.fp8) return fp8_seconds(operation);
-      return from(matmuls_, "matmuls", place_of(operation.matmul, operation.adds));
-    case OperationKind::kAttentionForward:
-      return from(attention_forward_, "attention", place_of(operation.attention));
-    case OperationKind::kAttentionBackward:
-      return from(attention_backward_, "attention", place_of(operation.attention));
-    case OperationKind::kRelativeAttentionForward:
-    case OperationKind::kRelativeAttentionBackward: {
-      // Matmuls over all heads (fp32 unless fused), and kernels that move the scores or the bias.
-      const model::AttentionShape& s = operation.attention;
-      const at::ScalarType type = operation.fused ? operation.type : at::kFloat;
-      const Operation product{.kind = OperationKind::kMatmul,
-                              .type = type,
-                              .matmul = {.rows = s.batch * s.heads * s.length,
-                                         .columns = operation.columns,
-                                         .inner = s.head_dim,
-                                         .b_transposed = true,
-                                         .type = type,
-                                         .out_type = type}};
-      Estimate estimate = kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
-      estimate.seconds += operation.flops() / product.flops() * seconds(product).seconds;
-      return estimate;
-    }
-    case OperationKind::kRowSums:  // reads fp32 for any output dtype
-      return kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
-    case OperationKind::kFp8Cast:
-    case OperationKind::kFp8CastMaximum:
-    case OperationKind::kFp8CastRowwise:
-    case OperationKind::kFp8Transpose: {
-      const std::string kernel(model::name(operation.kind));
-      Estimate estimate = kernel_seconds(kernel, operation.type, operation.bytes());
-      if (kernels_.contains({kernel, operation.type})) return estimate;
-      estimate.seconds /= operation.kind == OperationKind::kFp8CastRowwise ? kRowwiseCastOfCopy : kCastOfCopy;
-      return estimate;
-    }
-    default:
-      return kernel_seconds(std::string(model::name(operation.kind)), operation.type, operation.bytes());
+  if (operation.matmul && operation.matmul->fp8) return fp8_seconds(operation);
+  if (operation.matmul) {
+    const auto found = matmuls_.find(operation.type);
+    if (found == matmuls_.end()) return without_times(operation, "matmuls");
+    return found->second.at(work_of(operation), place_of(*operation.matmul, operation.adds));
   }
+  if (operation.attention) {
+    const auto found = attention_.find({std::string(operation.name), operation.type});
+    if (found == attention_.end()) return without_times(operation, "attention");
+    return found->second.at(work_of(operation), place_of(*operation.attention));
+  }
+  Estimate estimate = kernel_seconds(std::string(operation.name), operation.type, operation.bytes,
+                                     std::string(operation.kin), operation.copy_share);
+  if (operation.products) {
+    const Operation product = on_matmul(*operation.products, /*adds=*/false);
+    estimate.seconds += operation.flops / product.flops * seconds(product).seconds;
+  }
+  return estimate;
+}
+
+Estimate Calibration::without_times(const Operation& operation, const char* what) const {
+  const std::optional<double> slower = operation.type == at::kFloat ? fp32_of_bf16() : std::nullopt;
+  const Operation narrow = in_bf16(operation);
+  const bool known = operation.matmul ? matmuls_.contains(at::kBFloat16)
+                                      : attention_.contains({std::string(operation.name), at::kBFloat16});
+  if (!slower || !known) lacks(fmt::format("{} in {}", what, operation.type == at::kBFloat16 ? "bf16" : "fp32"));
+  Estimate estimate = seconds(narrow);
+  estimate.seconds *= *slower;
+  return estimate;
 }
 
 Estimate Calibration::fp8_seconds(const Operation& operation) const {
   if (const auto found = matmuls_.find(kFp8); found != matmuls_.end()) {
-    return found->second.at(work_of(operation), place_of(operation.matmul, operation.adds));
+    return found->second.at(work_of(operation), place_of(*operation.matmul, operation.adds));
   }
   // A CPU computes FP8 matmuls in fp32.
   if (!data_.gpu) lacks("matmuls in FP8");
-  Operation wider = operation;
-  wider.type = wider.matmul.type = at::kBFloat16;
-  wider.matmul.fp8.reset();
-  Estimate estimate = seconds(wider);
+  model::MatmulShape wider = *operation.matmul;
+  wider.type = at::kBFloat16;
+  wider.fp8.reset();
+  Estimate estimate = seconds(on_matmul(wider, operation.adds));
   const std::optional<double> bf16 = dense_bf16_flops(data_.device), fp8 = dense_fp8_flops(data_.device);
   estimate.seconds *= bf16 && fp8 ? *bf16 / *fp8 : kFp8OfBf16;
   return estimate;
 }
 
-Estimate Calibration::kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const {
+Estimate Calibration::kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes,
+                                     const std::string& kin, double copy_share) const {
   const Sample wanted = kernel_sample(bytes, 1);
-  for (const std::string& name : {kernel, kin_of(kernel)}) {
+  for (const std::string& name : {kernel, kin}) {
     for (const at::ScalarType other : {type, at::kBFloat16, at::kFloat}) {
       const auto found = kernels_.find({name, other});
       if (found == kernels_.end()) continue;
@@ -223,7 +176,7 @@ Estimate Calibration::kernel_seconds(const std::string& kernel, at::ScalarType t
     }
   }
   if (data_.copies.on_device <= 0) lacks(kernel);
-  return {.seconds = bytes / data_.copies.on_device, .extrapolated = true};
+  return {.seconds = bytes / (data_.copies.on_device * copy_share), .extrapolated = true};
 }
 
 std::optional<double> Calibration::collective_seconds(const std::string& name, at::ScalarType type,

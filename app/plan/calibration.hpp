@@ -42,15 +42,16 @@ class Calibration {
 
   // Returns true if fp32 matmuls and attention were measured. Otherwise, their times on a GPU are estimated from bf16
   // if fp32_of_bf16() is known.
-  bool has_fp32() const { return matmuls_.contains(at::kFloat) && attention_forward_.contains(at::kFloat); }
+  bool has_fp32() const;
   // Returns the slowdown of fp32 relative to bf16 from the GPU's data sheet, or std::nullopt if unknown.
   std::optional<double> fp32_of_bf16() const;
 
   // Returns the time of one call. Throws MissingTimes if the dtype of a matmul or attention was not measured and cannot
   // be estimated. The time of an unmeasured kernel is estimated as a copy of its bytes.
   Estimate seconds(const model::Operation& operation) const;
-  // Returns the time of a kernel, given its name in the file.
-  Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const;
+  // Returns the time of a kernel, given its name in the file. `kin`, `copy_share`: see Operation.
+  Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes, const std::string& kin = "",
+                          double copy_share = 1) const;
   // Returns the time of a collective on tensors in host memory between the calibrated ranks, or std::nullopt if not
   // measured. `name`: name of the collective in the file.
   std::optional<double> collective_seconds(const std::string& name, at::ScalarType type, double bytes) const;
@@ -64,13 +65,15 @@ class Calibration {
   // Key of all FP8 matmuls in `matmuls_`.
   static constexpr at::ScalarType kFp8 = at::kFloat8_e4m3fn;
   Estimate fp8_seconds(const model::Operation& operation) const;
+  // Estimates a matmul or attention whose dtype was not measured from bf16, or throws MissingTimes.
+  Estimate without_times(const model::Operation& operation, const char* what) const;
   [[noreturn]] void lacks(const std::string& what) const;
 
   CalibrationData data_;
   std::string name_;
   bool shipped_ = false;
-  std::map<at::ScalarType, TimeTable> matmuls_, attention_forward_, attention_backward_;
-  std::map<std::pair<std::string, at::ScalarType>, TimeTable> kernels_, collectives_;
+  std::map<at::ScalarType, TimeTable> matmuls_;
+  std::map<std::pair<std::string, at::ScalarType>, TimeTable> attention_, kernels_, collectives_;
 };
 
 }  // namespace mpzero::plan

@@ -48,7 +48,7 @@ struct CalibrationData {
     at::ScalarType type = at::kBFloat16;
     double bytes = 0, seconds = 0;
   };
-  // `layer_seconds`: sum of a layer's operations measured individually, forward and backward. `factor`: ratio of the
+  // `layer_seconds`: sum of the times of a layer's operations, forward and backward. `factor`: ratio of the
   // whole layer's time to this sum.
   struct FullStep {
     double layer_seconds = 0, factor = 1;
@@ -63,7 +63,7 @@ struct CalibrationData {
   double error = 0;  // relative error of a step's time
   std::vector<Matmul> matmuls;
   std::vector<Attention> attention;
-  // Keys: model::name(OperationKind), and "adamw" and "sum_of_squares" for the optimizer step on the device.
+  // Keys: Operation::name, and "adamw" and "sum_of_squares" for the optimizer step on the device.
   std::map<std::string, std::vector<Kernel>> kernels;
   Copies copies;
   Host host;

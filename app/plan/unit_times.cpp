@@ -11,28 +11,17 @@ namespace mpzero::plan {
 namespace {
 
 using model::Operation;
-using model::OperationKind;
 using model::Recompute;
 
 Seconds sum_of(const Calibration& calibration, std::span<const Operation> operations) {
   Seconds sum;
   for (const Operation& operation : operations) {
     const auto [seconds, extrapolated] = calibration.seconds(operation);
-    switch (operation.kind) {
-      case OperationKind::kMatmul:
-        sum.matmuls += seconds;
-        break;
-      case OperationKind::kAttentionForward:
-      case OperationKind::kAttentionBackward:
-      case OperationKind::kRelativeAttentionForward:
-      case OperationKind::kRelativeAttentionBackward:
-        sum.attention += seconds;
-        break;
-      default:
-        sum.elementwise += seconds;
-    }
+    (operation.matmul                            ? sum.matmuls
+     : operation.attention || operation.products ? sum.attention
+                                                 : sum.elementwise) += seconds;
     if (extrapolated) sum.extrapolated += seconds;
-    sum.launch_bound += operation.launches() * calibration.data().launch_seconds;
+    sum.launch_bound += operation.launches * calibration.data().launch_seconds;
   }
   return sum;
 }

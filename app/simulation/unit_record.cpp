@@ -89,12 +89,43 @@ UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchSha
 
 std::vector<at::Tensor> UnitRecorder::weights_of(size_t unit) const {
   const UnitSpec& spec = decoder_.units()[unit];
-  return parallel::parameter_views(at::empty({spec.numel()}, options_), spec);
+  std::vector<at::Tensor> weights = parallel::parameter_views(random(at::empty({spec.numel()}, options_), 0.02), spec);
+  if (device_.measure) {
+    for (at::Tensor& weight : weights) {
+      if (weight.dim() == 1) weight.fill_(1.0);
+    }
+  }
+  return weights;
+}
+
+void UnitRecorder::set_gradients(at::ScalarType type, bool accumulates) {
+  shape_.gradient_type = type;
+  shape_.accumulates = accumulates;
+}
+
+std::vector<model::Gradient> UnitRecorder::gradients_for_run(std::vector<model::Gradient> gradients) {
+  if (device_.measure && shape_.accumulates && runs_ % 2 == 1) {
+    for (model::Gradient& gradient : gradients) gradient.reset();
+  }
+  return gradients;
+}
+
+at::Tensor UnitRecorder::random(at::Tensor x, double deviation) const {
+  if (!device_.measure) return x;
+  // Large tensors repeat values, because drawing all values takes longer than a run on a CPU.
+  constexpr int64_t kDrawn = 1'000'003;
+  const at::Tensor flat = x.view({-1});
+  const at::Tensor drawn = at::empty({std::min(kDrawn, flat.numel())}, x.options()).normal_(0.0, deviation);
+  for (int64_t begin = 0; begin < flat.numel(); begin += drawn.numel()) {
+    const int64_t count = std::min(drawn.numel(), flat.numel() - begin);
+    flat.narrow(0, begin, count).copy_(drawn.narrow(0, 0, count));
+  }
+  return x;
 }
 
 std::vector<model::Gradient> UnitRecorder::gradients_of(size_t unit) const {
   const UnitSpec& spec = decoder_.units()[unit];
-  const at::Tensor flat = at::empty({spec.numel()}, options_.dtype(shape_.gradient_type));
+  const at::Tensor flat = random(at::empty({spec.numel()}, options_.dtype(shape_.gradient_type)));
   std::vector<model::Gradient> gradients;
   const std::vector<at::Tensor> all = parallel::parameter_views(flat, spec);
   const parallel::UnitParts parts(decoder_.units(), shape_.frozen);
@@ -121,6 +152,7 @@ std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
     for (const model::LayerRole role : roles) rows += weights[layout[role]].size(0);
     const at::Tensor whole = at::empty({rows, weights[layout[roles.front()]].size(1)},
                                        options_.dtype(model::fp8::scalar_type(model::fp8::Format::kE4m3)));
+    if (device_.measure) whole.copy_(random(at::empty(whole.sizes(), options_)));
     for (const model::LayerRole role : roles) {
       at::Tensor& weight = weights[layout[role]];
       const int64_t own = weight.size(0);
@@ -128,7 +160,9 @@ std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
       row += own;
     }
   }
-  scales = at::empty({2, coded, kScalesApart}, options_.dtype(at::kFloat)).select(2, 0);
+  scales = at::empty({2, coded, kScalesApart}, options_.dtype(at::kFloat));
+  if (device_.measure) scales.fill_(0.02);
+  scales = scales.select(2, 0);
   return weights;
 }
 
@@ -142,10 +176,13 @@ std::vector<int64_t> UnitRecorder::rows(bool of_source) const {
 at::Tensor UnitRecorder::hidden(bool of_source) const {
   std::vector<int64_t> sizes = rows(of_source);
   sizes.push_back(decoder_.config().hidden_size);
-  return at::empty(sizes, options_);
+  return random(at::empty(sizes, options_));
 }
 
-at::Tensor UnitRecorder::tokens(bool of_source) const { return at::zeros(rows(of_source), options_.dtype(at::kLong)); }
+at::Tensor UnitRecorder::tokens(bool of_source) const {
+  const at::Tensor made = at::zeros(rows(of_source), options_.dtype(at::kLong));
+  return device_.measure ? made.random_(0, decoder_.config().vocab_size) : made;
+}
 
 model::Batch UnitRecorder::batch() const {
   return {.tokens = tokens(),
@@ -160,7 +197,7 @@ model::Values UnitRecorder::inputs() const {
   model::Values made{hidden(in_encoder())};
   if (!place_) return made;
   const model::ModelConfig& config = decoder_.config();
-  if (!place_->first) made.push_back(at::empty({config.t5->buckets, config.num_attention_heads}, options_));
+  if (!place_->first) made.push_back(random(at::empty({config.t5->buckets, config.num_attention_heads}, options_)));
   if (place_->decoder) made.push_back(hidden(/*of_source=*/true));
   return made;
 }
@@ -172,11 +209,17 @@ int64_t UnitRecorder::hidden_bytes() const {
 }
 
 template <typename Run>
-UnitCall UnitRecorder::record(const Run& run) const {
+UnitCall UnitRecorder::record(const Run& run) {
   UnitCall call;
   const int64_t before = device_.live_bytes();
   device_.peak_bytes();
-  {
+  runs_ = 0;
+  if (device_.measure) {
+    device_.measure([&] {
+      run();
+      ++runs_;
+    });
+  } else {
     model::OperationRecorder recorder;
     run();
     call.operations = std::move(recorder.seen);
@@ -194,13 +237,16 @@ UnitCall UnitRecorder::embedding_forward() {
 }
 
 UnitCall UnitRecorder::embedding_backward() {
-  std::vector<model::Gradient> gradients = gradients_of(decoder_.embedding_unit());
-  // A tied head has already written to this gradient.
-  if (decoder_.tied_head() && gradients.front().wanted())
-    gradients.front() = model::Gradient(gradients.front().view(), /*empty=*/false);
+  const std::vector<model::Gradient> gradients = gradients_of(decoder_.embedding_unit());
   const model::Batch inputs = batch();
   const model::Values dy = place_ ? model::Values{hidden(/*of_source=*/true), hidden()} : model::Values{hidden()};
-  return record([&] { decoder_.add_embedding_gradient(dy, inputs, gradients); });
+  return record([&] {
+    std::vector<model::Gradient> own = gradients_for_run(gradients);
+    // A tied head has already written to this gradient.
+    if (decoder_.tied_head() && own.front().wanted())
+      own.front() = model::Gradient(own.front().view(), /*empty=*/false);
+    decoder_.add_embedding_gradient(dy, inputs, own);
+  });
 }
 
 UnitCall UnitRecorder::head() {
@@ -214,7 +260,8 @@ UnitCall UnitRecorder::head() {
   const model::Dropout dropout = decoder_.head_dropout(batch());
   model::Decoder::HeadResult result;
   return record([&] {
-    result = decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, gradients, output_gradients.back(),
+    std::vector<model::Gradient> own = gradients_for_run(gradients), own_output = gradients_for_run(output_gradients);
+    result = decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, own, own_output.back(),
                                             weights_of_losses, dropout);
   });
 }
@@ -244,20 +291,27 @@ UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
     weights.version = 0;
     forward(nullptr);
     made.casts = device_.live_bytes() - before;
-    if (shape_.casts == kFirstUse || shape_.casts == kFirstMaxima) weights.version = 1;
   }
+  const bool casts_again = shape_.casts == kFirstUse || shape_.casts == kFirstMaxima;
   model::LayerActivations activations;
   model::Values y;
-  made.forward = record([&] { y = forward(&activations); });
+  made.forward = record([&] {
+    if (casts_again) ++*weights.version;
+    y = forward(&activations);
+  });
   made.forward.kept += hidden_bytes();
   x.clear();
   model::Values dy{hidden(in_encoder())};
   if (place_ && place_->first) dy.emplace_back();
   model::Values dx;
+  // The backward pass frees activations.
+  const model::LayerActivations again = device_.measure ? activations : model::LayerActivations();
   made.backward = record([&] {
     // In T5's decoder, the gradient of the encoder's output stays allocated.
     const at::Tensor waiting = place_ && place_->decoder ? hidden(/*of_source=*/true) : at::Tensor();
-    dx = decoder_.run_layer_backward(weights, dy, activations, gradients);
+    if (device_.measure) activations = again;
+    std::vector<model::Gradient> own = gradients_for_run(gradients);
+    dx = decoder_.run_layer_backward(weights, dy, activations, own);
   });
   return made;
 }

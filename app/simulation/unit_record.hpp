@@ -72,11 +72,15 @@ std::vector<LayerKind> layer_kinds(
 // may exist at the same time. Sets the process's deterministic mode to that of the shape.
 class UnitRecorder {
  public:
-  // A real device, which tests compare with the simulated device.
+  // A real device, which tests compare with the simulated device, and calibrations measure.
   struct RealDevice {
     at::Device device;
-    std::function<int64_t()> live_bytes;  // bytes of live tensors
-    std::function<int64_t()> peak_bytes;  // peak bytes since the last call
+    std::function<int64_t()> live_bytes = [] { return int64_t{0}; };  // bytes of live tensors
+    std::function<int64_t()> peak_bytes = [] { return int64_t{0}; };  // peak bytes since the last call
+    // If set, called with a function that runs a unit's call and can be repeated, after the tensors have been filled
+    // with random values. Runs of a micro-batch that accumulates alternate with runs of a first micro-batch, because
+    // matmuls are tuned for both.
+    std::function<void(const std::function<void()>& run)> measure{};
   };
   // `target`: the type of device to simulate. `max_logits`: see DecoderOptions.
   UnitRecorder(const model::ModelConfig& config, const MicroBatchShape& shape, at::Device target,
@@ -92,6 +96,8 @@ class UnitRecorder {
     int64_t casts = 0;  // bytes of FP8 weights kept across micro-batches
   };
   Layer layer(model::Recompute recompute);
+  // Changes the gradients of the next calls.
+  void set_gradients(at::ScalarType type, bool accumulates);
   // Returns the bytes of the layer's output, shape [B, T, H].
   int64_t hidden_bytes() const;
 
@@ -100,6 +106,10 @@ class UnitRecorder {
   std::vector<at::Tensor> weights_of(size_t unit) const;
   std::vector<model::Gradient> gradients_of(size_t unit) const;
   std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
+  // Returns `gradients` as the next run of a call finds them.
+  std::vector<model::Gradient> gradients_for_run(std::vector<model::Gradient> gradients);
+  // Fills tensors with random values if calls are measured.
+  at::Tensor random(at::Tensor x, double deviation = 1) const;
   bool in_encoder() const { return place_ && !place_->decoder; }
   at::Tensor hidden(bool of_source = false) const;
   at::Tensor tokens(bool of_source = false) const;
@@ -109,7 +119,7 @@ class UnitRecorder {
   // Returns the inputs of layer `shape_.layer`, hidden states first.
   model::Values inputs() const;
   template <typename Run>
-  UnitCall record(const Run& run) const;
+  UnitCall record(const Run& run);
 
   MicroBatchShape shape_;
   std::optional<SimulatedDevice> simulated_;
@@ -121,6 +131,7 @@ class UnitRecorder {
   std::shared_ptr<const model::Documents> documents_;
   std::unique_ptr<parallel::Communicator> peers_;
   std::shared_ptr<const SequenceExchange> ranks_;
+  int runs_ = 0;  // of the current call
 };
 
 // Records of all units, with one entry of `layers` per recompute level.

@@ -136,12 +136,13 @@ at::Tensor maximum(const at::Tensor& x) {
 }
 
 CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms, const at::Tensor& maximum_of_x) {
-  const OperationKind kind = scaling == Scaling::kRowwise ? OperationKind::kFp8CastRowwise
-                             : maximum_of_x.defined()     ? OperationKind::kFp8Cast
-                                                          : OperationKind::kFp8CastMaximum;
-  const OperationScope scope(kind, [&] {
-    Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1));
-    operation.forms = forms;
+  const bool rowwise = scaling == Scaling::kRowwise, known_maximum = !rowwise && maximum_of_x.defined();
+  const char* const name = rowwise ? "fp8_cast_rowwise" : known_maximum ? "fp8_cast" : "fp8_cast_maximum";
+  const OperationScope scope(name, [&] {
+    // Each form is half as large as x. Computing the maximum reads x again.
+    const double passes = (known_maximum ? 1 : 2) + (forms == Forms::kBoth ? 1 : 0.5);
+    Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1), passes);
+    operation.copy_share = rowwise ? kRowwiseCopyShare : kCopyShare;
     return operation;
   });
   TORCH_CHECK(x.dim() == 2 && x.is_contiguous() && x.scalar_type() == at::kBFloat16 && x.numel() > 0,

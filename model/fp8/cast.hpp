@@ -15,6 +15,10 @@ struct CastMatrix {
   at::Tensor maxima;
 };
 
+// Fractions of the copy rate that casts and transposes reach: Operation::copy_share. Measured on H100 and H200
+// (bench/RESULTS.md, "FP8").
+constexpr double kCopyShare = 0.75, kRowwiseCopyShare = 0.5;
+
 // Returns the amax of x (bf16, any device) as an fp32 scalar, or NaN if x contains NaN.
 at::Tensor maximum(const at::Tensor& x);
 

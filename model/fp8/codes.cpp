@@ -47,8 +47,11 @@ void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, c
 
 at::Tensor transposed(const at::Tensor& codes) {
   // Uses the dtype of the original weight.
-  const OperationScope scope(OperationKind::kFp8Transpose,
-                             [&] { return on_matrix(at::kBFloat16, codes.size(0), codes.size(1)); });
+  const OperationScope scope("fp8_transpose", [&] {
+    Operation operation = on_matrix(at::kBFloat16, codes.size(0), codes.size(1), 1);  // one byte read, one written
+    operation.copy_share = kCopyShare;
+    return operation;
+  });
   TORCH_CHECK(codes.dim() == 2 && codes.is_contiguous() && codes.element_size() == 1,
               "fp8::transposed expects a contiguous 8-bit matrix");
   if (is_simulated(codes.device())) return at::empty({codes.size(1), codes.size(0)}, codes.options());

@@ -82,10 +82,8 @@ AttentionGradients math_backward(const at::Tensor& dout, const at::Tensor& q, co
           at::matmul(p.transpose(2, 3), dout_wide).to(v.scalar_type())};
 }
 
-Operation operation_on(const at::Tensor& q, const at::Tensor& k) {
-  Operation operation{.type = q.scalar_type()};
-  operation.attention = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
-  return operation;
+Operation operation_on(const at::Tensor& q, const at::Tensor& k, bool backward) {
+  return on_attention({q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)}, q.scalar_type(), backward);
 }
 
 bool repeats_keys(AttentionKernel kernel) {
@@ -377,7 +375,7 @@ void check(const at::Tensor& q, const AttentionMask& mask) {
 AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const AttentionMask& mask) {
   check(q, mask);
-  const OperationScope scope(OperationKind::kAttentionForward, [&] { return operation_on(q, k); });
+  const OperationScope scope(kAttentionForward, [&] { return operation_on(q, k, false); });
   if (is_simulated(q.device()) && kernel != AttentionKernel::kMath) return simulated_forward(kernel, q, k, mask);
   if (!mask.documents || packs(kernel)) return forward(kernel, q, k, v, mask);
   AttentionOutput all{at::empty(q.sizes(), q.options()), {}};
@@ -394,7 +392,7 @@ AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& 
                                       const at::Tensor& k, const at::Tensor& v, const AttentionOutput& forward,
                                       const AttentionMask& mask) {
   check(q, mask);
-  const OperationScope scope(OperationKind::kAttentionBackward, [&] { return operation_on(q, k); });
+  const OperationScope scope(kAttentionBackward, [&] { return operation_on(q, k, true); });
   if (is_simulated(q.device()) && kernel != AttentionKernel::kMath) return simulated_backward(kernel, q, k, v, mask);
   if (!mask.documents || packs(kernel)) return backward(kernel, dout, q, k, v, forward, mask);
   AttentionGradients all{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),

@@ -9,8 +9,7 @@
 namespace mpzero::model {
 
 at::Tensor column_sum_rows(const at::Tensor& x) {
-  const OperationScope scope(OperationKind::kColumnSum,
-                             [&] { return on_matrix(x.scalar_type(), x.size(0), x.size(1)); });
+  const OperationScope scope("column_sum", [&] { return on_matrix(x.scalar_type(), x.size(0), x.size(1), 1); });
   if (!has_kernels(x)) return reference::column_sum_rows(x);
   at::Tensor sums = partial_sums(x, x.size(0), x.size(1));
   launch(x, [&] { sums = cuda::column_sum_rows(x); }, [&] { cpu::column_sum(x, sums); });

@@ -32,8 +32,8 @@ at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& tar
 
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
                                            const at::Tensor& weights) {
-  const OperationScope scope(OperationKind::kCrossEntropy,
-                             [&] { return on_matrix(logits.scalar_type(), logits.size(0), logits.size(1)); });
+  const OperationScope scope("cross_entropy",
+                             [&] { return on_matrix(logits.scalar_type(), logits.size(0), logits.size(1), 2); });
   return suits_cross_entropy(logits)
              ? run(logits, targets, gradient_scale, weights)
              : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale, weights);

@@ -9,9 +9,8 @@ namespace mpzero::model {
 
 void dropout_(const at::Tensor& x, const Dropout& dropout) {
   if (dropout.rate == 0) return;
-  const OperationScope scope(OperationKind::kDropout, [&] {
-    return on_matrix(x.scalar_type(), dropout.sequences, x.numel() / dropout.sequences);
-  });
+  const OperationScope scope(
+      "dropout", [&] { return on_matrix(x.scalar_type(), dropout.sequences, x.numel() / dropout.sequences, 2); });
   launch(x, [&] { cuda::dropout(x, dropout); }, [&] { cpu::dropout(x, dropout); });
 }
 

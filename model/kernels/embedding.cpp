@@ -13,9 +13,9 @@
 namespace mpzero::model {
 
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
-  const OperationScope scope(OperationKind::kEmbeddingBackward, [&] {
-    Operation operation = on_matrix(values.scalar_type(), values.size(0), values.size(1));
-    operation.vocabulary = weight_gradient.size(0);
+  const OperationScope scope("embedding_backward", [&] {
+    Operation operation = on_matrix(values.scalar_type(), values.size(0), values.size(1), 3);
+    operation.sizes.push_back(weight_gradient.size(0));
     return operation;
   });
   if (!has_kernels(values) || !has_kernels(weight_gradient) || !weight_gradient.is_contiguous()) {

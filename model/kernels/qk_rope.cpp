@@ -21,18 +21,24 @@ cpu::Heads cpu_heads(HeadCounts heads, const QkNormWeights& norm) {
   return {heads.query, heads.key_value, norm.query, norm.key, norm.eps};
 }
 
-Operation on_heads(const at::Tensor& x, HeadCounts heads) {
-  Operation operation{.type = x.scalar_type()};
-  operation.attention = {x.size(0), x.size(1), heads.query, heads.key_value, x.size(3)};
-  return operation;
+// Forward: q and k, read and written. Backward: dq, dk, dv and the gradient of the packed projection; with norms, also
+// their inputs.
+Operation on_heads(const at::Tensor& x, HeadCounts heads, bool norm, bool backward) {
+  const int64_t rotated = heads.query + heads.key_value, packed = rotated + heads.key_value;
+  const int64_t moved = backward ? 2 * packed + (norm ? rotated : 0) : 2 * rotated;
+  const char* const kins[2][2] = {{"qk_norm_rope_forward", "qk_norm_rope_backward"},
+                                  {"qk_rope_forward", "qk_rope_backward"}};
+  return {.type = x.scalar_type(),
+          .sizes = {x.size(0), x.size(1), heads.query, heads.key_value, x.size(3)},
+          .bytes = bytes_of(x.scalar_type(), {x.size(0), x.size(1), moved, x.size(3)}),
+          .kin = kins[norm][backward]};
 }
 
 }  // namespace
 
 at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
-  using enum OperationKind;
-  const OperationScope scope(norm.defined() ? kQkNormRopeForward : kQkRopeForward,
-                             [&] { return on_heads(qkv, heads); });
+  const OperationScope scope(norm.defined() ? "qk_norm_rope_forward" : "qk_rope_forward",
+                             [&] { return on_heads(qkv, heads, norm.defined(), false); });
   if (!suits_rope(qkv)) return reference::qk_rope_forward(qkv, heads, norm, rope);
   const int64_t rotated_heads = heads.query + heads.key_value;
   at::Tensor out =
@@ -46,9 +52,8 @@ at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeight
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope, const at::Tensor& maximum) {
-  using enum OperationKind;
-  const OperationScope scope(norm.defined() ? kQkNormRopeBackward : kQkRopeBackward,
-                             [&] { return on_heads(qkv, heads); });
+  const OperationScope scope(norm.defined() ? "qk_norm_rope_backward" : "qk_rope_backward",
+                             [&] { return on_heads(qkv, heads, norm.defined(), true); });
   if (!suits_rope(dq) || !suits_rope(dk) || !suits_rope(dv)) {
     QkRopeGradients made = reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
     cpu::raise_maximum(maximum, made.dqkv);

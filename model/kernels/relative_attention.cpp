@@ -158,10 +158,25 @@ RelativeAttentionGradients fused_backward(const at::Tensor& dout, const at::Tens
   return made;
 }
 
-Operation relative_operation(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
-  Operation operation{.type = q.scalar_type(), .columns = k.size(1), .fused = is_fused(q, call)};
-  operation.attention = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
-  return operation;
+// `matmuls`: number of matmuls. `passes`: number of reads and writes of the scores by other kernels, in fp32; of the
+// bias or its gradient, if fused.
+Operation relative_operation(const at::Tensor& q, const at::Tensor& k, bool fused, int matmuls, double passes,
+                             double launches) {
+  const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), head_dim = q.size(3), keys = k.size(1);
+  const at::ScalarType type = fused ? q.scalar_type() : at::kFloat;
+  const Operation product = on_matmul({.rows = batch * heads * queries,
+                                       .columns = keys,
+                                       .inner = head_dim,
+                                       .b_transposed = true,
+                                       .type = type,
+                                       .out_type = type},
+                                      /*adds=*/false);
+  return {.type = q.scalar_type(),
+          .sizes = {batch, queries, keys, heads, head_dim},
+          .bytes = passes * bytes_of(type, {batch, heads, queries, keys}),
+          .flops = matmuls * product.flops,
+          .launches = launches,
+          .products = product.matmul};
 }
 
 }  // namespace
@@ -180,7 +195,11 @@ at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int6
 
 AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const RelativeAttention& call) {
-  const OperationScope scope(OperationKind::kRelativeAttentionForward, [&] { return relative_operation(q, k, call); });
+  const OperationScope scope("relative_attention_forward", [&] {
+    // Scores: written, biases added, masked, softmax, read. Fused: only the bias, which is created in two passes,
+    // masked and read.
+    return is_fused(q, call) ? relative_operation(q, k, true, 2, 4, 6) : relative_operation(q, k, false, 2, 8, 14);
+  });
   if (is_fused(q, call)) return fused_forward(q, k, v, call);
   const at::Tensor p = relative_probabilities(wide_heads(q), wide_heads(k), call);
   dropout_(p, call.dropout);
@@ -190,8 +209,12 @@ AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor
 RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout_in, const at::Tensor& q_in,
                                                        const at::Tensor& k_in, const at::Tensor& v_in,
                                                        const AttentionOutput& forward, const RelativeAttention& call) {
-  const OperationScope scope(OperationKind::kRelativeAttentionBackward,
-                             [&] { return relative_operation(q_in, k_in, call); });
+  const OperationScope scope("relative_attention_backward", [&] {
+    // Scores as in the forward pass; their gradient: written, times p and summed, subtracted, times p, read twice,
+    // summed for the table. Fused: the bias again; the gradient of the scores, written and read once.
+    return is_fused(q_in, call) ? relative_operation(q_in, k_in, true, 5, 6, 16)
+                                : relative_operation(q_in, k_in, false, 5, 21, 28);
+  });
   if (is_fused(q_in, call)) return fused_backward(dout_in, q_in, k_in, v_in, forward, call);
   const at::Tensor dout = wide_heads(dout_in), q = wide_heads(q_in), k = wide_heads(k_in), v = wide_heads(v_in);
   const at::Tensor p = relative_probabilities(q, k, call);

@@ -17,12 +17,14 @@ at::Tensor rows_of(const at::Tensor& x) {
   return x.defined() ? x.reshape({-1, x.size(-1)}).contiguous() : at::Tensor();
 }
 
-Operation on_rows(const at::Tensor& x) { return on_matrix(x.scalar_type(), x.numel() / x.size(-1), x.size(-1)); }
+Operation on_rows(const at::Tensor& x, double passes) {
+  return on_matrix(x.scalar_type(), x.numel() / x.size(-1), x.size(-1), passes);
+}
 
 }  // namespace
 
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& maximum) {
-  const OperationScope scope(OperationKind::kRmsNormForward, [&] { return on_rows(x); });
+  const OperationScope scope("rms_norm_forward", [&] { return on_rows(x, 2); });
   if (!has_kernels(x)) {
     RmsNormOutput made = reference::rms_norm_forward(x, weight, eps);
     cpu::raise_maximum(maximum, made.y);
@@ -42,12 +44,8 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, do
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y,
                                    const at::Tensor& maximum) {
-  const OperationScope scope(OperationKind::kRmsNormBackward, [&] {
-    Operation operation = on_rows(x);
-    operation.residual = dresidual.defined();
-    operation.with_y = with_y;
-    return operation;
-  });
+  const OperationScope scope("rms_norm_backward",
+                             [&] { return on_rows(x, 3 + (dresidual.defined() ? 1 : 0) + (with_y ? 1 : 0)); });
   if (!has_kernels(x)) {
     RmsNormGradients made = reference::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
     cpu::raise_maximum(maximum, made.dx);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/kernels/cuda.hpp"
+#include "model/operation/accumulate_type.hpp"
 #include "model/operation/launch.hpp"
 #include "model/operation/operation.hpp"
 
@@ -11,12 +12,14 @@ namespace mpzero::model {
 namespace {
 
 Operation operation_of(std::span<const RowSum> sums) {
-  Operation operation;
+  Operation operation{.type = at::kFloat};
+  int64_t partials = 0;
   for (const RowSum& sum : sums) {
-    operation.type = sum.out.scalar_type();
-    operation.sums.push_back(sum.out.numel());
-    operation.partials = std::max(operation.partials, sum.rows.size(0));
+    operation.type = accumulate_type(sum.out.scalar_type());  // reads fp32 for any output dtype
+    operation.sizes.push_back(sum.out.numel());
+    partials = std::max(partials, sum.rows.size(0));
   }
+  for (const int64_t columns : operation.sizes) operation.bytes += bytes_of(operation.type, {partials, columns});
   return operation;
 }
 
@@ -28,7 +31,7 @@ void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite) {
 }
 
 void row_sums(std::span<const RowSum> sums) {
-  const OperationScope scope(OperationKind::kRowSums, [&] { return operation_of(sums); });
+  const OperationScope scope("row_sums", [&] { return operation_of(sums); });
   std::vector<RowSum> on_gpu;
   for (const RowSum& sum : sums) {
     const bool fused = sum.rows.scalar_type() == at::kFloat && has_kernels(sum.out);

@@ -17,8 +17,9 @@ at::Tensor result_of(const at::Tensor& gate_up) {
   return at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
 }
 
-Operation on_result(const at::Tensor& gate_up) {
-  return on_matrix(gate_up.scalar_type(), gate_up.size(0), gate_up.size(1) / 2);
+// `passes`: number of reads and writes of matrices of the result's shape.
+Operation on_result(const at::Tensor& gate_up, double passes) {
+  return on_matrix(gate_up.scalar_type(), gate_up.size(0), gate_up.size(1) / 2, passes);
 }
 
 // If `y` is defined, it receives the forward output.
@@ -39,7 +40,7 @@ at::Tensor backward(const at::Tensor& dy_in, const at::Tensor& gate_up, const at
 }  // namespace
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum) {
-  const OperationScope scope(OperationKind::kSwigluForward, [&] { return on_result(gate_up); });
+  const OperationScope scope("swiglu_forward", [&] { return on_result(gate_up, 3); });
   if (!has_kernels(gate_up)) {
     at::Tensor y = reference::swiglu_forward(gate_up);
     cpu::raise_maximum(maximum, y);
@@ -56,7 +57,7 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum) 
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum) {
-  const OperationScope scope(OperationKind::kSwigluBackward, [&] { return on_result(gate_up); });
+  const OperationScope scope("swiglu_backward", [&] { return on_result(gate_up, 5); });
   at::Tensor no_y;
   if (has_kernels(gate_up)) return backward(dy, gate_up, maximum, at::Tensor(), no_y);
   at::Tensor d_gate_up = reference::swiglu_backward(dy, gate_up);
@@ -66,7 +67,11 @@ at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, cons
 
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
                                            const at::Tensor& maximum_of_y) {
-  const OperationScope scope(OperationKind::kSwigluBackwardRecompute, [&] { return on_result(gate_up); });
+  const OperationScope scope("swiglu_backward_recompute", [&] {
+    Operation operation = on_result(gate_up, 6);
+    operation.kin = "swiglu_backward";
+    return operation;
+  });
   if (has_kernels(gate_up)) {
     at::Tensor y = result_of(gate_up);
     at::Tensor d_gate_up = backward(dy, gate_up, maximum, maximum_of_y, y);

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,42 +25,6 @@ constexpr bool has_columns(Forms forms) { return forms != Forms::kRows; }
 }  // namespace mpzero::model::fp8
 
 namespace mpzero::model {
-
-enum class OperationKind : uint8_t {
-  kMatmul,
-  kAttentionForward,
-  kAttentionBackward,
-  kRmsNormForward,
-  kRmsNormBackward,
-  kQkRopeForward,  // without norms
-  kQkRopeBackward,
-  kQkNormRopeForward,
-  kQkNormRopeBackward,
-  kSwigluForward,
-  kSwigluBackward,
-  kSwigluBackwardRecompute,
-  kColumnSum,
-  kRowSums,
-  kCrossEntropy,
-  kEmbeddingForward,
-  kEmbeddingBackward,
-  kZero,
-  kDropout,
-  kRelativeAttentionForward,  // T5; this kind and the next two use ATen operators
-  kRelativeAttentionBackward,
-  kElementwise,
-  kFp8Cast,         // tensorwise, with a precomputed maximum
-  kFp8CastMaximum,  // tensorwise; computes the maximum first
-  kFp8CastRowwise,
-  kFp8Transpose,  // transpose of a quantized weight
-  kCount
-};
-// Returns the kind's name: "matmul", "rms_norm_forward", ...
-std::string_view name(OperationKind kind);
-// Returns true for casts to FP8 and transposes of FP8 data.
-bool is_fp8_cast(OperationKind kind);
-// Parses the name of a kind. Returns std::nullopt for unknown names.
-std::optional<OperationKind> operation_of(std::string_view name);
 
 // FP8 properties of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed). The matmul
 // is multiplied by the scales of both matrices.
@@ -93,36 +58,42 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-// A kernel, matmul or attention call, with its sizes.
+// A call of a kernel, matmul or attention. The code that launches the kernel fills in all fields, so that plans,
+// calibrations and profiles need no list of kernels.
 struct Operation {
-  OperationKind kind = OperationKind::kMatmul;
+  std::string_view name{};              // OperationScope's name: the kernel's key in calibrations
   at::ScalarType type = at::kBFloat16;  // dtype of the operands
+  std::vector<int64_t> sizes{};
+  double bytes = 0;     // minimum number of bytes read and written
+  double flops = 0;     // 0 for kernels that only move data; causal attention counts half of the square
+  double launches = 1;  // on a GPU, approximate for ATen operators
 
-  MatmulShape matmul{};        // for kMatmul
-  bool adds = false;           // adds a matrix to the matmul's result
-  AttentionShape attention{};  // for attention, head norms and RoPE; `length` counts queries in T5
-  // T5's attention: `columns` is the number of keys. Others: shape of the matrix that is read, added by
-  // kEmbeddingBackward or filled by kZero.
-  int64_t rows = 0, columns = 0;
-  bool fused = false;                    // T5's attention: one kernel that reads the bias from memory
-  bool residual = false;                 // kRmsNormBackward: adds the gradient of the residual
-  bool with_y = false;                   // kRmsNormBackward: recomputes the output
-  std::vector<int64_t> sums{};           // kRowSums: number of columns of each sum
-  int64_t partials = 0;                  // kRowSums: number of rows of each sum
-  int64_t vocabulary = 0;                // embeddings: number of rows of the weight
-  double passes = 0;                     // kElementwise: number of reads and writes of the matrix
-  fp8::Forms forms = fp8::Forms::kBoth;  // FP8 casts: forms that are written
+  std::optional<MatmulShape> matmul{};        // the operation is this matmul, timed by shape instead of bytes
+  bool adds = false;                          // adds a matrix to the matmul's result
+  std::optional<AttentionShape> attention{};  // the operation is this attention, timed by shape
+  // One of several ATen matmuls that perform `flops`; `bytes` are those of the operation's other kernels.
+  std::optional<MatmulShape> products{};
 
-  // Returns the number of floating-point operations, or 0 for kernels that only move data. Causal attention counts half
-  // of the square.
-  double flops() const;
-  // Returns the minimum number of bytes read and written.
-  double bytes() const;
-  // Returns the number of kernel launches on a GPU, approximate for ATen operators.
-  double launches() const;
+  // Estimate of the time if a calibration lacks the kernel: the time per byte of `kin`, another kernel, or else of a
+  // device copy at `copy_share` of its rate.
+  std::string_view kin{};
+  double copy_share = 1;
 };
 
-// Returns the kind and the sizes as text. Operations with equal work have equal text.
+// Returns the number of bytes of a tensor with these sizes.
+double bytes_of(at::ScalarType type, std::initializer_list<int64_t> sizes);
+
+// Returns an operation that reads or writes a matrix [rows, columns] `passes` times in total.
+Operation on_matrix(at::ScalarType type, int64_t rows, int64_t columns, double passes);
+
+// Names of operations that are timed by shape.
+inline constexpr const char* kMatmul = "matmul";
+inline constexpr const char* kAttentionForward = "attention_forward";
+inline constexpr const char* kAttentionBackward = "attention_backward";
+Operation on_matmul(const MatmulShape& shape, bool adds);
+Operation on_attention(const AttentionShape& shape, at::ScalarType type, bool backward);
+
+// Returns the name, dtypes, sizes and bytes as text. Operations with equal work have equal text.
 std::string describe(const Operation& operation);
 
 // Interface that observes the operations of the current thread.
@@ -152,16 +123,16 @@ class OperationRecorder final : public OperationObserver {
   OperationObserver* before_;
 };
 
-// Scope that marks an operation for the profiler and the observer. `describe()` returns the Operation and is called
-// only if an observer is set.
+// Scope that marks an operation for the profiler ("mpzero::<name>") and the observer. `name` must be a literal.
+// `describe()` returns the Operation and is called only if an observer is set.
 class OperationScope {
  public:
   template <typename Describe>
-  OperationScope(OperationKind kind, const Describe& describe) : observer_(OperationObserver::current()) {
-    if (range_.isActive()) begin_range(kind);
+  OperationScope(const char* name, const Describe& describe) : observer_(OperationObserver::current()) {
+    if (range_.isActive()) begin_range(name);
     if (observer_ != nullptr) {
       Operation operation = describe();
-      operation.kind = kind;
+      operation.name = name;
       observer_->begin(operation);
     }
   }
@@ -172,15 +143,10 @@ class OperationScope {
   OperationScope& operator=(const OperationScope&) = delete;
 
  private:
-  void begin_range(OperationKind kind);
+  void begin_range(const char* name);
 
   at::RecordFunction range_{at::RecordScope::FUNCTION};
   OperationObserver* observer_;
 };
-
-// Returns an operation on a matrix [rows, columns].
-inline Operation on_matrix(at::ScalarType type, int64_t rows, int64_t columns) {
-  return {.type = type, .rows = rows, .columns = columns};
-}
 
 }  // namespace mpzero::model

@@ -13,13 +13,10 @@ namespace {
 
 using model::MatmulShape;
 using model::Operation;
-using model::OperationKind;
 
 CalibrationData roofline() { return read_calibration(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json"); }
 
-Operation product(const MatmulShape& shape, bool adds = false) {
-  return {.kind = OperationKind::kMatmul, .type = shape.type, .matmul = shape, .adds = adds};
-}
+Operation product(const MatmulShape& shape, bool adds = false) { return on_matmul(shape, adds); }
 
 }  // namespace
 
@@ -32,11 +29,8 @@ TEST_CASE("a measured size has its measured time") {
     CHECK_FALSE(estimate.extrapolated);
   }
   for (const CalibrationData::Attention& a : data.attention) {
-    const auto seconds = [&](OperationKind kind) {
-      return calibration.seconds({.kind = kind, .type = a.type, .attention = a.shape}).seconds;
-    };
-    CHECK(seconds(OperationKind::kAttentionForward) == Approx(a.forward_seconds));
-    CHECK(seconds(OperationKind::kAttentionBackward) == Approx(a.backward_seconds));
+    CHECK(calibration.seconds(on_attention(a.shape, a.type, false)).seconds == Approx(a.forward_seconds));
+    CHECK(calibration.seconds(on_attention(a.shape, a.type, true)).seconds == Approx(a.backward_seconds));
   }
 }
 
@@ -70,7 +64,7 @@ TEST_CASE("shapes far from all that were measured are extrapolated") {
   CHECK(small.seconds < 2e-5);
   // Attention of 32,768 tokens: the rate of 8,192, 16 times the work for as many heads.
   const auto attention = [&](int64_t length) {
-    return calibration.seconds({.kind = OperationKind::kAttentionForward, .attention = {1, length, 32, 8, 128}});
+    return calibration.seconds(model::on_attention({1, length, 32, 8, 128}, at::kBFloat16, false));
   };
   CHECK(attention(65536).extrapolated);
   CHECK(attention(32768).seconds == Approx(16 * attention(8192).seconds).epsilon(0.25));
@@ -85,12 +79,13 @@ TEST_CASE("kernels without a time of their own") {
   CHECK(calibration.kernel_seconds("rms_norm_forward", at::kBFloat16, 1e6).seconds == Approx(2e-6));
   CHECK(calibration.kernel_seconds("rms_norm_forward", at::kFloat, 1e6).seconds == Approx(4e-6));
   CHECK_FALSE(calibration.kernel_seconds("rms_norm_forward", at::kFloat, 1e6).extrapolated);
-  // Its kin; another type; a copy.
-  CHECK(calibration.kernel_seconds("swiglu_backward_recompute", at::kBFloat16, 1e6).seconds == Approx(2e-6));
+  // Its kin; another type; a copy, or a fraction of its rate.
+  CHECK(calibration.kernel_seconds("a kernel", at::kBFloat16, 1e6, "swiglu_backward").seconds == Approx(2e-6));
   CHECK(calibration.kernel_seconds("swiglu_backward", at::kFloat, 1e6).seconds == Approx(2e-6));
   CHECK(calibration.kernel_seconds("swiglu_backward", at::kFloat, 1e6).extrapolated);
   CHECK(calibration.kernel_seconds("cross_entropy", at::kBFloat16, 1e6).seconds == Approx(1e-6));
   CHECK(calibration.kernel_seconds("cross_entropy", at::kBFloat16, 1e6).extrapolated);
+  CHECK(calibration.kernel_seconds("cross_entropy", at::kBFloat16, 1e6, "", 0.5).seconds == Approx(2e-6));
   CHECK(error_from([] { Calibration(CalibrationData{}, "empty.json").kernel_seconds("adamw", at::kFloat, 1); }) ==
         "empty.json: the calibration has no times for adamw; measure that machine with `mpzero plan --calibrate FILE`");
 }

@@ -17,7 +17,6 @@ namespace {
 using model::Fp8Options;
 using model::ModelConfig;
 using model::Operation;
-using model::OperationKind;
 using model::Recompute;
 
 // Large enough that activations, not small sums, decide the peak.
@@ -153,16 +152,58 @@ TEST_CASE("records the operations and the memory of the CPU in FP8") {
   }
 }
 
-TEST_CASE("casts move the bytes they read and write, and read twice to find a largest magnitude") {
-  const auto bytes = [](OperationKind kind, model::fp8::Forms forms) {
-    return Operation{.kind = kind, .rows = 3, .columns = 5, .forms = forms}.bytes();
-  };
-  using enum model::fp8::Forms;
-  CHECK(bytes(OperationKind::kFp8Cast, kRows) == (2 + 1) * 15);
-  CHECK(bytes(OperationKind::kFp8Cast, kBoth) == (2 + 2) * 15);
-  CHECK(bytes(OperationKind::kFp8CastMaximum, kColumns) == (4 + 1) * 15);
-  CHECK(bytes(OperationKind::kFp8CastRowwise, kBoth) == (4 + 2) * 15);
-  CHECK(bytes(OperationKind::kFp8Transpose, kBoth) == 2 * 15);
+TEST_CASE("measured calls run the recorded operations, and accumulate in every other run") {
+  std::vector<ModelConfig> models = model::small_models();
+  models.push_back(ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json"));
+  for (const ModelConfig& config : models) {
+    for (const bool fp8 : {false, true}) {
+      if (fp8 && config.t5) continue;
+      MicroBatchShape shape{.sequences = 2,
+                            .length = 48,
+                            .source_length = config.t5 ? 32 : 0,
+                            .gradient_type = at::kFloat,
+                            .fp8 = fp8 ? std::optional(Fp8Options{.recipe = {}, .filter_fqns = {}}) : std::nullopt,
+                            .casts = WeightCasts::kFirstUse};
+      INFO(config.model_type << ", FP8 " << fp8);
+      using Calls = std::vector<std::vector<std::string>>;
+      const auto texts = [](const std::vector<Operation>& operations) {
+        std::vector<std::string> all;
+        for (const Operation& operation : operations) all.push_back(describe(operation));
+        return all;
+      };
+      const auto all_units = [](UnitRecorder& recorder) {
+        std::vector<UnitCall> calls{recorder.embedding_forward(), recorder.embedding_backward(), recorder.head()};
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+          UnitRecorder::Layer layer = recorder.layer(recompute);
+          calls.push_back(std::move(layer.forward));
+          calls.push_back(std::move(layer.backward));
+        }
+        return calls;
+      };
+      const auto recorded = [&](bool accumulates) {
+        shape.accumulates = accumulates;
+        UnitRecorder recorder(config, shape, at::kCPU);
+        Calls calls;
+        for (const UnitCall& call : all_units(recorder)) calls.push_back(texts(call.operations));
+        return calls;
+      };
+      const Calls first = recorded(false), later = recorded(true);
+      Calls runs[4];
+      UnitRecorder measured(config, shape, at::kCPU, /*max_logits=*/0,
+                            UnitRecorder::RealDevice{.device = at::kCPU, .measure = [&](const auto& run) {
+                                                       for (Calls& calls : runs) {
+                                                         model::OperationRecorder recorder;
+                                                         run();
+                                                         calls.push_back(texts(recorder.seen));
+                                                       }
+                                                     }});
+      all_units(measured);
+      CHECK(runs[0] == later);
+      CHECK(runs[1] == first);
+      CHECK(runs[2] == later);
+      CHECK(runs[3] == first);
+    }
+  }
 }
 
 TEST_CASE("the recorded floating-point operations are those of a token") {
@@ -176,9 +217,9 @@ TEST_CASE("the recorded floating-point operations are those of a token") {
     double products = 0, forward_attention = 0, backward_attention = 0;
     const auto add = [&](const UnitCall& call, double times) {
       for (const Operation& o : call.operations) {
-        (o.kind == OperationKind::kMatmul             ? products
-         : o.kind == OperationKind::kAttentionForward ? forward_attention
-                                                      : backward_attention) += times * o.flops();
+        (o.matmul                             ? products
+         : o.name == model::kAttentionForward ? forward_attention
+                                              : backward_attention) += times * o.flops;
       }
     };
     UnitRecorder recorder(config, {.sequences = 3, .length = 16}, at::kCUDA, 7 * config.vocab_size);
@@ -197,22 +238,21 @@ TEST_CASE("bytes by hand") {
   UnitRecorder recorder(config, {.sequences = 2, .length = 5, .gradient_type = at::kFloat, .accumulates = true},
                         at::kCUDA);
   const UnitRecorder::Layer layer = recorder.layer(Recompute::kSelective);
-  using enum OperationKind;
-  const auto bytes = [](const UnitCall& call, OperationKind kind) {
+  const auto bytes = [](const UnitCall& call, std::string_view name) {
     std::vector<double> all;
     for (const Operation& o : call.operations) {
-      if (o.kind == kind) all.push_back(o.bytes());
+      if (o.name == name) all.push_back(o.bytes);
     }
     return all;
   };
-  CHECK(bytes(layer.forward, kRmsNormForward) == std::vector<double>(2, 2 * 2 * 10 * 28));
-  CHECK(bytes(layer.forward, kSwigluForward) == std::vector<double>{2 * 3 * 10 * 44});
-  CHECK(bytes(layer.backward, kSwigluBackwardRecompute) == std::vector<double>{2 * 6 * 10 * 44});
+  CHECK(bytes(layer.forward, "rms_norm_forward") == std::vector<double>(2, 2 * 2 * 10 * 28));
+  CHECK(bytes(layer.forward, "swiglu_forward") == std::vector<double>{2 * 3 * 10 * 44});
+  CHECK(bytes(layer.backward, "swiglu_backward_recompute") == std::vector<double>{2 * 6 * 10 * 44});
   // dy, x, the residual's gradient in; dx and y out.
-  CHECK(bytes(layer.backward, kRmsNormBackward) == std::vector<double>(2, 2 * 5 * 10 * 28));
-  CHECK(bytes(layer.forward, kMatmul).front() == 2 * (10 * 28 + 28 * 100 + 10 * 100));
-  CHECK(bytes(layer.backward, kMatmul)[1] == 2 * (10 * 28 + 10 * 44) + 4 * 2 * 28 * 44);
-  CHECK(bytes(layer.forward, kQkNormRopeForward) == std::vector<double>{2 * 2 * 10 * 80});
+  CHECK(bytes(layer.backward, "rms_norm_backward") == std::vector<double>(2, 2 * 5 * 10 * 28));
+  CHECK(bytes(layer.forward, model::kMatmul).front() == 2 * (10 * 28 + 28 * 100 + 10 * 100));
+  CHECK(bytes(layer.backward, model::kMatmul)[1] == 2 * (10 * 28 + 10 * 44) + 4 * 2 * 28 * 44);
+  CHECK(bytes(layer.forward, "qk_norm_rope_forward") == std::vector<double>{2 * 2 * 10 * 80});
 }
 
 TEST_CASE("full recomputation runs the forward's products except the last one, which nothing reads") {
@@ -225,7 +265,7 @@ TEST_CASE("full recomputation runs the forward's products except the last one, w
     UnitRecorder recorder(config, {.sequences = 2, .length = 40}, at::kCUDA);
     const auto products = [&](Recompute recompute) {
       const std::vector<Operation> all = recorder.layer(recompute).backward.operations;
-      return std::ranges::count(all, OperationKind::kMatmul, &Operation::kind);
+      return std::ranges::count(all, model::kMatmul, &Operation::name);
     };
     CHECK(products(Recompute::kFull) - products(Recompute::kNone) == recomputed);
   }
@@ -238,7 +278,7 @@ TEST_CASE("tiles compute as much as full recomputation, with a workspace that ha
   const auto flops = [](const UnitRecorder::Layer& layer) {
     double sum = 0;
     for (const UnitCall* call : {&layer.forward, &layer.backward}) {
-      for (const Operation& o : call->operations) sum += o.flops();
+      for (const Operation& o : call->operations) sum += o.flops;
     }
     return sum;
   };
@@ -264,7 +304,7 @@ TEST_CASE("ranks that share sequences compute an equal part of all but attention
     const MicroBatchShape shape{.sequences = 2, .length = 64, .sequence_ranks = sequence_ranks};
     const UnitRecorder::Layer layer = UnitRecorder(config, shape, at::kCUDA).layer(Recompute::kNone);
     for (const UnitCall* call : {&layer.forward, &layer.backward}) {
-      for (const Operation& o : call->operations) sum += o.flops();
+      for (const Operation& o : call->operations) sum += o.flops;
     }
     return sum;
   };
@@ -281,14 +321,6 @@ TEST_CASE("less is kept at each level of recomputation, and casts take memory wh
     more = kept;
   }
   CHECK(recorder.layer(Recompute::kFull).forward.kept == 2 * recorder.hidden_bytes());
-}
-
-TEST_CASE("kinds of operations have names") {
-  for (int i = 0; i < static_cast<int>(OperationKind::kCount); ++i) {
-    const auto kind = static_cast<OperationKind>(i);
-    CHECK(model::operation_of(model::name(kind)) == kind);
-  }
-  CHECK_FALSE(model::operation_of("softmax").has_value());
 }
 
 }  // namespace mpzero::plan

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "app/measure/stopwatch.hpp"
+#include "model/operation/operation.hpp"
+
+namespace mpzero::measure {
+
+struct OperationTime {
+  model::Operation operation;
+  Timing timing;     // per call; only device time on a GPU
+  double calls = 0;  // per run of the unit
+};
+
+// Runs a unit repeatedly and returns the times of its distinct operations, in order of their first call. An operation
+// is timed between its neighbors, with operands that the unit computes, and its time excludes operations inside it.
+// Reads `evicted_bytes` of other data before each run, as other units do in training. On a GPU, CUDA events time each
+// operation, and a sleep kernel before each run hides launch latency. Synchronizes the device. The caller must have run
+// the unit once.
+std::vector<OperationTime> operation_times(at::Device device, const Effort& effort, int64_t evicted_bytes,
+                                           const std::function<void()>& unit);
+
+}  // namespace mpzero::measure
