@@ -316,7 +316,7 @@ class Measurement {
     attempt([&] { recorder.head(); });
     attempt([&] { recorder.embedding_forward(); });
     attempt([&] { recorder.embedding_backward(); });
-    if (work.shape.fp8) {
+    if (work.shape.fp8 && work.shape.fp8->recipe.scaling == model::fp8::Scaling::kTensorwise) {
       MicroBatchShape of_codes = work.shape;
       of_codes.casts = WeightCasts::kCodes;
       attempt([&] { UnitRecorder(*work.model, of_codes, device_, /*max_logits=*/0, real).layer(Recompute::kNone); });

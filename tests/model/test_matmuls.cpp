@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 
+#include "model/fp8/cast.hpp"
 #include "model/matmuls.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/compare.hpp"
@@ -45,6 +46,19 @@ TEST_CASE("matrix products on the CPU") {
   }
   CHECK(matmuls.tuned().empty());
   CHECK(matmuls.tuning_seconds() == 0);
+}
+
+TEST_CASE("one scale and scales per row are not multiplied") {
+  Matmuls matmuls;
+  const at::Tensor x = at::randn({16, 32}).to(at::kBFloat16);
+  const auto cast = [&](fp8::Scaling scaling) -> Operand {
+    fp8::CastMatrix made = fp8::cast(x, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth);
+    return {std::move(made.rows), std::move(made.columns)};
+  };
+  const Operand whole = cast(fp8::Scaling::kTensorwise), by_row = cast(fp8::Scaling::kRowwise);
+  CHECK_THROWS_AS(matmuls.forward(whole, by_row), c10::Error);
+  CHECK_THROWS_AS(matmuls.forward(by_row, whole), c10::Error);
+  CHECK_NOTHROW(matmuls.forward(by_row, by_row));
 }
 
 }  // namespace mpzero::model
