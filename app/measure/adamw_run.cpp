@@ -2,8 +2,12 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "app/measure/stopwatch.hpp"
@@ -18,6 +22,28 @@ namespace {
 constexpr Effort kUpdateEffort{.repeats = 10, .seconds = 0.5, .least = 3};
 
 parallel::AdamWUpdate an_update() { return parallel::adamw_update({.weight_decay = 0.1}, 1e-5, 10, 1.0); }
+
+// Copies gradients to the host and parameters to the device on two streams, as training does during updates.
+class Transfers {
+ public:
+  Transfers(at::Device device, at::Tensor gradient, at::Tensor parameter)
+      : gradient_(std::move(gradient)),
+        parameter_(std::move(parameter)),
+        gradient_on_device_(gradient_.to(device)),
+        parameter_on_device_(parameter_.to(device)) {}
+  void start() {
+    {
+      const c10::cuda::CUDAStreamGuard guard(down_);
+      gradient_.copy_(gradient_on_device_, /*non_blocking=*/true);
+    }
+    const c10::cuda::CUDAStreamGuard guard(up_);
+    parameter_on_device_.copy_(parameter_, /*non_blocking=*/true);
+  }
+
+ private:
+  at::Tensor gradient_, parameter_, gradient_on_device_, parameter_on_device_;
+  c10::cuda::CUDAStream down_ = c10::cuda::getStreamFromPool(), up_ = c10::cuda::getStreamFromPool();
+};
 
 }  // namespace
 
@@ -37,9 +63,11 @@ double adamw_seconds(at::Device device, int64_t parameters) {
       .seconds;
 }
 
-double host_adamw_seconds(int64_t parameters, int threads) {
+double host_adamw_seconds(int64_t parameters, int threads, at::Device device) {
   parallel::ThreadTeam team(threads);
-  const auto tensor = [&](at::ScalarType type) { return parallel::host_tensor(parameters, type, false, &team); };
+  const auto tensor = [&](at::ScalarType type, bool pinned = false) {
+    return parallel::host_tensor(parameters, type, pinned, &team);
+  };
   const parallel::AdamWTensors tensors{.gradient = tensor(at::kBFloat16).fill_(0.01),
                                        .master = tensor(at::kFloat),
                                        .exp_avg = tensor(at::kFloat),
@@ -47,8 +75,11 @@ double host_adamw_seconds(int64_t parameters, int threads) {
                                        .parameter = tensor(at::kBFloat16)};
   const parallel::AdamWSpans spans = parallel::spans_of(tensors);
   constexpr int64_t kBlock = parallel::kHostBlock;
+  std::optional<Transfers> transfers;
+  if (device.is_cuda()) transfers.emplace(device, tensor(at::kBFloat16, true), tensor(at::kBFloat16, true));
   return measure(at::kCPU, 1, kUpdateEffort,
                  [&](int) {
+                   if (transfers) transfers->start();
                    team.run((parameters + kBlock - 1) / kBlock, [&](int64_t block) {
                      parallel::adamw_host_range(spans, an_update(), block * kBlock,
                                                 std::min((block + 1) * kBlock, parameters));

@@ -31,6 +31,7 @@
 #include "model/decoder.hpp"
 #include "parallel/comm/gpu_address.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
+#include "parallel/host/core_assignment.hpp"
 #include "parallel/host/tensor_memory.hpp"
 
 namespace mpzero::plan {
@@ -213,7 +214,8 @@ class Measurement {
     const auto parameters = static_cast<double>(options_.parameters);
     data_.host.threads = threads;
     if (ranks() > 1) collectives();
-    data_.host.adamw_parameters_per_second = parameters / measure::host_adamw_seconds(options_.parameters, threads);
+    data_.host.adamw_parameters_per_second =
+        parameters / measure::host_adamw_seconds(options_.parameters, update_threads(), device_);
     data_.host.memory_bytes_per_second = measure::host_copy_rate(options_.copy_bytes);
     for (const int64_t part : {16, 4, 1}) {
       const int64_t count = std::max<int64_t>(1, options_.parameters / part);
@@ -223,6 +225,13 @@ class Measurement {
           {at::kBFloat16, 2 * size, measure::sum_of_squares_seconds(device_, count)});
     }
     if (device_.is_cuda()) data_.launch_seconds = launch_seconds();
+  }
+
+  // Returns the threads of optimizer updates: on a GPU machine, training leaves some cores free.
+  int update_threads() const {
+    if (device_.is_cpu()) return at::get_num_threads();
+    const auto machine = parallel::CpuTopology::of_this_machine();
+    return static_cast<int>(machine.hardware_threads(parallel::cores_for_updates(machine.cores())).size());
   }
 
   int ranks() const { return options_.ranks != nullptr ? options_.ranks->world_size() : 1; }
