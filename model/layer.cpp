@@ -152,7 +152,10 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   s.qkv = qkv.view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
   const auto [q, k, v] = attention_inputs(layer, s);
-  s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
+  // Recompute::kAttention saves the result.
+  if (!s.attended.out.defined()) {
+    s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
+  }
   if (s.mask.ranks) s.attended_tokens = to_tokens(s.mask, s.attended.out, heads.query);
   // Attention saves its output for the backward pass, so the matmul's input is not saved.
   const at::Tensor attended = attended_rows(layer, s);

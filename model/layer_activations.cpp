@@ -6,12 +6,17 @@ namespace mpzero::model {
 
 void LayerActivations::drop(Recompute recompute) {
   if (recompute == Recompute::kNone) return;
-  if (keeps_input_only(recompute)) {
+  const bool keeps_attended = recompute == Recompute::kAttention;
+  if (keeps_attended || keeps_input_only(recompute)) {
     LayerActivations kept;
     kept.mask = std::move(mask);
     kept.dropout = dropout;
     kept.tile = tile;
     kept.x = std::move(x);
+    if (keeps_attended) {
+      kept.attended = std::move(attended);
+      kept.attended_maximum = std::move(attended_maximum);
+    }
     *this = std::move(kept);
     return;
   }

@@ -18,18 +18,21 @@ namespace mpzero::model {
 enum class Recompute : uint8_t {
   kNone,       // saves all activations
   kSelective,  // saves the results of matmuls and attention; recomputes the rest
+  kAttention,  // saves the layer's input and the result of attention; not supported by T5
   kFull,       // saves only the layer's input; reruns the forward pass
   kTiled,      // like kFull, but runs the MLP in tiles of tokens; not supported with FP8 or adapters
   kHost,       // like kTiled, but the caller keeps the layer's input in host memory
 };
 
-// Returns "none", "selective", "full", "tiled" or "host".
+// Returns "none", "selective", "attention", ...
 constexpr std::string_view name(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone:
       return "none";
     case Recompute::kSelective:
       return "selective";
+    case Recompute::kAttention:
+      return "attention";
     case Recompute::kFull:
       return "full";
     case Recompute::kTiled:
@@ -40,8 +43,8 @@ constexpr std::string_view name(Recompute recompute) {
   return "host";
 }
 
-inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kTiled,
-                                           Recompute::kHost};
+inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kAttention,
+                                           Recompute::kFull, Recompute::kTiled,     Recompute::kHost};
 
 constexpr bool runs_tiles(Recompute recompute) {
   return recompute == Recompute::kTiled || recompute == Recompute::kHost;
@@ -76,7 +79,7 @@ struct LayerActivations {
   // heads. `attended_tokens`: attention output of this rank's tokens, for all heads.
   std::array<at::Tensor, 3> exchanged;
   at::Tensor attended_tokens;
-  at::Tensor attended_maximum;  // amax of attended.out (cast to FP8 twice); freed at kFull and kTiled
+  at::Tensor attended_maximum;  // amax of attended.out (cast to FP8 twice), freed with it
   NormedOutput attention_output, mlp_output;
   at::Tensor h;        // [N, H]: x plus the attention output
   Operand h_normed;    // [N, H]

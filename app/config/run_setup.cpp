@@ -208,10 +208,10 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
 }
 
 // Tiles would have separate FP8 scales and separate adapter dropout, so --recompute host disables tiling for these
-// features. T5 is not supported, because its layers share inputs.
+// features. T5 is not supported, because its layers share inputs and have two attentions.
 void check_recompute(const RunConfig& config, const model::ModelConfig& model) {
   const bool tiled = config.recompute == Recomputation::kTiled;
-  if (!tiled && config.recompute != Recomputation::kHost) return;
+  if (!tiled && config.recompute != Recomputation::kHost && config.recompute != Recomputation::kAttention) return;
   const Origin& origin = config.origins.of("recompute");
   const std::string where = origin.kind == Origin::Kind::kFile ? config.ds_config_path + ": " + origin.name + " true"
                                                                : "--recompute " + flag_named("recompute").show(config);

@@ -57,13 +57,15 @@ FlagGroup model_flags() {
        {.name = "recompute",
         .value = choice<Recomputation>(field<&Settings::recompute>, {{"none", Recomputation::kNone},
                                                                      {"selective", Recomputation::kSelective},
+                                                                     {"attention", Recomputation::kAttention},
                                                                      {"full", Recomputation::kFull},
                                                                      {"tiled", Recomputation::kTiled},
                                                                      {"host", Recomputation::kHost},
                                                                      {"auto", Recomputation::kAuto}}),
-        .help = "activation checkpointing: none, selective (recompute cheap operations), full (store only layer "
-                "inputs), tiled (full, with the MLP in tiles of 8,192 tokens), host (tiled, with layer inputs in host "
-                "memory) or auto (least recomputation that fits in memory)",
+        .help = "activation checkpointing: none, selective (recompute cheap operations), attention (store layer "
+                "inputs and attention outputs), full (store only layer inputs), tiled (full, with the MLP in tiles of "
+                "8,192 tokens), host (tiled, with layer inputs in host memory) or auto (least recomputation that fits "
+                "in memory)",
         .file = FileKey{.name = "activation_checkpointing.cpu_checkpointing"}},
        {.name = "gradient_checkpointing",
         .value = Boolean{field<&Settings::gradient_checkpointing>},

@@ -8,6 +8,18 @@
 #include "model/kernels/cublas_lt.hpp"
 
 namespace mpzero {
+namespace {
+
+double attention_share(const plan::UnitCall& forward) {
+  double all = 0, attention = 0;
+  for (const model::Operation& operation : forward.operations) {
+    all += operation.flops;
+    if (operation.attention) attention += operation.flops;
+  }
+  return all > 0 ? attention / all : 0;
+}
+
+}  // namespace
 
 plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel::ZeroOptions& options,
                                         const parallel::ParallelLayout& ranks) {
@@ -78,6 +90,8 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
     // The head reads the last layer's output. A backward pass reads the gradient of its layer's output.
     const int64_t hidden = record->hidden_bytes;
     if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak + always;
+    sizes.attention_share += attention_share(record->layer(model::Recompute::kFull).forward) *
+                             static_cast<double>(kind.layers.size()) / static_cast<double>(sizes.layers.size());
     ActivationSizes::Layer sizes_of_layer;
     for (const model::Recompute level : model::kRecomputes) {
       const plan::UnitRecorder::Layer& layer = record->layer(level);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "app/flags/training_flags.hpp"
 
@@ -158,9 +159,17 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 
 namespace {
 
-// Calls visit(levels, activation_peak(levels)) until `visit` returns true. Mixes of full, selective and none come
-// first, ordered by the number of full layers, then of selective layers. All layers at tiled, and all at host within
-// `host_budget`, come last. Needs O(layers^2) calls.
+struct Peak {
+  int64_t held = 0, peak = 0;
+  void add(const ActivationSizes::Level& level) {
+    held += level.kept;
+    peak = std::max(peak, held + level.workspace);
+  }
+};
+
+// Calls visit(levels, activation_peak(levels)) for all mixes of full, attention, selective and none, then for all
+// layers at tiled, and at host within `host_budget`. Mixes are ordered by their number of full layers, then of
+// attention layers, then of selective layers. Needs O(layers^3) calls.
 template <typename Visit>
 void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit& visit) {
   using enum model::Recompute;
@@ -172,36 +181,47 @@ void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit&
   for (size_t i = count; i-- > 0;) {
     rest[i] = layers[i][kNone].kept + std::max(layers[i][kNone].workspace, rest[i + 1]);
   }
-  struct Prefix {
-    int64_t held = 0, peak = 0;
-    void add(const ActivationSizes::Level& level) {
-      held += level.kept;
-      peak = std::max(peak, held + level.workspace);
-    }
-  };
-  Prefix of_full;
+  Peak of_full;
   for (size_t full = 0; full <= count; ++full) {
     if (full > 0) of_full.add(layers[full - 1][kFull]);
-    Prefix prefix = of_full;
-    for (size_t selective = 0; full + selective <= count; ++selective) {
-      if (selective > 0) prefix.add(layers[full + selective - 1][kSelective]);
-      const size_t leaner = full + selective;
-      const LayerLevels levels{{kFull, full}, {kSelective, selective}, {kNone, count - leaner}};
-      if (visit(levels, std::max(prefix.peak, prefix.held + rest[leaner]))) return;
+    Peak of_attention = of_full;
+    for (size_t attention = 0; full + attention <= count; ++attention) {
+      const size_t whole = full + attention;
+      if (attention > 0) of_attention.add(layers[whole - 1][kAttention]);
+      Peak prefix = of_attention;
+      for (size_t selective = 0; whole + selective <= count; ++selective) {
+        const size_t leaner = whole + selective;
+        if (selective > 0) prefix.add(layers[leaner - 1][kSelective]);
+        visit(LayerLevels{{kFull, full}, {kAttention, attention}, {kSelective, selective}, {kNone, count - leaner}},
+              std::max(prefix.peak, prefix.held + rest[leaner]));
+      }
     }
   }
   for (const LayerLevels& levels : {LayerLevels{{kTiled, count}}, LayerLevels{{kHost, count}}}) {
-    if (host_activations(levels, sizes) <= host_budget && visit(levels, activation_peak(levels, sizes))) return;
+    if (host_activations(levels, sizes) <= host_budget) visit(levels, activation_peak(levels, sizes));
   }
+}
+
+// Returns the recomputed part of all layers' forward FLOPs, in layers. Selective layers count only between mixes of
+// equal cost. Tiled and host layers cost more than all mixes.
+double recomputed_layers(const LayerLevels& levels, double attention_share) {
+  using enum model::Recompute;
+  const auto of = [&](model::Recompute level) { return static_cast<double>(levels[level]); };
+  const auto count = static_cast<double>(std::accumulate(levels.values.begin(), levels.values.end(), int64_t{0}));
+  return of(kFull) + (1 - attention_share) * of(kAttention) + of(kSelective) / (count * count) + 2 * of(kTiled) +
+         3 * of(kHost);
 }
 
 }  // namespace
 
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget) {
   std::optional<LayerLevels> cheapest;
+  double least = std::numeric_limits<double>::max();
   visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
-    if (peak <= budget) cheapest = levels;
-    return cheapest.has_value();
+    if (peak > budget) return;
+    const double cost = recomputed_layers(levels, sizes.attention_share);
+    if (cost < least) cheapest = levels;
+    least = std::min(least, cost);
   });
   return cheapest;
 }
@@ -216,7 +236,6 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
   visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
     if (peak < least) leanest = levels;
     least = std::min(least, peak);
-    return false;
   });
   return leanest;
 }

@@ -55,8 +55,9 @@ struct ActivationSizes {
     int64_t workspace = 0;  // temporary memory while the layer runs
   };
   using Layer = ByLevel<Level>;
-  std::vector<Layer> layers;  // in forward order
-  int64_t head = 0;           // workspace of the LM head
+  std::vector<Layer> layers;   // in forward order
+  int64_t head = 0;            // workspace of the LM head
+  double attention_share = 0;  // attention's part of the FLOPs of a layer's forward pass
 };
 
 // Return the activations of all layers at the end of the forward pass, on the device and in host memory.
@@ -67,9 +68,10 @@ int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
 // Returns the levels with the least recomputation whose peak is at most `budget`, or std::nullopt if no levels fit.
-// Minimizes the number of layers at `full`, which recompute their whole forward, then the number of layers at
-// `selective`, which recompute less than a tenth as much. `tiled` keeps as much as `full` and reduces the peak only if
-// all layers use it. `host` is the last resort and requires at most `host_budget` of host memory.
+// Minimizes the recomputed FLOPs of layers at `full`, which recompute their whole forward, and `attention`, which
+// recompute all but attention, then the number of layers at `selective`, which recompute less than a tenth as much.
+// `tiled` keeps as much as `full` and reduces the peak only if all layers use it. `host` is the last resort and
+// requires at most `host_budget` of host memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);

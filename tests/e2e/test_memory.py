@@ -88,7 +88,7 @@ def test_the_processes_of_a_cpu_run_stay_within_its_plan(tmp_path: Path, saving:
 
 def test_recomputation_changes_no_bit_on_the_cpu(tmp_path: Path) -> None:
     steps = {}
-    for level in ("none", "selective", "full", "auto"):
+    for level in ("none", "selective", "attention", "full", "auto"):
         run = TinyRun(tmp_path / level, bf16=True)
         output = run.train("--max_steps=4", f"--recompute={level}").stdout
         assert "GPU memory" not in output
@@ -98,6 +98,7 @@ def test_recomputation_changes_no_bit_on_the_cpu(tmp_path: Path) -> None:
         assert all(0 < line["peak_allocated_bytes"] < line["peak_memory_bytes"] for line in run.metrics())
     assert len(steps["none"]) == 4
     assert steps["selective"] == steps["none"]
+    assert steps["attention"] == steps["none"]
     assert steps["full"] == steps["none"]
     assert steps["auto"] == steps["none"]
 
@@ -116,7 +117,7 @@ def test_the_plan_of_several_micro_batches_matches_the_cpu(tmp_path: Path, stage
 
 
 @needs_gpu
-@pytest.mark.parametrize("level", ["none", "selective", "full", "tiled", "host"])
+@pytest.mark.parametrize("level", ["none", "selective", "attention", "full", "tiled", "host"])
 def test_the_plan_matches_the_measurement(tmp_path: Path, level: str) -> None:
     run = wide_run(tmp_path)
     result = run.train(*WIDE, f"--recompute={level}")

@@ -396,7 +396,8 @@ TEST_CASE("a layer in FP8 on the GPU is near that on the CPU and that in bf16") 
     const Fp8Options options{.recipe = {.scaling = scaling}, .filter_fqns = {}};
     const LayerRun in_bf16 = run(model, std::nullopt, at::kCUDA, Recompute::kNone, false);
     const LayerRun on_cpu = run(model, options, at::kCPU, Recompute::kNone, false);
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    for (const Recompute recompute :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kAttention, Recompute::kFull}) {
       for (const bool keeps_weights : {false, true}) {
         INFO(fp8::name(scaling) << (model.lora ? ", adapters " : " ") << name(recompute) << " " << keeps_weights);
         const LayerRun made = run(model, options, at::kCUDA, recompute, keeps_weights);

@@ -68,7 +68,7 @@ TEST_CASE("full models on the GPU agree with fp64 on the CPU") {
       const Deterministic on(true);
       FlatModel once(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), gradient_type);
       once.forward_backward(gpu_tokens, 1.0, Recompute::kNone);
-      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      for (const Recompute recompute : {Recompute::kSelective, Recompute::kAttention, Recompute::kFull}) {
         INFO(mpzero::model::name(recompute));
         FlatModel again(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), gradient_type);
         again.forward_backward(gpu_tokens, 1.0, recompute);

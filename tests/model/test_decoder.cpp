@@ -27,7 +27,7 @@ TEST_CASE("recomputed activations give the same bits") {
       const at::Tensor loss = kept.forward_backward(tokens, 1.0, Recompute::kNone);
       // The same losses of tokens: their mean is taken in fp64 there, and in fp32 here.
       CHECK(relative_error(kept.loss(tokens), loss) < 5e-7);
-      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      for (const Recompute recompute : {Recompute::kSelective, Recompute::kAttention, Recompute::kFull}) {
         INFO(config.model_type << " " << type << " " << name(recompute));
         FlatModel recomputed(decoder, at::TensorOptions().dtype(type), at::kFloat);
         CHECK(bitwise_equal(recomputed.forward_backward(tokens, 1.0, recompute), loss));

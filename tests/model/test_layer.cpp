@@ -37,7 +37,8 @@ void check_layer(const ModelConfig& config, Recompute recompute, const DecoderOp
   weights.layer = 0;
   const at::Tensor y = decoder.layer_forward(weights, x, &activations, recompute);
   CHECK(activations.x.defined());
-  CHECK(activations.qkv.defined() != keeps_input_only(recompute));
+  CHECK(activations.qkv.defined() == (recompute <= Recompute::kSelective));
+  CHECK(activations.attended.out.defined() == (recompute <= Recompute::kAttention));
   const at::Tensor dx = decoder.layer_backward(weights, dy, activations, model.gradients[1]);
   CHECK_FALSE((activations.x.defined() || activations.qkv.defined()));
   CHECK(relative_error(y, expected.detach()) < 1e-11);
@@ -91,7 +92,8 @@ void check_embedding_and_head(const ModelConfig& config, int64_t max_logits, boo
 
 TEST_CASE("a layer's backward agrees with autograd") {
   for (const ModelConfig& config : small_models()) {
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    for (const Recompute recompute :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kAttention, Recompute::kFull}) {
       INFO(config.model_type << ", recomputed: " << name(recompute));
       check_layer(config, recompute);
     }
@@ -159,7 +161,8 @@ TEST_CASE("a layer's backward with adapters agrees with autograd") {
         if (part == 2 || i % 2 == part) targets.push_back(all[i]);
       }
       config.lora = LoraConfig{.r = 3, .alpha = 5, .targets = targets, .rslora = part == 0};
-      for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      for (const Recompute recompute :
+           {Recompute::kNone, Recompute::kSelective, Recompute::kAttention, Recompute::kFull}) {
         INFO(config.model_type << ", part " << part << ", recomputed: " << name(recompute));
         check_layer(config, recompute);
       }

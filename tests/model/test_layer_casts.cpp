@@ -21,7 +21,7 @@ namespace mpzero::model {
 namespace {
 
 constexpr fp8::Scaling kScalings[] = {fp8::Scaling::kTensorwise, fp8::Scaling::kRowwise};
-constexpr Recompute kLevels[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+constexpr Recompute kLevels[] = {Recompute::kNone, Recompute::kSelective, Recompute::kAttention, Recompute::kFull};
 
 at::Tensor bf16(at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16); }
 at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }

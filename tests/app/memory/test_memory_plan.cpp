@@ -17,6 +17,7 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr ActivationSizes::Level kAsTiled{.kept = kGiB, .workspace = 30 * kGiB};
 constexpr ActivationSizes::Layer kLayer{{{{.kept = 17 * kGiB, .workspace = 20 * kGiB},  // none
                                           {.kept = 11 * kGiB, .workspace = 21 * kGiB},  // selective
+                                          {.kept = 11 * kGiB, .workspace = 36 * kGiB},  // attention: no use
                                           {.kept = kGiB, .workspace = 36 * kGiB},       // full
                                           kAsTiled,
                                           kAsTiled}}};  // tiled, host
@@ -25,7 +26,7 @@ const ActivationSizes kSizes{.layers = std::vector(4, kLayer), .head = 0};
 // Walks through a micro-batch and records the peak: the oracle of activation_peak.
 int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
   std::vector<ActivationSizes::Level> layers;
-  for (const model::Recompute level : {kTiled, kFull, kSelective, kNone}) {
+  for (const model::Recompute level : {kTiled, kFull, kAttention, kSelective, kNone}) {
     for (int64_t i = 0; i < levels[level]; ++i) layers.push_back(sizes.layers[layers.size()][level]);
   }
   if (levels[kHost] > 0) {
@@ -49,8 +50,11 @@ int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) 
 template <typename Check>
 void for_all_mixes(int64_t layers, const Check& check) {
   for (int64_t full = 0; full <= layers; ++full) {
-    for (int64_t selective = 0; full + selective <= layers; ++selective) {
-      check(LayerLevels{{kFull, full}, {kSelective, selective}, {kNone, layers - full - selective}});
+    for (int64_t attention = 0; full + attention <= layers; ++attention) {
+      const int64_t rest = layers - full - attention;
+      for (int64_t selective = 0; selective <= rest; ++selective) {
+        check(LayerLevels{{kFull, full}, {kAttention, attention}, {kSelective, selective}, {kNone, rest - selective}});
+      }
     }
   }
   check(LayerLevels{{kTiled, layers}});
@@ -67,7 +71,7 @@ TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
       sizes.layers[i][kSelective].workspace = (i < 2 ? 1 : 3) * workspace + kGiB;
     }
     for_all_mixes(4, [&](const LayerLevels& levels) {
-      CAPTURE(workspace, levels[kFull], levels[kSelective]);
+      CAPTURE(workspace, levels[kFull], levels[kAttention], levels[kSelective]);
       CHECK(activation_peak(levels, sizes) == simulated_peak(levels, sizes));
     });
   }
@@ -116,19 +120,35 @@ TEST_CASE("the least recomputation that fits is chosen") {
   CHECK(cheapest_levels(kSizes, 34 * kGiB, 500 * kGiB) == LayerLevels{{kTiled, 4}});
 }
 
+// Sizes of long sequences, whose attention is half of the work.
+ActivationSizes long_sizes() {
+  ActivationSizes sizes = kSizes;
+  sizes.attention_share = 0.5;
+  for (ActivationSizes::Layer& layer : sizes.layers) layer[kAttention] = {.kept = 2 * kGiB, .workspace = 36 * kGiB};
+  return sizes;
+}
+
+TEST_CASE("attention is not recomputed if its output fits") {
+  CHECK(cheapest_levels(long_sizes(), 44 * kGiB) == LayerLevels{{kAttention, 3}, {kNone, 1}});
+  CHECK(cheapest_levels(long_sizes(), 40 * kGiB) == LayerLevels{{kFull, 2}, {kAttention, 1}, {kSelective, 1}});
+}
+
 TEST_CASE("no mix that recomputes less than the one chosen would fit") {
   for (int64_t budget = 0; budget <= 90 * kGiB; budget += kGiB) {
-    const std::optional<LayerLevels> chosen = cheapest_levels(kSizes, budget, 2 * kGiB);
+    const ActivationSizes sizes = budget / kGiB % 2 == 0 ? kSizes : long_sizes();
+    const std::optional<LayerLevels> chosen = cheapest_levels(sizes, budget, 2 * kGiB);
     for_all_mixes(4, [&](const LayerLevels& other) {
-      const bool fits = simulated_peak(other, kSizes) <= budget;
-      const auto cost = [](const LayerLevels& levels) {
-        return std::tuple(levels[kHost], levels[kTiled], levels[kFull], levels[kSelective]);
+      const bool fits = simulated_peak(other, sizes) <= budget;
+      const auto cost = [&](const LayerLevels& levels) {
+        const double recomputed =
+            static_cast<double>(levels[kFull]) + (1 - sizes.attention_share) * static_cast<double>(levels[kAttention]);
+        return std::tuple(levels[kHost], levels[kTiled], recomputed + static_cast<double>(levels[kSelective]) / 16);
       };
       const bool less = !chosen || cost(other) < cost(*chosen);
       CHECK_FALSE((fits && less));
     });
     if (chosen) {
-      CHECK(simulated_peak(*chosen, kSizes) <= budget);
+      CHECK(simulated_peak(*chosen, sizes) <= budget);
       CHECK(by_layer(*chosen).size() == 4);
     }
   }

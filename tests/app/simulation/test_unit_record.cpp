@@ -315,7 +315,7 @@ TEST_CASE("less is kept at each level of recomputation, and casts take memory wh
   const ModelConfig config = model::small_qwen3();
   int64_t more = 0;
   UnitRecorder recorder(config, {.sequences = 2, .length = 40}, at::kCUDA);
-  for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective, Recompute::kNone}) {
+  for (const Recompute recompute : {Recompute::kFull, Recompute::kAttention, Recompute::kSelective, Recompute::kNone}) {
     const int64_t kept = recorder.layer(recompute).forward.kept;
     CHECK(kept > more);
     more = kept;

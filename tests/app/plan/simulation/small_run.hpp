@@ -30,7 +30,7 @@ inline SimulatedRun small_run() {
                              .embedding_backward = milliseconds(2),
                              .layer_forward = milliseconds(10),
                              .leaner_layer_forward = milliseconds(10),
-                             .layer_backward = {milliseconds(20), milliseconds(22), milliseconds(30)},
+                             .layer_backward = {milliseconds(20), milliseconds(22), milliseconds(25), milliseconds(30)},
                              .head = milliseconds(5)},
                    .costs = {.memory = [](int64_t) { return 0.0; },
                              .down = [](int64_t) { return 0.0; },
