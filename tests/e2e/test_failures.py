@@ -109,8 +109,9 @@ def test_a_rank_that_dies_ends_the_run(tmp_path: Path, number: signal.Signals, r
         assert re.search(r"^Run [0-9a-f]{16}: [1-9]\d* steps in ", live.output, re.MULTILINE), live.output
 
 
-def test_a_stopped_rank_ends_the_run_within_the_limit_and_no_process_remains(tmp_path: Path) -> None:
-    run, rank = TinyRun(tmp_path), 0
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stopped_rank_ends_the_run_within_the_limit_and_no_process_remains(tmp_path: Path, rank: int) -> None:
+    run = TinyRun(tmp_path)
     with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
         live.wait_for_step(3)
         live.signal(signal.SIGSTOP, rank)
@@ -458,6 +459,13 @@ def test_two_interrupts_while_the_ranks_meet_end_the_run(tmp_path: Path) -> None
 
 def test_a_limit_of_many_years_never_passes(tmp_path: Path) -> None:
     assert failing_rank("leave", 0, tmp_path, stuck_after="1e308") == (0, "")
+
+
+def test_a_finished_run_leaves_no_failure_report(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    result = run.train("--max_steps=1", "--stuck_after=1")
+    assert error_lines(result.stderr) == []
+    assert not (run.checkpoints / "failures").exists()
 
 
 def test_a_slow_rank_is_named(tmp_path: Path) -> None:
