@@ -64,7 +64,8 @@ MemoryScenario MemoryEstimate::scenario() const {
           // Compressed parameters stay on the GPU; see resolve_compression().
           .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights,
           .may_offload_activations = may_offload_activations(),
-          .may_release_gradients = !device_.is_cpu() && !config_.zero.release_gradients};
+          .may_release_gradients = !device_.is_cpu() && !config_.zero.release_gradients,
+          .requires_release = config_.zero.release_gradients.value_or(false)};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {

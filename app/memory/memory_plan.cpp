@@ -86,6 +86,7 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   if (then.zero_stage != now.zero_stage) parts.push_back(fmt::format("zero_optimization.stage {}", then.zero_stage));
   if (then.offload_optimizer != now.offload_optimizer) parts.emplace_back("offload_optimizer to cpu");
   if (then.offload_param != now.offload_param) parts.emplace_back("offload_param to cpu");
+  if (now.requires_release && then.gradient_accumulation_steps > 1) parts.emplace_back("release_gradients auto");
   std::string text = fmt::format("{}", fmt::join(parts, " and "));
   if (host_bytes > 0) text += fmt::format(", with {} more host memory per rank", gibibytes(host_bytes));
   return text;

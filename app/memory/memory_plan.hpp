@@ -95,6 +95,7 @@ struct MemoryScenario {
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host
   bool may_release_gradients = false;   // if the run does not fit otherwise
+  bool requires_release = false;        // release_gradients true, which excludes gradient accumulation
 };
 
 struct MemoryNeed {

@@ -209,6 +209,29 @@ TEST_CASE("gradients are released if the run does not fit otherwise, before laye
   CHECK_FALSE(accumulated.choose_release(small));
 }
 
+TEST_CASE("advice to accumulate gradients removes release_gradients true, which a run refuses to combine") {
+  const auto of = [](at::Device device, const std::string& release) {
+    const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "release_gradients": )" +
+                                     release + "}}}",
+                                 {"--seq_length=1024"}, 1)
+                                 .config;
+    const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
+    const MemoryEstimate estimated(config, model, device, {.nodes = 1, .ranks_per_node = 1});
+    constexpr int64_t kUnlimited = int64_t{1} << 50;
+    const auto changes =
+        changes_that_fit(estimated.scenario(), 1, {.device = kUnlimited, .host = kUnlimited},
+                         [&](const MemoryScenario& changed) { return estimated.need(changed, std::nullopt, 0); });
+    REQUIRE_FALSE(changes.empty());
+    CHECK_THAT(changes.front().text, Catch::Contains("gradient_accumulation_steps 2"));
+    return changes.front().text;
+  };
+  for (const at::Device device : {at::kCUDA, at::kCPU}) {
+    CHECK_THAT(of(device, "true"), Catch::Contains("release_gradients auto"));
+    CHECK_THAT(of(device, R"("auto")"), !Catch::Contains("release_gradients"));
+  }
+}
+
 TEST_CASE("--deterministic counts a copy of the query gradients per group of multiprocessors") {
   const SimulatedTarget before = simulated_target();
   const auto workspace = [](const char* deterministic, int multiprocessors) {
