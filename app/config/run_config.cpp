@@ -327,7 +327,7 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   resolve_levels(file, zero, warnings);
 }
 
-void check_release(const RunConfig& config) {
+void check_release(RunConfig& config, std::vector<std::string>& warnings) {
   if (!config.zero.release_gradients.value_or(false)) return;
   constexpr const char* kKey = "zero_optimization.offload_optimizer.release_gradients";
   if (!config.zero.offload_optimizer) {
@@ -335,6 +335,15 @@ void check_release(const RunConfig& config) {
                      config.ds_config_path, kKey);
   }
   if (config.gradient_accumulation_steps == 1) return;
+  // The number of steps follows from the number of ranks, so a restart on fewer ranks must not be refused.
+  if (config.origins.of(kAccumulation).kind == Origin::Kind::kComputed) {
+    config.zero.release_gradients.reset();
+    warnings.push_back(
+        fmt::format("{}: {} has no effect with gradient_accumulation_steps {} (computed from train_batch_size); raise "
+                    "train_micro_batch_size_per_gpu or remove release_gradients.",
+                    config.ds_config_path, kKey, config.gradient_accumulation_steps));
+    return;
+  }
   throw_user_error("{}: {} requires gradient_accumulation_steps 1, not {}; raise {} or remove release_gradients",
                    config.ds_config_path, kKey, config.gradient_accumulation_steps, "train_micro_batch_size_per_gpu");
 }
@@ -430,7 +439,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_pa
   complete_batch(file, data_parallel_size, config);
   settle_validation(line, config.micro_batch_size * data_parallel_size, config, config.origins, warnings);
   check_fp8_batch(config, warnings);
-  check_release(config);
+  check_release(config, warnings);
   if (!config.counts_epochs()) {
     fit_schedule(config, config.max_steps, /*epoch=*/0, warnings);
     check_intervals(config, warnings);

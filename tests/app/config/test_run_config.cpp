@@ -321,6 +321,17 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   CHECK_THROWS_WITH(with_release("cpu", "true", 2),
                     Catch::Contains("release_gradients") && Catch::Contains("gradient_accumulation_steps"));
   CHECK_THROWS_WITH(with_release("none", "true", 1), Catch::Contains("release_gradients") && Catch::Contains("device"));
+  // A run that restarts on fewer ranks accumulates gradients to keep its global batch.
+  const auto on_ranks = [](int ranks) {
+    return run(R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "zero_optimization":
+        {"offload_optimizer": {"device": "cpu", "release_gradients": true}}})",
+               {}, ranks);
+  };
+  CHECK(on_ranks(4).config.zero.release_gradients == true);
+  CHECK(warnings_with(on_ranks(4), "release_gradients").empty());
+  CHECK(on_ranks(2).config.gradient_accumulation_steps == 2);
+  CHECK_FALSE(on_ranks(2).config.zero.release_gradients.value_or(false));
+  CHECK(warnings_with(on_ranks(2), "release_gradients").size() == 1);
 
   const Result stage2 =
       run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})");
