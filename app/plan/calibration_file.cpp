@@ -212,12 +212,6 @@ void visit_host_and_links(Fields& fields, CalibrationData& data) {
     host.number("memory_gb_per_second", data.host.memory_bytes_per_second, kBytesPerSecond, kOptional);
     host.number("disk_write_gb_per_second", data.host.disk_write_bytes_per_second, kBytesPerSecond, kOptional);
   });
-  fields.list("collectives", data.collectives, kOptional, [](Fields& one, CalibrationData::Collective& collective) {
-    one.one_of("collective", collective.name, {"all-gather", "reduce-scatter", "all-reduce"});
-    one.type("type", collective.type);
-    one.number("bytes", collective.bytes, kBytes);
-    one.number("us", collective.seconds, kSeconds);
-  });
   fields.number("launch_us", data.launch_seconds, kSeconds, kOptional);
   fields.list("full_step", data.full_step, kOptional, [](Fields& one, CalibrationData::FullStep& point) {
     one.number("layer_us", point.layer_seconds, kSeconds);
@@ -259,6 +253,13 @@ void visit_measured(Fields& fields, CalibrationData& data) {
     one.type("type", kernel.second.type);
     one.number("bytes", kernel.second.bytes, kBytes);
     one.number("us", kernel.second.seconds, kSeconds);
+  });
+  // Between ranks on CPUs; a file that scales another file describes a GPU.
+  fields.list("collectives", data.collectives, kOptional, [](Fields& one, Data::Collective& collective) {
+    one.one_of("collective", collective.name, {"all-gather", "reduce-scatter", "all-reduce"});
+    one.type("type", collective.type);
+    one.number("bytes", collective.bytes, kBytes);
+    one.number("us", collective.seconds, kSeconds);
   });
   visit_host_and_links(fields, data);
   data.matmuls = std::move(matmuls);

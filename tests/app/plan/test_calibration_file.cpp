@@ -198,6 +198,9 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   scaled["rates"] = {{"matmuls", 0.5}, {"attention", 0.5}, {"memory", 0.25}, {"launch_us", 4}};
   CHECK(error(scaled.dump()).starts_with(": unknown key "));  // times of its own as well
   for (const char* key : {"matmuls", "attention", "kernels"}) scaled.erase(key);
+  scaled["collectives"] = json::array();  // between ranks on CPUs; a scaled file describes a GPU
+  CHECK(error(scaled.dump()) == std::string(": unknown key collectives") + kRemedy);
+  scaled.erase("collectives");
   scaled["scales"] = "../elsewhere.json";
   CHECK(error(scaled.dump()) == std::string(": scales must be a different file in this folder") + kRemedy);
   scaled["scales"] = "bad.json";
