@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 namespace mpzero {
 namespace {
@@ -83,7 +84,8 @@ TEST_CASE("bad JSON is reported with its position") {
 }
 
 TEST_CASE("at most the limit and one byte of a file are read") {
-  const auto path = std::filesystem::temp_directory_path() / "mpzero_test_json.json";
+  const io::testing::TemporaryFolder folder;
+  const auto path = folder / "a.json";
   for (const size_t size : {size_t{0}, size_t{1}, size_t{1000}}) {
     std::ofstream(path) << std::string(size, 'x');
     CHECK(read_json_text(path, kSmall) == std::string(size, 'x'));
@@ -96,13 +98,12 @@ TEST_CASE("at most the limit and one byte of a file are read") {
 }
 
 TEST_CASE("a JSON file that is a FIFO or a device is refused at once") {
-  const auto fifo = std::filesystem::temp_directory_path() / "mpzero_test_json.fifo";
-  std::filesystem::remove(fifo);
+  const io::testing::TemporaryFolder folder;
+  const auto fifo = folder / "a.fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   CHECK_THROWS_WITH(read_json_text(fifo, kSmall),
                     fifo.string() + " is a FIFO, a socket or a device; use a regular file");
   CHECK_THROWS_AS(read_json_text("/dev/zero", kSmall), UserError);
-  std::filesystem::remove(fifo);
 }
 
 }  // namespace mpzero

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "model/architecture/config.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -344,12 +345,10 @@ TEST_CASE("options that mpzero would compute differently are refused in one sent
 }
 
 TEST_CASE("a Hugging Face folder is its config.json", "[config]") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "mpzero_hugging_face_folder";
-  std::filesystem::create_directories(folder);
+  const io::testing::TemporaryFolder folder;
   std::filesystem::copy_file(std::filesystem::path(MPZERO_SOURCE_DIR) / "configs/models/qwen3_0_6b.json",
-                             folder / "config.json", std::filesystem::copy_options::overwrite_existing);
-  CHECK(ModelConfig::from_file(folder).hidden_size == 1024);
-  std::filesystem::remove_all(folder);
+                             folder / "config.json");
+  CHECK(ModelConfig::from_file(folder.path()).hidden_size == 1024);
 }
 
 }  // namespace mpzero::model

@@ -4,6 +4,7 @@
 #include "app/plan/command/comparison_report.hpp"
 #include "tests/app/plan/command/comparison_of.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero::plan;
 using Catch::Contains;
@@ -16,11 +17,11 @@ TEST_CASE("where nothing fits the comparison says so") {
 }
 
 TEST_CASE("rows have memory, hours and costs") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_rows.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "prices_of_rows.json";
   std::ofstream(file) << R"({"p5.48xlarge": 50})" << std::flush;
   const nlohmann::json found = of_several({"--instances=p5.48xlarge:2,p4d.24xlarge:2", "--train_batch_size=64",
                                            "--tokens=1e9", "--prices=" + file.string()});
-  std::filesystem::remove(file);
   const nlohmann::json row = row_of(found, "p5.48xlarge");
   const double hours = 1e9 / (64 * 512) * row["step_seconds"].get<double>() / 3600;
   CHECK(row["hours"].get<double>() == Approx(hours));

@@ -4,18 +4,19 @@
 #include "app/plan/command/plan_candidate.hpp"
 #include "tests/app/plan/command/comparison_of.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero::plan;
 
 TEST_CASE("the best one's ds_config.json is one for a run, and plans the same") {
   const nlohmann::json found = comparison();
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_best_ds_config.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "best_ds_config.json";
   std::ofstream(file) << found["best_ds_config"].dump();
   const nlohmann::json plan =
       json_of({kFlags[0], kFlags[1], kFlags[2], kFlags[3], "--deepspeed_config=" + file.string()});
   CHECK(plan["step"]["seconds"].get<double>() == Approx(found["ranked"][0]["step_seconds"].get<double>()));
   CHECK(plan["run"]["zero_stage"] == found["ranked"][0]["zero_stage"]);
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("the best one's ds_config.json trains as the run that was asked for") {
@@ -45,13 +46,13 @@ TEST_CASE("the best one's ds_config.json trains as the run that was asked for") 
 }
 
 TEST_CASE("the file of the best leaves to --recompute where layer inputs are") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_cpu_checkpointing.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "cpu_checkpointing.json";
   std::ofstream(file) << R"({"train_batch_size": 32, "bf16": {"enabled": true},
       "activation_checkpointing": {"cpu_checkpointing": true, "partition_activations": false}})";
   std::vector<std::string> flags = kFlags;
   flags.insert(flags.end(), {"--deepspeed_config=" + file.string(), "--compare"});
   const nlohmann::json found = json_of(flags);
-  std::filesystem::remove(file);
   CHECK(found["best_ds_config"]["activation_checkpointing"] == nlohmann::json({{"partition_activations", false}}));
 }
 

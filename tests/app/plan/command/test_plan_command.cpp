@@ -8,6 +8,7 @@
 #include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero;
 using namespace mpzero::plan;
@@ -174,7 +175,8 @@ TEST_CASE("a plan whose times are missing is of memory alone") {
 }
 
 TEST_CASE("a plan of ZeRO-3 in FP8 gathers codes, and in bf16 where each row has a scale") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "plan_of_fp8_gathers.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "plan_of_fp8_gathers.json";
   std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
                              "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})";
   const auto plan = [&](const std::string& recipe) {
@@ -233,7 +235,8 @@ TEST_CASE("a GPU whose host was not measured takes that of an instance, and says
 }
 
 TEST_CASE("a plan says why it has its layout, which is chosen under its assumptions") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_plan_of_nodes.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "plan_of_nodes.json";
   std::ofstream(file)
       << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": true},
                                           "zero_optimization": {"stage": 3, "mics_shard_size": "auto"}})"
@@ -246,7 +249,6 @@ TEST_CASE("a plan says why it has its layout, which is chosen under its assumpti
   // 641 and 668 ms are as long, within the error; 4.3 and 8.0 s are not.
   CHECK_THAT(text("--network_factor=1"), Contains("Between shard groups: ") && !Contains("(predicted)"));
   CHECK_THAT(text("--network_factor=20"), Contains("Between shard groups: ") && Contains("(predicted)"));
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("help is no error") { CHECK_THAT(plan_output({"--help"}).text, Contains("mpzero plan")); }

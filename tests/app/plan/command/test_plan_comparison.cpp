@@ -7,6 +7,7 @@
 #include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/comparison_of.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero::plan;
 using Catch::Contains;
@@ -53,7 +54,8 @@ TEST_CASE("offloading is tried where a configuration fits only with recomputatio
 }
 
 TEST_CASE("without --tokens the steps count, and a price that is missing is named") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_others.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "prices_of_others.json";
   std::ofstream(file) << R"({"p5.48xlarge": 55.04})";
   std::vector<std::string> flags = kFlags;
   flags.insert(flags.end(), {"--compare", "--max_steps=100000"});
@@ -73,7 +75,6 @@ TEST_CASE("without --tokens the steps count, and a price that is missing is name
   const PlanOutput alone = output_of({kFlags[0], "--gpu=H200", "--prices=" + file.string()});
   REQUIRE_FALSE(alone.warnings.empty());
   CHECK_THAT(alone.warnings.back(), Contains("has no price for H200"));
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("GPUs without FP8 are left out of its comparison") {
@@ -204,11 +205,11 @@ TEST_CASE("--recompute full is tried beside what fits, and is slower") {
 }
 
 TEST_CASE("--prices has the costs of all instances that it names") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_several.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "prices_of_several.json";
   std::ofstream(file) << R"({"p5.48xlarge": 50, "p5e.48xlarge": 60})" << std::flush;
   const nlohmann::json found = nlohmann::json::parse(
       plan_output({kFlags[0], "--instance=p5.48xlarge", "--compare", "--json", "--prices=" + file.string()}).text);
-  std::filesystem::remove(file);
   std::map<std::string, nlohmann::json> prices;
   for (const nlohmann::json& one : found["ranked"]) prices[one["instance"]] = one["price"];
   CHECK(prices["p5.48xlarge"] == 50);

@@ -4,6 +4,7 @@
 #include "app/plan/command/plan_estimate.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero::plan;
 using Catch::Contains;
@@ -93,7 +94,8 @@ TEST_CASE("layer inputs are on the host if the GPU is too small for them, and on
 }
 
 TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_compressed.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "compressed.json";
   const auto of = [&](const char* keys) {
     std::ofstream(file)
         << R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2, "mics_shard_size": 2)" << keys
@@ -103,7 +105,6 @@ TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
   };
   const nlohmann::json plain = of(""),
                        both = of(R"(, "zero_quantized_gradients": true, "zero_quantized_weights": true)");
-  std::filesystem::remove(file);
   const nlohmann::json& gathers = plain["collectives"]["all-gather between nodes"];
   const nlohmann::json& fewer = both["collectives"]["all-gather between nodes"];
   CHECK(fewer["calls"] == gathers["calls"]);
@@ -125,13 +126,13 @@ TEST_CASE("more hosts are a change that makes states fit") {
 
 // Oracle: the run of bench/RESULTS.md, "Throughput", which chose its recomputation by itself.
 TEST_CASE("one GPU has what NCCL does not take") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_bf16_moments.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "bf16_moments.json";
   std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
                              "zero_optimization": {"stage": 2}, "bf16": {"enabled": true, "bf16_optimizer_states": true}})";
   const nlohmann::json gpu =
       json_of({"--model_config=" + kModels + "qwen2_5_7b.json", "--gpu=H200", "--seq_length=8192",
                "--deepspeed_config=" + file.string()})["memory"]["gpu_bytes"];
-  std::filesystem::remove(file);
   const double gibibytes = (gpu["total"].get<double>() - gpu["context"].get<double>()) / (1 << 30);
   CHECK(gibibytes == Approx(133.4).epsilon(0.001));
 }

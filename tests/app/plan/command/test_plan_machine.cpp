@@ -5,6 +5,7 @@
 #include "app/plan/command/plan_machine.hpp"
 #include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero;
 using namespace mpzero::plan;
@@ -111,7 +112,8 @@ TEST_CASE("a network that a host's processors hold back says so") {
 }
 
 TEST_CASE("prices come from the user's file") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices.json";
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "prices.json";
   std::ofstream(file) << R"({"p5.48xlarge": 55.04, "p4d.24xlarge": "much"})";
   CHECK(price_in_file(file.string(), "p5.48xlarge") == 55.04);
   CHECK_FALSE(price_in_file(file.string(), "g6e.12xlarge").has_value());
