@@ -17,6 +17,7 @@
 #include "app/checkpoint/resume_checks.hpp"
 #include "app/checkpoint/resume_choice.hpp"
 #include "app/config/run_setup.hpp"
+#include "app/train/same_settings.hpp"
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/ec2/ec2_watch.hpp"
@@ -174,6 +175,7 @@ RunConfig expected_config(const RunSetup& setup) {
 at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
+  check_same_settings(setup, mpi);
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device(setup.config.device, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);

@@ -177,3 +177,36 @@ def test_folder_in_use(tmp_path: Path) -> None:
         assert first.poll() is None
     steps = [line["step"] for line in run.metrics()]
     assert steps == list(range(1, len(steps) + 1))
+
+
+def test_ranks_with_different_settings_are_refused(tmp_path: Path) -> None:
+    """Hosts with their own ds_config.json, config.json and flags; paths may differ."""
+    run, other = TinyRun(tmp_path / "run"), TinyRun(tmp_path / "other")
+
+    def train_both(*flags: str, model: dict = MODEL, **config: object) -> subprocess.CompletedProcess:
+        other.config = config
+        own = ("--deepspeed_config", "--model_config", "--train_data")
+        flags = (*flags, *(flag for flag in other.flags() if flag.startswith(own)))
+        (other.folder / "tiny.json").write_text(json.dumps(model))
+        common = ["-n", "1", BUILD / "bin" / "mpzero", "train", "--max_steps=2"]
+        first = [*common, *run.flags()]
+        second = [*common, *(flag for flag in run.flags() if not flag.startswith(own)), *flags]
+        words = ["mpirun", "--oversubscribe", "--bind-to", "none", *first, ":", *second]
+        environment = {**os.environ, **ENVIRONMENT}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+    adamw = {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95], "weight_decay": 0.1}}
+    zero = {"stage": 2, "overlap_comm": False}
+    for result, facts in (
+        (train_both(optimizer=adamw), ("optimizer.params.lr", "0.001", "0.01")),
+        (train_both(zero_optimization=zero), ("zero_optimization.overlap_comm", "false", "none")),
+        (train_both("--seed=7"), ("--seed", "7", "42")),
+        (train_both(model=MODEL | {"rope_theta": 500.0}), ("rope_theta", "500.0", "10000.0")),
+    ):
+        assert result.returncode == 2, result.stdout + result.stderr
+        sentence = the_sentence(result.stderr)
+        for fact in ("rank 1", "rank 0", *facts):
+            assert fact in sentence, sentence
+    assert not run.checkpoints.exists()
+    result = train_both("--metrics_port=0")
+    assert result.returncode == 0, result.stderr
