@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/memory/memory_estimate.hpp"
+#include "base/collectives.hpp"
 #include "base/words.hpp"
 #include "parallel/zero/unit_parts.hpp"
 
@@ -240,6 +241,16 @@ LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankP
   LayoutChoice& choice = chosen.choice;
   choice.warning = choice.layout.nodes == 1 ? without_nodes(setup.config, chosen.instead)
                                             : across_hosts(setup.config, choice.layout, ranks);
+  return choice;
+}
+
+LayoutChoice choose_layout_of_rank_0(ProcessGroup& group, const RunSetup& setup, at::Device device,
+                                     const RankPlacement& ranks, const MemoryNeed& limit, const PredictStep& predict) {
+  LayoutChoice choice;
+  // On all ranks, so that an error that all ranks share does not name rank 0.
+  run_on_all_ranks(
+      group, [&] { choice = choose_layout(setup, device, ranks, limit, group.rank() == 0 ? predict : PredictStep()); });
+  choice.layout = broadcast(group, choice.layout);
   return choice;
 }
 

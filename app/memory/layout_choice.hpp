@@ -10,6 +10,7 @@
 #include "app/config/run_setup.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/memory/memory_plan.hpp"
+#include "base/process_group.hpp"
 #include "parallel/zero/levels.hpp"
 
 namespace mpzero {
@@ -63,5 +64,10 @@ struct PlannedRun {
 // shard groups.
 LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                            const MemoryNeed& limit, const PredictStep& predict = {});
+
+// Returns rank 0's choice of the layout on all ranks, because memory and predictions may differ between ranks.
+// Collective. Throws UserError on all ranks if choose_layout() throws on any rank. `predict` is called on rank 0 only.
+LayoutChoice choose_layout_of_rank_0(ProcessGroup& group, const RunSetup& setup, at::Device device,
+                                     const RankPlacement& ranks, const MemoryNeed& limit, const PredictStep& predict);
 
 }  // namespace mpzero

@@ -17,7 +17,6 @@
 #include "app/checkpoint/resume_checks.hpp"
 #include "app/checkpoint/resume_choice.hpp"
 #include "app/config/run_setup.hpp"
-#include "app/train/same_settings.hpp"
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/ec2/ec2_watch.hpp"
@@ -33,6 +32,7 @@
 #include "app/memory/run_memory.hpp"
 #include "app/plan/command/predicted_step.hpp"
 #include "app/train/communicators/network.hpp"
+#include "app/train/same_settings.hpp"
 #include "app/train/trainer.hpp"
 #include "app/train/watched_run.hpp"
 #include "app/watchdog/watchdog.hpp"
@@ -133,9 +133,7 @@ RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
   return ranks;
 }
 
-// Rank 0 predicts for all ranks because the other hosts may lack the files. The returned function is collective.
-PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
-                       parallel::MpiRuntime& mpi) {
+PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks) {
   if (!device.is_cuda() || !ranks.per_host) return {};
   const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
   const PlannedRun run{.setup = setup,
@@ -143,19 +141,14 @@ PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlace
                        .gpu_bytes = gpu.memory_bytes,
                        .hosts = ranks.hosts(),
                        .per_host = *ranks.per_host};
-  return [run, &mpi](const parallel::ParallelLayout& layout) {
-    return broadcast(mpi, mpi.rank() == 0 ? plan::predicted_step(run, layout) : std::optional<PredictedStep>());
-  };
+  return [run](const parallel::ParallelLayout& layout) { return plan::predicted_step(run, layout); };
 }
 
 // Collective.
 LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                         parallel::MpiRuntime& mpi) {
-  const MemoryNeed limit = memory_limit(device, mpi);
-  LayoutChoice nodes;
-  run_on_all_ranks(mpi,
-                   [&] { nodes = choose_layout(setup, device, ranks, limit, prediction(setup, device, ranks, mpi)); });
-  return nodes;
+  return choose_layout_of_rank_0(mpi, setup, device, ranks, memory_limit(device, mpi),
+                                 prediction(setup, device, ranks));
 }
 
 // Returns the settings after a resume, for the settings table. Ignores errors, because the resume reports them.

@@ -1,9 +1,11 @@
+#include <atomic>
 #include <limits>
 
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_estimate.hpp"
 #include "base/error.hpp"
 #include "tests/app/resolved_run.hpp"
+#include "tests/base/thread_group.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -303,6 +305,25 @@ TEST_CASE("reports compression without shard groups") {
   // Who has asked for one level is not told to ask for nodes.
   CHECK_THAT(choose(gradients + R"(, "zero_hpz_partition_size": 1)", kTwoHostsOfFour).warning,
              Contains("zero_quantized_gradients has no effect") && !Contains("auto"));
+}
+
+TEST_CASE("all ranks use the layout that rank 0 chooses") {
+  const RunSetup two = setup_of(R"("stage": 2, "mics_shard_size": 2)"),
+                 four = setup_of(R"("stage": 2, "mics_shard_size": 4)");
+  std::atomic<int> equal = 0;
+  const std::vector<std::string> errors = ThreadGroup(2).run([&](ProcessGroup& group) {
+    const RunSetup& setup = group.rank() == 0 ? two : four;
+    equal += is(choose_layout_of_rank_0(group, setup, at::kCPU, kTwoHostsOfFour, kMuch, {}), 4, 2) ? 1 : 0;
+  });
+  CHECK(errors == std::vector<std::string>(2));
+  CHECK(equal == 2);
+}
+
+TEST_CASE("an error that all ranks share names no rank") {
+  const RunSetup uneven = setup_of(R"("stage": 2, "mics_shard_size": 3)");
+  const std::vector<std::string> errors = ThreadGroup(2).run(
+      [&](ProcessGroup& group) { choose_layout_of_rank_0(group, uneven, at::kCPU, kTwoHostsOfFour, kMuch, {}); });
+  for (const std::string& error : errors) CHECK_THAT(error, Contains("mics_shard_size is 3") && !Contains("rank 0"));
 }
 
 }  // namespace
