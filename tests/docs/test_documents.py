@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from functools import cache
@@ -192,6 +193,18 @@ def test_every_check_of_the_doctor_is_in_its_table() -> None:
     documented = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", "\n".join(rows), re.MULTILINE))
     assert len(checks) >= 29
     assert documented == checks
+
+
+@needs_programs
+def test_the_comparison_of_plans_is_the_programs() -> None:
+    """As many configurations fit as the page says."""
+    blocks = code_blocks(section(text_of("docs/plan.md"), "Comparing"))
+    words = shlex.split(blocks[0].replace("\\\n", " ").replace("--prices prices.json", ""))
+    result = subprocess.run(
+        [*PROGRAMS["mpzero plan"], *words[2:]], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    summary = re.compile(r"^\d+ configurations .* of which \d+ fit", re.MULTILINE)
+    assert summary.findall(result.stdout) == summary.findall(blocks[1]), "copy the table into docs/plan.md"
 
 
 def test_every_key_of_ds_config_is_documented() -> None:
