@@ -133,14 +133,18 @@ RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
   return ranks;
 }
 
+PlannedRun planned_run(const RunSetup& setup, at::Device gpu, int per_host) {
+  const parallel::GpuProperties properties = parallel::gpu_properties(gpu.index());
+  return {.setup = setup,
+          .gpu = properties.name,
+          .gpu_bytes = properties.memory_bytes,
+          .hosts = setup.hosts,
+          .per_host = per_host};
+}
+
 PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks) {
   if (!device.is_cuda() || !ranks.per_host) return {};
-  const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
-  const PlannedRun run{.setup = setup,
-                       .gpu = gpu.name,
-                       .gpu_bytes = gpu.memory_bytes,
-                       .hosts = ranks.hosts(),
-                       .per_host = *ranks.per_host};
+  const PlannedRun run = planned_run(setup, device, *ranks.per_host);
   return [run](const parallel::ParallelLayout& layout) { return plan::predicted_step(run, layout); };
 }
 
@@ -236,6 +240,11 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     watchdog.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, watchdog));
     control.network = network->proven();
+    if (!control.network.empty() && setup.hosts * mpi.local_size() == mpi.world_size()) {
+      PlannedRun run = planned_run(setup, device, mpi.local_size());
+      run.network = control.network;
+      if (const std::string warning = plan::assumed_network_warning(run); !warning.empty()) print_warning(warning);
+    }
     watchdog.enter(RunPhase::kSetUp, /*step=*/0);
     memory.emplace(setup, device, mpi);
     memory->check_micro_batch(mpi);

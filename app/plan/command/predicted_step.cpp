@@ -1,10 +1,13 @@
 #include "app/plan/command/predicted_step.hpp"
 
+#include <fmt/format.h>
+
 #include <exception>
 
 #include "app/machine/instances.hpp"
 #include "app/machine/system.hpp"
 #include "app/plan/command/rates.hpp"
+#include "base/words.hpp"
 
 namespace mpzero::plan {
 
@@ -32,6 +35,23 @@ std::optional<PredictedStep> predicted_step(const PlannedRun& run, const paralle
     return PredictedStep{.seconds = plan.step.seconds, .error = plan.error};
   } catch (const std::exception&) {  // the layout choice then compares the bytes between hosts
     return std::nullopt;
+  }
+}
+
+std::string assumed_network_warning(const PlannedRun& run) {
+  if (run.network.empty() || run.setup.config.zero.ranks_per_node.value_or(kRanksOfHost) != kRanksOfHost) return "";
+  PlannedRun assumed = run;
+  assumed.network.clear();
+  try {
+    const auto name = [](const PlanMachine& machine) { return machine.efa ? "EFA" : "TCP"; };
+    const std::string before = name(machine_of(assumed)), now = name(machine_of(run));
+    if (before == now) return "";
+    return fmt::format(
+        "the layout (shard group of {}) was chosen for {}, but the run uses {}; pass --network {} to choose the layout "
+        "for this network.",
+        counted(run.setup.layout.ranks_per_node, "rank"), before, now, run.network);
+  } catch (const std::exception&) {  // an unknown GPU: the layout was not chosen by predictions
+    return "";
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "app/memory/layout_choice.hpp"
 #include "app/plan/command/plan_estimate.hpp"
@@ -17,5 +18,9 @@ PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layo
 // Predicts a step of a run with the given layout. Returns std::nullopt if the device has no calibration, or if the run
 // cannot be planned or does not fit.
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout);
+
+// Returns a warning if mpzero chose the layout of a run for another network than the verified one; otherwise, an empty
+// string.
+std::string assumed_network_warning(const PlannedRun& run);
 
 }  // namespace mpzero::plan
