@@ -111,10 +111,10 @@ std::string basis_of_host_adamw(const PlanFacts& facts) {
 void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const SimulatedStep& step = plan.step;
   const bool cpu = facts.machine.is_cpu();
-  lines.push_back(fmt::format("Step: {} +/- {:.0f}%{}", show_time(step.seconds), 100 * plan.error,
-                              facts.clipped_seconds ? fmt::format("; {} if gradients are clipped in every step",
-                                                                  show_time(*facts.clipped_seconds))
-                                                    : ""));
+  const std::string shown = show_time(step.seconds), clipped = show_time(facts.clipped_seconds.value_or(step.seconds));
+  lines.push_back(
+      fmt::format("Step: {} +/- {:.0f}%{}", shown, 100 * plan.error,
+                  clipped != shown ? fmt::format("; {} if gradients are clipped in every step", clipped) : ""));
   const auto part = [&](const std::string& name, double seconds, const std::string& note = "") {
     if (seconds > 0) {
       lines.push_back(row(name, show_time(seconds),
