@@ -172,6 +172,7 @@ Json comparison_json(const PlanComparison& comparison, double tokens) {
            {"host_bytes", memory.host},
            {"of_host", positive(memory.of_host)}}},
          {"step_seconds", one.plan.step.seconds},
+         {"clipped_seconds", optional(one.clipped_seconds)},
          {"relative_error", one.plan.error},
          {"tokens_per_second_per_gpu", one.plan.tokens_per_second_per_gpu},
          {"mfu", optional(one.plan.mfu)},

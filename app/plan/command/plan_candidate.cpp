@@ -133,7 +133,8 @@ PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const Plan
                           .offload_optimizer = choice.offload_optimizer,
                           .offload_param = choice.offload_param,
                           .layout = {},
-                          .plan = {}};
+                          .plan = {},
+                          .clipped_seconds = {}};
   const io::ScratchFile file;
   std::ofstream(file.path()) << candidate.ds_config.dump(2);
   changed.deepspeed_config = file.path().string();
@@ -146,6 +147,7 @@ PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const Plan
     setup.layout = layout_of(setup, machine, &calibration, assumptions).layout;
     candidate.layout = setup.layout;
     candidate.plan = estimate_plan(setup, machine, &calibration, assumptions);
+    candidate.clipped_seconds = clipped_seconds(setup, machine, &calibration, assumptions, candidate.plan);
     candidate.host_is_measured = !host_adamw_is_estimate(calibration, machine);
   } catch (const MissingTimes&) {
     throw;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct PlanCandidate {
   bool host_is_measured = true;  // false: AdamW's time on the host is an estimate
   parallel::ParallelLayout layout;
   PlanEstimate plan;
+  std::optional<double> clipped_seconds;  // see clipped_seconds()
 };
 
 // Returns the hosts as text, e.g. "2 x p5.48xlarge".

@@ -331,17 +331,12 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   const PlanEstimate plan =
       with_times([&](const Calibration* times) { return estimate_plan(setup, machine, times, assumptions); });
-  std::optional<double> clipped_seconds;
-  if (plan.step.memory.host_spares > 0 && setup.config.gradient_clipping > 0) {
-    PlanAssumptions clipped = assumptions;
-    clipped.after_clipped_step = true;
-    clipped_seconds = estimate_plan(setup, machine, &*calibration, clipped).step.seconds;
-  }
+  const Calibration* const times = calibration ? &*calibration : nullptr;
   if (!memory_only.empty()) setup.warnings.push_back(memory_only);
   const PlanFacts facts{.setup = setup,
                         .machine = machine,
-                        .calibration = calibration ? &*calibration : nullptr,
-                        .clipped_seconds = clipped_seconds,
+                        .calibration = times,
+                        .clipped_seconds = clipped_seconds(setup, machine, times, assumptions, plan),
                         .tokens = options.tokens,
                         .nodes = nodes.line,
                         .largest = run.report};

@@ -206,6 +206,13 @@ std::string what_holds_up(const PlanEstimate& plan, const RunSetup& setup, const
 
 }  // namespace
 
+std::optional<double> clipped_seconds(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
+                                      PlanAssumptions assumptions, const PlanEstimate& plan) {
+  if (plan.step.memory.host_spares == 0 || setup.config.gradient_clipping == 0) return std::nullopt;
+  assumptions.after_clipped_step = true;
+  return estimate_plan(setup, machine, calibration, assumptions).step.seconds;
+}
+
 LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                        const PlanAssumptions& assumptions) {
   MemoryNeed limit = memory_limit({.gpu = machine.is_cpu() ? std::nullopt : std::optional(machine.gpu_bytes),

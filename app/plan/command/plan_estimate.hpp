@@ -68,6 +68,11 @@ struct PlanAssumptions {
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions);
 
+// Returns the step time if gradients are clipped in every step; std::nullopt if all steps take the same time. `plan`:
+// result of estimate_plan() with the same arguments.
+std::optional<double> clipped_seconds(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
+                                      PlanAssumptions assumptions, const PlanEstimate& plan);
+
 // Returns the layout that the run would choose on these hosts.
 LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                        const PlanAssumptions& assumptions);

@@ -35,6 +35,25 @@ TEST_CASE("rows have memory, hours and costs") {
   CHECK(epochs["ranked"][0]["hours"].is_null());
 }
 
+TEST_CASE("rows with the optimizer on the host have the time of a clipped step") {
+  const auto ranked = [](const char* clipping) {
+    const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json",
+                                            "--seq_length=512",
+                                            "--json",
+                                            "--instances=g6e.12xlarge:4",
+                                            "--train_batch_size=64",
+                                            clipping};
+    return nlohmann::json::parse(plan_output(flags).text)["ranked"];
+  };
+  int offloaded = 0;
+  for (const nlohmann::json& row : ranked("--grad_clip=1")) {
+    CHECK(row["clipped_seconds"].is_number() == row["offload_optimizer"]);
+    offloaded += row["offload_optimizer"] ? 1 : 0;
+  }
+  CHECK(offloaded > 0);
+  for (const nlohmann::json& row : ranked("--grad_clip=0")) CHECK(row["clipped_seconds"].is_null());
+}
+
 TEST_CASE("the asked hosts have their ds_config.json where others are faster") {
   const std::vector<std::string> flags = {kFlags[0], "--seq_length=512", "--train_batch_size=64", "--compare"};
   const auto with = [&](std::initializer_list<std::string> more) {
