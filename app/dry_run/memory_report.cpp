@@ -83,12 +83,12 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   const ActivationSizes sizes = estimate.activation_sizes(setup.config.micro_batch_size);
   const LayerLevels levels = estimate.levels_within(sizes, available - states);
   const int64_t in_use = activation_peak(levels, sizes), process = process_bytes(states + in_use);
-  lines.push_back(fmt::format(
-      "Memory per host (CPU run): about {} for {}{}; per rank:", gibibytes(process * ranks.per_host),
-      counted(ranks.per_host, "rank"),
-      process > limit.host
-          ? fmt::format(", more than the {} available", gibibytes(std::max<int64_t>(0, limit.host) * ranks.per_host))
-          : ""));
+  const bool fits = process <= limit.host;
+  const auto [of_host, given] =
+      compared_sizes(process * ranks.per_host, fits ? 0 : std::max<int64_t>(0, limit.host) * ranks.per_host);
+  lines.push_back(fmt::format("Memory per host (CPU run): about {} for {}{}; per rank:", of_host,
+                              counted(ranks.per_host, "rank"),
+                              fits ? "" : fmt::format(", more than the {} available", given)));
   add(device_lines(use, fmt::format("{} (recompute {})", gibibytes(in_use), describe(levels))));
   return lines;
 }
@@ -103,16 +103,18 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
     const auto changes =
         changes_that_fit(estimate.scenario(), ranks.world_size, limit,
                          [&](const MemoryScenario& changed) { return estimate.need_within(limit, changed); });
-    return fmt::format("the run needs {} of GPU memory, but the GPU has only {}; {}", gibibytes(need.device),
-                       gibibytes(*machine.smallest_gpu), describe_changes(changes));
+    const auto [needed, given] = compared_sizes(need.device, *machine.smallest_gpu);
+    return fmt::format("the run needs {} of GPU memory, but the GPU has only {}; {}", needed, given,
+                       describe_changes(changes));
   }
   // A lower bound, since spare states are omitted if they do not fit.
   const int64_t host = need.host * ranks.per_host;
   if (host <= machine.host) return std::nullopt;
+  const auto [needed, given] = compared_sizes(host, machine.host);
   return fmt::format(
       "the run does not fit in host memory: {} ranks per host need {}, but this host has only {} available; use more "
       "hosts or ranks, reduce \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
-      ranks.per_host, gibibytes(host), gibibytes(machine.host));
+      ranks.per_host, needed, given);
 }
 
 }  // namespace mpzero

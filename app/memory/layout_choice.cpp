@@ -127,9 +127,10 @@ std::string drawback(const Candidates& all) {
   const MemoryNeed& need = all.nodes.need;
   if (!all.nodes.fits) {
     const bool on_host = need.host > all.limit.host;
-    return fmt::format("shard groups need {} of {} memory per rank (available: {})",
-                       gibibytes(on_host ? need.host : need.device), on_host ? "host" : "GPU",
-                       gibibytes(on_host ? all.limit.host : all.limit.device));
+    const auto [needed, available] =
+        on_host ? compared_sizes(need.host, all.limit.host) : compared_sizes(need.device, all.limit.device);
+    return fmt::format("shard groups need {} of {} memory per rank (available: {})", needed, on_host ? "host" : "GPU",
+                       available);
   }
   if (!is_shorter(all.one_level, all.nodes)) return "";
   return fmt::format("a step would take {}", compare_times(all.nodes, all.one_level));

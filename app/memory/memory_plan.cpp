@@ -131,6 +131,15 @@ std::string describe(const LayerLevels& levels) {
 
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
+std::pair<std::string, std::string> compared_sizes(int64_t needed, int64_t available) {
+  std::pair sizes(gibibytes(needed), gibibytes(available));
+  if (sizes.first != sizes.second) return sizes;
+  const auto mebibytes = [](int64_t bytes) {
+    return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
+  };
+  return {mebibytes(needed), mebibytes(available)};
+}
+
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
   const std::vector<model::Recompute> layers = by_layer(levels);
   int64_t sum = 0;

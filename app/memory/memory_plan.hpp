@@ -122,4 +122,7 @@ std::string describe_changes(const std::vector<MemoryChange>& changes);
 // Formats bytes, e.g. "12.30 GiB".
 std::string gibibytes(int64_t bytes);
 
+// Formats the sizes of a message such as "needs A, but B is available": in MiB if both are equal in GiB.
+std::pair<std::string, std::string> compared_sizes(int64_t needed, int64_t available);
+
 }  // namespace mpzero

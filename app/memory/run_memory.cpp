@@ -66,11 +66,12 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const double activations = least_activation_bytes(config_, estimate_.decoder().config());
   const double tokens = loader_bytes(config_);
   const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
-  const auto refuse = [&](const char* memory, double needed, int64_t available) {
+  const auto refuse = [&](const char* memory, double bytes, int64_t limit) {
+    const auto [needed, available] = compared_sizes(static_cast<int64_t>(bytes), limit);
     throw UserError(
-        fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens needs at least "
-                    "{:.2f} GiB, but a rank has {}; lower train_micro_batch_size_per_gpu or --seq_length",
-                    memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
+        fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens needs at least {}, "
+                    "but a rank has {}; lower train_micro_batch_size_per_gpu or --seq_length",
+                    memory, config_.micro_batch_size, config_.seq_length, needed, available),
         ErrorScope::kAllRanks);
   };
   if (on_host > static_cast<double>(host)) refuse("host", on_host, host);
@@ -147,10 +148,10 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     const int64_t room = plan.available - device_bytes(states), within_margin = room - memory_margin(plan.available);
     plan.levels = estimate_.levels_within(sizes, within_margin, on_host);
     if (config_.recompute == Recomputation::kAuto && activation_peak(plan.levels, sizes) > room) {
+      const auto [needed, available] = compared_sizes(planned_bytes(), plan.available);
       throw UserError(
           fmt::format("the run does not fit: it needs at least {} of GPU memory, but a GPU has {} available; {}",
-                      gibibytes(planned_bytes()), gibibytes(plan.available),
-                      describe_changes(changes(plan.available - memory_margin(plan.available)))),
+                      needed, available, describe_changes(changes(plan.available - memory_margin(plan.available)))),
           ErrorScope::kAllRanks);
     }
     // Activations have priority, because recomputation costs more than casting weights again.
@@ -171,13 +172,14 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   const int64_t left = min(group, host_available_) - needed;
   run_on_all_ranks(group, [&] {
     if (left >= 0) return;
+    const auto [of_host, available] =
+        compared_sizes(needed * local_size_, std::max<int64_t>(0, (left + needed) * local_size_));
     throw_user_error(
         "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients {}, "
         "buffers of transfers {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
         "hosts or ranks, {}, or raise the memory limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
-        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(inputs), local_size_,
-        gibibytes(needed * local_size_), gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)),
+        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(inputs), local_size_, of_host, available,
         config_.recompute == Recomputation::kHost ? "use --recompute tiled or full"
         : config_.zero.release_gradients.value_or(false)
             ? "remove \"release_gradients\" from offload_optimizer"
@@ -240,13 +242,14 @@ std::optional<std::string> RunMemory::warning() const {
   }
   if (fits) return std::nullopt;
   if (device_.is_cpu()) {
+    const auto [needed, available] =
+        compared_sizes(process_bytes(planned_bytes()), std::max<int64_t>(0, plan_->process));
     return fmt::format(
-        "a rank needs about {} of memory, but {} is available, so the OOM killer may terminate the run; {}",
-        gibibytes(process_bytes(planned_bytes())), gibibytes(std::max<int64_t>(0, plan_->process)),
-        describe_changes(changes(plan_->available)));
+        "a rank needs about {} of memory, but {} is available, so the OOM killer may terminate the run; {}", needed,
+        available, describe_changes(changes(plan_->available)));
   }
-  return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", gibibytes(planned_bytes()),
-                     gibibytes(plan_->available),
+  const auto [needed, available] = compared_sizes(planned_bytes(), plan_->available);
+  return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", needed, available,
                      describe_changes(changes(plan_->available - memory_margin(plan_->available))));
 }
 

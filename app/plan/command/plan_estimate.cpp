@@ -96,8 +96,9 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
-    return fmt::format("the run needs {} of {}, but {} is available; {}", gibibytes(need.device), memory_name(machine),
-                       gibibytes(available(machine)), describe_changes(changes));
+    const auto [needed, given] = compared_sizes(need.device, available(machine));
+    return fmt::format("the run needs {} of {}, but {} is available; {}", needed, memory_name(machine), given,
+                       describe_changes(changes));
   }
   const bool by_inputs = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
   const std::string remedy =
@@ -106,8 +107,8 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                       "{} to shard the states, or keep part of them on the GPUs with \"ratio\" in "
                       "offload_optimizer",
                       hosts ? "use " + hosts->text + "," : "use more hosts");
-  return fmt::format("a host needs {} of memory for {} ranks, but {} is available; {}",
-                     gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(host_limit(machine) * machine.gpus),
+  const auto [needed, given] = compared_sizes(need.host * machine.gpus, host_limit(machine) * machine.gpus);
+  return fmt::format("a host needs {} of memory for {} ranks, but {} is available; {}", needed, machine.gpus, given,
                      remedy);
 }
 

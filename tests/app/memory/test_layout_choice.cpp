@@ -185,7 +185,9 @@ TEST_CASE("on CPUs all of a rank's memory is the host's") {
   const int64_t least = device + parallel::host_bytes(two.states_of(two.scenario(), 0));
   REQUIRE(device > 0);
   CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, {.device = 0, .host = least}), 2, 4));
-  CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, {.device = kMuch.device, .host = least - 1}), 1, 8));
+  const LayoutChoice one = choose_layout(setup, at::kCPU, kTwoHostsOfFour, {.device = kMuch.device, .host = least - 1});
+  CHECK(is(one, 1, 8));
+  CHECK_THAT(one.line, Contains("MiB of host memory per rank (available: "));
 }
 
 TEST_CASE("refuses a group size that does not divide the ranks") {

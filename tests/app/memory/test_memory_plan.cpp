@@ -284,6 +284,12 @@ TEST_CASE("casts of weights that need not be kept are the first to go") {
   for (const MemoryChange& change : changes(60, kRun, kHostBytes, 2, 20)) CHECK_FALSE(change.scenario.keeps_casts);
 }
 
+TEST_CASE("sizes that are equal in GiB are compared in MiB") {
+  const int64_t bytes = int64_t{604} << 20;
+  CHECK(compared_sizes(bytes, bytes - (1 << 20)) == std::pair<std::string, std::string>("604.00 MiB", "603.00 MiB"));
+  CHECK(compared_sizes(3 * bytes, bytes) == std::pair<std::string, std::string>("1.77 GiB", "0.59 GiB"));
+}
+
 TEST_CASE("the global batch stays the same") {
   for (const MemoryChange& change : changes(70, kRun, kHostBytes, 2, 10)) {
     CHECK(change.scenario.micro_batch_size * change.scenario.gradient_accumulation_steps == 12);
