@@ -14,6 +14,8 @@
 namespace mpzero {
 namespace {
 
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
 MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
   return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), setup.layout};
 }
@@ -56,7 +58,6 @@ bool can_be_host_of(const MachineMemory& machine, const DryRunRanks& ranks) {
 }
 
 MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus) {
-  constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
   const bool is_host = on_gpus ? can_be_host_of(machine, ranks) : ranks.started || ranks.world_size == ranks.per_host;
   if (!is_host) return {.device = kUnlimited, .host = kUnlimited};
   if (!on_gpus) return memory_limit({.gpu = std::nullopt, .host = machine.host, .ranks = ranks.per_host});
@@ -71,6 +72,11 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
   std::vector<std::string> lines;
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  if (limit.host == kUnlimited) {
+    lines.emplace_back(
+        "Memory not checked: the hosts are unknown. If memory is short, the run may choose another layout or more "
+        "recomputation.");
+  }
   if (on_gpus) {
     const MemoryNeed need = estimate.need_within(limit, estimate.scenario());
     lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "app/config/run_setup.hpp"
 #include "app/dry_run/memory_report.hpp"
 #include "app/memory/memory_limit.hpp"
@@ -48,6 +50,19 @@ TEST_CASE("a dry run has the run's limits where this machine can be one of its h
   CHECK(memory_limit(ranks, login, false).host > run.host);
   CHECK(memory_limit({.world_size = 4, .per_host = 2, .started = true}, login, false).host == run.host);
   CHECK(memory_limit({.world_size = 2, .per_host = 2}, login, false).host == run.host);
+}
+
+TEST_CASE("a dry run reports that memory was not checked if the hosts are unknown") {
+  const MachineMemory machine{.gpus = 0, .smallest_gpu = std::nullopt, .host = 9 * kGiB};
+  const auto is_reported = [&](const DryRunRanks& ranks, bool on_gpus) {
+    const RunSetup setup = set_up(kOnGpus, ranks.world_size);
+    const auto lines = memory_report(setup, ranks, on_gpus, memory_limit(ranks, machine, on_gpus));
+    return std::ranges::count_if(lines, [](const auto& line) { return line.starts_with("Memory not checked"); }) == 1;
+  };
+  CHECK(is_reported({.world_size = 4, .per_host = 2}, false));
+  CHECK(is_reported({.world_size = 4, .per_host = 2}, true));
+  CHECK_FALSE(is_reported({.world_size = 4, .per_host = 2, .started = true}, false));
+  CHECK_FALSE(is_reported({.world_size = 2, .per_host = 2}, false));
 }
 
 TEST_CASE("a run that does not fit is refused where this machine can be one of its hosts") {
