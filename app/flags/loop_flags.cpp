@@ -102,8 +102,7 @@ std::vector<Flag> observing_flags() {
        .default_text = "metrics.jsonl in --checkpoint_dir"},
       {.name = "metrics_port",
        .value = Integer{.field = field<&Settings::metrics_port>, .maximum = kMaxPort},
-       .help = "port of the Prometheus endpoint on each node; 0 disables the endpoint. If the port is in use, mpzero "
-               "prints a warning and trains without the endpoint",
+       .help = "port of the Prometheus endpoint on each node; 0 disables the endpoint",
        .unit = "PORT"},
       {.name = "metrics_address",
        .value = Custom{.read = read_metrics_address, .show = show_metrics_address},

@@ -97,7 +97,7 @@ FlagGroup override_flags() {
        {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""},
        {.name = "dropout_rate",
         .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>, .limit = 1},
-        .help = "dropout probability of activations and attention weights when training T5"}}};
+        .help = "dropout probability for activations and attention weights (T5)"}}};
   for (Flag& flag : group.flags) flag.default_text = "set by the model";
   return group;
 }

@@ -99,7 +99,7 @@ std::vector<Flag> lora_flags() {
        .file = FileKey{.name = "lora.targets", .read = [](const io::DsConfig& file) { return file.lora.targets; }}},
       {.name = "lora_dropout",
        .value = Real{.field = field<&Settings::lora, &LoraSettings::dropout>, .limit = 1},
-       .help = "dropout probability of the adapter inputs",
+       .help = "dropout probability for the adapter inputs",
        .default_text = "0",
        .file = FileKey{.name = "lora.dropout", .read = [](const io::DsConfig& file) { return file.lora.dropout; }}},
       {.name = "use_rslora",
