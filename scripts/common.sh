@@ -166,7 +166,7 @@ lock() {
   flock --nonblock --conflict-exit-code 75 "$MPZERO_LOCK" 2>/dev/null || code=$?
   if ((code == 75)); then
     read -r -n 200 holder <"$file" || true
-    say "Waiting for ${holder:-another process}, which holds $(shown_path "$file") to $what."
+    say "Waiting for ${holder:-another process}, which has locked $(shown_path "$file") to $what."
     code=0
     run_long flock "$MPZERO_LOCK" || code=$?
   fi
@@ -177,7 +177,7 @@ lock() {
 unlock() { exec {MPZERO_LOCK}>&-; }
 
 # mpi_default NAME VALUE: exports an Open MPI variable unless the user has set it. MPZERO_MPI_DEFAULTS lists these variables, so that mpzero
-# blames only the user's variables if MPI initialization fails.
+# reports only the user's variables if MPI initialization fails.
 mpi_default() {
   [[ -z ${!1:-} ]] || return 0
   export "$1=$2" "MPZERO_MPI_DEFAULTS=${MPZERO_MPI_DEFAULTS:+$MPZERO_MPI_DEFAULTS }$1"

@@ -164,7 +164,7 @@ survey_hosts() {
     asking+=($!)
   done
   wait "${asking[@]}" || true
-  # A signal ends the wait: do not blame pods that have not answered yet.
+  # A signal ends the wait: do not report pods that have not answered yet.
   if [[ -n $MPZERO_STOP ]]; then
     rm -rf "$folder"
     end_with "$MPZERO_ENDED_BY_SIGUSR1"
@@ -179,7 +179,7 @@ survey_hosts() {
     judge_driver "$host" "$line" "$(sed -n 's/^driver //p' "$folder/$host")"
     judge_pod "$host" "$line" "$1" "$2"
     [[ $(surveyed programs "$line") == "$(surveyed programs "$first")" ]] ||
-      die "$host runs a different mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes only the launcher's image; remove it, and set the image of both jobs in the runtime."
+      die "$host runs a different build of mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes only the launcher's image; remove it, and set the image of both jobs in the runtime."
     report+=$(sed -n "s/^\(warning\|problem\|route\) /$host &/p" "$folder/$host")$'\n'
   done
   rm -rf "$folder"
@@ -190,7 +190,7 @@ survey_hosts() {
 judge_driver() {
   local host=$1 line=$2 words=$3
   [[ -z $words ]] || on_cpu ||
-    refuse "The NVIDIA driver of $host fails: nvidia-smi says '$words'; 'kubectl cordon $(surveyed node "$line")' excludes its node from the next start."
+    refuse "The NVIDIA driver of $host fails: nvidia-smi printed '$words'; 'kubectl cordon $(surveyed node "$line")' excludes its node from the next start."
 }
 
 # judge_pod HOST LINE GPUS EFA: ends the script if the devices of a pod differ from the request. (A run on fewer EFA devices than the node

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Requeues a Slurm job after its run ends, and excludes blamed nodes.
+# Requeues a Slurm job after its run ends, and excludes faulty nodes.
 #
 #   exit status of mpzero                                    action
 #   0   finished                                             the job ends
 #   2   user error                                           the job ends, because a new start would fail in the same way
 #   75  stopped by Slurm, saved                              requeue
 #   other, after a stop by Slurm                             requeue; the job resumes from the previous checkpoint
-#   other: a rank was lost, stuck or failed                  requeue without the hosts that the report blames
+#   other: a rank was lost, stuck or failed                  requeue without the faulty hosts in the report
 #   `mpzero doctor` refuses a host or hangs on a host        requeue without that host
 #   `mpzero doctor` hangs on at least half of the hosts      requeue with all hosts, after a wait
 #       in one check

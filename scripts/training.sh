@@ -91,7 +91,7 @@ warn_replaced() {
   [[ -n ${!variable:-} ]] || return 0
   for name in "${@:2}"; do
     value=$(flag_value "$name") || continue
-    warn "$variable=${!variable} has no effect: --$name $value is given."
+    warn "$variable=${!variable} has no effect: --$name $value is passed."
     return
   done
 }

@@ -105,7 +105,7 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
   if (excess(tightest) > 0) {
     log_.warn(
         fmt::format("training will pause for saves: a copy of the training state needs {:.1f} GiB of host memory, but "
-                    "only {:.1f} GiB are available; use more hosts or a smaller model.",
+                    "only {:.1f} GiB is available; use more hosts or a smaller model.",
                     static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
     return;
   }
@@ -116,7 +116,7 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
 
 void Checkpointer::save(const RunPosition& position) {
   if (save_) {
-    log_.say(fmt::format("The save of step {} waits for the save of step {} to finish", position.step,
+    log_.say(fmt::format("The save of step {} is waiting for the save of step {} to finish", position.step,
                          save_->job().progress.step));
     wait_for_save();
   }

@@ -198,7 +198,8 @@ void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::j
   const auto recorded = known.find(kValidationSequences), data = known.find(kValidationData);
   if (recorded == known.end() && data != known.end() && !data->is_null()) {
     run.changes.push_back(fmt::format(
-        "{} does not record the validation size (older mpzero): validation losses may not be comparable", folder));
+        "{} does not record the validation size (saved by an older mpzero): validation losses may not be comparable",
+        folder));
   }
   if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
   if (!config.validation_batches || *recorded == config.validation_sequences) return;
@@ -218,8 +219,8 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
                     folder));
   }
   if (checkpoint.made_by_mpzero() && !train_data_of(known)) {
-    run.changes.push_back(
-        fmt::format("{} does not record its settings (older mpzero), so only ds_config.json was compared", folder));
+    run.changes.push_back(fmt::format(
+        "{} does not record its settings (saved by an older mpzero), so only ds_config.json was compared", folder));
   }
 }
 

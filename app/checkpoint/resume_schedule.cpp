@@ -45,8 +45,7 @@ std::string ignored_by_keep(const std::vector<std::string>& changed, const json&
   }
   return fmt::format(
       "--schedule_on_resume keep continues the checkpoint's schedule, so {} {} no effect; to use the new schedule, "
-      "pass "
-      "--schedule_on_resume rewarm or extend.",
+      "pass --schedule_on_resume rewarm or extend.",
       fmt::join(values, ", "), values.size() == 1 ? "has" : "have");
 }
 
@@ -129,12 +128,13 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
                                                     : "the learning rate decays again from its last value";
   const std::string what = warms_up ? fmt::format("the checkpoint's schedule ends near 0, so {}", again)
                                     : "the checkpoint's schedule is kept, followed by its last learning rate";
-  return {.schedule = chosen,
-          .is_explained = true,
-          .line = "",
-          .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); to change this, pass "
-                                 "--schedule_on_resume {} or extend (extend: {}).",
-                                 what, rates(chosen), warms_up ? "keep" : "rewarm", rates(config.schedule))};
+  return {
+      .schedule = chosen,
+      .is_explained = true,
+      .line = "",
+      .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); to use another schedule, pass "
+                             "--schedule_on_resume {} or extend (learning rate with extend: {}).",
+                             what, rates(chosen), warms_up ? "keep" : "rewarm", rates(config.schedule))};
 }
 
 // Returns the ratio of tokens per step in this run to tokens per step in the checkpoint's run; 1 if unknown.

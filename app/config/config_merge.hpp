@@ -103,7 +103,7 @@ class ConfigMerge {
     }
   }
 
-  // The key is merged by a resolve_ function.
+  // No-op: a resolve_ function merges this key.
   template <typename Value>
   void merge(const Flag&, const Value&, std::monostate, Settings&, Origins&) {}
 

@@ -351,7 +351,7 @@ void check_release(RunConfig& config, std::vector<std::string>& warnings) {
 void check_model_name(const std::string& name) {
   if (!name.starts_with('.') && name.find('/') == std::string::npos) return;
   throw_user_error(
-      "--model_type {} is not a valid prefix of checkpoint names; choose a name without / that does not start with a "
+      "--model_type {} is not a valid prefix for checkpoint names; choose a name without / that does not start with a "
       "dot.",
       name);
 }

@@ -59,7 +59,7 @@ struct RunConfig : Settings {
   bool schedule_ends_at_max_steps = false;               // neither flags nor ds_config.json set the schedule's length
   int64_t max_steps_given = 0;                           // --max_steps or its default; unlimited if only epochs are set
   std::optional<int64_t> sequences;                      // length of the run in sequences, if set by epochs
-  int64_t epoch_batch = 0;      // global batch size for counting epochs: the run's initial one; 0: train_batch_size
+  int64_t epoch_batch = 0;      // initial global batch size of the run, for counting epochs; 0: train_batch_size
   int64_t epoch_sequences = 0;  // sequences in the complete steps of an epoch; set once the training data is known
   // Set once the training data is known:
   int64_t documents = 0;       // maximum number per sequence, for the document mask; 0: no mask

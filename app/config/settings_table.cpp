@@ -164,7 +164,7 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
     rows.push_back({name, type, describe(origin), {{key, type}}});
   };
   add("communication", "communication_data_type", config.communication_dtype, origins.communication_dtype);
-  add("accumulation in", "grad_accum_dtype", config.accumulation_dtype, origins.accumulation_dtype);
+  add("accumulation dtype", "grad_accum_dtype", config.accumulation_dtype, origins.accumulation_dtype);
   add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
 }
 

@@ -15,7 +15,7 @@ std::vector<CommandFlag> doctor_flags(Options& o) {
                    const std::string& text) { o.network = parallel::parse_network_choice(flag, text); },
       .default_text = "auto"};
   return {
-      {"quick", switch_on(o.quick), "", "skip checks that take seconds (write speed)"},
+      {"quick", switch_on(o.quick), "", "skip slow checks (write speed)"},
       {"bandwidth", switch_on(o.bandwidth), "",
        "compare all-gather and reduce-scatter bandwidth with the instance's specification"},
       {"json", text(o.json), "FILE", "also write the report to FILE as JSON"},

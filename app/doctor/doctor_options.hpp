@@ -12,7 +12,7 @@
 namespace mpzero::doctor {
 
 struct Options {
-  bool quick = false;      // skip checks that take several seconds
+  bool quick = false;      // skip slow checks
   bool bandwidth = false;  // measure collectives
   std::string json;        // JSON report; empty: none
   std::filesystem::path checkpoint_dir = "checkpoints";

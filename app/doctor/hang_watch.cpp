@@ -54,7 +54,8 @@ void HangWatch::change(const Look* next) {
 std::string HangWatch::last_message() {
   const Look* look = look_;
   if (look == nullptr) {
-    const Finding answer = ok("report", "the file system of the --json file responds; this host waits for other hosts");
+    const Finding answer =
+        ok("report", "the file system of the --json file responds; this host is waiting for other hosts");
     if (folder_answered_ && !json_.empty() && write_report(answer_report(json_, host_), answer))
       print_line("answers", answer);
     std::this_thread::sleep_for(kPrecedence);

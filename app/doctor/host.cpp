@@ -86,7 +86,7 @@ Finding check_memory(const System& system) {
   const int64_t available = available_host_bytes(system.root);
   const int64_t total = number_after(system.root / "proc/meminfo", "MemTotal:").value_or(0) * 1024;
   if (total == 0 || available == kUnlimited)
-    return warning(kCheck, "host memory cannot be read", "check that /proc/meminfo is readable");
+    return warning(kCheck, "the memory size cannot be read", "check that /proc/meminfo is readable");
   const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(total));
   if (available < kGibi) return failure(kCheck, seen);
   if (static_cast<double>(available) < kLittle * static_cast<double>(total)) {

@@ -120,7 +120,8 @@ std::string closing_sentence(const std::vector<HostReport>& reports) {
                        reports.size());
   }
   return fmt::format(
-      "All {} hosts fail {}: fix the job's settings or the shared resource; other hosts would also fail.\n",
+      "All {} hosts fail these checks: {}. Fix the job's settings or the shared resource; other hosts would also "
+      "fail.\n",
       reports.size(), fmt::join(shared, ", "));
 }
 

@@ -23,7 +23,7 @@ struct MachineMemory {
   int gpus = 0;
   std::optional<int64_t> smallest_gpu;  // bytes; std::nullopt if there is no GPU or the size is unknown
   int64_t host = 0;                     // available bytes
-  int64_t gpu_used = 0;                 // maximum over all GPUs of bytes in use
+  int64_t gpu_used = 0;                 // bytes in use, maximum over all GPUs
   std::string gpu_name = {};            // name of the first GPU
 };
 MachineMemory this_machine();
@@ -40,7 +40,7 @@ MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, 
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
                                        const MemoryNeed& limit);
 
-// Explains why the run does not fit into memory, with changes that would make it fit. Returns std::nullopt if the run
+// Explains why the run does not fit in memory, with changes that would make it fit. Returns std::nullopt if the run
 // fits, or if this machine does not have a GPU per rank.
 std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRanks& ranks,
                                           const MachineMemory& machine);

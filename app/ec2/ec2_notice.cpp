@@ -87,14 +87,14 @@ Ec2Response respond(const Ec2Notice& notice, double began, double now, double le
 }
 
 std::string describe(const Ec2Notice& notice, const std::string& instance) {
-  const std::string name = instance.empty() ? "" : " " + instance;
+  const std::string name = instance.empty() ? "this instance" : "instance " + instance;
   switch (notice.kind) {
     case Ec2Notice::Kind::kInterruption:
-      return fmt::format("EC2 reclaims the spot instance{} at {} ({})", name, notice.moment, notice.what);
+      return fmt::format("EC2 spot interruption of {} at {} ({})", name, notice.moment, notice.what);
     case Ec2Notice::Kind::kRebalance:
-      return fmt::format("EC2 may reclaim the spot instance{} (rebalance recommendation from {})", name, notice.moment);
+      return fmt::format("EC2 rebalance recommendation for {} from {}", name, notice.moment);
     case Ec2Notice::Kind::kEvent:
-      return fmt::format("EC2 scheduled {} of the instance{} not before {}", notice.what, name, notice.moment);
+      return fmt::format("EC2 scheduled event {} of {}, not before {}", notice.what, name, notice.moment);
   }
   return "";
 }

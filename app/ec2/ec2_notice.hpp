@@ -43,12 +43,12 @@ enum class Ec2Response : uint8_t { kWarn, kStop };
 
 // Returns the response of a run to a notice. Interruptions always stop the run. Rebalance recommendations only stop
 // runs that started before the notice, and events only stop runs that started more than `lead` seconds before the
-// event, so that a restarted run can continue. `began`: start time of the run; `now`: current time; both in seconds
-// since 1970.
+// event, so that a restarted run can continue. `began`: start time of the run; `now`: current time; both are Unix
+// times in seconds.
 Ec2Response respond(const Ec2Notice& notice, double began, double now, double lead);
 
-// Returns text such as "EC2 reclaims the spot instance i-0123 at 2026-01-02T03:04:05Z (terminate)". `instance` may be
-// empty.
+// Returns a noun phrase such as "EC2 spot interruption of instance i-0123 at 2026-01-02T03:04:05Z (terminate)".
+// `instance` may be empty.
 std::string describe(const Ec2Notice& notice, const std::string& instance);
 
 }  // namespace mpzero

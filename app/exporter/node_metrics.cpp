@@ -51,7 +51,7 @@ void collect_cpu(const fs::path& root, Families& to) {
 
 void collect_memory(const fs::path& root, Families& to) {
   static const std::map<std::string, std::pair<const char*, const char*>> kShown = {
-      {"MemTotal:", {"mpzero_host_memory_bytes", "Memory of the host."}},
+      {"MemTotal:", {"mpzero_host_memory_bytes", "Total memory of the host."}},
       {"MemAvailable:", {"mpzero_host_memory_available_bytes", "Available memory."}},
       {"Shmem:", {"mpzero_host_memory_shared_bytes", "Shared memory, including /dev/shm."}}};
   std::ifstream file(root / "proc/meminfo");
@@ -122,7 +122,7 @@ constexpr Value kValuesOfGpu[] = {
     {"mpzero_gpu_power_watts", "Power draw of the GPU.", &GpuReading::power},
     {"mpzero_gpu_temperature_celsius", "Temperature of the GPU.", &GpuReading::temperature},
     {"mpzero_gpu_memory_used_bytes", "Memory in use by all processes.", &GpuReading::memory_used},
-    {"mpzero_gpu_memory_bytes", "Memory of the GPU.", &GpuReading::memory_total},
+    {"mpzero_gpu_memory_bytes", "Total memory of the GPU.", &GpuReading::memory_total},
     {"mpzero_gpu_energy_joules_total", "Energy since the driver was loaded.", &GpuReading::energy},
     {"mpzero_gpu_last_xid", "Number of the latest Xid error.", &GpuReading::last_xid, true},
     {"mpzero_gpu_nvlink_errors_total", "Replay, recovery and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,

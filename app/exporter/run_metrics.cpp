@@ -86,7 +86,7 @@ void RunMetrics::collect(Families& to) const {
   }
   if (now.checkpoints > 0 || beginning_.saves) {
     to.gauge("mpzero_checkpoint_timestamp_seconds",
-             "Time of the latest save; until the first save, the start time of the run.",
+             "Unix time of the latest save; until the first save, the start time of the run.",
              now.checkpoints > 0 ? now.checkpoint_time : beginning_.began);
   }
   if (now.checkpoints > 0) {

@@ -93,7 +93,7 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
     throw_user_error("--tokenizer bytes: the tokenizer of {} is {}; omit the flag.", model.name, model.tokenizer);
   }
   if (model.config.vocab_size < kByteIds) {
-    throw_user_error("the tokenizer bytes has {} ids, but the vocabulary of {} has {}; use --prompt_tokens.", kByteIds,
+    throw_user_error("the bytes tokenizer has {} ids, but the vocabulary of {} has {}; use --prompt_tokens.", kByteIds,
                      model.name, model.config.vocab_size);
   }
 }
@@ -144,9 +144,9 @@ void write(const std::string& text) {
 }
 
 std::string speed(const Generated& done, size_t prompt) {
-  std::string text = fmt::format("{}{}; prompt of {}: {:.2f} s", counted(done.tokens, "token"),
-                                 done.ended ? ", then the end of the text" : "",
-                                 counted(static_cast<int64_t>(prompt), "token"), done.prompt_seconds);
+  std::string text =
+      fmt::format("{}{}; prompt of {}: {:.2f} s", counted(done.tokens, "token"), done.ended ? ", then end of text" : "",
+                  counted(static_cast<int64_t>(prompt), "token"), done.prompt_seconds);
   // prompt_seconds includes the first token.
   const int64_t steps = done.tokens - (done.ended ? 0 : 1);
   if (steps > 0 && done.seconds > 0) {

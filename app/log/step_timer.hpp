@@ -13,7 +13,7 @@ enum class Phase {
   kOptimizer  // the remaining gradient reduction, the norm, and the update
 };
 
-// Time split of one step in seconds, measured on the compute stream or, on the CPU, on the host. The parts do not
+// Time breakdown of one step in seconds, measured on the compute stream or, on the CPU, on the host. The parts do not
 // overlap, and their sum is the duration of the step.
 struct StepSplit {
   double data = 0;

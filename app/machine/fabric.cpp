@@ -133,7 +133,7 @@ Finding without_gpu_direct(const std::string& why, const std::string& remedy) {
     return warning("libfabric", why + ", so data passes through host memory (OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK)",
                    remedy);
   }
-  return failure("libfabric", why + ", so NCCL's plugin fails to start", remedy);
+  return failure("libfabric", why + ", so NCCL's plugin fails to initialize", remedy);
 }
 
 Finding check_provider(const System& system, const FabricSurvey& survey, int efa, bool gpus) {

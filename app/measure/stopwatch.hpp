@@ -14,7 +14,7 @@ using Body = std::function<std::vector<at::Tensor>(int set)>;
 struct Timing {
   double seconds = 0;       // on the device, per call
   double host_seconds = 0;  // host time to launch the kernels of one call
-  // Interquartile range of the rounds, relative to the time. 0 for fewer than kForSpread rounds.
+  // Interquartile range of the times of all rounds, divided by the typical time; 0 for fewer than kForSpread rounds.
   double spread = 0;
   static constexpr int kForSpread = 3;
 };

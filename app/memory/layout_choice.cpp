@@ -164,7 +164,7 @@ Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::stri
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
            .line = describe_choice(all, setup, up_to)},
           fmt::format("two levels of ZeRO were rejected: {}",
-                      against.empty() ? "shard groups send no fewer bytes" : against)};
+                      against.empty() ? "shard groups would not reduce traffic between hosts" : against)};
 }
 
 Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
@@ -188,10 +188,10 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   if (hosts == 1) return {{.layout = wanted, .line = ""}};
   if (!open) return {{.layout = wanted, .line = "Between hosts: " + at_one_level}};
   if (!ranks.per_host) {
-    return {
-        {.layout = one_level,
-         .line = fmt::format("Between hosts: {} (one level of ZeRO: {})", at_one_level, describe_unevenness(ranks))},
-        "hosts cannot be shard groups: " + describe_unevenness(ranks)};
+    return {{.layout = one_level,
+             .line = fmt::format("Between hosts: {} (one level of ZeRO, because {})", at_one_level,
+                                 describe_unevenness(ranks))},
+            "hosts cannot be shard groups: " + describe_unevenness(ranks)};
   }
   // Predictions do not cover NVLink between hosts.
   if (!setup.config.zero.ranks_per_node && ranks.one_nvlink_domain) {

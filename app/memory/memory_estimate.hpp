@@ -40,8 +40,8 @@ class MemoryEstimate {
   int64_t cast_bytes(int64_t layers) const;
   // Returns the number of layers whose casts fit in `bytes`, or the configured number if set.
   int64_t kept_casts_within(int64_t bytes) const;
-  // Decides whether the run releases gradients: as configured or, by default, if it fits within `limit` only if it
-  // does. scenario() includes the decision.
+  // Decides whether the run releases gradients: as configured or, by default, only if the run does not fit within
+  // `limit` otherwise. scenario() includes the decision.
   bool choose_release(const MemoryNeed& limit);
   // Returns the configured scenario.
   MemoryScenario scenario() const;

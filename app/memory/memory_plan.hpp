@@ -19,9 +19,9 @@ namespace mpzero {
 // Returns the memory that a plan leaves free for CUDA kernels and NCCL channels loaded in the first steps, for
 // fragmentation, and for errors in the estimate of temporaries.
 int64_t memory_margin(int64_t available);
-// Returns the part of a host's `available` memory that its ranks may plan to use. The rest is for the system, page
-// tables, CUDA, the data loader and other buffers of the processes: 1 GiB, 1/8 on hosts of less than 8 GiB, and 1/32 of
-// more than 32 GiB. A run that left 1 of 125 GiB free was killed by the kernel.
+// Returns the part of a host's `available` memory that its ranks may use. The rest is for the system, page tables,
+// CUDA, the data loader and other buffers of the processes: 1/8 of less than 8 GiB, 1/32 of more than 32 GiB, and
+// 1 GiB in between. A run that left 1 of 125 GiB free was killed by the kernel.
 int64_t within_host_margin(int64_t available);
 // Assumed GPU memory of the CUDA context and NCCL communicators, used until measured.
 constexpr int64_t kUsualContext = int64_t{3} << 30;

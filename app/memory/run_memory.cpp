@@ -175,8 +175,8 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
     const auto [of_host, available] =
         compared_sizes(needed * local_size_, std::max<int64_t>(0, (left + needed) * local_size_));
     throw_user_error(
-        "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients {}, "
-        "buffers of transfers {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
+        "the run does not fit in host memory: a rank needs {} (optimizer states {}, parameters {}, gradients {}, "
+        "transfer buffers {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
         "hosts or ranks, {}, or raise the memory limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
         gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(inputs), local_size_, of_host, available,
@@ -223,7 +223,7 @@ std::vector<std::string> RunMemory::breakdown() const {
   if (host_bytes(states) > 0) {
     lines.push_back(fmt::format(
         "Host memory, per rank: optimizer states {}, spare states for early updates {}; {}parameters {}, gradients {}, "
-        "buffers of transfers {}",
+        "transfer buffers {}",
         gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
         config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_gradients),
         gibibytes(states.host_staging)));

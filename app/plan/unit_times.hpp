@@ -15,7 +15,7 @@ namespace mpzero::plan {
 struct Seconds {
   double matmuls = 0, attention = 0, elementwise = 0;  // on the device
   double launch_bound = 0;                             // host time to launch the kernels
-  double extrapolated = 0;                             // part of the device time at sizes far from all measured sizes
+  double extrapolated = 0;                             // part of the device time at sizes far from any measured size
 
   double on_device() const { return matmuls + attention + elementwise; }
   // Returns the larger of device time and launch time.

@@ -62,7 +62,7 @@ class Examples:
         return BATCH // ROWS_PER_BATCH
 
     def function(self):
-        """Returns a function that maps a list of units to a list of (output file index, Made)."""
+        """Returns a function that maps a list of units to a list of (output file index, tokenized examples)."""
         encode = encoding_with_offsets(self.encoder)
         count = counter_of(self.encoder.special_names or (BYTES_EOS,))
         return partial(self._make, encode, special_ids(self.encoder), count)

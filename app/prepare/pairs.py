@@ -23,7 +23,7 @@ OF_PAIRS = ("source_column", "target_column", "source_prefix", "source_length", 
 FORMAT_VERSION = 3
 BYTES_PADDING = 0  # byte that texts do not contain
 EMPTY = "rows without a source or a target"
-CUT_SOURCES, CUT_TARGETS = "cut sources", "cut targets"  # names of counts
+CUT_SOURCES, CUT_TARGETS = "truncated sources", "truncated targets"  # names of counts
 
 
 def check_lengths(arguments: argparse.Namespace) -> None:
@@ -68,7 +68,7 @@ class Pairs:
         return BATCH // ROWS_PER_BATCH
 
     def function(self):
-        """Returns a function that maps a list of units to a list of (output file index, Made)."""
+        """Returns a function that maps a list of units to a list of (output file index, tokenized pairs)."""
         return partial(self._make, self.encoder.function())
 
     def _make(self, encode, units: list[Unit]) -> list[tuple[int, Made]]:

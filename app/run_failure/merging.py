@@ -141,8 +141,8 @@ def find_failure(
 
 
 def keep(folder: Path, failure: Failure) -> None:
-    """Writes failure.json, unless the existing file describes a later start or blames more ranks. Removes the evidence
-    of old starts. Raises: OSError"""
+    """Writes failure.json, unless the existing file describes a later start or attributes the failure to more ranks.
+    Removes the evidence of old starts. Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
     later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]

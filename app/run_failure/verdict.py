@@ -1,9 +1,9 @@
 """Determines the cause of a failed start: verdict_of(evidence), without I/O.
 
-Missing evidence alone is no proof: a rank without evidence is blamed only if another rank on its host saw it
+Missing evidence alone is no proof: a rank without evidence is the cause only if another rank on its host saw it
 dead or stopped, or if the cluster reports its host as down. The first rule that applies determines the cause:
 
-    1  a user error; no rank is blamed
+    1  a user error; not attributed to a rank
     2  ranks without evidence that were already dead in the first view of their host in which any rank is dead; if no
        rank failed otherwise, also ranks that the evidence of a signal lists
     3  ranks that an error reports as its cause
@@ -189,7 +189,7 @@ def where(record: Record) -> str:
         "training": f"in step {record.step}",
         "validation": f"during validation after step {record.step}",
         "checkpoint": f"during checkpointing after step {record.step}",
-        "ending": f"at the end, after step {record.step}",
+        "ending": f"during shutdown after step {record.step}",
     }[record.phase]
 
 

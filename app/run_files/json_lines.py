@@ -19,7 +19,7 @@ class JsonLines:
     """Reads complete lines of a file that a run appends to and, when it resumes, replaces."""
 
     def __init__(self, path: Path, most_bytes: int = LOG_BYTES):
-        """`most_bytes`: reads only the last `most_bytes` bytes of a larger file, and counts lines from there."""
+        """`most_bytes`: of a larger file, only the last `most_bytes` bytes are read, and line numbers start there."""
         self.path, self.most_bytes = path, most_bytes
         self.openings = 0  # number of times that the file was read from its beginning
         self.damaged = 0  # lines since the last opening that are not JSON objects

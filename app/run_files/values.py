@@ -27,7 +27,7 @@ def as_number(value: object) -> float:
 
 
 def as_time(value: object) -> float:
-    """Seconds since 1970, before the year 10000; NaN for anything else."""
+    """A Unix time in seconds, before the year 10000; NaN for anything else."""
     seconds = as_number(value)
     return seconds if 0 <= seconds < END_OF_TIME else math.nan
 

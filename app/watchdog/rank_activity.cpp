@@ -46,7 +46,7 @@ std::string describe(RunPhase phase, int64_t step) {
     case RunPhase::kCheckpoint:
       return fmt::format("during checkpointing after step {}", step);
     default:
-      return fmt::format("at the end, after step {}", step);
+      return fmt::format("during shutdown after step {}", step);
   }
 }
 

@@ -66,8 +66,9 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  // Registers `record` until destroyed without an exception. The thread that ends the run calls `record` with "failed"
-  // or "stopped" and the reason. `record` must own its data, and must be a no-op if the end is already recorded.
+  // Registers `record`. The destructor unregisters it, except during stack unwinding. The thread that ends the run
+  // calls `record` with "failed" or "stopped" and the reason. `record` must own its data, and must be a no-op if the
+  // end is already recorded.
   class EndRecord {
    public:
     EndRecord(Watchdog& watchdog, std::function<void(std::string_view status, std::string_view reason)> record);

@@ -24,13 +24,13 @@ struct ShardValues {
   bool all_stay = false;
   // If set, called after the last call of `fetch` and the last read of its spans, even after an error. BackgroundSave
   // calls it from the writing thread.
-  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
+  // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
   std::function<void()> done{};
 };
 
 struct WriteOptions {
   FileSystem* files = &disk();
-  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
+  // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
   std::stop_token stop{};     // after a stop request, writes throw Failure
   WritePace* pace = nullptr;  // unlimited if null
 };

@@ -51,7 +51,7 @@ struct ManifestFile {
   bool has_own_checksums = false;
   // TorchZipReader::directory_checksum() of the archive, which covers the full file. std::nullopt for other files and
   // for archives from older versions of mpzero.
-  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
+  // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
   std::optional<uint64_t> directory_checksum{};
 };
 

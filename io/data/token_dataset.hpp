@@ -14,9 +14,9 @@ namespace mpzero::io {
 
 // A token file in the format of app/prepare_data.py. It contains the datasets `/tokens` (uint16 or uint32) and
 // `/document_offsets` (uint64, n + 1) and the attributes format_version, source, the fields of Tokenization and
-// optionally max_token_id. The optional dataset `/loss_mask` (uint8 or float, one value per token) is the loss weight
-// of the token as a target. If the file contains `/tokens_xxh3`, reads verify checksums (TokenBlocks). The constructor
-// throws UserError if the file is incomplete or contains no full window.
+// optionally max_token_id. The optional dataset `/loss_mask` (uint8 or float, one value per token) contains the
+// loss weight of each token as a target. If the file contains `/tokens_xxh3`, reads verify checksums (TokenBlocks). The
+// constructor throws UserError if the file is incomplete or contains no full window.
 //
 // A packed file (format version 2) contains rows of packed_sequence_length tokens, followed by one extra token.
 // Documents do not cross row boundaries. /loss_mask is required, and seq_length must equal packed_sequence_length.

@@ -31,7 +31,7 @@ class OutputFile {
     int64_t expected_size = 0;
     int threads = 0;     // number of writing threads; 0 selects enough for one disk
     bool direct = true;  // bypass the page cache if possible
-    // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
+    // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
     std::stop_token stop{};     // append() throws Failure after a stop request
     WritePace* pace = nullptr;  // limits the write rate; unlimited if null
   };

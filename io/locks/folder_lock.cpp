@@ -182,7 +182,7 @@ void FolderLock::check_folder() const {
   // Accepts a recreated folder on the same file system, and a remounted file system with a new device number.
   if (now->device == inode_.device || now->number == inode_.number) return;
   throw_failure(
-      "{} is on another file system than at the start, e.g. after an unmount. No checkpoints are saved until the "
+      "{} is no longer on its original file system, e.g. after an unmount. No checkpoints are saved until the "
       "original file system is mounted again",
       folder_.string());
 }
@@ -191,7 +191,7 @@ void FolderLock::set_run(const std::string& run) {
   try {
     if (owner_) owner_->set_run(run);
   } catch (const Error&) {
-    // If the lock reaches all processes, the record is only used in messages.
+    // If the lock excludes all other processes, the record is only used in messages.
     if (!decides_) throw;
   }
 }

@@ -64,7 +64,7 @@ class FolderLock {
     // Callbacks for messages: `say` receives the reason for a long wait, `warn` receives warnings about file locks.
     std::function<void(const std::string&)> say{};
     std::function<void(const std::string&)> warn{};
-    // Replaceable in tests: nonblocking flock(2) that returns an errno, the reach of locks, the clock, and the renewal
+    // Replaceable in tests: nonblocking flock(2) that returns an errno, the scope of locks, the clock, and the renewal
     // interval of the record (0 disables renewal).
     std::function<int(int descriptor)> flock{};
     std::optional<LockReach> reach{};
@@ -82,8 +82,8 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
 
   // Throws FolderTaken, with the new owner in the message, if another process owns the folder. Throws Failure if the
-  // folder is missing or is now on a different file system. If the lock reaches all processes, recreates and locks a
-  // missing `.lock` file. Thread-safe.
+  // folder is missing or is now on a different file system. If the lock excludes all other processes, recreates and
+  // locks a missing `.lock` file. Thread-safe.
   void check();
   // Records the run's id for messages of other processes.
   void set_run(const std::string& run);
@@ -95,7 +95,8 @@ class FolderLock {
   bool is_named() const;
   // Returns normally if the caller should retry the lock, and throws otherwise. `waited` is the total wait time so far.
   void wait_for_predecessor(const Options& options, std::chrono::milliseconds waited);
-  // Writes the owner record. Throws on error, but only warns about a full disk if the lock reaches all processes.
+  // Writes the owner record. Throws on error, but only warns about a full disk if the lock excludes all other
+  // processes.
   void claim(const Options& options);
   void check_folder() const;
   // Throws FolderTaken if another process has the lock.
@@ -107,7 +108,7 @@ class FolderLock {
   std::filesystem::path path_;  // lock file
   Inode inode_;                 // folder inode at the start
   std::function<int(int descriptor)> flock_;
-  bool decides_ = false;  // the lock reaches all processes, so records are not needed
+  bool decides_ = false;  // the lock excludes all other processes, so records are not needed
   bool waits_ = false;    // true after the wait for a predecessor was logged
   std::mutex holding_;
   int descriptor_ = -1;

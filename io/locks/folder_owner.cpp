@@ -214,7 +214,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   };
   if (life == Life::kAlive) refuse(fmt::format("it is recorded in {}", path_of(found.number).string()));
   if (options.say) {
-    options.say(fmt::format("{} belongs to {}: waiting {} s to determine if the process is still alive",
+    options.say(fmt::format("{} belongs to {}: waiting {} s to determine whether the process is still alive",
                             path_of(found.number).string(), show(owner), kWatch.count() / 1000));
   }
   const milliseconds start = options.clock.now();

@@ -16,7 +16,7 @@
 
 namespace mpzero::io {
 
-// Initial weights of a run. Reads hash the values and check that they are finite in the compute dtype. Thread-safe.
+// Initial weights of a run. read() hashes the values and checks that they are finite in the compute dtype. Thread-safe.
 //
 // The hash is the sum, modulo 2^64, of one XXH3-64 per block of 2^18 elements of each parameter. The input of each
 // XXH3-64 is the parameter's name, its shape, the block number and the XXH3-64 of the values as fp32. The hash does not

@@ -14,7 +14,7 @@ std::optional<std::string> copy_engine_hazard(int nccl_version, int world_size) 
   if (world_size != 2 || nccl_version < kFirst || nccl_version >= kFixed) return std::nullopt;
   return fmt::format(
       "NCCL {} can hang in the first copy-engine collective between two ranks (NVIDIA/nccl issue 2241); using "
-      "NCCL kernels, which occupy multiprocessors, instead; upgrade to NCCL {} or later",
+      "NCCL kernels instead, which occupy SMs; upgrade to NCCL {} or later",
       version_text(nccl_version), version_text(kFixed));
 }
 

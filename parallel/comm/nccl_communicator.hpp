@@ -27,9 +27,9 @@ class CommunicatorFailure final : public Error {
 
 // Transfer engine for collectives that support both.
 enum class NcclEngine {
-  kKernels,  // NCCL kernels, which occupy some multiprocessors
-  // The GPU's copy engines, if all GPUs can access each other's memory. Gathers use no SMs. A
-  // reduce-scatter exchanges shards with copy engines, then adds the received shards in one pass.
+  kKernels,  // NCCL kernels, which occupy some SMs
+  // The GPU's copy engines, if all GPUs can access each other's memory. Gathers use no SMs. A reduce-scatter exchanges
+  // shards with copy engines, then adds the received shards in one pass.
   kCopyEngines
 };
 
@@ -39,7 +39,7 @@ class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which broadcasts NCCL's unique id. Uses the rank's current CUDA device.
   // `min_channels`: minimum number of NCCL channels (ncclConfig_t::minCTAs), or 0 for NCCL's default. Each channel has
-  // its own connections and multiprocessor.
+  // its own connections and occupies one SM.
   explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines, int min_channels = 0);
   // Collective. Waits for collectives in progress. No-op during stack unwinding.
   ~NcclCommunicator() override;

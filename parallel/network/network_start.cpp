@@ -65,7 +65,7 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
     std::optional<Deadline> deadline;
     const auto message = [&] {
       const std::string text = log.text();
-      return fmt::format("no answer from NCCL on {} over \"{}\"{}", host, parse_network_proof(text).net,
+      return fmt::format("NCCL initialization timed out on {} over \"{}\"{}", host, parse_network_proof(text).net,
                          in_parentheses(parse_network_failure(text)));
     };
     if (patience.limit.count() > 0) deadline.emplace(patience.limit, message, patience.overdue);

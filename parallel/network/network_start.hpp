@@ -33,8 +33,8 @@ void end_unconnected(const std::string& message);
 // Timeout for NCCL to connect the nodes.
 struct StartPatience {
   std::chrono::milliseconds limit = std::chrono::minutes(4);  // 0: no timeout
-  // Called on a separate thread after the timeout, with NCCL's state, e.g. "no answer from NCCL on node7 over
-  // "Libfabric"".
+  // Called on a separate thread after the timeout, with NCCL's state, e.g. "NCCL initialization timed out on
+  // node7 over "Libfabric"".
   std::function<void(const std::string& message)> overdue = end_unconnected;
 };
 

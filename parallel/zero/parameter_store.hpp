@@ -62,8 +62,8 @@ struct ParameterStoreOptions {
 // Gathers start in the order in which they become due. This order is the same on every rank, because it depends only on
 // the sequence of calls, not on the progress of a rank's host. Each gather starts after its rank's shard has been
 // written, so ranks differ in timing but not in order. The order covers both levels: gathers of two NCCL communicators
-// may wait for each other (for multiprocessors, or in one of CUDA's queues), so ranks that start them in different
-// orders could deadlock.
+// may wait for each other (for SMs, or in a CUDA queue), so ranks that start them in different orders
+// could deadlock.
 //
 // A node shard that the host writes later is therefore not due when published, because the gathers of all later units
 // would wait for that host. The states of a unit's node shard, in stores that gather node shards:

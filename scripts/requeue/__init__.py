@@ -7,7 +7,7 @@
     checkpoint.py  the newest checkpoint of a folder
     reports.py     stop.json and doctor.json, which mpzero writes
     nodes.py       maps host names to Slurm nodes, and finds nodes that can be excluded from a job
-    return_to_queue.py   requeues the job without the blamed nodes
+    return_to_queue.py   requeues the job without the faulty nodes
     slurm.py       runs scontrol, squeue and sinfo
     starts.py      counts the starts of a Kubernetes job: CHECKPOINT_DIR/starts.JOB.txt
     log.py         the job's log

@@ -164,7 +164,7 @@ def doctor(job: Job) -> None:
         reason = "mpzero doctor hung on a shared resource that no host identified"
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
     else:
-        # The ranks failed to start; do not blame a host.
+        # The ranks failed to start; do not attribute the failure to a host.
         timed_out = job.arguments.status == TIMED_OUT
         took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
         nodelist = job.slurm.nodelist
@@ -218,7 +218,7 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
 
 
 def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
-    """Handles nodes on which srun could not start tasks. -> (event, nodes to blame, reason)"""
+    """Handles nodes on which srun could not start tasks. -> (event, faulty nodes, reason)"""
     named = job.arguments.no_tasks_on
     own = os.environ.get("SLURMD_NODENAME", "")
     reason = f"srun could not start tasks on {' '.join(named)} (see above)"

@@ -40,7 +40,7 @@ class Event:
     folder: str  # checkpoint folder
     status: int = 0  # exit status of mpzero or, if mpzero did not run, of the failed step
     reason: str = ""  # reason of a failure
-    nodes: tuple[str, ...] = ()  # nodes that are blamed or refused
+    nodes: tuple[str, ...] = ()  # nodes that are faulty or refused
     resume_from: str | None = None  # the value of --resume_from_checkpoint
     resume_step: int = 0  # step in the name of that checkpoint
     overwrite: bool = False  # --overwrite: moves another run's checkpoints aside

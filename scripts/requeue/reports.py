@@ -111,7 +111,7 @@ def is_of_start(report: dict, job: str, restart: int) -> bool:
 
 
 def refusals_of(report: dict) -> list[Refusal]:
-    """Hosts that a report blames for a failure."""
+    """Hosts to which a report attributes a failure."""
     refusals = []
     for host in objects(report.get("hosts")):
         failures = [f for f in objects(host.get("findings")) if f.get("status") == "failure"]

@@ -107,7 +107,7 @@ def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
 
 
 def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
-    """Excludes the blamed nodes from the pending job, if enough other nodes remain."""
+    """Excludes the faulty nodes from the pending job, if enough other nodes remain."""
     names = " ".join(action.nodes)
     try:
         if record is None:
@@ -152,7 +152,7 @@ def placement(slurm: Slurm, record: JobRecord) -> Placement:
 
 
 def since(action: Action) -> str:
-    return f", since {printable(action.reason, MOST_OF_REASON)}" if action.reason else ""
+    return f"; reason: {printable(action.reason, MOST_OF_REASON)}" if action.reason else ""
 
 
 def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:

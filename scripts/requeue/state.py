@@ -39,7 +39,7 @@ class State:
     refusals: int = 0  # starts that ended because a host was refused, since the job last made progress
     unsaved_starts: int = 0  # consecutive starts that saved no checkpoint
     last_run_failed: bool = False  # True if the last run that has ended failed
-    blamed_nodes: tuple[str, ...] = ()  # nodes blamed for `failures`
+    blamed_nodes: tuple[str, ...] = ()  # nodes to which `failures` are attributed
     running: bool = False  # the last start recorded no end: it is running, or Slurm killed it
     start_step: int = 0  # the step from which the last start resumed
     checkpoint_time: str = "0"  # Checkpoint.time of the newest checkpoint at that start

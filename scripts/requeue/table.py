@@ -48,7 +48,7 @@ class Standing(Enum):
 class Verb(Enum):
     START = "starts"  # the run starts
     FINISH = "ends"  # the job ends for good
-    REQUEUE = "is requeued"  # the job is requeued without the blamed nodes
+    REQUEUE = "is requeued"  # the job is requeued without the faulty nodes
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def test_a_file_of_pairs(prepare, tmp_path):
     assert mask[:-1].reshape(2, -1).tolist() == [[0] * SOURCE + [1] * 4 + [0] * 2, [0] * SOURCE + [1] * TARGET]
     names = ("format_version", "packed_sequence_length", "source_length", "pad_token_id", "trained_tokens")
     assert [attributes[name] for name in names] == [3, SOURCE + TARGET, SOURCE, PAD, 10]
-    assert "cut sources: 1" in out and "cut targets: 1" in out
+    assert "truncated sources: 1" in out and "truncated targets: 1" in out
 
 
 def test_padding_is_trained_on_request(prepare, tmp_path):

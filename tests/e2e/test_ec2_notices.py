@@ -72,7 +72,7 @@ def test_an_interruption_saves_the_run_and_names_the_host(tmp_path: Path, monkey
         live.wait_for_step(2)
         ec2.pages["spot/instance-action"] = json.dumps(INTERRUPTION)
         assert live.finish() == STOPPED, live.errors
-    reason = "EC2 reclaims the spot instance i-0123456789abcdef0 at 2100-01-01T00:00:00Z (terminate) on host node-7"
+    reason = "EC2 spot interruption of instance i-0123456789abcdef0 at 2100-01-01T00:00:00Z (terminate) on host node-7"
     step = run.metrics()[-1]["step"]
     assert f"Stopped by {reason} after step {step} and saved" in live.output
     report = json.loads((run.checkpoints / "stop.json").read_text())
@@ -90,7 +90,7 @@ def test_a_warning_of_ec2s_thread_is_an_event(tmp_path: Path, monkeypatch: pytes
         with LiveRun(run, *ENDLESS) as live:
             live.wait_for_step(2)
             events = run.folder / "events.jsonl"
-            warning = "EC2 may reclaim the spot instance i-0123456789abcdef0"
+            warning = "EC2 rebalance recommendation for instance i-0123456789abcdef0"
             live.wait_for(lambda: warning in events.read_text(), "event")
     texts = [json.loads(line).get("text", "") for line in events.read_text().splitlines()]
     assert len([text for text in texts if text.startswith(warning)]) == 1
@@ -110,7 +110,7 @@ def test_an_interruption_before_the_first_step_names_the_host(tmp_path: Path, mo
         assert live.finish() == STOPPED, live.errors
     report = json.loads((run.checkpoints / "stop.json").read_text())
     assert (report["job"], report["restart"], report["hosts"]) == ("17", 2, ["node-7"])
-    assert report["reason"].startswith("EC2 reclaims the spot instance i-0123456789abcdef0")
+    assert report["reason"].startswith("EC2 spot interruption of instance i-0123456789abcdef0")
     assert not (run.checkpoints / "failures").exists()
 
 

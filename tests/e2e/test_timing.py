@@ -1,4 +1,4 @@
-"""The time split of a step: the log line, the metrics fields, and the trace of --profile_steps."""
+"""The time breakdown of a step: the log line, the metrics fields, and the trace of --profile_steps."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_second_interruption_ends_a_run_that_is_still_saving(checkout):
     process = start(checkout, FAKE_SAVES="slowly")
     wait_until(lambda: ready(checkout))
     os.killpg(process.pid, signal.SIGINT)
-    assert "press again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
+    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
     assert len(running(checkout)) == 2
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
@@ -106,7 +106,7 @@ def test_the_two_hangups_of_a_closed_terminal_are_one(checkout):
     process = start(checkout, FAKE_SAVES="then_waits")
     wait_until(lambda: ready(checkout))
     os.kill(process.pid, signal.SIGHUP)
-    assert "press again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
+    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
     os.kill(process.pid, signal.SIGHUP)
     wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
     assert len(running(checkout)) == 2
@@ -119,7 +119,7 @@ def test_a_second_interruption_of_a_run_that_has_saved_is_a_stop(checkout):
     process = start(checkout, FAKE_SAVES="then_waits")
     wait_until(lambda: ready(checkout))
     os.killpg(process.pid, signal.SIGINT)
-    assert "press again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
+    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
     wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)

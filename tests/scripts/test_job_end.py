@@ -229,7 +229,7 @@ def test_a_job_with_a_reservation_has_the_nodes_of_that_one(job):
 def test_a_pending_job_says_in_its_comment_why_and_what_to_do(job):
     blame(job.checkpoints)
     result = job("out=node3; begin_run; end_run 1")
-    assert "requeued without node1, since rank 1: it broke (in step 5, on node1). " in comment(job), result.stderr
+    assert "requeued without node1; reason: rank 1: it broke (in step 5, on node1). " in comment(job), result.stderr
     assert "run 'scontrol update JobId=7 ExcNodeList=node3'" in comment(job)
     # The log says the same.
     assert comment(job).partition(". ")[2] in result.stdout

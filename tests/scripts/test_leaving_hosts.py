@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-REASON = "EC2 reclaims the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node1"
+REASON = "EC2 spot interruption of instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node1"
 
 
 def leave(job, *hosts: str, number: str = "7", restart: int = 0) -> None:
@@ -24,7 +24,7 @@ def test_a_host_that_ends_is_left_and_nothing_counts_as_a_failure(job, status):
     assert job.requeued() and job.state()["failures"] == 0, result.stderr
     assert REASON in result.stdout and "The run was stopped" in result.stdout
     assert exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"]
-    assert "requeued without node1, since EC2 reclaims the spot instance" in job.checkout.calls()
+    assert "requeued without node1; reason: EC2 spot interruption of instance" in job.checkout.calls()
 
 
 @pytest.mark.parametrize("start", [{"number": "8"}, {"restart": 3}])

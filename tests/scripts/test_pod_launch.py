@@ -361,7 +361,7 @@ def test_pods_with_another_image_are_refused(pods):
     ssh = SSH.replace('bash -c "$*"', f'bash -c "${{*//$(printf %s "$CHECKOUT")/{other}}}"')
     pods.checkout.program(pods.checkout.bin / "ssh", ssh)
     error = refused(pods.run(CHECKOUT=str(pods.checkout.root)))
-    assert "runs a different mpzero than job-launcher-0-0.job" in error
+    assert "runs a different build of mpzero than job-launcher-0-0.job" in error
     assert "trainer.image" in error
 
 

@@ -94,7 +94,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   };
   if (comparison.ranked.empty()) {
     lines.emplace_back(comparison.without_times > 0
-                           ? "No configuration can be ranked: the calibrations lack the kernel times."
+                           ? "No configuration can be ranked: the calibrations lack the required kernel times."
                        : comparison.refused == comparison.tried
                            ? "No configuration can be evaluated."
                            : "No configuration fits; use more or larger GPUs, or a smaller model.");

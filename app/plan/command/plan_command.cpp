@@ -179,8 +179,9 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
   if (!layers) first.seq_length = 192;
   const RunSetup base = set_up_run(first, machine.world_size(), DataFiles::kMayBeUnnamed);
   if (base.model.t5) {
-    throw_user_error("--{} does not support encoder-decoder models ({}); pass the lengths and layers to plan.", search,
-                     base.model.model_type);
+    throw_user_error(
+        "--{} does not support encoder-decoder models ({}); omit it, and pass --seq_length and --source_length.",
+        search, base.model.model_type);
   }
   const int64_t of_model = base.model.max_position_embeddings;
   const auto set_up = [&](int64_t value) {
@@ -209,10 +210,10 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
   const std::string value = fmt::format("{} {}", largest.value, layers ? "layers" : "tokens");
   run.report = !largest.fits ? fmt::format("does not fit with {}, the smallest value: {}", value, largest.problem)
                : layers      ? fmt::format("largest model with these dimensions: {}", value)
-                             : fmt::format("longest sequences: {}", value);
+                             : fmt::format("maximum sequence length: {}", value);
   if (largest.fits) {
     run.report +=
-        largest.problem.empty() ? "; larger values are not searched" : "; the next size fails: " + largest.problem;
+        largest.problem.empty() ? "; larger values were not tried" : "; the next size fails: " + largest.problem;
   }
   if (!layers && largest.value > of_model) {
     run.setup.warnings.push_back(fmt::format(

@@ -9,7 +9,7 @@ namespace mpzero::plan {
 // Expected relative errors of a plan's times.
 constexpr double kErrorOfEstimate = 0.5;   // rates from data sheets or different hardware
 constexpr double kErrorOfPublished = 0.2;  // rates from published measurements
-// Sizes far from all measured sizes. All matmuls estimated from other shapes were within this error (docs/formats.md).
+// Sizes far from any measured size. All matmuls estimated from other shapes were within this error (docs/formats.md).
 constexpr double kErrorOfDistant = 0.2;
 
 // Relative errors of the parts of a step.
@@ -21,7 +21,7 @@ struct PartErrors {
 };
 
 // Returns the error of the kernels' times. `measured`: error of the calibration. `distant_share`: share of the time at
-// sizes far from all measured sizes.
+// sizes far from any measured size.
 inline double error_of_kernels(double measured, double distant_share) {
   return measured + distant_share * std::max(0.0, kErrorOfDistant - measured);
 }

@@ -19,9 +19,9 @@ struct LargestFit {
   std::string problem;  // why the next larger value, or the smallest one, does not fit; empty if the maximum fits
 };
 
-// Returns the largest multiple of `granularity`, up to `max_value`, that fits. `problem` must be monotone. It returns
-// the reason why a value does not fit, or "" if the value fits. Values above the smallest for which it throws UserError
-// do not fit.
+// Returns the largest multiple of `granularity`, up to `max_value`, that fits. `problem` returns the reason why a value
+// does not fit, or "" if the value fits, and must be monotone. A UserError means that the value does not fit, except
+// for the smallest value, for which the error is rethrown.
 LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::function<std::string(int64_t)>& problem);
 
 }  // namespace mpzero::plan

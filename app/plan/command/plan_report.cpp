@@ -92,8 +92,9 @@ void add_host(std::vector<std::string>& lines, const Calibration& calibration, c
   if (!waits && !would_wait) return;
   std::string line = fmt::format("  {} at {:.1f} us per kernel launch: ", waits ? "partly host-bound" : "device-bound",
                                  1e6 * calibration.data().launch_seconds);
-  if (waits) line += fmt::format("a host twice as fast saves {:.0f}% of the time", 100 * plan.host_bound);
-  if (would_wait) line += fmt::format("{}a host half as fast adds {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
+  if (waits) line += fmt::format("a host twice as fast would save {:.0f}% of the time", 100 * plan.host_bound);
+  if (would_wait)
+    line += fmt::format("{}a host half as fast would add {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
   lines.push_back(line + "; measure your host with `mpzero plan --calibrate`");
 }
 
@@ -199,7 +200,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   }
   if (plan.extrapolated > 0.005) {
     lines.push_back(
-        fmt::format("  {:.0f}% of the kernel time is for sizes far from all measured sizes", 100 * plan.extrapolated));
+        fmt::format("  {:.0f}% of the kernel time is for sizes far from any measured size", 100 * plan.extrapolated));
   }
   if (facts.calibration != nullptr) add_host(lines, *facts.calibration, plan);
   add_memory(lines, facts, plan);

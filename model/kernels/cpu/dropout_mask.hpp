@@ -8,7 +8,8 @@
 namespace mpzero::model {
 
 // Seed of a step's dropout masks. A mask depends only on the seed, the ID of the dropout call and the element's
-// position, so masks are identical for any number of ranks and micro-batch size, in recomputation and after a resume.
+// position, so masks are identical for any number of ranks and any micro-batch size, in recomputation and after a
+// resume.
 struct DropoutSeed {
   uint64_t seed = 0;
   int64_t first_sample = 0;  // index of the batch's first sequence, counted from the start of the run

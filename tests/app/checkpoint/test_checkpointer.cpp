@@ -242,7 +242,7 @@ TEST_CASE("a checkpoint that is due waits for the one before") {
   saves.step(1);
   saves.step(2);
   CHECK(saves->saved_step() == 1);
-  CHECK_THAT(output.text(), Contains("The save of step 2 waits for the save of step 1"));
+  CHECK_THAT(output.text(), Contains("The save of step 2 is waiting for the save of step 1"));
   saves->finish(saves.position(2));
   CHECK(saves.complete() == Steps{1, 2});
 }

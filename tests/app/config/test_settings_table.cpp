@@ -48,7 +48,7 @@ TEST_CASE("each setting has a line that says where it comes from") {
            {"global batch", "global batch 16 = 4 x 2 x 2 ranks from micro-batch x accumulation x ranks"},
            {"weights", "weights bf16, master copy in fp32 file: bf16.enabled"},
            {"communication", "communication fp32 file: communication_data_type"},
-           {"accumulation in", "accumulation in fp32 default"},
+           {"accumulation dtype", "accumulation dtype fp32 default"},
            {"AdamW's moments", "AdamW's moments fp32 default"},
        }) {
     CHECK(line_of(table, name).starts_with(line));
@@ -118,7 +118,7 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
   const std::vector<std::string> table = table_of(result.config);
   CHECK(line_of(table, "schedule") == "schedule WarmupCosineLR (log), lr 0 to 0.001 to 0.0005 file: scheduler.type");
   CHECK(line_of(table, "schedule's end") == "schedule's end step 20 file: scheduler.params.total_num_steps");
-  CHECK(line_of(table, "accumulation in") == "accumulation in bf16 file: data_types.grad_accum_dtype");
+  CHECK(line_of(table, "accumulation dtype") == "accumulation dtype bf16 file: data_types.grad_accum_dtype");
   CHECK_THAT(line_of(table, "micro-batch"), Contains("4 from global batch"));
   CHECK(line_of(table, "weights") == "weights fp32 DeepSpeed's default (bf16.enabled is missing)");
 

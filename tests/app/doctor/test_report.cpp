@@ -98,7 +98,8 @@ TEST_CASE("where all hosts fail, a closing sentence says whether others would he
     return to_table(reports, {.brief = true});
   };
   const Finding limit = failure("memlock", "64 KiB", "raise it"), gpu = failure("gpus", "7", "replace");
-  CHECK_THAT(table(limit, limit), Catch::Contains("a, b: failure\n") && Catch::Contains("All 2 hosts fail memlock: "));
+  CHECK_THAT(table(limit, limit),
+             Catch::Contains("a, b: failure\n") && Catch::Contains("All 2 hosts fail these checks: memlock. "));
   CHECK_THAT(table(gpu, gpu), Catch::Contains("All 2 hosts fail for host-specific reasons"));
   CHECK_THAT(table(gpu, ok("gpus", "8")), !Catch::Contains("All 2 hosts"));
 }

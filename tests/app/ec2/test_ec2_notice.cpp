@@ -22,14 +22,14 @@ TEST_CASE("an interruption has its action and time") {
   CHECK(notice.kind == Kind::kInterruption);
   CHECK(notice.what == "terminate");
   CHECK(notice.at == 1505722920);
-  CHECK(describe(notice, "i-0123") == "EC2 reclaims the spot instance i-0123 at 2017-09-18T08:22:00Z (terminate)");
-  CHECK(describe(notice, "") == "EC2 reclaims the spot instance at 2017-09-18T08:22:00Z (terminate)");
+  CHECK(describe(notice, "i-0123") == "EC2 spot interruption of instance i-0123 at 2017-09-18T08:22:00Z (terminate)");
+  CHECK(describe(notice, "") == "EC2 spot interruption of this instance at 2017-09-18T08:22:00Z (terminate)");
 }
 
 TEST_CASE("a rebalance recommendation has the time when it was given") {
   const Ec2Notice notice = read_rebalance(R"({"noticeTime": "2020-10-27T08:22:00Z"})");
   CHECK(notice.at == 1603786920);
-  CHECK_THAT(describe(notice, "i-1"), Contains("i-1 (rebalance recommendation from 2020-10-27T08:22:00Z)"));
+  CHECK_THAT(describe(notice, "i-1"), Contains("rebalance recommendation for instance i-1 from 2020-10-27T08:22:00Z"));
 }
 
 TEST_CASE("events that have ended or were cancelled are left out") {
@@ -40,8 +40,7 @@ TEST_CASE("events that have ended or were cancelled are left out") {
     {"NotBefore": "21 Jan 2019 09:00:43 GMT", "Code": "instance-stop", "State": "canceled"}])");
   REQUIRE(notices.size() == 1);
   CHECK(notices[0].at == 1548061243);
-  CHECK_THAT(describe(notices[0], "i-1"),
-             Contains("system-reboot of the instance i-1 not before 21 Jan 2019 09:00:43"));
+  CHECK_THAT(describe(notices[0], "i-1"), Contains("system-reboot of instance i-1, not before 21 Jan 2019 09:00:43"));
   CHECK(active_events("[]").empty());
 }
 

@@ -115,7 +115,7 @@ TEST_CASE("an interruption requests a stop, with the time that is left") {
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
   wait_for(stop);
   CHECK(stop.is_own());
-  CHECK(stop.reason() == "EC2 reclaims the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node-7");
+  CHECK(stop.reason() == "EC2 spot interruption of instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node-7");
   CHECK(stop.seconds_left() + stop.seconds_since() == Approx(120).margin(30));
   CHECK(watch.counts() == std::map<Kind, int64_t>{{Kind::kInterruption, 1}});
   CHECK(warnings.count() == 0);
@@ -166,7 +166,7 @@ TEST_CASE("an event of another day warns, and one that is due requests a stop") 
   Ec2 ec2(kEvents, event("21 Jan 2019 09:00:43 GMT"));
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, warn);
   wait_for(stop);
-  CHECK_THAT(stop.reason(), Contains("EC2 scheduled system-reboot of the instance i-42"));
+  CHECK_THAT(stop.reason(), Contains("EC2 scheduled event system-reboot of instance i-42"));
 }
 
 TEST_CASE("on an instance without notices nothing happens") {

@@ -105,7 +105,7 @@ TEST_CASE("a prompt that the model cannot go on from has its sentence") {
   CHECK_THAT(printed(of_nobody.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}),
              Catch::StartsWith("ab"));
   CHECK(error(of_few.path(), {"--device=cpu", "--prompt", "ab"}) ==
-        "the tokenizer bytes has 257 ids, but the vocabulary of " + name(of_few) + " has 200; use --prompt_tokens.");
+        "the bytes tokenizer has 257 ids, but the vocabulary of " + name(of_few) + " has 200; use --prompt_tokens.");
   CHECK_THAT(error(diverged.path(), {"--device=cpu", "--prompt", "ab"}),
              Catch::StartsWith("the logits after 2 tokens are not finite"));
 }

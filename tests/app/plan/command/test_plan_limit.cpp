@@ -40,7 +40,7 @@ TEST_CASE("a search without a value that fits returns the smallest one") {
   const PlanOutput none = plan_output(
       {"--model_config=" + kModels + "llama_3_1_70b.json", "--gpu=H100", "--recompute=none", "--max_seq_length"});
   CHECK(none.exit_code != 0);
-  CHECK_THAT(none.text, Contains("256 tokens") && !Contains("longest sequences"));
+  CHECK_THAT(none.text, Contains("256 tokens") && !Contains("maximum sequence length"));
 }
 
 // Oracle: each level on its own.
@@ -106,7 +106,7 @@ TEST_CASE("the longest sequences fit, and the next ones leave too little memory"
   CHECK(free(at(length)) >= margin);
   CHECK(free(at(length + 256)) < margin);
   const PlanOutput text = plan_output(with({"--max_seq_length"}));
-  CHECK_THAT(text.text, Contains("longest sequences: " + std::to_string(length) + " tokens"));
+  CHECK_THAT(text.text, Contains("maximum sequence length: " + std::to_string(length) + " tokens"));
   REQUIRE_FALSE(text.warnings.empty());
   CHECK_THAT(text.warnings.back(), Contains("--max_position_embeddings " + std::to_string(length)));
 }
