@@ -221,7 +221,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             record = {**record, "validation": TOO_FEW}
             print(
                 f"{shown(source.dataset)} has too few documents for a validation split: "
-                f"{shown(job.outputs.pop(VALIDATION))} is not written. Split texts with --document_separator."
+                f"{shown(job.outputs.pop(VALIDATION))} is not written. Split the text with --document_separator."
             )
         for output in outputs:
             output.finish()
@@ -270,7 +270,7 @@ def print_texts(outputs: list[TextOutput], encoder: Encoder) -> None:
         print(f"{shown(encoder.name)}: {note}.")
     if encoder.special_names:
         print(
-            f"Special token names in texts: {sum(output.special_tokens for output in outputs):,}, encoded as "
+            f"Special token names in the text: {sum(output.special_tokens for output in outputs):,}, encoded as "
             f"{encoder.special_tokens} (--special_tokens)."
         )
 

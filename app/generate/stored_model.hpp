@@ -24,7 +24,7 @@ struct StoredModel {
   model::ModelConfig config;      // eos_token_ids include those of generation_config.json and the dataset
   std::string tokenizer;          // "bytes", folder or Hugging Face name; empty: not recorded
   std::string chat_template{};    // chat template of the training data; empty: not recorded
-  std::optional<bool> add_bos{};  // texts begin with config.bos_token_id; std::nullopt: not recorded
+  std::optional<bool> add_bos{};  // documents begin with config.bos_token_id; std::nullopt: not recorded
 };
 
 // Calls `use` with the model and its weights. Calls `use` again if a concurrent process replaces the checkpoint. Passes

@@ -141,7 +141,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     )
     existing = group.add_mutually_exclusive_group()
     existing.add_argument(
-        "--if_missing", action="store_true", help="keep an existing output that was made with the same arguments"
+        "--if_missing", action="store_true", help="keep an existing output that was created with the same arguments"
     )
     existing.add_argument("--overwrite", action="store_true", help="replace the output")
     existing.add_argument(

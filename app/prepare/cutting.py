@@ -1,4 +1,4 @@
-"""Cuts long texts into pieces that encode to the same ids as the full text."""
+"""Cuts long documents into pieces that encode to the same ids as the full text."""
 
 from __future__ import annotations
 

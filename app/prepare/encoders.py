@@ -62,7 +62,7 @@ class Encoder:
     cuts: Cuts = BYTES  # positions at which cutting a text preserves its ids
     bos_token_id: int | None = None  # None: the tokenizer has no BOS
     add_bos: bool = False  # True: documents begin with BOS
-    special_tokens: str = "text"  # or "ids": encoding of special token names in texts
+    special_tokens: str = "text"  # or "ids": encoding of special token names in text
     special_names: tuple[str, ...] = ()
     tokenizer_hash: str | None = None  # hash of the vocabulary
     notes: tuple[str, ...] = ()  # notes for the user
@@ -108,7 +108,7 @@ class Encoder:
             return lengths[before]
 
         def encode(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
-            # The library is faster per character for short texts.
+            # The library is faster per character for short text.
             divided = [
                 [
                     (piece.before or before * (i == 0), piece.text)
@@ -201,7 +201,7 @@ class LoadedTokenizer:
         return self.library.get_vocab(with_added_tokens=True)
 
     def bos(self, wish: str) -> tuple[int | None, bool, str | None]:
-        """wish: value of --add_bos. Returns (BOS id or None, True if texts begin with BOS, note or None)."""
+        """wish: value of --add_bos. Returns (BOS id or None, True if documents begin with BOS, note or None)."""
         return bos_of(self.name, self.library, self.vocabulary(), self.declared, wish)
 
 

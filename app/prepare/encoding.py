@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
     tokens: np.ndarray
     ends: np.ndarray  # end positions of documents in `tokens`
-    special_tokens: int  # number of special token names in the texts
+    special_tokens: int  # number of special token names in the text
 
 
 @dataclass

@@ -19,7 +19,7 @@ from .rows import Row
 from .special_tokens import counter_of
 
 NO_COMPLETION, CUT_BEFORE = "the completion is empty", "no token within --seq_length contributes to the loss"
-CUT, SPECIAL, STRADDLING = "cut", "special tokens", "straddling"  # names of counts
+CUT, SPECIAL, STRADDLING = "cut", "special tokens", "straddling"  # keys of `counts`
 ROWS_PER_BATCH = 64
 
 

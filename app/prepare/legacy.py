@@ -1,6 +1,6 @@
 """Compatibility with token files of older versions.
 
-Before --add_bos and --special_tokens, documents did not begin with BOS, special token names in texts were
+Before --add_bos and --special_tokens, documents did not begin with BOS, special token names in text were
 encoded as ids, and only tokenizer_config.json was read for declarations of special tokens.
 """
 
@@ -13,8 +13,8 @@ from .encoders import fingerprint_of
 from .tokenizer_files import CONFIG
 
 NO_SPECIAL_TOKENS = (
-    "{}: kept, although made by an older version: documents do not begin with BOS, and special token names "
-    f"in texts are encoded as ids; {OVERWRITE} recreates it."
+    "{}: kept, although created by an older version: documents do not begin with BOS, and special token names "
+    f"in the text are encoded as ids; {OVERWRITE} recreates it."
 )
 
 

@@ -18,7 +18,7 @@ from .chat import Conversation
 SPLIT, MASK, REFUSE = "split", "mask", "refuse"
 # Templates may write a newline after the end-of-turn token.
 END_OF_TURN_WITHIN = 3  # tokens
-REWRITTEN, UNTAGGED, LEFT_OUT = "rewritten", "untagged", "left out: "  # names of counts
+REWRITTEN, UNTAGGED, LEFT_OUT = "rewritten", "untagged", "left out: "  # keys of `counts`
 FIRST, EMPTY, UNTRAINED, NO_CALLS = (
     "the assistant speaks first",
     "an assistant message is empty",
@@ -161,7 +161,7 @@ def _check_calls(message: dict, answer: str) -> None:
 
 
 def _count_missing(of: Conversation, found: list[str], counts: Counter) -> None:
-    """Counts texts that the template omits, such as Llama 3's tools and Qwen3's earlier reasoning."""
+    """Counts strings that the template omits, such as Llama 3's tools and Qwen3's earlier reasoning."""
     pieces = [("tools", (tool.get("function") or tool).get("name")) for tool in of.tools or ()]
     for message in of.messages:
         pieces += [

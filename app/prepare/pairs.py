@@ -21,9 +21,9 @@ from .token_file import TokenFile
 PAIRS = "pairs"  # value of --format
 OF_PAIRS = ("source_column", "target_column", "source_prefix", "source_length", "train_padding")  # flags
 FORMAT_VERSION = 3
-BYTES_PADDING = 0  # byte that texts do not contain
+BYTES_PADDING = 0  # byte that text does not contain
 EMPTY = "rows without a source or a target"
-CUT_SOURCES, CUT_TARGETS = "truncated sources", "truncated targets"  # names of counts
+CUT_SOURCES, CUT_TARGETS = "truncated sources", "truncated targets"  # keys of `counts`
 
 
 def check_lengths(arguments: argparse.Namespace) -> None:

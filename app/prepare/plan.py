@@ -40,7 +40,7 @@ class Plan:
 
     files: dict[str, list[File]]  # by split
     split: str  # split of the training file
-    own_validation: bool  # True: the validation file is made from the dataset's validation split
+    own_validation: bool  # True: the validation file is created from the dataset's validation split
     saved: bool  # True if the dataset was written by save_to_disk
     left_out: list[LeftOut] = field(default_factory=list)
 

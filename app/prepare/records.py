@@ -123,7 +123,7 @@ def _check_input(path: Path, item: Input, fingerprint: dict | None) -> None:
         _check_content(path, dataset, fingerprint, item.plan.files[item.plan.split_of(path, item.arguments)])
     elif fingerprint is not None:
         raise PrepareError(
-            f"{shown(path)} was made from a local folder or file with the name of the Hugging Face dataset "
+            f"{shown(path)} was created from a local folder or file with the name of the Hugging Face dataset "
             f"'{dataset}': choose a different output, or use {OVERWRITE}."
         )
 
@@ -132,7 +132,7 @@ def _check_arguments(path: Path, made_from: dict, record: dict) -> None:
     for name in {**record, **made_from}:
         if made_from.get(name) != record.get(name):
             raise PrepareError(
-                f"{shown(path)} was made with {name} {made_from.get(name)}, not {record.get(name)}: remove it, use "
+                f"{shown(path)} was created with {name} {made_from.get(name)}, not {record.get(name)}: remove it, use "
                 f"{OVERWRITE} to recreate it, or choose a different output."
             )
 
@@ -141,7 +141,7 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     size = sum(file.size for file in files)
     if fingerprint is None:
         raise PrepareError(
-            f"{shown(path)} was made from the Hugging Face dataset '{dataset}', now also a local folder or file: "
+            f"{shown(path)} was created from the Hugging Face dataset '{dataset}', now also a local folder or file: "
             "use --local_dataset false to read the Hugging Face dataset, or choose a different output."
         )
     if size >= MANY_BYTES and not is_unchanged(files, fingerprint, read=False):
@@ -152,6 +152,6 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     now = f"{shown_count(len(files), 'file')}, {size:,} bytes"
     change = f"{then} before, {now} now" if then != now else f"{now} as before, but with different names or content"
     raise PrepareError(
-        f"{shown(path)} was made from files that differ from those in {shown(dataset)} ({change}): remove it, use "
+        f"{shown(path)} was created from files that differ from those in {shown(dataset)} ({change}): remove it, use "
         f"{OVERWRITE} to recreate it, or choose a different output."
     )

@@ -17,7 +17,7 @@ from . import PrepareError, shown
 from .streams import BLOCK, compression_of, unreadable
 
 ROWS = 1000
-_NAME_SHOWN = 40  # characters; in a file without a header, a "column name" may be a whole text
+_NAME_SHOWN = 40  # characters; in a file without a header, a "column name" may be an entire document
 
 
 class Row(NamedTuple):
@@ -241,8 +241,8 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
             where = f"{shown(path)} line {reader.line_num}"
             if len(row) != len(names):
                 raise PrepareError(
-                    f"{where} has {len(row)} fields, but the header has {len(names)} columns: quote texts that contain "
-                    "a separator or a newline, or convert the file to JSON Lines."
+                    f"{where} has {len(row)} fields, but the header has {len(names)} columns: quote fields that "
+                    "contain a separator or a newline, or convert the file to JSON Lines."
                 )
             if column is None:
                 yield Row(where, dict(zip(names, row, strict=True)))
@@ -251,7 +251,7 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
     except csv.Error as error:
         raise PrepareError(
             f"{shown(path)} line {reader.line_num} cannot be read as {'TSV' if delimiter != ',' else 'CSV'} ({error}): "
-            "quote texts as in RFC 4180, or convert the file to JSON Lines."
+            "quote fields as in RFC 4180, or convert the file to JSON Lines."
         ) from error
     except UnicodeDecodeError as error:
         raise PrepareError(

@@ -1,4 +1,4 @@
-"""Special tokens: BOS and end-of-text of documents, and special token names in texts."""
+"""Special tokens: BOS and end-of-text of documents, and special token names in text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def eos_of(
 def bos_of(
     name: str, tokenizer, vocabulary: dict[str, int], declared: Declared, wish: str
 ) -> tuple[int | None, bool, str | None]:
-    """Returns (BOS id or None, True if texts begin with BOS, note for the user or None). wish: value of --add_bos."""
+    """wish: value of --add_bos. Returns (BOS id or None, True if documents begin with BOS, note or None)."""
     added = _put_in_front(tokenizer)
     if wish == "auto" and len(added) > 1:
         raise PrepareError(
@@ -106,7 +106,7 @@ def with_special_tokens_as_text(definition: str) -> str:
 
     The library's `encode_special_tokens` is not sufficient: a model that looks up full words in its vocabulary
     (Unigram, WordPiece, WordLevel, BPE with ignore_merges) would find </s>. Special tokens therefore get names that do
-    not occur in texts, unless the model needs them for other text.
+    not occur in text, unless the model needs them for other text.
     """
     parsed = json.loads(definition)
     _rename(parsed, set(special_tokens_of(parsed)) - needed_by_model(parsed))
@@ -167,7 +167,7 @@ def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> se
 
 
 def _rename(parsed: dict, tokens: set[str]) -> None:
-    """Renames these tokens of a tokenizer.json to names that do not occur in texts."""
+    """Renames these tokens of a tokenizer.json to names that do not occur in text."""
     mark = "\U0010ffff" + xxhash.xxh3_128_hexdigest(json.dumps(parsed).encode())
     renamed = {token: mark + token for token in tokens}
     model = parsed["model"]

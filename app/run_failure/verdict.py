@@ -145,7 +145,9 @@ def of_stuck(records: tuple[Record, ...]) -> Verdict:
         return Verdict((0,), f"{names([first])} has made no progress for {idle:.0f} s {where(first)}", HOST_REMEDY)
     held = find_awaited(present, [first.rank])
     reason = f"no rank has made progress for {idle:.0f} s {where(first)}{f', all ranks in {held}' if held else ''}"
-    return Verdict((), reason, "raise --stuck_after if this phase can take so long, else check network and disks")
+    return Verdict(
+        (), reason, "raise --stuck_after if this phase can take that long; otherwise, check the network and the disks"
+    )
 
 
 def of_lag(records: tuple[Record, ...], lag: Held, measure: str) -> Verdict:

@@ -159,7 +159,7 @@ Index read_index(const fs::path& path) {
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
     const std::string name = shard.is_string() ? shard.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos) {
-      throw_user_error("{} maps tensor {} to '{}', which is not a file of its folder; copy or download it again",
+      throw_user_error("{} maps tensor {} to '{}', which is not a file in its folder; copy or download it again",
                        path.string(), tensor, name);
     }
     read.shard_of.emplace(tensor, name);

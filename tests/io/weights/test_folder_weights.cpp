@@ -211,7 +211,7 @@ TEST_CASE("an index must agree with its shards") {
              Contains("tensor v") && Contains("c.safetensors") && Contains("model.safetensors.index.json"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "v": "c.safetensors"}})"),
              Contains("tensor w") && Contains("c.safetensors") && Contains("model.safetensors.index.json"));
-  CHECK_THAT(with_index(R"({"weight_map": {"w": "../a.safetensors"}})"), Contains("not a file of its folder"));
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "../a.safetensors"}})"), Contains("not a file in its folder"));
   CHECK_THAT(with_index(R"({"weight_map": 3})"), Contains("weight_map"));
   CHECK_THAT(with_index("{"), Contains("model.safetensors.index.json, line 1, column 2: not valid JSON"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}})"),
