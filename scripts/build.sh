@@ -118,7 +118,7 @@ build_programs() {
   [[ $state == built ]] || set_configured_options "$wanted"
 }
 
-# build_progress: replaces ninja's lines per file by one line per tenth of the build. Ignores the signals of the job, as keep_log does.
+# build_progress: replaces ninja's lines per file with one line per tenth of the build. Ignores the signals of the job, as keep_log does.
 build_progress() {
   local line tenth last=0
   trap '' INT TERM HUP USR1 USR2

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Finds errors in flags, model, ds_config, data and checkpoint before long steps. `mpzero train --dry_run` is one process, needs no GPU and
-# takes seconds.
+# Finds errors in flags, model, ds_config, data and checkpoint before long steps. `mpzero train --dry_run` runs in one process, needs no
+# GPU and takes seconds.
 
 # check_run RANKS NODES: ends the script with mpzero's message if the run would be refused, or with mpzero's output if the user passed
 # --dry_run. Must be called after training_flags.

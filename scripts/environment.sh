@@ -83,7 +83,7 @@ forget_ranks() {
   for variable in $(rank_variables); do unset "$variable"; done
 }
 
-# without_launcher COMMAND...: replaces this shell by a command without these variables and without the variables that make MPI use Slurm.
+# without_launcher COMMAND...: replaces this shell with a command without these variables and without the variables that make MPI use Slurm.
 # SLURM_ARRAY_TASK_ID stays, because mpzero's advice depends on it.
 without_launcher() {
   local variable

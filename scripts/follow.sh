@@ -18,7 +18,7 @@ require_sink() {
   said=$(follow --check 2>&1) || die "SINK=$SINK: $(sed -n '$s/^follow.py: \(error: \)\{0,1\}//p' <<<"$said")"
 }
 
-# follow ARGUMENT...: replaces this shell by app/follow.py for this run, without GPUs and at low priority.
+# follow ARGUMENT...: replaces this shell with app/follow.py for this run, without GPUs and at low priority.
 follow() {
   # Paths in SINK_ARGS are relative to the user's folder.
   user_is_in_checkout || cd "$MPZERO_USER_FOLDER" || exit

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Forwards signals to a Slurm job's ranks, and determines their time to save a checkpoint.
+# Forwards signals to a Slurm job's ranks, and determines how much time they have to save a checkpoint.
 #
 # Slurm sends a job's signals to different places. The warning before the time limit (--signal=B:USR1@…) reaches only the batch shell, and
 # without "B:" only the steps. Preemption first sends SIGTERM only to the job's steps, then, after the partition's GraceTime, to everything.

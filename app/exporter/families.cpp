@@ -10,7 +10,7 @@
 namespace mpzero {
 namespace {
 
-// Replaces invalid UTF-8 by U+FFFD: the format requires UTF-8, but folder names may contain any bytes.
+// Replaces invalid UTF-8 with U+FFFD: the format requires UTF-8, but folder names may contain any bytes.
 std::string as_utf8(const std::string& text) {
   using nlohmann::json;
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();

@@ -27,8 +27,8 @@ CHECKSUMS_CHUNK = 512  # elements: a window needs one or two checksums
 
 
 class _Sink(io.FileIO):
-    """A file object that hides write errors from HDF5, which would crash. `error` is the first error; later writes are
-    ignored."""
+    """A file object that hides write errors from HDF5, which would crash on them. `error` is the first error; later
+    writes are ignored."""
 
     def __init__(self, path: Path):
         self.error: OSError | None = None

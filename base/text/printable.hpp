@@ -5,9 +5,9 @@
 
 namespace mpzero {
 
-// Returns `text` with control characters, bidirectional controls, line separators and invalid UTF-8 replaced by escapes
-// ("\x1b", "\n", "\u202e"). The result cannot move a terminal's cursor, begin a line or reorder text. For names and
-// values from files, folders and other programs.
+// Returns `text` with control characters, bidirectional controls, line separators and invalid UTF-8 replaced with
+// escapes ("\x1b", "\n", "\u202e"). The result cannot move a terminal's cursor, begin a line or reorder text. For
+// names and values from files, folders and other programs.
 std::string printable(std::string_view text);
 
 }  // namespace mpzero

@@ -25,7 +25,7 @@ struct Destination {
 };
 
 // Copies parameters from `source` to their destinations. Several threads copy pieces of 4 MiB of fp32, so that a single
-// large parameter is copied in parallel, too. Does not sync the files.
+// large parameter is also copied in parallel. Does not sync the files.
 void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written);
 

@@ -132,8 +132,8 @@ def has_saved(state: State, event: Event) -> bool:
 
 
 def knows_checkpoints(state: State) -> bool:
-    """Returns True if a counted start of the job found or may have saved checkpoints. If it found none, saved none, and
-    has ended, an unknown run saved any existing checkpoint later."""
+    """Returns True if a counted start of the job found or may have saved checkpoints. If it found none and
+    saved none before it ended, any existing checkpoint is from an unknown later run."""
     return state.running or state.has_saved or state.checkpoint_time != "0"
 
 
