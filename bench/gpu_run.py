@@ -216,14 +216,14 @@ def large_on_host(visit: Visit) -> None:
         visit.train(
             f"host_llama3_8b_16x1024{name}", seq_length=1024, users_config=config, steps=12, warm_up=3, **shared
         )
-    for length, steps in ((131_072, 2), (262_144, 1)):
+    for length, steps, recompute in ((131_072, 2, "tiled"), (131_072, 2, "attention"), (262_144, 1, "tiled")):
         visit.train(
-            f"host_llama3_8b_t{length}",
+            f"host_llama3_8b_t{length}_{recompute}",
             seq_length=length,
             users_config={**on_host, "train_micro_batch_size_per_gpu": 1},
             steps=steps,
             warm_up=steps - 1,
-            recompute="tiled",
+            recompute=recompute,
             flags={"max_position_embeddings": length},
             limit=400,
             **shared,
