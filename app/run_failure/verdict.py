@@ -10,8 +10,8 @@ dead or stopped, or if the cluster reports its host as down. The first rule that
     4  the rank with a device error
     5  ranks whose process was stopped, unless a rank reported an error
     6  hosts without evidence; unknown, unless the cluster reports them as down
-    7  the rank with the first error
-    8  ranks that delay a collective; unknown if all ranks are in the same state
+    7  the rank with the first error other than a communicator error
+    8  ranks that delay a collective; unknown if there are none
 """
 
 from __future__ import annotations
@@ -69,8 +69,6 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
         return of_silent(evidence, silent, down, errors)
     if by_why.get("error"):
         return of_failed(by_why["error"][0])
-    if len(errors) == 1:
-        return of_failed(errors[0])
     return of_broken(records, errors) if errors else of_stuck(records)
 
 
@@ -105,11 +103,11 @@ def of_failed(record: Record) -> Verdict:
 
 
 def of_broken(records: tuple[Record, ...], errors: list[Record]) -> Verdict:
-    """Several ranks lost their peers without reporting a failure of their own: one of them may be late."""
+    """NCCL reports a lost peer on innocent ranks: the cause may be a rank that is late, in any state."""
     first = errors[0]
     if lag := find_lag(list(records), "queued"):
         return of_lag(records, lag, "queued")
-    reason = f"{names(errors)} had communicator errors; the first was on rank {first.rank}: {error_of(first)}"
+    reason = f"communicator errors on {names(errors)}; first error, on rank {first.rank}: {error_of(first)}"
     return Verdict((), f"{reason} ({where(first)})", UNKNOWN_REMEDY)
 
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
 from run_failure.evidence import read_evidence
 from run_failure.verdict import verdict_of
 
-FAULTS = ("hang", "hang unwritten", "kill", "stop", "device error", "error", "dead host")
+FAULTS = ("hang", "hang unwritten", "kill", "stop", "device error", "error", "dead host", "hang of a lost peer")
 
 
 @dataclass
@@ -82,9 +82,11 @@ class Run:
         """-> the ranks that are to be named"""
         found = Evidence(folder, self.hosts, self.local)
         sick_host = self.sick // self.local
-        written = {"hang": "stuck", "device error": "device_error", "error": "error"}.get(fault)
+        written = {"hang": "stuck", "device error": "device_error", "error": "error", "hang of a lost peer": "signal"}
+        written = written.get(fault)
         seen = {"kill": {"alive": False}, "stop": {"quiet": 400.0}}.get(fault, {})
         order = choose.sample(range(self.size), self.size)
+        broken = next(rank for rank in order if rank != self.sick)
         if fault.endswith("error"):
             order.sort(key=lambda rank: rank != self.sick)
         for rank in order:
@@ -93,6 +95,9 @@ class Run:
                 continue
             why = choose.choice(("stuck", "signal")) if fault != "hang" else "stuck"
             why = "stuck" if fault in ("hang unwritten", "dead host") else why
+            if fault == "hang of a lost peer":
+                why = choose.choice(("stuck", "signal", "communicator_error"))
+                why = "communicator_error" if rank == broken else why
             neighbours = (
                 [line(self.sick, channels=self.channels(self.sick), **seen)] if own and rank != self.sick else []
             )

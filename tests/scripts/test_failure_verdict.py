@@ -113,6 +113,24 @@ def first_error(found):
         found.rank(rank, "error", error="connection reset")
 
 
+def hang_reported_by_a_communicator(found):
+    stuck(found, 0)
+    stuck(found, 1, 3, why="communicator_error")
+    stuck(found, 2, why="signal", channels=[channel(7, 7)])
+
+
+def hang_reported_by_one_communicator(found):
+    stuck(found, 0)
+    stuck(found, 1, why="communicator_error")
+    stuck(found, 3, why="signal")
+    stuck(found, 2, why="signal", channels=[channel(7, 7)])
+
+
+def lone_communicator_error(found):
+    stuck(found, 1, why="communicator_error", error="a peer has gone")
+    stuck(found, 0, 2, 3, why="signal")
+
+
 def dead_host(found):
     for rank in (0, 1):
         found.rank(rank, "communicator_error", error="a peer has gone")
@@ -190,6 +208,9 @@ CASES = [
     (error_with_culprits, (2,), "the weights differ"),
     (first_error, (2,), "the disk is full"),
     (killed_after_it_was_asked_to_stop, (3,), "rank 3 on node1 (pid 103) ended without reporting an error"),
+    (hang_reported_by_a_communicator, (2,), "all_gather 8 of parameters (1.0 MiB)"),
+    (hang_reported_by_one_communicator, (2,), "all_gather 8 of parameters (1.0 MiB)"),
+    (lone_communicator_error, (), "a peer has gone"),
     (dead_host, (), "node1"),
     (killed_after_it_was_asked_to_stop_and_missed, (3,), "rank 3 on node1 (pid 103) ended without reporting an error"),
     (late_host_without_evidence, (), "node1"),
