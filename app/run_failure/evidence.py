@@ -103,6 +103,7 @@ class Record:
 class Evidence:
     start: str
     records: tuple[Record, ...]  # by rank
+    has_start: bool  # False: start.json is missing, and `records` may lack ranks
     job: str = ""
     restart: int = 0
     started: int = 0
@@ -121,7 +122,7 @@ class Evidence:
     @property
     def complete(self) -> bool:
         """True if each rank has written evidence, or another rank on its host reports its state."""
-        return all(record.wrote or record.seen for record in self.records)
+        return self.has_start and all(record.wrote or record.seen for record in self.records)
 
     @property
     def silent_hosts(self) -> tuple[str, ...]:
@@ -147,6 +148,7 @@ def read_evidence(folders: list[Path]) -> Evidence:
     return Evidence(
         start=folders[0].name,
         records=tuple(records),
+        has_start=bool(start),
         job=printable(some.get("job") or "", 60),
         restart=whole(some.get("restart")),
         started=0 if math.isnan(begun) else int(begun),

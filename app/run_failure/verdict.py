@@ -1,7 +1,8 @@
 """Determines the cause of a failed start: verdict_of(evidence), without I/O.
 
 Missing evidence alone is no proof: a rank without evidence is the cause only if another rank on its host saw it
-dead or stopped, or if the cluster reports its host as down. The first rule that applies determines the cause:
+dead or stopped, or if the cluster reports its host as down. Without start.json, whose number of ranks shows which
+evidence is missing, no rank is blamed. The first rule that applies determines the cause:
 
     1  a user error; not attributed to a rank
     2  ranks without evidence that were already dead in the first view of their host in which any rank is dead; if no
@@ -39,6 +40,14 @@ class Verdict:
 
 def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdict | None:
     """Returns None if the evidence shows no failure. `down`: hosts that the cluster reports as down."""
+    verdict = cause_of(evidence, down)
+    if verdict is None or verdict.user_error or evidence.has_start:
+        return verdict
+    file = f"failures/{evidence.start}/start.json"
+    return Verdict((), f"{file} is missing, so other ranks may have failed first: {verdict.reason}", UNKNOWN_REMEDY)
+
+
+def cause_of(evidence: Evidence, down: frozenset[str]) -> Verdict | None:
     records = evidence.records
     wrote = [record for record in records if record.wrote]
     by_why = {

@@ -244,6 +244,18 @@ def test_of_ranks_that_die_one_after_the_other_the_first_is_blamed(tmp_path):
     assert verdict(found).ranks == (1,)
 
 
+def test_without_start_json_evidence_is_incomplete_and_nobody_is_blamed(tmp_path):
+    for whys in (("stuck",), ("stuck", "signal"), ("device_error",), ("signal", "user_error")):
+        found = Evidence(tmp_path / "-".join(whys))
+        for rank, why in enumerate(whys):
+            found.rank(rank, why, error="it broke", channels=[channel(8 - rank, 7)])
+        (found.folder / "start.json").unlink()
+        assert not read_evidence([found.folder]).complete
+        result = verdict(found)
+        assert (result.ranks, result.silent_hosts, result.user_error) == ((), (), "user_error" in whys), result
+        assert "it broke" in result.reason or "start.json" in result.reason
+
+
 def run(checkpoints: Path, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, ROOT / "app/failure.py", checkpoints, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -392,7 +404,7 @@ def test_a_file_of_any_form_hurts_nobody(tmp_path, form):
         found.rank(1, "device_error")
         (found.folder / name).unlink()
         FORMS[form](found.folder / name)
-        assert verdict(found).ranks == (1,)
+        assert verdict(found).ranks == (() if name == "start.json" else (1,))
         damaged = [] if name == "first" and form in ("empty", "deep") else [str(found.folder / name)]
         assert [reason.split()[0] for reason in unread_files([found.folder])] == damaged
     (tmp_path / "failures").mkdir()
