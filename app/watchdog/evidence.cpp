@@ -201,7 +201,8 @@ std::string describe(const Evidence& evidence, const StartRanks& start) {
 }
 
 void print_error(const std::string& text) {
-  parallel::no_longer_than(kPrintLimit, [text] { write_output(Output::kStderr, text); });
+  const auto print = [text] { write_output(Output::kStderr, text); };
+  parallel::no_longer_than(kPrintLimit, print, parallel::WithoutThread::kRunInline);
 }
 
 int EvidenceWriter::first_in(const std::filesystem::path& folder) {
@@ -219,7 +220,7 @@ EvidenceWriter::Outcome EvidenceWriter::write(const std::string& text, bool clai
     const auto work = [=, path = folder_in(folder), start = start_, start_text = json_text(start_json(start_))] {
       return write_into(path, start, start_text, text, claims);
     };
-    if (auto outcome = parallel::answer_within(kDiskLimit, work)) {
+    if (auto outcome = parallel::answer_within(kDiskLimit, work, parallel::WithoutThread::kRunInline)) {
       if (folder != folders_.front()) outcome->elsewhere = folder_in(folder);
       return *outcome;
     }

@@ -55,7 +55,8 @@ std::string json_text(const nlohmann::ordered_json& json);
 // Returns the line for stderr, without the prefix "mpzero: error: " and the newline.
 std::string describe(const Evidence& evidence, const StartRanks& start);
 
-// Writes evidence to FOLDER/failures/ID. Calls never hang, even if a file system does not respond.
+// Writes evidence to FOLDER/failures/ID. Calls never hang, even if a file system does not respond,
+// unless the process cannot start another thread.
 class EvidenceWriter {
  public:
   // `folders`: candidates, in order of preference. `read_first`: returns the rank that wrote `first` in a folder.
@@ -88,7 +89,8 @@ class EvidenceWriter {
   std::vector<std::future<int>> reads_;  // pending reads, by folder
 };
 
-// Writes `text` to stderr. If the reader of stderr is blocked, returns after one second and may lose the text.
+// Writes `text` to stderr. If the reader of stderr is blocked, returns after one second and may lose the text; waits
+// for the reader if the process cannot start another thread.
 void print_error(const std::string& text);
 
 }  // namespace mpzero

@@ -35,13 +35,16 @@ bool run_detached(const std::function<void()>& work) {
   }
 }
 
-bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work) {
+bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work, WithoutThread without_thread) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
-  const bool runs = run_detached([done, work = std::move(work)] {
+  const auto run = [done, work = std::move(work)] {
     work();
     *done = true;
-  });
-  if (!runs) return false;
+  };
+  if (!run_detached(run)) {
+    if (without_thread == WithoutThread::kRunInline) run();
+    return *done;
+  }
   for (const auto start = std::chrono::steady_clock::now();
        !*done && std::chrono::steady_clock::now() - start < limit;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -22,26 +23,31 @@ void end_process(const std::string& sentence);
 // own its data and must not throw.
 bool run_detached(const std::function<void()>& work);
 
-// Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed.
-bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
+// What happens to work whose thread cannot be started. kRunInline: the limit does not apply.
+enum class WithoutThread : uint8_t { kSkip, kRunInline };
 
-// Returns the result of `work`, or std::nullopt if `work` throws or takes longer than `limit`. `work` must own its
-// data.
+// Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed.
+bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work,
+                    WithoutThread without_thread = WithoutThread::kSkip);
+
+// Returns the result of `work`, or std::nullopt if `work` throws, is skipped or takes longer than `limit`. `work` must
+// own its data.
 template <class Work>
-auto answer_within(std::chrono::milliseconds limit, Work work) {
+auto answer_within(std::chrono::milliseconds limit, Work work, WithoutThread without_thread = WithoutThread::kSkip) {
   struct Answer {
     std::mutex mutex;
     std::optional<std::invoke_result_t<Work>> value;
   };
   const auto answer = std::make_shared<Answer>();
-  no_longer_than(limit, [answer, work = std::move(work)] {
+  const auto ask = [answer, work = std::move(work)] {
     try {
       auto value = work();
       const std::lock_guard lock(answer->mutex);
       answer->value = std::move(value);
     } catch (const std::exception&) {  // the answer stays empty
     }
-  });
+  };
+  no_longer_than(limit, ask, without_thread);
   const std::lock_guard lock(answer->mutex);
   return std::optional(answer->value);
 }

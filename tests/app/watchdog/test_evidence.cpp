@@ -1,4 +1,6 @@
 #include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "app/watchdog/evidence.hpp"
 #include "tests/catch.hpp"
@@ -178,5 +181,36 @@ TEST_CASE("A folder that cannot be written is replaced by the next one, and then
   REQUIRE_THAT(line, Catch::StartsWith("mpzero: evidence: "));
   CHECK(json::parse(line.substr(line.find('{')))["why"] == "stuck");
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which needs address space itself
+TEST_CASE("A process that cannot start a thread writes evidence and its line nevertheless") {
+  const TemporaryFolder folder;
+  const StartRanks start = ranks(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    constexpr rlim_t kHeap = rlim_t{1} << 20;  // less than a stack
+    const rlim_t most = static_cast<rlim_t>(pages * getpagesize()) + kHeap;
+    const rlimit limit{.rlim_cur = most, .rlim_max = most};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      for (;;) std::thread([] { pause(); }).detach();  // uses the stacks that earlier threads left
+    } catch (...) {
+    }
+    dup2(open((folder.path() / "stderr").c_str(), O_CREAT | O_WRONLY, 0600), STDERR_FILENO);
+    const auto outcome = EvidenceWriter({folder.path()}, start).write(text_of(stuck(), start), true);
+    print_error("mpzero: error: stuck\n");
+    _exit(outcome.first == 1 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(fs::exists(folder.path() / "failures" / start.id / "rank_1.json"));
+  std::string line;
+  std::getline(std::ifstream(folder.path() / "stderr"), line);
+  CHECK(line == "mpzero: error: stuck");
+}
+#endif
 
 }  // namespace mpzero
