@@ -190,7 +190,7 @@ MPZERO_FOLDER_SECONDS=300 # timeout if the file system of the checkpoint folder 
 # SINCE (app/failure.py). Reports the failure. WAIT: seconds to wait for missing evidence.
 judged_status() {
   local judged=""
-  if (($1 != 0 && $1 != MPZERO_USER_ERROR && $1 != 75)); then
+  if (($1 != 0 && $1 != MPZERO_USER_ERROR)); then
     # Use the output instead of the exit status, because Python itself may exit with 2.
     judged=$(timeout --foreground --kill-after=10 "$MPZERO_FOLDER_SECONDS" "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" \
       --status "$1" --since "$2" --wait "$3" -- "$CHECKPOINT_DIR") || true

@@ -23,7 +23,7 @@ from run_failure.evidence import START, Evidence, Record, listed_ranks, load, lo
 from run_failure.verdict import Verdict, some, verdict_of, where
 
 # Exit statuses, as in base/error.hpp.
-FAILURE, USER_ERROR, STOPPED = 1, 2, 75
+FAILURE, USER_ERROR = 1, 2
 MOST_STARTS = 20
 MOST_PLACES = 16
 PAUSE = 0.5
@@ -45,10 +45,10 @@ class Failure:
 
     def status(self, status: int) -> int:
         """The job's exit status. `status`: the launcher's exit status, which may only reflect the signal that it sent
-        to the remaining ranks."""
+        to the remaining ranks, also if they took it for a request to stop."""
         if self.verdict.user_error:
             return USER_ERROR
-        return status if status in (0, USER_ERROR, STOPPED) else FAILURE
+        return status if status in (0, USER_ERROR) else FAILURE
 
 
 def newest_start(

@@ -110,7 +110,7 @@ def start(job: Job) -> None:
 
 
 def end(job: Job) -> None:
-    ran = job.arguments.status not in (STOPPED, NO_STEP, NO_TASKS)
+    ran = job.arguments.status not in (NO_STEP, NO_TASKS)
     start = newest_start(job.folder, job=job.number, restart=job.restart) if ran else None
     job = judged(job, start)
     kind = kind_of(job)

@@ -269,7 +269,9 @@ def run(checkpoints: Path, *arguments: str) -> subprocess.CompletedProcess:
         (only_ended, 143, 143),
         (suspended_and_ended, 143, 143),
         (stopped_while_one_host_writes_late, 143, 143),
-        (crash, 75, 75),
+        (crash, 75, 1),
+        (user_error, 75, 2),
+        (only_ended, 75, 75),
         (crash, 2, 2),
         (None, 9, 9),
     ],
@@ -288,6 +290,7 @@ def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, st
         (crash, ":", 1),
         (user_error, ":", 2),
         (only_ended, ":", 143),
+        (user_error, "set -- 75", 2),
         (crash, 'rm "$MPZERO_ROOT/app/failure.py"', 143),
         (crash, 'echo "import sys; print(300); sys.exit(2)" >"$MPZERO_ROOT/app/failure.py"', 143),
         (crash, 'rm "$MPZERO_VENV/bin/python"', 143),
@@ -297,7 +300,7 @@ def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, st
 def test_the_scripts_believe_only_a_verdict(checkout, case, before, status):
     case(Evidence(checkout.root / "-run"))
     folders = 'MPZERO_VENV="$MPZERO_ROOT/.venv"; CHECKPOINT_DIR=-run'
-    result = checkout.shell(f"{folders}; {before}; judged_status 143 0 0")
+    result = checkout.shell(f"{folders}; {before}; judged_status ${{1:-143}} 0 0")
     assert result.stdout == f"{status}\n", result.stderr
 
 

@@ -293,12 +293,28 @@ def test_evidence_from_before_the_step_was_restarted_blames_nobody(job):
 
 @pytest.mark.parametrize(
     ("why", "launcher", "status", "requeued"),
-    [("device_error", 143, 1, True), ("device_error", 137, 1, True), ("user_error", 143, 2, False)],
+    [
+        ("device_error", 143, 1, True),
+        ("device_error", 137, 1, True),
+        ("device_error", 75, 1, True),
+        ("user_error", 143, 2, False),
+        ("user_error", 75, 2, False),
+        ("signal", 75, 75, True),
+    ],
 )
 def test_the_evidence_decides_what_a_signal_of_the_launcher_means(job, why, launcher, status, requeued):
     Evidence(job.checkpoints).rank(0, why)
     result = job(f"begin_run; end_run {launcher}")
     assert (result.returncode, job.requeued()) == (status, requeued), result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(("what", "failures"), [("true", 1), ("MPZERO_STOP=TERM", 0)])
+def test_a_failure_in_the_evidence_is_no_stop_unless_one_was_requested(job, what, failures):
+    """The launcher signals the other ranks, which take this for a stop before their first step."""
+    blame(job.checkpoints)
+    result = job(f"begin_run; {what}; end_run 75")
+    assert job.requeued() and job.state()["failures"] == failures, result.stdout + result.stderr
+    assert ("The run was stopped" in result.stdout) == (failures == 0)
 
 
 @pytest.mark.parametrize(("state", "left_out"), [("down*", True), ("idle*", True), ("drained", False), ("idle", False)])
