@@ -60,7 +60,7 @@ def newest_start(
     def look() -> str | None:
         for start in reversed(starts_of(folder)):
             if time_of(start) < since - 1:
-                break
+                continue
             facts = facts_of(places_of(folder, start))
             if job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
                 return start
@@ -78,12 +78,12 @@ def facts_of(places: list[Path]) -> dict:
 
 
 def starts_of(folder: Path) -> list[str]:
-    """The names of all starts, oldest first."""
+    """The names of all starts, oldest first; those of a wrong clock count as the oldest."""
     own, *others = places_of(folder)
     names = set(names_in(own))
     for place in others:
         names.update(name for name in names_in(place) if name not in names and belongs(place / name, folder))
-    return sorted(names)
+    return sorted(names, key=lambda name: (not is_future(name), name))
 
 
 def names_in(place: Path) -> list[str]:
@@ -123,6 +123,10 @@ def time_of(start: str) -> float:
         return 0.0
 
 
+def is_future(start: str) -> bool:
+    return time_of(start) >= time.time() + FUTURE
+
+
 def find_failure(
     folder: Path,
     start: str,
@@ -145,8 +149,7 @@ def keep(folder: Path, failure: Failure) -> None:
     Removes the evidence of old starts. Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
-    later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
-    later = later and time_of(before["run"]) < time.time() + FUTURE
+    later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"] and not is_future(before["run"])
     if not later and not blames_more(before, failure) and {**before, "time": ""} != {**now, "time": ""}:
         replace_text(path, json.dumps(now, indent=1) + "\n")
     for name in starts_of(folder)[:-MOST_STARTS]:

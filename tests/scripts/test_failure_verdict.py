@@ -340,6 +340,14 @@ def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
     assert json.loads(path.read_text())["ranks"] == [0]
 
 
+def test_a_start_of_a_wrong_clock_does_not_hide_later_starts(tmp_path):
+    for start in ("20261126T120000Z-0123abcd", "20991126T120000Z-0123abcd"):
+        Evidence(tmp_path, start=start)
+    assert newest_start(tmp_path) == "20261126T120000Z-0123abcd"
+    # It is found if no other start matches.
+    assert newest_start(tmp_path, since=1_795_694_700) == "20991126T120000Z-0123abcd"
+
+
 def test_failure_json_of_a_wrong_clock_is_replaced(tmp_path):
     crash(Evidence(tmp_path))
     (tmp_path / "failure.json").write_text(json.dumps({"run": "20991126T120000Z-0123abcd", "ranks": [0]}))
