@@ -121,8 +121,8 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """True if each rank has written evidence, or another rank on its host reports its state."""
-        return self.has_start and all(record.wrote or record.seen for record in self.records)
+        """True if each rank has written evidence, or another rank on its host reports that it has ended."""
+        return self.has_start and all(record.wrote or record.seen in ("dead", "ended") for record in self.records)
 
     @property
     def silent_hosts(self) -> tuple[str, ...]:

@@ -244,6 +244,13 @@ def test_of_ranks_that_die_one_after_the_other_the_first_is_blamed(tmp_path):
     assert verdict(found).ranks == (1,)
 
 
+def test_a_neighbour_that_was_alive_may_still_write(tmp_path):
+    for seen, complete in (({}, False), ({"quiet": 99.0}, False), ({"alive": False}, True), ({"ended": True}, True)):
+        found = Evidence(tmp_path / str(complete) / str(seen), hosts=1)
+        found.rank(0, neighbours=[line(1, **seen)])
+        assert read_evidence([found.folder]).complete == complete, seen
+
+
 def test_without_start_json_evidence_is_incomplete_and_nobody_is_blamed(tmp_path):
     for whys in (("stuck",), ("stuck", "signal"), ("device_error",), ("signal", "user_error")):
         found = Evidence(tmp_path / "-".join(whys))
