@@ -253,7 +253,7 @@ def add_views(records: list[Record], objects: dict[int, dict]) -> None:
         dead = set()
         for line in objects_of(objects[observer].get("neighbours"))[:MOST_RANKS]:
             rank = line.get("rank")
-            if not is_whole(rank) or rank >= len(records):
+            if not is_whole(rank) or rank >= len(records) or records[rank].host not in ("", host):
                 continue
             seen = state_of(line, records[observer].limit)
             if records[rank].wrote:

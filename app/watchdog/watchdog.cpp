@@ -130,8 +130,8 @@ Watchdog::Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Opt
       poll_(activity_.recorder()) {
   tzset();  // call early: other threads may change the environment later
   meet(options);
-  mpi_.record_in(&control_);
   thread_ = std::thread([this] { run(); });
+  mpi_.record_in(&control_);  // after the thread, which may fail to start
 }
 
 void Watchdog::meet(const Options& options) {

@@ -244,6 +244,12 @@ def test_of_ranks_that_die_one_after_the_other_the_first_is_blamed(tmp_path):
     assert verdict(found).ranks == (1,)
 
 
+def test_a_view_of_a_rank_on_another_host_does_not_count(tmp_path):
+    found = Evidence(tmp_path)
+    found.rank(0, neighbours=[line(1), line(3, alive=False), line(2, quiet=99.0)])
+    assert [record.seen for record in read_evidence([found.folder]).records] == ["", "alive", "", ""]
+
+
 def test_a_neighbour_that_was_alive_may_still_write(tmp_path):
     for seen, complete in (({}, False), ({"quiet": 99.0}, False), ({"alive": False}, True), ({"ended": True}, True)):
         found = Evidence(tmp_path / str(complete) / str(seen), hosts=1)
