@@ -30,8 +30,15 @@ class Transfers {
       : gradient_(std::move(gradient)),
         parameter_(std::move(parameter)),
         gradient_on_device_(gradient_.to(device)),
-        parameter_on_device_(parameter_.to(device)) {}
+        parameter_on_device_(parameter_.to(device)),
+        down_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())),
+        up_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
+  ~Transfers() { wait(); }
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+  // Waits for the previous copies.
   void start() {
+    wait();
     {
       const c10::cuda::CUDAStreamGuard guard(down_);
       gradient_.copy_(gradient_on_device_, /*non_blocking=*/true);
@@ -41,8 +48,13 @@ class Transfers {
   }
 
  private:
+  void wait() const {
+    down_.synchronize();
+    up_.synchronize();
+  }
+
   at::Tensor gradient_, parameter_, gradient_on_device_, parameter_on_device_;
-  c10::cuda::CUDAStream down_ = c10::cuda::getStreamFromPool(), up_ = c10::cuda::getStreamFromPool();
+  c10::cuda::CUDAStream down_, up_;
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <bit>
 #include <functional>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 #include "app/flags/training_flags.hpp"
 
@@ -212,24 +212,22 @@ void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit&
   }
 }
 
-// Returns the recomputed part of all layers' forward FLOPs, in layers. Selective layers count only between mixes of
-// equal cost. Tiled and host layers cost more than all mixes.
-double recomputed_layers(const LayerLevels& levels, double attention_share) {
+// Returns the recomputed part of all layers' forward FLOPs, in layers, and the number of selective layers. Tiled and
+// host layers cost more than all mixes.
+std::pair<double, int64_t> cost_of(const LayerLevels& levels, double attention_share) {
   using enum model::Recompute;
   const auto of = [&](model::Recompute level) { return static_cast<double>(levels[level]); };
-  const auto count = static_cast<double>(std::accumulate(levels.values.begin(), levels.values.end(), int64_t{0}));
-  return of(kFull) + (1 - attention_share) * of(kAttention) + of(kSelective) / (count * count) + 2 * of(kTiled) +
-         3 * of(kHost);
+  return {of(kFull) + (1 - attention_share) * of(kAttention) + 2 * of(kTiled) + 3 * of(kHost), levels[kSelective]};
 }
 
 }  // namespace
 
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget) {
   std::optional<LayerLevels> cheapest;
-  double least = std::numeric_limits<double>::max();
+  std::pair<double, int64_t> least(std::numeric_limits<double>::max(), 0);
   visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
     if (peak > budget) return;
-    const double cost = recomputed_layers(levels, sizes.attention_share);
+    const std::pair<double, int64_t> cost = cost_of(levels, sizes.attention_share);
     if (cost < least) cheapest = levels;
     least = std::min(least, cost);
   });

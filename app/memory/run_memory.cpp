@@ -145,7 +145,9 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     plan.registered = std::max<int64_t>(0, device_bytes(states) - now.allocated);
     plan.context = std::max<int64_t>(0, now.outside_allocator() - plan.registered);
     plan.available = min(group, now.total - plan.context);
-    const int64_t room = plan.available - device_bytes(states), within_margin = room - memory_margin(plan.available);
+    // All ranks must use the same levels.
+    const int64_t room = min(group, plan.available - device_bytes(states));
+    const int64_t within_margin = room - memory_margin(plan.available);
     plan.levels = estimate_.levels_within(sizes, within_margin, on_host);
     if (config_.recompute == Recomputation::kAuto && activation_peak(plan.levels, sizes) > room) {
       const auto [needed, available] = compared_sizes(planned_bytes(), plan.available);

@@ -13,9 +13,15 @@
 namespace mpzero {
 namespace {
 
+// Paths may differ between hosts.
+bool is_path(const std::string& value) {
+  return value.starts_with('/') || value.starts_with('.') || value.starts_with('~');
+}
+
 // Adds the keys of nested objects as "zero_optimization.stage".
 void add_keys(const std::string& file, const std::string& key, const nlohmann::json& value,
               ComparedSettings& settings) {
+  if (value.is_string() && is_path(value.get<std::string>())) return;
   if (!value.is_object()) {
     settings.emplace_back(fmt::format("{}: {}", file, key), value.dump());
     return;
@@ -60,7 +66,8 @@ ComparedSettings compared_settings(const RunSetup& setup) {
   }
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {
-      if (!may_differ(flag)) settings.emplace_back("--" + flag.name, flag.show(setup.config));
+      const std::string value = flag.show(setup.config);
+      if (!may_differ(flag) && !is_path(value)) settings.emplace_back("--" + flag.name, value);
     }
   }
   model::ModelConfig model = setup.model;

@@ -142,7 +142,7 @@ TEST_CASE("no mix that recomputes less than the one chosen would fit") {
       const auto cost = [&](const LayerLevels& levels) {
         const double recomputed =
             static_cast<double>(levels[kFull]) + (1 - sizes.attention_share) * static_cast<double>(levels[kAttention]);
-        return std::tuple(levels[kHost], levels[kTiled], recomputed + static_cast<double>(levels[kSelective]) / 16);
+        return std::tuple(levels[kHost], levels[kTiled], recomputed, levels[kSelective]);
       };
       const bool less = !chosen || cost(other) < cost(*chosen);
       CHECK_FALSE((fits && less));
