@@ -170,7 +170,8 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
 
 LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host) const {
   if (config_.recompute != Recomputation::kAuto) return leanest(sizes, config_.recompute);
-  return cheapest_levels(sizes, room, on_host).value_or(leanest_levels(sizes, config_.recompute, on_host));
+  if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, on_host)) return *levels;
+  return leanest_levels(sizes, config_.recompute, on_host);
 }
 
 LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {
@@ -183,7 +184,7 @@ MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optio
   const bool may_keep = scenario.keeps_casts && scenario.zero_stage < 3;
   const ActivationSizes sizes = sizes_of(scenario, may_keep ? kept_casts() : 0);
   const parallel::MemoryUse use = states_of(scenario, host_extra_bytes);
-  const LayerLevels of_layers = levels.value_or(leanest(sizes, scenario.recompute));
+  const LayerLevels of_layers = levels ? *levels : leanest(sizes, scenario.recompute);
   return {.device = device_bytes(use) + activation_peak(of_layers, sizes),
           .host = host_bytes(use) + host_activations(of_layers, sizes)};
 }

@@ -179,7 +179,8 @@ struct Peak {
 
 // Calls visit(levels, activation_peak(levels)) for all mixes of full, attention, selective and none, then for all
 // layers at tiled, and at host within `host_budget`. Mixes are ordered by their number of full layers, then of
-// attention layers, then of selective layers. Needs O(layers^3) calls.
+// attention layers, then of selective layers; mixes with more selective layers are skipped once `visit` returns true.
+// Needs O(layers^3) calls, or O(layers^2) if most are skipped.
 template <typename Visit>
 void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit& visit) {
   using enum model::Recompute;
@@ -202,8 +203,9 @@ void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit&
       for (size_t selective = 0; whole + selective <= count; ++selective) {
         const size_t leaner = whole + selective;
         if (selective > 0) prefix.add(layers[leaner - 1][kSelective]);
-        visit(LayerLevels{{kFull, full}, {kAttention, attention}, {kSelective, selective}, {kNone, count - leaner}},
-              std::max(prefix.peak, prefix.held + rest[leaner]));
+        const LayerLevels levels{
+            {kFull, full}, {kAttention, attention}, {kSelective, selective}, {kNone, count - leaner}};
+        if (visit(levels, std::max(prefix.peak, prefix.held + rest[leaner]))) break;
       }
     }
   }
@@ -226,10 +228,12 @@ std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t
   std::optional<LayerLevels> cheapest;
   std::pair<double, int64_t> least(std::numeric_limits<double>::max(), 0);
   visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
-    if (peak > budget) return;
     const std::pair<double, int64_t> cost = cost_of(levels, sizes.attention_share);
-    if (cost < least) cheapest = levels;
-    least = std::min(least, cost);
+    if (cost >= least) return true;
+    if (peak > budget) return false;
+    cheapest = levels;
+    least = cost;
+    return true;
   });
   return cheapest;
 }
@@ -244,6 +248,7 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
   visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
     if (peak < least) leanest = levels;
     least = std::min(least, peak);
+    return false;
   });
   return leanest;
 }
