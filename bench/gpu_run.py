@@ -208,7 +208,7 @@ def long_sequences(visit: Visit) -> None:
 
 
 def large_on_host(visit: Visit) -> None:
-    """Trains Llama-3-8B on one GPU, with parameters, and optimizer states with bf16 moments, in host memory."""
+    """Trains large models and long sequences on one GPU. Parameters and bf16 moments are in host memory."""
     on_host = ds_config(stage=3, offload=True, offload_param=True, micro_batch=16, bf16_moments=True)
     shared = {"model_type": "llama_3_8b", "ranks": 1, "random": True, "endless": True}
     for name, clipping in (("", 1.0), ("_unclipped", 0.0)):
@@ -227,6 +227,30 @@ def large_on_host(visit: Visit) -> None:
             flags={"max_position_embeddings": length},
             limit=400,
             **shared,
+        )
+    one_sequence = {**on_host, "train_micro_batch_size_per_gpu": 1}
+    for recompute in ("attention", "host"):
+        visit.train(
+            f"host_llama3_8b_4layers_t500000_{recompute}",
+            seq_length=500_000,
+            users_config=one_sequence,
+            steps=2,
+            warm_up=1,
+            recompute=recompute,
+            flags={"num_hidden_layers": 4, "max_position_embeddings": 500_000},
+            limit=300,
+            **shared,
+        )
+    for layers in (10, 11):  # the most layers that 125 GiB of host memory hold
+        visit.train(
+            f"host_llama3_1_70b_{layers}layers_8x4096",
+            seq_length=4096,
+            users_config={**on_host, "train_micro_batch_size_per_gpu": 8},
+            steps=4,
+            warm_up=2,
+            flags={"num_hidden_layers": layers},
+            limit=200,
+            **{**shared, "model_type": "llama_3_1_70b"},
         )
 
 

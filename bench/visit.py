@@ -309,7 +309,7 @@ class Visit:
                 read_metrics(metrics),
                 ranks=ranks,
                 warm_up=options.get("warm_up", WARM_UP_STEPS),
-                flops=flops_per_token(model, seq_length, frozen="lora_r" in flags),
+                flops=flops_per_token({**model, **options.get("flags", {})}, seq_length, frozen="lora_r" in flags),
             )
         result |= planned_memory((self.logs / f"{label}.log").read_text(errors="replace", encoding="utf-8"))
         shown = {key: value for key, value in result.items() if key not in ("command", "losses", "memory_line")}

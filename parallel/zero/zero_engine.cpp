@@ -57,6 +57,9 @@ int64_t state_numel(const UnitSpec& unit, const FlatLayout& layout) {
   return unit.trainable() ? layout.shard_numel() : 0;
 }
 
+// Elements read at a time when states are set, so that a large unit requires little additional host memory: 64 MiB.
+constexpr int64_t kReadNumel = int64_t{16} << 20;
+
 ParameterStoreOptions parameter_options(const ZeroOptions& options) {
   return {.sharded = options.stage == 3,
           .placement = options.parameter_placement,
@@ -235,22 +238,24 @@ void ZeroEngine::set_states(const StateReader& read, Moments moments, ProcessGro
   // Frozen parameters are written in place.
   parameters_->invalidate();
   run_on_all_ranks(group, [&] {
+    int64_t numel = 0;
+    for (const FlatLayout& layout : layouts_) numel = std::max(numel, std::min(layout.shard_numel(), kReadNumel));
+    const at::Tensor piece = host_tensor(numel, at::kFloat, options_.pin_memory && options_.device.is_cuda());
     for (size_t u = 0; u < units_.size(); ++u) {
       const Shard mine = shard(u);
-      const at::Tensor values = staging(mine.count);
       if (on_host(u)) host_->wait_for_holds(u);
       for (const StateKind kind : states_of(units_[u])) {
         if (kind != StateKind::kMaster && moments == Moments::kZero) {
           shards_[u].clear(kind);
-          continue;
-        }
-        read(u, kind, mine.begin, {values.data_ptr<float>(), static_cast<size_t>(mine.count)});
-        if (units_[u].coded) {
-          encode(u, values);
-        } else if (is_frozen(u)) {
-          parameters_->shard(u).narrow(0, 0, mine.count).copy_(values);
+        } else if (units_[u].coded) {
+          encode(u, [&](std::span<float> out) { read(u, kind, mine.begin, out); });
         } else {
-          shards_[u].write(kind, values);
+          for (int64_t first = 0; first < mine.count; first += kReadNumel) {
+            const at::Tensor values = piece.narrow(0, 0, std::min(kReadNumel, mine.count - first));
+            read(u, kind, mine.begin + first, {values.data_ptr<float>(), static_cast<size_t>(values.numel())});
+            const at::Tensor state = is_frozen(u) ? parameters_->shard(u) : shards_[u].states()[kind];
+            state.narrow(0, first, values.numel()).copy_(values);
+          }
         }
       }
     }
@@ -307,28 +312,26 @@ void ZeroEngine::publish_all(std::span<const Carried> carried) {
   }
 }
 
-void ZeroEngine::encode(size_t unit, const at::Tensor& values) {
-  const int64_t padded = layouts_[unit].shard_numel(), bytes = code_bytes(options_.codes, padded);
-  const at::Tensor all = staging(padded);
-  all.narrow(0, values.numel(), padded - values.numel()).zero_();
-  const at::Tensor message = at::empty({bytes}, at::kByte);
-  encode_weights(options_.codes, all, message);
-  parameters_->shard(unit).view(at::kByte).narrow(0, 0, bytes).copy_(message);
-}
-
-at::Tensor ZeroEngine::staging(int64_t count) {
-  if (!staging_.defined()) {
-    int64_t largest = 0;
-    for (const FlatLayout& layout : layouts_) largest = std::max(largest, layout.shard_numel());
-    staging_ = host_tensor(largest, at::kFloat, options_.pin_memory && options_.device.is_cuda());
-  }
-  return staging_.narrow(0, 0, count);
+void ZeroEngine::encode(size_t unit, const std::function<void(std::span<float>)>& read) {
+  const int64_t padded = layouts_[unit].shard_numel(), used = shard(unit).count;
+  const at::Tensor values = at::zeros({padded}, at::kFloat);
+  read({values.data_ptr<float>(), static_cast<size_t>(used)});
+  const at::Tensor message = at::empty({code_bytes(options_.codes, padded)}, at::kByte);
+  encode_weights(options_.codes, values, message);
+  parameters_->shard(unit).view(at::kByte).narrow(0, 0, message.numel()).copy_(message);
 }
 
 std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
   if (on_host(unit)) host_->wait(unit);
-  const at::Tensor values = staging(shard(unit).count);
-  values.copy_(state(unit, kind));
+  at::Tensor values = state(unit, kind);
+  if (!values.is_cpu() || values.scalar_type() != at::kFloat) {
+    if (!copy_.defined()) {
+      int64_t largest = 0;
+      for (const FlatLayout& layout : layouts_) largest = std::max(largest, layout.shard_numel());
+      copy_ = host_tensor(largest, at::kFloat, options_.pin_memory && options_.device.is_cuda());
+    }
+    values = copy_.narrow(0, 0, values.numel()).copy_(values);
+  }
   return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
 }
 

@@ -147,7 +147,7 @@ class ZeroEngine {
     int64_t count = 0;
   };
   Shard shard(size_t unit) const;
-  // Returns this rank's shard of a state. The span is valid until the next call.
+  // Returns this rank's shard of a state. The span is valid until the next call or update().
   std::span<const float> read_state(size_t unit, StateKind kind);
   // Returns a read-only view of the same values, on the device or in host memory, in their own dtype. The values are
   // valid between the last update() and the next update(): for work queued on the current stream or, in host memory,
@@ -219,10 +219,8 @@ class ZeroEngine {
   // Computes the squared norm of this rank's shard of a unit's gradient, and passes the shard to the unit's optimizer
   // during the backward pass.
   void take_gradient(size_t unit);
-  // Writes this rank's shard of a quantized unit from `values`, which must be in staging().
-  void encode(size_t unit, const at::Tensor& values);
-  // Returns host memory for `count` fp32 values, shared by all calls.
-  at::Tensor staging(int64_t count);
+  // Quantizes this rank's shard of a unit. `read` fills its values.
+  void encode(size_t unit, const std::function<void(std::span<float>)>& read);
 
   const UnitParts parts_;
   const std::vector<UnitSpec>& units_;  // the parts
@@ -245,7 +243,7 @@ class ZeroEngine {
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU
   c10::Event totals_arrived_;
   double loss_weight_ = 1;
-  at::Tensor staging_;
+  at::Tensor copy_;  // of states that are not fp32 in host memory, for read_state()
 };
 
 }  // namespace mpzero::parallel

@@ -184,6 +184,32 @@ TEST_CASE("the host keeps the units that do not fit into the device's fraction")
   CHECK(units_on_host(toy_units(), 0.05) == std::vector<bool>{false, false, true});
 }
 
+TEST_CASE("states of a large unit are read in parts, which bounds the additional memory") {
+  struct Positions final : ParameterSource {
+    void read(const ParameterSpec&, int64_t begin, std::span<float> out) const override {
+      largest = std::max(largest, out.size());
+      for (size_t i = 0; i < out.size(); ++i)
+        out[i] = static_cast<float>((begin + static_cast<int64_t>(i)) % 9'999'991);
+    }
+    mutable size_t largest = 0;
+  };
+  const int64_t numel = int64_t{mpi().world_size()} * ((17 << 20) + 3);
+  const std::vector<UnitSpec> units{{.name = "large", .parameters = {{.name = "w", .shape = {numel}}}}};
+  MpiCommunicator parameters(mpi()), gradients(mpi());
+  ZeroEngine engine(units, {.stage = 3}, parameters, gradients);
+  const Positions source;
+  engine.initialize(source, mpi());
+  CHECK(source.largest * sizeof(float) <= size_t{64} << 20);
+  const ZeroEngine::Shard mine = engine.shard(0);
+  const std::span<const float> read = engine.read_state(0, StateKind::kMaster);
+  REQUIRE(std::ssize(read) == mine.count);
+  int64_t different = 0;
+  for (int64_t i = 0; i < mine.count; ++i) {
+    different += read[static_cast<size_t>(i)] != static_cast<float>((mine.begin + i) % 9'999'991);
+  }
+  CHECK(different == 0);
+}
+
 TEST_CASE("a single rank needs no MPI") {
   if (mpi().world_size() > 1) return;
   LocalCommunicator parameters;
