@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from run_failure.merging import Failure, find_failure, newest_start, settle
+from run_failure.merging import Failure, find_failure, newest_start, remove_old_starts, settle
 from run_files.untrusted import NAME, printable
 
 from requeue.checkpoint import newest_checkpoint, requested_step
@@ -55,8 +55,6 @@ TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch
 DAY = 86_400
 # Wait for missing evidence as long as this many attempts to reach Slurm take: one minute.
 EVIDENCE_TRIES = 20
-# Maximum seconds between evidence of a failure and the exit of the launcher.
-OLD_EVIDENCE = 900
 
 
 @dataclass(frozen=True)
@@ -107,33 +105,20 @@ def start(job: Job) -> None:
         settle(job.folder, failure)
     carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))
     remove_oldest(job.folder)
+    remove_old_starts(job.folder)
 
 
 def end(job: Job) -> None:
     ran = job.arguments.status not in (NO_STEP, NO_TASKS)
-    start = newest_start(job.folder, job=job.number, restart=job.restart) if ran else None
-    job = judged(job, start)
     kind = kind_of(job)
-    # Do not wait if Slurm is ending the job.
-    if ran and kind is Kind.FAILED and not (job.failure and job.failure.evidence.complete):
-        until = time.monotonic() + EVIDENCE_TRIES * retry_seconds()
-        start = start or newest_start(job.folder, job=job.number, restart=job.restart, until=until)
-        if start:
-            job = judged(job, start, until)
-            kind = kind_of(job)
-    if job.failure:
-        settle(job.folder, job.failure, show=True)
+    # Wait for late evidence, unless Slurm is ending the job.
+    until = time.monotonic() + EVIDENCE_TRIES * retry_seconds() if kind is Kind.FAILED else 0
+    start = newest_start(job.folder, job=job.number, restart=job.restart, until=until) if ran else None
+    if start and (failure := find_failure(job.folder, start, until, down=lambda hosts: down(job, hosts))):
+        job = replace(job, failure=failure)
+        kind = kind_of(job)
+        settle(job.folder, failure, show=True)
     carry_out_end(job, kind)
-
-
-def judged(job: Job, start: str | None, until: float = 0) -> Job:
-    """The job with the failure that the evidence of this start shows. `until`: as in find_failure()."""
-    if start is None:
-        return job
-    failure = find_failure(job.folder, start, until, down=lambda hosts: down(job, hosts))
-    # HyperPod restarts a step within one start of the job: ignore evidence of earlier steps.
-    is_old = failure is not None and failure.evidence.time < time.time() - OLD_EVIDENCE
-    return job if is_old else replace(job, failure=failure)
 
 
 def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:

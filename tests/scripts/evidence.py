@@ -53,4 +53,4 @@ def blame(folder: Path, host: int = 1, reason: str = "it broke", job: str = "7",
     found = Evidence(folder, hosts=2, ranks=1, start=start, job=job, restart=restart)
     found.rank(host, "device_error", error=reason)
     found.rank(1 - host, "signal")
-    return f"rank {host}: {reason}"
+    return f"rank {host} on node{host} (pid {100 + host}): {reason}"

@@ -10,17 +10,16 @@ import pytest
 from evidence import Evidence, channel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
-from run_failure.merging import find_failure, keep, newest_start, places_of
+from run_failure.merging import find_failure, newest_start, places_of, remove_old_starts
 
 
 @pytest.mark.parametrize("variable", ["MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR"])
 def test_evidence_of_the_log_folder_counts_too(tmp_path, monkeypatch, variable):
     found = Evidence(tmp_path / "checkpoints", hosts=1)
-    logs = Evidence(tmp_path / "logs", hosts=1)
+    logs = Evidence(tmp_path / "logs", hosts=1, checkpoint_dir=str(tmp_path / "checkpoints"))
     found.rank(0, channels=[channel(8, 7)])
     found.rank(1, "signal", time=1.0)  # before the folder stopped responding
     logs.rank(1, channels=[channel(7, 7)])
-    (logs.folder / "start.json").unlink()
     monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "empty"))
     monkeypatch.setenv(variable, str(tmp_path / "logs"))
     folder = tmp_path / "checkpoints"
@@ -28,17 +27,14 @@ def test_evidence_of_the_log_folder_counts_too(tmp_path, monkeypatch, variable):
     assert Path("/tmp/failures") in places_of(tmp_path)
 
 
-@pytest.mark.parametrize("where", ["start.json", "rank_1.json"])
-def test_evidence_of_other_runs_in_the_log_folder_does_not_count(tmp_path, monkeypatch, where):
+def test_evidence_of_other_runs_in_the_log_folder_does_not_count(tmp_path, monkeypatch):
     monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "logs"))
     folder = tmp_path / "checkpoints"
     old, own = Evidence(folder, start="20261126T110000Z-00000001"), "20261126T120000Z-00000002"
     runs = {own: str(folder), "20261126T130000Z-00000003": str(tmp_path / "another")}
     runs |= {f"20261126T130000Z-0000000{number}": value for number, value in ((4, 7), (5, "\0"), (6, "\ud800"))}
     for start, checkpoint_dir in runs.items():
-        found = Evidence(tmp_path / "logs", start=start, checkpoint_dir=checkpoint_dir)
-        found.rank(1)
-        (found.folder / {"start.json": "rank_1.json", "rank_1.json": "start.json"}[where]).unlink()
+        Evidence(tmp_path / "logs", start=start, checkpoint_dir=checkpoint_dir)
     Evidence(tmp_path / "logs", start="20261126T130000Z-00000007")  # names no run
     assert newest_start(folder) == own
     (folder.parent / "link").symlink_to(folder)
@@ -60,16 +56,23 @@ def test_a_start_that_the_file_system_shows_late_is_waited_for(tmp_path, monkeyp
     assert newest_start(tmp_path, until=time.monotonic() + 60) == "20261126T120000Z-0123abcd" and len(looks) == 2
 
 
+def test_evidence_of_a_rank_that_the_file_system_shows_late_is_waited_for(tmp_path, monkeypatch):
+    found = Evidence(tmp_path, hosts=1)
+    found.rank(0, "communicator_error")
+    monkeypatch.setattr("run_failure.merging.time.sleep", lambda seconds: found.rank(1, "user_error"))
+    assert not find_failure(tmp_path, found.folder.name).verdict.user_error
+    assert find_failure(tmp_path, found.folder.name, time.monotonic() + 60).verdict.user_error
+
+
 def test_old_evidence_is_removed_from_the_log_folder_too(tmp_path, monkeypatch):
     monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "logs"))
     folder = tmp_path / "checkpoints"
     starts = [f"20261126T{number:06}Z-00000000" for number in range(22)]
     for start in starts:
-        found = Evidence(tmp_path / "logs", start=start, checkpoint_dir=str(folder))
-        found.rank(0, "device_error")
+        Evidence(tmp_path / "logs", start=start, checkpoint_dir=str(folder))
     another = Evidence(tmp_path / "logs", start="20261125T000000Z-00000000", checkpoint_dir="/another")
     folder.mkdir()
-    keep(folder, find_failure(folder, starts[-1]))
+    remove_old_starts(folder)
     left = sorted(path.name for path in (tmp_path / "logs/failures").iterdir())
     assert left == [another.folder.name, *starts[2:]]
 

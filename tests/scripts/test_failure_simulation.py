@@ -94,7 +94,7 @@ class Run:
             if (rank == self.sick and written is None) or (own and fault == "dead host"):
                 continue
             why = choose.choice(("stuck", "signal")) if fault != "hang" else "stuck"
-            why = "stuck" if fault in ("hang unwritten", "dead host") else why
+            why = "stuck" if fault in ("hang unwritten", "dead host") or (fault == "stop" and rank == broken) else why
             if fault == "hang of a lost peer":
                 why = choose.choice(("stuck", "signal", "communicator_error"))
                 why = "communicator_error" if rank == broken else why

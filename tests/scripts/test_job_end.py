@@ -75,12 +75,14 @@ def test_a_job_that_slurm_is_ending_says_what_becomes_of_it(job, what, sentence)
     assert not job.requeued()
 
 
-def test_a_user_error_that_the_file_system_shows_late_is_not_requeued(job):
-    found = Evidence(job.checkout.root / "late", hosts=1)
+@pytest.mark.parametrize("late", ["", "rank_1.json"])
+def test_a_user_error_that_the_file_system_shows_late_is_not_requeued(job, late):
+    found = Evidence(job.checkpoints, hosts=1)
     found.rank(1, "user_error", error="--seq_length 7 does not fit")
-    found.rank(0, "signal")
-    late = "(sleep 1; mv late/failures checkpoints) & export MPZERO_RETRY_SECONDS=1"
-    result = job(f"begin_run; {late}; end_run 143")
+    found.rank(0, "communicator_error")
+    path = found.folder / late
+    path.rename(job.checkout.root / "late")
+    result = job(f"begin_run; (sleep 1; mv late {path}) & export MPZERO_RETRY_SECONDS=1; end_run 143")
     assert (result.returncode, job.requeued()) == (2, False), result.stdout + result.stderr
 
 
@@ -229,7 +231,9 @@ def test_a_job_with_a_reservation_has_the_nodes_of_that_one(job):
 def test_a_pending_job_says_in_its_comment_why_and_what_to_do(job):
     blame(job.checkpoints)
     result = job("out=node3; begin_run; end_run 1")
-    assert "requeued without node1; reason: rank 1: it broke (in step 5, on node1). " in comment(job), result.stderr
+    assert "requeued without node1; reason: rank 1 on node1 (pid 101): it broke (in step 5). " in comment(job), (
+        result.stderr
+    )
     assert "run 'scontrol update JobId=7 ExcNodeList=node3'" in comment(job)
     # The log says the same.
     assert comment(job).partition(". ")[2] in result.stdout
@@ -282,13 +286,21 @@ def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blam
     assert ("Excluded from now on: node1." in result.stdout) == blamed and job.requeued()
 
 
-def test_evidence_from_before_the_step_was_restarted_blames_nobody(job):
+@pytest.mark.parametrize("status", [1, 75])
+def test_evidence_from_before_the_step_was_restarted_blames_nobody(job, status):
     """As --auto-resume of HyperPod does: the last step wrote no failure report."""
+    Evidence(job.checkpoints).rank(0, "user_error")
+    Evidence(job.checkpoints, start="20261126T120001Z-0123abcd")
+    result = job(f"begin_run; end_run {status}")
+    assert "ExcNodeList" not in job.checkout.calls() and job.requeued(), result.stdout + result.stderr
+    assert ("The run was stopped" in result.stdout) == (status == 75)
+
+
+def test_a_user_error_counts_whatever_the_clock_of_its_host_is(job):
     found = Evidence(job.checkpoints)
     found.times -= 3600
-    found.rank(0, "device_error")
-    result = job("begin_run; end_run 1")
-    assert "ExcNodeList" not in job.checkout.calls() and job.requeued(), result.stdout + result.stderr
+    found.rank(0, "user_error")
+    assert job("begin_run; end_run 143").returncode == 2
 
 
 @pytest.mark.parametrize(
