@@ -1,18 +1,22 @@
 #include "app/watchdog/evidence.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "app/health/gpu_condition.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/output.hpp"
@@ -33,6 +37,10 @@ constexpr std::chrono::milliseconds kPrintLimit(1000);
 const char* name_of(Why why) {
   constexpr std::array kNames = {"error", "user_error", "stuck", "signal", "communicator_error", "device_error"};
   return kNames[static_cast<size_t>(why)];
+}
+
+std::string text_of(const ordered_json& json) {
+  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 ordered_json to_json(const std::vector<ChannelRecord>& channels) {
@@ -69,12 +77,39 @@ ordered_json to_json(const std::vector<Neighbor>& neighbors) {
   return all;
 }
 
-std::string show_bytes(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  const char* unit = "KMG";
-  for (; value >= 1024 && unit[1] != '\0'; value /= 1024) ++unit;
-  return fmt::format("{:.1f} {}iB", value, *unit);
+// Returns the first line that starts with `key`; empty if there is none.
+std::string line_of(const std::filesystem::path& file, std::string_view key) {
+  std::ifstream text(file);
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with(key)) return line;
+  }
+  return "";
+}
+
+// Returns the last kernel messages of NVIDIA's driver about GPU errors. Access may require privileges.
+std::vector<std::string> xid_messages(const std::filesystem::path& file) {
+  constexpr size_t kKept = 8;
+  std::vector<std::string> found;
+  const int log = open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  if (log < 0) return found;
+  std::array<char, 8192> record{};  // each read() returns one message
+  for (ssize_t size = 0; (size = read(log, record.data(), record.size())) > 0;) {
+    const std::string_view line(record.data(), static_cast<size_t>(size));
+    const size_t at = line.find("NVRM: Xid");
+    if (at == std::string_view::npos) continue;
+    found.emplace_back(line.substr(at, line.find('\n', at) - at));
+    if (found.size() > kKept) found.erase(found.begin());
+  }
+  close(log);
+  return found;
+}
+
+ordered_json read_condition(at::Device device, const std::filesystem::path& root) {
+  return {{"memory_available", line_of(root / "proc/meminfo", "MemAvailable:")},
+          {"memory_pressure", line_of(root / "proc/pressure/memory", "some")},
+          {"oom_kills", line_of(root / "proc/vmstat", "oom_kill ")},
+          {"xid", xid_messages(root / "dev/kmsg")},
+          {"gpu", gpu_condition(device)}};
 }
 
 // Describes the collective in which the rank has waited longest; empty if there is none.
@@ -85,78 +120,75 @@ std::string awaited(const std::vector<ChannelRecord>& channels) {
     for (const CollectiveRecord& one : channel.last) {
       if (one.sequence != channel.completed + 1 || one.seconds <= longest) continue;
       longest = one.seconds;
-      text = fmt::format(", waiting in {} {} of {} ({})", one.operation, one.sequence, channel.name,
-                         show_bytes(one.bytes));
+      text = fmt::format(", waiting in {} {} of {}", one.operation, one.sequence, channel.name);
     }
   }
   return text;
 }
 
-std::string text_of(const std::filesystem::path& file) {
+EvidenceWriter::First read_first_in(const std::filesystem::path& folder) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
-  try {
-    return io::read_text_file(file, kMostBytes);
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-// Returns the reason in the evidence of the rank that wrote `first`.
-std::string reason_of(const std::filesystem::path& folder, int rank) {
-  try {
-    return parse_json(text_of(folder / fmt::format("rank_{}.json", rank)), kLineLimits).at("reason").get<std::string>();
-  } catch (const nlohmann::json::exception&) {
-    return "";
-  } catch (const JsonError&) {
-    return "";
-  }
+  if (!io::path_exists(folder / "first")) return {};
+  const std::string text = io::read_text_file(folder / "first", kMostBytes);
+  const size_t end = text.find('\n');
+  if (end == std::string::npos) return {};  // being written
+  return {.rank = std::atoi(text.c_str()), .reason = text.substr(end + 1, text.find('\n', end + 1) - end - 1)};
 }
 
 // Throws if the folder is not writable.
-EvidenceWriter::Outcome write_into(const std::filesystem::path& folder, const StartRanks& start,
-                                   const std::string& start_text, const std::string& text, bool claims) {
-  if (!text.empty()) {
-    const std::filesystem::path all = folder.parent_path(), place = all.parent_path();
-    std::filesystem::create_directories(place);
-    // Use the permissions of the parent: in /tmp, the runs of all users share this folder.
-    if (std::filesystem::create_directory(all)) {
-      std::error_code none;  // some file systems have no permissions
-      std::filesystem::permissions(all, std::filesystem::status(place).permissions(), none);
-    }
-    std::filesystem::create_directory(folder);
-    if (!io::path_exists(folder / "start.json")) {
-      io::replace_text_file(folder / "start.json", start_text, io::disk(), io::Synced::kNo);
-    }
-    io::replace_text_file(folder / fmt::format("rank_{}.json", start.rank), text, io::disk(), io::Synced::kNo);
+void write_start(const std::filesystem::path& folder, const StartRanks& start) {
+  const std::filesystem::path all = folder.parent_path(), place = all.parent_path();
+  std::filesystem::create_directories(place);
+  // Use the permissions of the parent: in /tmp, the runs of all users share this folder.
+  if (std::filesystem::create_directory(all)) {
+    std::error_code none;  // some file systems have no permissions
+    std::filesystem::permissions(all, std::filesystem::status(place).permissions(), none);
   }
-  const std::filesystem::path first = folder / "first";
-  if (claims) {
-    try {
-      io::File file = io::File::create_new(first);
-      const std::string rank = fmt::format("{}\n", start.rank);
-      file.write(0, std::as_bytes(std::span(rank)));
-      return {.first = start.rank, .reason = {}};
-    } catch (const Error& error) {
-      if (error.system_error() != EEXIST) throw;
-    }
+  std::filesystem::create_directory(folder);
+  if (io::path_exists(folder / "start.json")) return;
+  const ordered_json json = {{"version", 1},
+                             {"start", start.id},
+                             {"job", start.job},
+                             {"restart", start.restart},
+                             {"checkpoint_dir", start.checkpoint_dir},
+                             {"ranks", start.hosts.size()},
+                             {"started", start.time},
+                             {"hosts", start.hosts},
+                             {"pids", start.pids}};
+  io::replace_text_file(folder / "start.json", text_of(json), io::disk(), io::Synced::kNo);
+}
+
+EvidenceWriter::First write_into(const std::filesystem::path& folder, const StartRanks& start,
+                                 const ordered_json& evidence, bool claims) {
+  write_start(folder, start);
+  const std::filesystem::path own = folder / fmt::format("rank_{}.json", start.rank);
+  io::replace_text_file(own, text_of(evidence), io::disk(), io::Synced::kNo);
+  if (!claims) return read_first_in(folder);
+  try {
+    io::File file = io::File::create_new(folder / "first");
+    const auto reason = evidence.at("reason").get<std::string>();
+    const std::string text = fmt::format("{}\n{}\n", start.rank, reason);
+    file.write(0, std::as_bytes(std::span(text)));
+    return {.rank = start.rank, .reason = reason};
+  } catch (const Error& error) {
+    if (error.system_error() != EEXIST) throw;
+    return read_first_in(folder);
   }
-  const int number = EvidenceWriter::first_in(folder);
-  return {.first = number, .reason = number < 0 ? "" : reason_of(folder, number)};
 }
 
 }  // namespace
 
-std::string json_text(const ordered_json& json) {
-  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+ordered_json host_condition(at::Device device, const std::filesystem::path& root) {
+  // The driver may not respond if a GPU has failed.
+  constexpr std::chrono::seconds kLimit(2);
+  return parallel::answer_within(kLimit, [device, root] { return read_condition(device, root); })
+      .value_or(ordered_json::object());
 }
 
 ordered_json evidence_json(const Evidence& evidence, const StartRanks& start, const ordered_json& host_condition) {
   const RankActivity::Report& activity = evidence.activity;
   return {{"version", 1},
           {"start", start.id},
-          {"job", start.job},
-          {"restart", start.restart},
-          {"checkpoint_dir", start.checkpoint_dir},
           {"rank", start.rank},
           {"host", start.hosts.at(static_cast<size_t>(start.rank))},
           {"pid", start.pids.at(static_cast<size_t>(start.rank))},
@@ -176,18 +208,6 @@ ordered_json evidence_json(const Evidence& evidence, const StartRanks& start, co
           {"neighbours", to_json(evidence.neighbors)}};
 }
 
-ordered_json start_json(const StartRanks& start) {
-  return {{"version", 1},
-          {"start", start.id},
-          {"job", start.job},
-          {"restart", start.restart},
-          {"checkpoint_dir", start.checkpoint_dir},
-          {"ranks", start.hosts.size()},
-          {"started", start.time},
-          {"hosts", start.hosts},
-          {"pids", start.pids}};
-}
-
 std::string describe(const Evidence& evidence, const StartRanks& start) {
   const std::string error = printable(evidence.error);
   if (evidence.why == Why::kUserError) return fmt::format("rank {}: {}", start.rank, error);
@@ -205,62 +225,41 @@ void print_error(const std::string& text) {
   parallel::no_longer_than(kPrintLimit, print, parallel::WithoutThread::kRunInline);
 }
 
-int EvidenceWriter::first_in(const std::filesystem::path& folder) {
-  const std::string rank = text_of(folder / "first");
-  return rank.empty() ? kNobody : std::atoi(rank.c_str());
-}
-
 std::filesystem::path EvidenceWriter::folder_in(const std::filesystem::path& folder) const {
   return folder / "failures" / start_.id;
 }
 
-EvidenceWriter::Outcome EvidenceWriter::write(const std::string& text, bool claims) const {
+EvidenceWriter::Outcome EvidenceWriter::write(const Evidence& evidence, const ordered_json& host_condition,
+                                              bool claims) const {
+  const ordered_json json = evidence_json(evidence, start_, host_condition);
   for (const std::filesystem::path& folder : folders_) {
     // The helper thread may outlive this object.
-    const auto work = [=, path = folder_in(folder), start = start_, start_text = json_text(start_json(start_))] {
-      return write_into(path, start, start_text, text, claims);
+    const auto work = [json, claims, path = folder_in(folder), start = start_] {
+      return write_into(path, start, json, claims);
     };
-    if (auto outcome = parallel::answer_within(kDiskLimit, work, parallel::WithoutThread::kRunInline)) {
-      if (folder != folders_.front()) outcome->elsewhere = folder_in(folder);
-      return *outcome;
+    if (const auto first = parallel::answer_within(kDiskLimit, work, parallel::WithoutThread::kRunInline)) {
+      return {.first = *first, .elsewhere = folder == folders_.front() ? "" : folder_in(folder)};
     }
   }
-  if (!text.empty()) print_error(fmt::format("mpzero: evidence: {}\n", parse_json(text, kLineLimits).dump()));
+  print_error(fmt::format("mpzero: evidence: {}\n", json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
+  return {.first = {.rank = start_.rank, .reason = {}}};
+}
+
+EvidenceWriter::First EvidenceWriter::read_first() {
+  for (const std::filesystem::path& folder : folders_) {
+    if (unresponsive_.contains(folder)) continue;
+    const auto first = parallel::answer_within(kDiskLimit, [path = folder_in(folder)] { return read_first_in(path); });
+    if (!first) unresponsive_.insert(folder);
+    if (first && first->rank >= 0) return *first;
+  }
   return {};
 }
 
-int EvidenceWriter::poll_first() {
-  // Long enough for a responsive file system, and short compared with the watchdog's interval.
-  constexpr std::chrono::milliseconds kAnswer(20);
-  reads_.resize(folders_.size());
-  int first = kNobody;
-  bool all_answer = true;
-  for (size_t i = 0; i < folders_.size(); ++i) {
-    std::future<int>& read = reads_[i];
-    if (!read.valid()) {
-      const auto task = std::make_shared<std::packaged_task<int()>>(
-          [read_in = read_first_, folder = folder_in(folders_[i])] { return read_in(folder); });
-      read = task->get_future();
-      if (!parallel::run_detached([task] { (*task)(); })) read = {};
-    }
-    if (read.valid() && read.wait_for(kAnswer) == std::future_status::ready) {
-      first = std::max(first, read.get());
-    } else {
-      all_answer = false;
-    }
-  }
-  return first >= 0 || all_answer ? first : kUnknown;
-}
-
-void EvidenceWriter::remove() const {
-  for (const std::filesystem::path& one : folders_) {
-    parallel::no_longer_than(kDiskLimit, [folder = folder_in(one)] {
-      std::error_code none;
-      if (std::filesystem::exists(folder / "first", none)) return;
-      std::filesystem::remove_all(folder, none);
-      std::filesystem::remove(folder.parent_path(), none);  // fails if the folder contains evidence of other starts
-    });
-  }
+void EvidenceWriter::record_start() const {
+  parallel::answer_within(kDiskLimit, [path = folder_in(folders_.front()), start = start_] {
+    if (io::path_exists(path.parent_path())) write_start(path, start);
+    return true;
+  });
 }
 
 }  // namespace mpzero

@@ -1,13 +1,14 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <future>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/watchdog/host_board.hpp"
@@ -46,51 +47,50 @@ struct Evidence {
   std::vector<Neighbor> neighbors;
 };
 
-// Return the contents of rank_N.json and start.json (docs/formats.md). `host_condition`: result of host_condition().
+// Returns the contents of rank_N.json (docs/formats.md). `host_condition`: result of host_condition().
 nlohmann::ordered_json evidence_json(const Evidence& evidence, const StartRanks& start,
                                      const nlohmann::ordered_json& host_condition);
-nlohmann::ordered_json start_json(const StartRanks& start);
-// Returns the text of a JSON file.
-std::string json_text(const nlohmann::ordered_json& json);
 // Returns the line for stderr, without the prefix "mpzero: error: " and the newline.
 std::string describe(const Evidence& evidence, const StartRanks& start);
 
-// Writes evidence to FOLDER/failures/ID. Calls never hang, even if a file system does not respond,
-// unless the process cannot start another thread.
+// Returns possible external causes of a failure: available memory, memory pressure, OOM kills, Xid messages of the
+// driver, and the state of the rank's GPU. Best effort: returns an empty object if reading takes more than two seconds.
+// `root`: parent of /proc and /dev.
+nlohmann::ordered_json host_condition(at::Device device, const std::filesystem::path& root = "/");
+
+// Writes evidence to FOLDER/failures/ID. Calls never hang, even if a file system does not respond.
 class EvidenceWriter {
  public:
-  // `folders`: candidates, in order of preference. `read_first`: returns the rank that wrote `first` in a folder.
-  EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start,
-                 std::function<int(const std::filesystem::path&)> read_first = first_in)
-      : folders_(std::move(folders)), start_(start), read_first_(std::move(read_first)) {}
+  // `folders`: candidates, in order of preference.
+  EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start)
+      : folders_(std::move(folders)), start_(start) {}
 
-  static constexpr int kNobody = -1, kUnknown = -2;
-  struct Outcome {
-    int first = kUnknown;                  // rank that wrote `first`; kUnknown if no folder is writable
-    std::string reason;                    // reason reported by rank `first`; empty if unknown or this rank
-    std::filesystem::path elsewhere = {};  // folder of the evidence, unless it is the first folder
+  // The rank that reported a failure first, from the file `first`.
+  struct First {
+    int rank = -1;  // -1: none
+    std::string reason;
   };
-  // Writes start.json and rank_N.json (`text`) unless `text` is empty. If `claims`, also writes `first` unless another
-  // rank has written `first`. Prints `text` to stderr if no folder is writable.
-  Outcome write(const std::string& text, bool claims) const;
-  // Returns the rank that wrote `first`, without waiting for a file system; kUnknown while a read is pending. Uses at
-  // most one thread per folder, even if a read hangs.
-  int poll_first();
-  static int first_in(const std::filesystem::path& folder);
-  // Removes the evidence folder, unless it contains `first`.
-  void remove() const;
+  struct Outcome {
+    First first;                           // this rank if no folder is writable
+    std::filesystem::path elsewhere = {};  // folder of the evidence, unless it is in the first of `folders`
+  };
+  // Writes start.json and rank_N.json. If `claims`, also writes `first` unless another rank has written `first`. Prints
+  // the evidence to stderr if no folder is writable.
+  Outcome write(const Evidence& evidence, const nlohmann::ordered_json& host_condition, bool claims) const;
+  // Reads `first`. Does not wait again for a folder that has not responded.
+  First read_first();
+  // Writes start.json if the first folder contains evidence of earlier starts, which are then known to be older.
+  void record_start() const;
 
  private:
   std::filesystem::path folder_in(const std::filesystem::path& folder) const;
 
   std::vector<std::filesystem::path> folders_;
   const StartRanks& start_;
-  std::function<int(const std::filesystem::path&)> read_first_;
-  std::vector<std::future<int>> reads_;  // pending reads, by folder
+  std::set<std::filesystem::path> unresponsive_;
 };
 
-// Writes `text` to stderr. If the reader of stderr is blocked, returns after one second and may lose the text; waits
-// for the reader if the process cannot start another thread.
+// Writes `text` to stderr. If the reader of stderr is blocked, returns after one second and may lose the text.
 void print_error(const std::string& text);
 
 }  // namespace mpzero

@@ -104,18 +104,15 @@ HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, con
   static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
   bytes_ = sizeof(Header) + sizeof(Line) * static_cast<size_t>(ranks);
   const int file = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) throw_failure("cannot open {}: {}", path_.string(), std::strerror(errno));
   struct stat status {};
-  void* memory = MAP_FAILED;
-  int error = fstat(file, &status) != 0 ? errno : status.st_uid != getuid() ? EPERM : 0;
+  int error = file < 0 || fstat(file, &status) != 0 ? errno : status.st_uid != getuid() ? EPERM : 0;
   // Without allocation, writes to a full file system would raise SIGBUS.
   if (error == 0) error = posix_fallocate(file, 0, static_cast<off_t>(bytes_));
-  if (error == 0) {
-    memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory == MAP_FAILED) error = errno;
-  }
-  close(file);
-  if (error != 0) throw_failure("cannot use {}: {}", path_.string(), std::strerror(error));
+  if (error != 0) problem_ = fmt::format("cannot use {}: {}", path_.string(), std::strerror(error));
+  const int flags = MAP_SHARED | (error == 0 ? 0 : MAP_ANONYMOUS);
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, error == 0 ? file : -1, 0);
+  if (memory == MAP_FAILED) throw_failure("cannot map {}: {}", path_.string(), std::strerror(errno));
+  if (file >= 0) close(file);
   memory_ = static_cast<Header*>(memory);
   Line& mine = this->own();
   mine.rank = rank;

@@ -32,12 +32,14 @@ struct Neighbor {
 class HostBoard {
  public:
   // Opens the shared memory of `start`, a start id, for `ranks` ranks of this host. `own`: index of this process on the
-  // host. `pid_namespace`: inode of this process's PID namespace. Throws Failure.
+  // host. `pid_namespace`: inode of this process's PID namespace.
   HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm",
             int64_t pid_namespace = own_pid_namespace());
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
+  // If the file cannot be used, describes the problem: this rank then sees no other ranks. Else empty.
+  const std::string& problem() const { return problem_; }
   // Unlinks the file. Call after all ranks have opened the file.
   void remove_name() const;
 
@@ -67,6 +69,7 @@ class HostBoard {
   bool is_alive(const Line& line) const;
 
   std::filesystem::path path_;
+  std::string problem_;
   int ranks_;
   int own_;
   Header* memory_ = nullptr;  // followed by the lines

@@ -100,12 +100,6 @@ RankActivity::Report RankActivity::take_turn() {
   return report_at(now);
 }
 
-void RankActivity::waited() {
-  const Clock::time_point now = now_();
-  const std::lock_guard lock(mutex_);
-  last_turn_ = now;
-}
-
 RankActivity::Report RankActivity::report() const {
   const Clock::time_point now = now_();
   const std::lock_guard lock(mutex_);

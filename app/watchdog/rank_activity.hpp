@@ -46,8 +46,6 @@ class RankActivity {
   // and does not count as idle time.
   static constexpr std::chrono::milliseconds kTurn{100};
   Report take_turn();
-  // Excludes the time since the last turn from `gap`. Called after the watchdog itself has waited.
-  void waited();
   // Thread-safe.
   Report report() const;
 

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -20,14 +19,12 @@
 #include <utility>
 
 #include "app/health/stop_report.hpp"
-#include "app/watchdog/host_condition.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 #include "base/text/printable.hpp"
 #include "base/text/times.hpp"
-#include "io/files/atomic_file.hpp"
 #include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {
@@ -41,13 +38,7 @@ constexpr milliseconds kLook(300);
 // Seconds between a signal and its handling during training. A launcher also signals all ranks after one rank has died.
 // If the rank makes progress within this time, no rank has died.
 constexpr double kSettle = 0.5;
-// Maximum delay of an early stop in seconds while `first` cannot be read.
-constexpr double kFirstReadLimit = std::chrono::duration<double>(kDiskLimit).count();
-// Delay before reporting that another rank of this host has died. If the launcher kills all ranks, this rank is killed
-// before the report.
-constexpr milliseconds kLostLimit(500);
-// Maximum time to wait for another rank of the host to record the end of the run, or to exit first so that the launcher
-// returns its exit status.
+// Maximum time to wait for rank 0 on this host to record the end of the run.
 constexpr milliseconds kPrecedence(1500);
 // Maximum time to wait for a cause before reporting a network error. The cause may be an error or the death of another
 // rank: the connections of a killed process close before the process has ended.
@@ -76,16 +67,9 @@ std::string absolute_name(const std::filesystem::path& folder) {
   return ((error ? folder : absolute) / "").lexically_normal().parent_path().string();
 }
 
-void report_stop(int exit_status, const std::filesystem::path& checkpoint_dir) {
-  constexpr int64_t kMostBytes = 4096;
-  const auto read = [file = checkpoint_dir / "latest"] { return io::read_text_file(file, kMostBytes); };
-  std::string tag = parallel::answer_within(kDiskLimit, read).value_or("");
-  tag.resize(std::min(tag.size(), tag.find('\n')));
-  const std::string state =
-      tag.empty() ? "there is no checkpoint yet" : fmt::format("checkpoint {} remains", printable(tag));
-  print_error(exit_status == kInterruptedExitCode
-                  ? fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state)
-                  : fmt::format("mpzero: stopped before the first step without saving; {}.\n", state));
+void report_stop(int exit_status) {
+  print_error(exit_status == kInterruptedExitCode ? "mpzero: interrupted twice: stopped immediately without saving.\n"
+                                                  : "mpzero: stopped before the first step without saving.\n");
 }
 
 template <class Condition>
@@ -104,7 +88,7 @@ std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Op
     while (!have_met.stop_requested()) {
       if (stop.requested() && stop.seconds_since() >= stop_patience) {
         const int exit_status = stop.is_immediate() ? kInterruptedExitCode : kStoppedExitCode;
-        report_stop(exit_status, options.checkpoint_dir);
+        report_stop(exit_status);
         std::_Exit(exit_status);
       }
       if (options.stuck_after > 0 && std::chrono::duration<double>(Clock::now() - start).count() > patience) {
@@ -150,16 +134,14 @@ void Watchdog::meet(const Options& options) {
     start_.hosts.push_back(host);
     start_.pids.push_back(pid);
   }
-  std::string problem;
-  try {
-    board_.emplace(start_.id + "-" + host_name(), mpi_.local_size(), mpi_.local_rank(), mpi_.rank());
-  } catch (const Failure& error) {
-    problem = fmt::format("the ranks of {} cannot read each other's state: {}", std::get<0>(own), error.what());
-  }
+  board_.emplace(start_.id + "-" + host_name(), mpi_.local_size(), mpi_.local_rank(), mpi_.rank());
+  std::string problem = board_->problem();
+  if (!problem.empty()) problem = fmt::format("a rank of {} cannot read others' state: {}", std::get<0>(own), problem);
   for (const std::string& one : all_gather(mpi_, problem)) {
     if (warning_.empty()) warning_ = one;
   }
-  if (board_) board_->remove_name();
+  board_->remove_name();
+  if (mpi_.rank() == 0) writer_.record_start();
 }
 
 Watchdog::~Watchdog() {
@@ -168,10 +150,8 @@ Watchdog::~Watchdog() {
     const int64_t barrier = control_.begin("barrier", 0);
     mpi_.meet();
     control_.complete(barrier);
-    const bool is_written = any(mpi_, wrote_signal_.load());
-    if (is_written && mpi_.local_rank() == 0) writer_.remove();
   }
-  if (board_) board_->leave();
+  board_->leave();
   leaving_ = true;
   thread_.join();
   mpi_.record_in(nullptr);
@@ -192,39 +172,30 @@ void Watchdog::take_turn() {
   report_ = activity_.take_turn();
   const bool looks = Clock::now() >= next_look_;
   if (looks) next_look_ = Clock::now() + kLook;
-  if (board_) {
-    board_->write(report_, activity_.recorder().records(0));
-    if (looks) follow_neighbors();
-  }
+  board_->write(report_, activity_.recorder().records(0));
+  if (looks) follow_neighbors();
   if (const auto error = poll_.error()) fail(error->why, error->text, kFailureExitCode);
   if (stop_.requested() && (looks || stop_.is_immediate())) handle_stop();
   if (report_.limit > 0 && report_.idle > report_.limit) fail(Why::kStuck, "", kFailureExitCode);
 }
 
 void Watchdog::follow_neighbors() {
-  const std::vector<Neighbor> before = std::exchange(neighbors_, neighbors());
+  const std::vector<Neighbor> before = std::exchange(neighbors_, board_->neighbors());
   std::vector<int> lost;
   for (const Neighbor& one : neighbors_) {
-    if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode)
-      end_after_neighbors(*one.exit_status);
+    if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) end(*one.exit_status);
     if (one.exit_status) {
       end_as_victim(fmt::format("rank {} has exited with status {}", one.rank, *one.exit_status), *one.exit_status);
     }
     if (!one.alive && !one.has_left) lost.push_back(one.rank);
   }
+  if (!lost.empty()) fail(Why::kSignal, "ended without reporting an error", kFailureExitCode, lost);
   // A rank that waits for other ranks at the end of the run is not stuck while any other rank of the host makes
   // progress.
   const auto waits = [](const Neighbor& now, const Neighbor& then) {
     return now.phase == RunPhase::kEnding || now.progress == then.progress;
   };
   if (report_.phase == RunPhase::kEnding && !std::ranges::equal(neighbors_, before, waits)) activity_.moved_on();
-  if (lost.empty()) {
-    lost_since_.reset();
-    return;
-  }
-  if (!lost_since_) lost_since_ = Clock::now();
-  if (Clock::now() - *lost_since_ < kLostLimit) return;
-  end_failed(evidence(Why::kSignal, "ended without reporting an error", kFailureExitCode, lost));
 }
 
 void Watchdog::handle_stop() {
@@ -233,17 +204,13 @@ void Watchdog::handle_stop() {
   const bool is_early = report_.phase <= RunPhase::kSetUp;
   if (!is_early && report_.idle < kSettle) return;
   // The launcher may have sent the signal because another rank has died.
-  const bool writes = !is_early && report_.phase != RunPhase::kEnding && !wrote_signal_.exchange(true);
-  if (writes) {
+  if (!is_early && report_.phase != RunPhase::kEnding && !std::exchange(wrote_signal_, true)) {
     const std::lock_guard lock(end_mutex_);  // do not replace the evidence of a thread that ends the process
-    write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), /*claims=*/false);
-    activity_.waited();
+    writer_.write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), {}, /*claims=*/false);
   }
-  const int first = writer_.poll_first();
+  const int first = writer_.read_first().rank;
   if (first >= 0) end_as_victim(fmt::format("rank {} has exited", first), kFailureExitCode);
-  const bool is_known = first != EvidenceWriter::kUnknown || stop_.seconds_since() >= kSettle + kFirstReadLimit;
-  // If another rank of this host has died, follow_neighbors() will report its death as the cause.
-  if (is_early && is_known && !lost_since_) end_stopped(kStoppedExitCode);
+  if (is_early) end_stopped(kStoppedExitCode);
 }
 
 Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {
@@ -256,18 +223,12 @@ Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::ve
                     .time = seconds_since_1970(),
                     .activity = activity_.report(),
                     .channels = activity_.recorder().records(kCollectives),
-                    .neighbors = neighbors()};
+                    .neighbors = board_->neighbors()};
   for (Neighbor& one : evidence.neighbors) {
     const size_t known = std::min(one.channels.size(), evidence.channels.size());
     for (size_t i = 0; i < known; ++i) one.channels[i].name = evidence.channels[i].name;
   }
   return evidence;
-}
-
-std::vector<Neighbor> Watchdog::neighbors() const { return board_ ? board_->neighbors() : std::vector<Neighbor>(); }
-
-EvidenceWriter::Outcome Watchdog::write(const Evidence& evidence, bool claims) const {
-  return writer_.write(json_text(evidence_json(evidence, start_, nlohmann::ordered_json::object())), claims);
 }
 
 void Watchdog::fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits) {
@@ -279,55 +240,59 @@ void Watchdog::end_failed(Evidence evidence) {
   const bool may_follow = evidence.why == Why::kCommunicatorError || evidence.activity.phase == RunPhase::kNetwork;
   if (may_follow && evidence.culprits.empty()) {
     const auto none_ends = [this] {
-      return std::ranges::none_of(neighbors(), [](const Neighbor& one) { return one.exit_status || !one.alive; });
+      return std::ranges::none_of(board_->neighbors(),
+                                  [](const Neighbor& one) { return one.exit_status || !one.alive; });
     };
     wait_while(none_ends, kCauseLimit);
     evidence = this->evidence(evidence.why, evidence.error, evidence.exit_status);
   }
-  const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
+  const EvidenceWriter::Outcome outcome = writer_.write(evidence, {}, /*claims=*/true);
   // If the folder responds to only some ranks, two folders may contain `first`. Only one rank per host reports.
-  const bool is_first = (outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown) &&
-                        (!board_ || board_->claim_failure());
+  const bool is_first = outcome.first.rank == start_.rank && board_->claim_failure();
   const std::string reason = describe(evidence, start_);
   // A user error needs no evidence.
   const bool is_elsewhere = !outcome.elsewhere.empty() && evidence.why != Why::kUserError;
   const std::string elsewhere =
       is_elsewhere ? fmt::format("; evidence: {}", printable(outcome.elsewhere.string())) : "";
   if (is_first) print_error(fmt::format("mpzero: error: {}{}\n", reason, elsewhere));
-  if (board_) board_->announce_end(evidence.exit_status);
-  if (is_first && start_.rank != 0 && board_) wait_while([this] { return board_->rank_0_will_record(); }, kPrecedence);
-  if (is_first || start_.rank == 0) record_end("failed", outcome.reason.empty() ? reason : outcome.reason);
-  add_host_condition(evidence);
-  std::_Exit(evidence.exit_status);
+  board_->announce_end(evidence.exit_status);
+  if (is_first && start_.rank != 0) wait_while([this] { return board_->rank_0_will_record(); }, kPrecedence);
+  if (is_first || start_.rank == 0) record_end("failed", outcome.first.reason.empty() ? reason : outcome.first.reason);
+  end(evidence);
 }
 
 void Watchdog::end_as_victim(const std::string& error, int exit_status) {
   end_mutex_.lock();
   const Evidence own = evidence(Why::kSignal, error, exit_status);
-  const EvidenceWriter::Outcome outcome = write(own, /*claims=*/false);
-  if (start_.rank == 0) record_end("failed", outcome.reason.empty() ? error : outcome.reason);
-  add_host_condition(own);
-  end_after_neighbors(exit_status);
+  const EvidenceWriter::First first = writer_.write(own, {}, /*claims=*/false).first;
+  board_->announce_end(exit_status);
+  if (start_.rank == 0) record_end("failed", first.reason.empty() ? error : first.reason);
+  end(own);
 }
 
-void Watchdog::add_host_condition(const Evidence& evidence) const {
-  writer_.write(json_text(evidence_json(evidence, start_, host_condition(poll_.device()))), /*claims=*/false);
+void Watchdog::end(const Evidence& evidence) {
+  // Reading the condition of the host may take longer than the launcher waits.
+  writer_.write(evidence, host_condition(poll_.device()), /*claims=*/false);
+  std::_Exit(evidence.exit_status);
+}
+
+void Watchdog::end(int exit_status) {
+  end_mutex_.lock();
+  std::_Exit(exit_status);
 }
 
 void Watchdog::end_stopped(int exit_status) {
-  std::unique_lock lock(end_mutex_);
-  if (board_ && !board_->claim_stop()) {
+  if (!board_->claim_stop()) {
     // Another rank of this host reports the stop.
     if (stop_.seconds_since() < kReportLimit) return;
-    end_after_neighbors(exit_status);
+    end(exit_status);
   }
-  lock.release();
+  end_mutex_.lock();
   if (stop_.is_own()) write_stop_json();
-  report_stop(exit_status, checkpoint_dir_);
+  report_stop(exit_status);
   record_end("stopped", exit_status == kInterruptedExitCode ? "interrupted twice" : "stopped before the first step");
-  writer_.remove();
-  if (board_) board_->announce_end(exit_status);
-  std::_Exit(exit_status);
+  board_->announce_end(exit_status);
+  end(exit_status);
 }
 
 void Watchdog::write_stop_json() const {
@@ -343,15 +308,6 @@ void Watchdog::write_stop_json() const {
       print_error(fmt::format("mpzero: warning: cannot write stop.json: {}\n", error.what()));
     }
   });
-}
-
-void Watchdog::end_after_neighbors(int exit_status) {
-  end_mutex_.lock();
-  const auto another_ends = [this] {
-    return std::ranges::any_of(neighbors(), [](const Neighbor& one) { return one.alive && one.exit_status; });
-  };
-  wait_while(another_ends, kPrecedence);
-  std::_Exit(exit_status);
 }
 
 void Watchdog::record_end(std::string_view status, const std::string& reason) {
@@ -370,7 +326,7 @@ void Watchdog::record_end(std::string_view status, const std::string& reason) {
       }
     });
   }
-  if (board_) board_->mark_recorded();
+  board_->mark_recorded();
 }
 
 Watchdog::Watch::Watch(Watchdog& watchdog, std::vector<parallel::Communicator*> communicators) : watchdog_(watchdog) {

@@ -91,9 +91,6 @@ class Watchdog {
   void handle_stop();
   void follow_neighbors();
   Evidence evidence(Why why, std::string error, int exit_status, std::vector<int> culprits = {}) const;
-  std::vector<Neighbor> neighbors() const;
-  void add_host_condition(const Evidence& evidence) const;
-  EvidenceWriter::Outcome write(const Evidence& evidence, bool claims) const;
   void record_end(std::string_view status, const std::string& reason);
   [[noreturn]] void end_failed(Evidence evidence);
   // Terminates this rank because another rank has failed.
@@ -101,9 +98,10 @@ class Watchdog {
   // Ends the run without a failure, unless another rank of this host is already ending it.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // Waits for the ranks of this host that have already set an exit status to exit first, because the launcher returns
-  // the first exit status it receives.
-  [[noreturn]] void end_after_neighbors(int exit_status);
+  // Adds the condition of the host to the evidence and terminates this rank.
+  [[noreturn]] void end(const Evidence& evidence);
+  // Terminates this rank, unless another thread is already doing so.
+  [[noreturn]] void end(int exit_status);
 
   parallel::MpiRuntime& mpi_;
   const StopRequest& stop_;
@@ -119,8 +117,7 @@ class Watchdog {
   RankActivity::Report report_;
   std::vector<Neighbor> neighbors_;
   RankActivity::Clock::time_point next_look_;
-  std::optional<RankActivity::Clock::time_point> lost_since_;
-  std::atomic<bool> wrote_signal_{false};
+  bool wrote_signal_ = false;
 
   std::mutex record_mutex_;  // guards record_
   std::function<void(std::string_view, std::string_view)> record_;

@@ -1,9 +1,11 @@
 #include "parallel/mpi/deadline.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -42,8 +44,11 @@ bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work,
     *done = true;
   };
   if (!run_detached(run)) {
-    if (without_thread == WithoutThread::kRunInline) run();
-    return *done;
+    if (without_thread == WithoutThread::kSkip) return false;
+    std::signal(SIGALRM, SIG_DFL);
+    alarm(static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(limit).count()));
+    run();
+    alarm(0);
   }
   for (const auto start = std::chrono::steady_clock::now();
        !*done && std::chrono::steady_clock::now() - start < limit;) {

@@ -3,11 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <latch>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -55,22 +52,18 @@ Evidence stuck() {
 
 json read(const fs::path& file) { return json::parse(std::ifstream(file)); }
 
-std::string text_of(const Evidence& evidence, const StartRanks& start) {
-  return json_text(evidence_json(evidence, start, {{"oom_kills", 3}}));
-}
-
 }  // namespace
 
 TEST_CASE("Evidence has the fields of docs/formats.md") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(1);
   const EvidenceWriter writer({folder.path()}, start);
-  CHECK(writer.write(text_of(stuck(), start), /*claims=*/false).first == EvidenceWriter::kNobody);
+  CHECK(writer.write(stuck(), {{"oom_kills", 3}}, /*claims=*/false).first.rank == -1);
   const fs::path failures = folder.path() / "failures" / start.id;
   const json evidence = read(failures / "rank_1.json");
   const json all = read(failures / "start.json");
-  CHECK((evidence["start"] == start.id && evidence["job"] == "17" && evidence["restart"] == 2));
-  CHECK((evidence["checkpoint_dir"] == "/data/checkpoints" && all["checkpoint_dir"] == "/data/checkpoints"));
+  CHECK((evidence["start"] == start.id && all["job"] == "17" && all["restart"] == 2));
+  CHECK(all["checkpoint_dir"] == "/data/checkpoints");
   CHECK((evidence["rank"] == 1 && evidence["host"] == "b" && evidence["pid"] == 12 && evidence["why"] == "stuck"));
   CHECK((evidence["phase"] == "training" && evidence["step"] == 12 && evidence["limit"] == 300));
   CHECK((evidence["watchdog_gap_seconds"] == 1.5 && evidence["host_condition"]["oom_kills"] == 3));
@@ -82,7 +75,20 @@ TEST_CASE("Evidence has the fields of docs/formats.md") {
   CHECK((other["rank"] == 0 && other["alive"] == false && other["ended"] == false && other["exit_status"].is_null()));
   CHECK((other["channels"][0]["completed"] == 7 && other["channels"][0]["last"].empty()));
   CHECK((all["ranks"] == 2 && all["started"] == 1000 && all["hosts"] == json({"a", "b"})));
-  CHECK((all["pids"] == json({11, 12}) && all["job"] == "17"));
+  CHECK(all["pids"] == json({11, 12}));
+}
+
+TEST_CASE("The condition of a host has its free memory, pressure, OOM kills and Xid messages") {
+  const TemporaryFolder root;
+  for (const char* folder : {"proc/pressure", "dev"}) fs::create_directories(root.path() / folder);
+  std::ofstream(root.path() / "proc/meminfo") << "MemTotal: 9 kB\nMemAvailable: 3 kB\n";
+  std::ofstream(root.path() / "proc/pressure/memory") << "some avg10=1.50 avg60=0.00\nfull avg10=7.00\n";
+  std::ofstream(root.path() / "proc/vmstat") << "nr_free_pages 4\noom_kill 2\n";
+  std::ofstream(root.path() / "dev/kmsg") << "4,1,2,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus\n";
+  const json seen = host_condition(at::kCPU, root.path());
+  CHECK((seen["memory_available"] == "MemAvailable: 3 kB" && seen["memory_pressure"] == "some avg10=1.50 avg60=0.00"));
+  CHECK((seen["oom_kills"] == "oom_kill 2" && seen["gpu"] == ""));
+  CHECK_THAT(seen["xid"][0].get<std::string>(), Catch::StartsWith("NVRM: Xid (PCI:0000:01:00): 79"));
 }
 
 TEST_CASE("other users can leave evidence wherever they can write") {
@@ -90,14 +96,14 @@ TEST_CASE("other users can leave evidence wherever they can write") {
   const fs::perms shared = fs::perms::all | fs::perms::sticky_bit;  // as /tmp
   fs::permissions(folder.path(), shared);
   const StartRanks start = ranks(1);
-  EvidenceWriter({folder.path()}, start).write(text_of(stuck(), start), /*claims=*/false);
+  EvidenceWriter({folder.path()}, start).write(stuck(), {}, /*claims=*/false);
   CHECK(fs::status(folder.path() / "failures").permissions() == shared);
   CHECK(fs::status(folder.path() / "failures" / start.id).permissions() != shared);
 }
 
 TEST_CASE("The line of a rank names host, process, step and the collective it waits in") {
   const std::string line = describe(stuck(), ranks(1));
-  for (const char* part : {"rank 1 on b (pid 12)", "300 s", "step 12", "all_reduce 8 of gradients", "2.0 KiB"}) {
+  for (const char* part : {"rank 1 on b (pid 12)", "300 s", "step 12", "all_reduce 8 of gradients"}) {
     CHECK_THAT(line, Catch::Contains(part));
   }
   Evidence lost = stuck();
@@ -113,47 +119,22 @@ TEST_CASE("The line of a rank names host, process, step and the collective it wa
 TEST_CASE("Of several ranks that fail one is first, and the others learn its reason") {
   const TemporaryFolder folder;
   const StartRanks zero = ranks(0), one = ranks(1);
-  const EvidenceWriter first({folder.path()}, one), second({folder.path()}, zero);
-  CHECK(first.write(text_of(stuck(), one), /*claims=*/true).first == 1);
-  const auto outcome = second.write(text_of(stuck(), zero), /*claims=*/true);
-  CHECK((outcome.first == 1 && outcome.reason == describe(stuck(), one) && outcome.elsewhere.empty()));
-  CHECK(second.write("", /*claims=*/false).first == 1);
-  // Evidence of a failure stays, that of a stop does not.
-  first.remove();
-  CHECK(fs::exists(folder.path() / "failures" / one.id / "rank_1.json"));
-  fs::remove(folder.path() / "failures" / one.id / "first");
-  first.remove();
-  CHECK(fs::is_empty(folder.path()));
+  EvidenceWriter first({folder.path()}, one), second({folder.path() / "none", folder.path()}, zero);
+  CHECK(second.read_first().rank == -1);
+  CHECK(first.write(stuck(), {}, /*claims=*/true).first.rank == 1);
+  CHECK(second.read_first().rank == 1);
+  const auto outcome = EvidenceWriter({folder.path()}, zero).write(stuck(), {}, /*claims=*/true);
+  CHECK((outcome.first.rank == 1 && outcome.first.reason == describe(stuck(), one) && outcome.elsewhere.empty()));
 }
 
-TEST_CASE("A folder that hangs is read by one thread, and another one's answer counts meanwhile") {
+TEST_CASE("a start is recorded where evidence of earlier starts would be taken for its own") {
   const TemporaryFolder folder;
-  const StartRanks start = ranks(1);
-  struct Disk {
-    std::atomic<int> reads{0}, other{EvidenceWriter::kNobody};
-    std::latch responds{1};
-  };
-  const auto disk = std::make_shared<Disk>();
-  EvidenceWriter writer({folder.path() / "hangs", folder.path() / "next"}, start, [disk](const fs::path& read) {
-    if (read.string().find("hangs") == std::string::npos) return disk->other.load();
-    ++disk->reads;
-    disk->responds.wait();
-    return EvidenceWriter::kNobody;
-  });
-  for (int i = 0; i < 5; ++i) CHECK(writer.poll_first() == EvidenceWriter::kUnknown);
-  disk->other = 3;
-  while (writer.poll_first() != 3) {
-  }
-  CHECK(disk->reads <= 1);
-  disk->other = EvidenceWriter::kNobody;
-  disk->responds.count_down();
-  while (writer.poll_first() != EvidenceWriter::kNobody) {
-  }
-  const EvidenceWriter zero({folder.path()}, start);
-  EvidenceWriter reader({folder.path()}, start);
-  CHECK(zero.write(text_of(stuck(), start), true).first == 1);
-  while (reader.poll_first() != 1) {
-  }
+  const StartRanks start = ranks(0);
+  EvidenceWriter({folder.path()}, start).record_start();
+  CHECK(fs::is_empty(folder.path()));
+  fs::create_directory(folder.path() / "failures");
+  EvidenceWriter({folder.path()}, start).record_start();
+  CHECK(read(folder.path() / "failures" / start.id / "start.json")["ranks"] == 2);
 }
 
 TEST_CASE("A folder that cannot be written is replaced by the next one, and then by stderr") {
@@ -161,21 +142,18 @@ TEST_CASE("A folder that cannot be written is replaced by the next one, and then
   const StartRanks start = ranks(1);
   std::ofstream(folder.path() / "file") << "no folder";
   const EvidenceWriter writer({folder.path() / "file", folder.path() / "next"}, start);
-  const auto replaced = writer.write(text_of(stuck(), start), true);
+  const auto replaced = writer.write(stuck(), {}, true);
   const fs::path next = folder.path() / "next" / "failures" / start.id;
-  CHECK((replaced.first == 1 && replaced.elsewhere == next && fs::exists(next / "rank_1.json")));
-  fs::remove(next / "first");
-  writer.remove();
-  CHECK(fs::is_empty(folder.path() / "next"));
+  CHECK((replaced.first.rank == 1 && replaced.elsewhere == next && fs::exists(next / "rank_1.json")));
   const EvidenceWriter none({folder.path() / "file"}, start);
   const int before = dup(STDERR_FILENO);
   const int file = open((folder.path() / "stderr").c_str(), O_CREAT | O_WRONLY, 0600);
   dup2(file, STDERR_FILENO);
-  const auto outcome = none.write(text_of(stuck(), start), true);
+  const auto outcome = none.write(stuck(), {}, true);
   dup2(before, STDERR_FILENO);
   close(before);
   close(file);
-  CHECK(outcome.first == EvidenceWriter::kUnknown);
+  CHECK(outcome.first.rank == 1);
   std::string line;
   std::getline(std::ifstream(folder.path() / "stderr"), line);
   REQUIRE_THAT(line, Catch::StartsWith("mpzero: evidence: "));
@@ -199,9 +177,9 @@ TEST_CASE("A process that cannot start a thread writes evidence and its line nev
     } catch (...) {
     }
     dup2(open((folder.path() / "stderr").c_str(), O_CREAT | O_WRONLY, 0600), STDERR_FILENO);
-    const auto outcome = EvidenceWriter({folder.path()}, start).write(text_of(stuck(), start), true);
+    const auto outcome = EvidenceWriter({folder.path()}, start).write(stuck(), {}, true);
     print_error("mpzero: error: stuck\n");
-    _exit(outcome.first == 1 ? 0 : 1);
+    _exit(outcome.first.rank == 1 ? 0 : 1);
   }
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "app/watchdog/host_board.hpp"
-#include "base/error.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
@@ -97,7 +96,7 @@ TEST_CASE("Only one rank of a host reports a stop, and rank 0 records the end if
   CHECK_FALSE(one.rank_0_will_record());
 }
 
-TEST_CASE("The file of a host is private, has no name once all ranks use it, and is refused if it is not one") {
+TEST_CASE("The file of a host is private, has no name once all ranks use it, and is not shared if it is not one") {
   const TemporaryFolder folder;
   const HostBoard board("start", 1, 0, 0, folder.path());
   const std::filesystem::path file = std::filesystem::directory_iterator(folder.path())->path();
@@ -106,8 +105,11 @@ TEST_CASE("The file of a host is private, has no name once all ranks use it, and
   board.remove_name();
   CHECK(std::filesystem::is_empty(folder.path()));
   std::filesystem::create_symlink(folder.path() / "elsewhere", file);
-  CHECK_THROWS_AS(HostBoard("start", 1, 0, 0, folder.path()), Failure);
-  CHECK_THROWS_AS(HostBoard("start", 1, 0, 0, folder.path() / "none"), Failure);
+  for (const auto& unusable : {folder.path(), folder.path() / "none"}) {
+    const HostBoard alone("start", 2, 0, 0, unusable);
+    CHECK_THAT(alone.problem(), Catch::Contains(unusable.string()));
+    CHECK(alone.neighbors().empty());
+  }
 }
 
 }  // namespace mpzero

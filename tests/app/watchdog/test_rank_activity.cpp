@@ -69,15 +69,6 @@ TEST_CASE("Time in which the watchdog did not run counts as a gap and not as idl
   CHECK(rank.run_for(0.1).gap == Approx(30).margin(0.2));
 }
 
-TEST_CASE("What the watchdog itself waits for counts as idle and not as a gap") {
-  Watched rank(10);
-  rank.run_for(0.1);
-  rank.stop_for(3);
-  rank.activity.waited();
-  CHECK(rank.run_for(0.1).idle == Approx(3.1));
-  CHECK(rank.report.gap == 0);
-}
-
 TEST_CASE("Progress clears an earlier gap, but not one that has just ended") {
   Watched rank(10);
   rank.run_for(2);
