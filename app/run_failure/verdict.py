@@ -77,7 +77,7 @@ def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str],
     error = f"; rank {errors[0].rank} had an error: {error_of(errors[0])}" if errors else ""
     what = f"wrote no failure report ({where_awaited(evidence.records, ranks)}){error}"
     if hosts:
-        return of_ranks(ranks, f"{some(hosts)} is down: {what}", "check that host")
+        return of_ranks(ranks, f"the cluster reports {some(hosts)} as down; {what}", "check that host")
     reason = f"the ranks on {some(silent)} {what}: the host may be down, out of memory or unreachable"
     return Verdict((), reason, UNKNOWN_REMEDY, silent_hosts=silent)
 
@@ -89,7 +89,7 @@ def of_waiting(records: list[Record], errors: list[Record]) -> Verdict:
         lag, on_gpu = find_lag(records, "started"), " on the GPU"
     if lag is not None:
         late = [records[rank] for rank in lag.late]
-        reason = f"has not reached {lag}{on_gpu}, {where(late[0])}; others have waited for {max(lag.waited, 0):.0f} s"
+        reason = f"did not reach {lag}{on_gpu}, {where(late[0])}; others have waited for {max(lag.waited, 0):.0f} s"
         return of_ranks(late, reason, RANK_REMEDY)
     if errors:
         reason = f"communicator error on {names(errors)}: {error_of(errors[0])} ({where(errors[0])})"

@@ -71,7 +71,7 @@ struct alignas(64) HostBoard::Line {
   std::atomic<int64_t> moved_at, turned_at;  // results of now()
   std::atomic<int32_t> phase;
   std::atomic<int32_t> ended;  // 1 + exit status; 0: not ended
-  std::atomic<int32_t> has_left, has_recorded;
+  std::atomic<int32_t> has_left;
   std::atomic<int32_t> num_channels;
   std::array<Channel, kChannels> channels;
 };
@@ -149,17 +149,8 @@ void HostBoard::write(const RankActivity::Report& report, const std::vector<para
 
 void HostBoard::announce_end(int exit_status) { own().ended = exit_status + 1; }
 void HostBoard::leave() { own().has_left = 1; }
-void HostBoard::mark_recorded() { own().has_recorded = 1; }
 bool HostBoard::claim_stop() { return memory_->stop_is_claimed.exchange(1) == 0; }
 bool HostBoard::claim_failure() { return memory_->failure_is_claimed.exchange(1) == 0; }
-
-bool HostBoard::rank_0_will_record() const {
-  for (int i = 0; i < ranks_; ++i) {
-    const Line& line = this->line(i);
-    if (i != own_ && line.rank == 0 && line.has_recorded == 0 && line.pid != 0) return is_alive(line);
-  }
-  return false;
-}
 
 std::vector<Neighbor> HostBoard::neighbors() const {
   std::vector<Neighbor> all;

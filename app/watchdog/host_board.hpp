@@ -47,10 +47,6 @@ class HostBoard {
   // Announces that this rank ends with `exit_status`. The other ranks of the host then end as well.
   void announce_end(int exit_status);
   void leave();
-  // Announces that the end of the run has been recorded in the run's files.
-  void mark_recorded();
-  // Returns true if rank 0 is another live rank of this host that has not yet recorded the end of the run.
-  bool rank_0_will_record() const;
   // Return true for the first caller on this host, which then reports the stop or the failure.
   bool claim_stop();
   bool claim_failure();

@@ -256,7 +256,10 @@ void Watchdog::end_failed(Evidence evidence) {
       is_elsewhere ? fmt::format("; evidence: {}", printable(outcome.elsewhere.string())) : "";
   if (is_first) print_error(fmt::format("mpzero: error: {}{}\n", reason, elsewhere));
   board_->announce_end(evidence.exit_status);
-  if (is_first && start_.rank != 0) wait_while([this] { return board_->rank_0_will_record(); }, kPrecedence);
+  const auto rank_0_records = [this] {
+    return std::ranges::any_of(board_->neighbors(), [](const Neighbor& one) { return one.rank == 0 && one.alive; });
+  };
+  if (is_first) wait_while(rank_0_records, kPrecedence);
   if (is_first || start_.rank == 0) record_end("failed", outcome.first.reason.empty() ? reason : outcome.first.reason);
   end(evidence);
 }
@@ -326,7 +329,6 @@ void Watchdog::record_end(std::string_view status, const std::string& reason) {
       }
     });
   }
-  board_->mark_recorded();
 }
 
 Watchdog::Watch::Watch(Watchdog& watchdog, std::vector<parallel::Communicator*> communicators) : watchdog_(watchdog) {
