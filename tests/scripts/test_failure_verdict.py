@@ -74,17 +74,6 @@ def stopped_with_errors_of_its_peers(found):
     stuck(found, 2, why="signal", watchdog_gap_seconds=16.0)
 
 
-def hang_in_a_collective(found):
-    stuck(found, 0, 2, 3)
-    found.rank(1, channels=[channel(7, 7)])
-
-
-def hang_seen_by_a_neighbour(found):
-    """Rank 1 could not write: its file system hangs."""
-    stuck(found, 2, 3)
-    stuck(found, 0, neighbours=[line(1, channels=[channel(7, 7)])])
-
-
 def hang_on_a_gpu(found):
     stuck(found, 0, 1, 2)
     found.rank(3, channels=[channel(8, 7, started=7)])
@@ -111,13 +100,6 @@ def first_error(found):
 def hang_reported_by_a_communicator(found):
     stuck(found, 0)
     stuck(found, 1, 3, why="communicator_error")
-    stuck(found, 2, why="signal", channels=[channel(7, 7)])
-
-
-def hang_reported_by_one_communicator(found):
-    stuck(found, 0)
-    stuck(found, 1, why="communicator_error")
-    stuck(found, 3, why="signal")
     stuck(found, 2, why="signal", channels=[channel(7, 7)])
 
 
@@ -193,14 +175,11 @@ CASES = [
     (stopped_before_an_error, (3,), "the disk is full"),
     (stopped_before_an_error_with_culprits, (2,), "the weights differ"),
     (stopped_with_errors_of_its_peers, (2,), "the process is stopped"),
-    (hang_in_a_collective, (1,), "all_gather 8 of parameters"),
-    (hang_seen_by_a_neighbour, (1,), "all_gather 8 of parameters"),
     (hang_on_a_gpu, (3,), "on the GPU"),
     (device, (3,), "an illegal memory access"),
     (error_with_culprits, (2,), "the weights differ"),
     (first_error, (2,), "the disk is full"),
     (hang_reported_by_a_communicator, (2,), "all_gather 8 of parameters"),
-    (hang_reported_by_one_communicator, (2,), "all_gather 8 of parameters"),
     (lone_communicator_error, (), "a peer has gone"),
     (dead_host, (), "node1"),
     (late_host_without_evidence, (), "node1"),
