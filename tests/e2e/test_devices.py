@@ -77,7 +77,7 @@ def assert_of_host(run: TinyRun, result: subprocess.CompletedProcess[str], host:
     assert [word for word in (host, *words) if word not in error] == [], error
     (path,) = run.checkpoints.glob("failures/*/rank_0.json")
     evidence, start = json.loads(path.read_text()), json.loads((path.parent / "start.json").read_text())
-    assert (evidence["why"], evidence["job"], evidence["restart"]) == ("device_error", "17", 2)
+    assert (evidence["why"], start["job"], start["restart"]) == ("device_error", "17", 2)
     assert {start["hosts"][rank] for rank in evidence["culprits"]} == {host}
     assert evidence["error"] in error
 
