@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -36,15 +38,14 @@ class Mark {
 
 struct Call {
   model::Operation operation;
-  Call* caller = nullptr;  // operation that contains this one
+  std::optional<size_t> caller;  // operation that contains this one
   Mark begin{}, end{};
-  double seconds = 0;  // without the operations inside
 };
 
 // Marks the begin and the end of the current thread's operations during its lifetime.
 class Observer final : public model::OperationObserver {
  public:
-  Observer(std::list<Call>& calls, bool on_gpu)
+  Observer(std::deque<Call>& calls, bool on_gpu)
       : calls_(calls), on_gpu_(on_gpu), before_(std::exchange(current(), this)) {}
   ~Observer() override { current() = before_; }
   Observer(const Observer&) = delete;
@@ -52,40 +53,37 @@ class Observer final : public model::OperationObserver {
 
   void begin(const model::Operation& operation) override {
     calls_.push_back({.operation = operation, .caller = open_});
-    open_ = &calls_.back();
-    open_->begin.record(on_gpu_);
+    open_ = calls_.size() - 1;
+    calls_.back().begin.record(on_gpu_);
   }
   void end() override {
-    open_->end.record(on_gpu_);
-    open_ = open_->caller;
+    calls_[*open_].end.record(on_gpu_);
+    open_ = calls_[*open_].caller;
   }
 
  private:
-  std::list<Call>& calls_;
+  std::deque<Call>& calls_;
   const bool on_gpu_;
   OperationObserver* const before_;
-  Call* open_ = nullptr;
+  std::optional<size_t> open_;
 };
 
 struct Run {
-  std::list<Call> calls{};
+  std::deque<Call> calls{};
   Mark before{}, begin{}, end{};  // no work between the first two
 };
 
 // Collects the time per call of each operation, one sample per run.
 class Samples {
  public:
-  // `overhead`: seconds between two marks without work between them.
-  void add(Run& run, bool on_gpu, double overhead) {
-    for (Call& call : run.calls) {
-      const double seconds = call.begin.seconds_until(call.end, on_gpu);
-      call.seconds += seconds - overhead;
-      if (call.caller != nullptr) call.caller->seconds -= seconds;
-    }
+  void add(const Run& run, bool on_gpu, double overhead) {
+    std::vector<MarkedCall> marked;
+    for (const Call& call : run.calls) marked.push_back({call.begin.seconds_until(call.end, on_gpu), call.caller});
+    const std::vector<double> own = own_seconds(marked, overhead);
     std::map<size_t, std::pair<double, double>> sums;  // seconds and calls, by index
-    for (const Call& call : run.calls) {
-      auto& [seconds, calls] = sums[index_of(call.operation)];
-      seconds += std::max(0.0, call.seconds);
+    for (size_t i = 0; i < own.size(); ++i) {
+      auto& [seconds, calls] = sums[index_of(run.calls[i].operation)];
+      seconds += own[i];
       ++calls;
     }
     for (const auto& [index, sum] : sums) {
@@ -115,6 +113,16 @@ class Samples {
 };
 
 }  // namespace
+
+std::vector<double> own_seconds(const std::vector<MarkedCall>& calls, double overhead) {
+  std::vector<double> own(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    own[i] += calls[i].seconds - overhead;
+    if (calls[i].caller) own[*calls[i].caller] -= calls[i].seconds + overhead;
+  }
+  for (double& seconds : own) seconds = std::max(0.0, seconds);
+  return own;
+}
 
 std::vector<OperationTime> operation_times(at::Device device, const Effort& effort, int64_t evicted_bytes,
                                            const std::function<void()>& unit) {
@@ -154,7 +162,7 @@ std::vector<OperationTime> operation_times(at::Device device, const Effort& effo
   }
   const double overhead = idle.empty() ? 0 : timing_of(std::move(idle), device).seconds;
   Samples samples;
-  for (Run& made : runs) samples.add(made, on_gpu, overhead);
+  for (const Run& made : runs) samples.add(made, on_gpu, overhead);
   return samples.times(device);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "app/measure/stopwatch.hpp"
@@ -16,6 +17,16 @@ struct OperationTime {
   Timing timing;     // per call; only device time on a GPU
   double calls = 0;  // per run of the unit
 };
+
+// Time from an operation's first mark to its last one, and the index of the operation that contains it.
+struct MarkedCall {
+  double seconds = 0;
+  std::optional<size_t> caller{};
+};
+
+// Returns the times of operations without the operations inside them, at least 0. `overhead`: time between two
+// consecutive marks without work between them.
+std::vector<double> own_seconds(const std::vector<MarkedCall>& calls, double overhead);
 
 // Runs a unit repeatedly and returns the times of its distinct operations, in order of their first call. An operation
 // is timed between its neighbors, with operands that the unit computes, and its time excludes operations inside it.

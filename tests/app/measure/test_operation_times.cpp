@@ -53,6 +53,14 @@ TEST_CASE("an operation's time excludes the operations inside it") {
   CHECK(times[0].timing.seconds + times[1].timing.seconds <= all.count());
 }
 
+TEST_CASE("marks inside an operation do not count as its work") {
+  // Marks of 1 s around: 2 s of work, an operation of 3 s, 4 s of work, an operation of 5 s. By hand: the outer
+  // operation's first and last mark are 2 + 1 + 3 + 1 + 4 + 1 + 5 + 1 + 1 s apart.
+  const std::vector<MarkedCall> calls{{.seconds = 19}, {.seconds = 4, .caller = 0}, {.seconds = 6, .caller = 0}};
+  CHECK(own_seconds(calls, 1) == std::vector<double>{6, 3, 5});
+  CHECK(own_seconds({{.seconds = 0.5}}, 1) == std::vector<double>{0});
+}
+
 TEST_CASE("an operation that only some runs contain is timed in these") {
   const at::Tensor x = at::ones({3, 8}, at::kFloat);
   int runs = 0;
