@@ -13,6 +13,8 @@
 namespace mpzero {
 namespace {
 
+using enum model::Recompute;
+
 // A setting of a scenario and alternative values that require less memory, closest to the current value first.
 struct Aspect {
   std::vector<std::function<void(MemoryScenario&)>> values;
@@ -169,73 +171,89 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 
 namespace {
 
-struct Peak {
-  int64_t held = 0, peak = 0;
-  void add(const ActivationSizes::Level& level) {
-    held += level.kept;
-    peak = std::max(peak, held + level.workspace);
-  }
-};
-
-// Calls visit(levels, activation_peak(levels)) for all mixes of full, attention, selective and none, then for all
-// layers at tiled, and at host within `host_budget`. Mixes are ordered by their number of full layers, then of
-// attention layers, then of selective layers; mixes with more selective layers are skipped once `visit` returns true.
-// Needs O(layers^3) calls, or O(layers^2) if most are skipped.
-template <typename Visit>
-void visit_mixes(const ActivationSizes& sizes, int64_t host_budget, const Visit& visit) {
-  using enum model::Recompute;
-  const std::vector<ActivationSizes::Layer>& layers = sizes.layers;
-  const size_t count = layers.size();
-  // Peak from each layer onward, excluding the kept bytes of earlier layers, with the level none from this layer
-  // onward.
-  std::vector<int64_t> rest(count + 1, sizes.head);
-  for (size_t i = count; i-- > 0;) {
-    rest[i] = layers[i][kNone].kept + std::max(layers[i][kNone].workspace, rest[i + 1]);
-  }
-  Peak of_full;
-  for (size_t full = 0; full <= count; ++full) {
-    if (full > 0) of_full.add(layers[full - 1][kFull]);
-    Peak of_attention = of_full;
-    for (size_t attention = 0; full + attention <= count; ++attention) {
-      const size_t whole = full + attention;
-      if (attention > 0) of_attention.add(layers[whole - 1][kAttention]);
-      Peak prefix = of_attention;
-      for (size_t selective = 0; whole + selective <= count; ++selective) {
-        const size_t leaner = whole + selective;
-        if (selective > 0) prefix.add(layers[leaner - 1][kSelective]);
-        const LayerLevels levels{
-            {kFull, full}, {kAttention, attention}, {kSelective, selective}, {kNone, count - leaner}};
-        if (visit(levels, std::max(prefix.peak, prefix.held + rest[leaner]))) break;
+// Mixes of levels in which each layer keeps at least as much as the layer before it.
+class Mixes {
+ public:
+  explicit Mixes(const ActivationSizes& sizes) : layers_(sizes.layers) {
+    for (const model::Recompute level : {kFull, kAttention, kSelective, kNone}) {
+      if (std::ranges::find(sizes.levels, level) != sizes.levels.end()) levels_.push_back(level);
+    }
+    rest_.assign(layers_.size() + 1, std::vector(levels_.size(), sizes.head));
+    for (size_t layer = layers_.size(); layer-- > 0;) {
+      for (size_t level = levels_.size(); level-- > 0;) {
+        const ActivationSizes::Level& own = layers_[layer][levels_[level]];
+        rest_[layer][level] = own.kept + std::max(own.workspace, rest_[layer + 1][level]);
+        if (level + 1 < levels_.size()) rest_[layer][level] = std::min(rest_[layer][level], rest_[layer][level + 1]);
       }
     }
   }
-  for (const LayerLevels& levels : {LayerLevels{{kTiled, count}}, LayerLevels{{kHost, count}}}) {
-    if (host_activations(levels, sizes) <= host_budget) visit(levels, activation_peak(levels, sizes));
-  }
-}
 
-// Returns the recomputed part of all layers' forward FLOPs, in layers, and the number of selective layers. Tiled and
-// host layers cost more than all mixes.
-std::pair<double, int64_t> cost_of(const LayerLevels& levels, double attention_share) {
-  using enum model::Recompute;
-  const auto of = [&](model::Recompute level) { return static_cast<double>(levels[level]); };
-  return {of(kFull) + (1 - attention_share) * of(kAttention) + 2 * of(kTiled) + 3 * of(kHost), levels[kSelective]};
+  int64_t lowest_peak() const { return rest_.front().front(); }
+
+  // Returns the mix within `budget` that has `full` layers at kFull, then the fewest layers at each of the following
+  // levels, or std::nullopt if none fits.
+  std::optional<LayerLevels> within(int64_t budget, int64_t full) const {
+    LayerLevels mix;
+    size_t layer = 0;
+    int64_t held = 0;
+    const auto add = [&](model::Recompute level) {
+      const ActivationSizes::Level& own = layers_[layer++][level];
+      held += own.kept;
+      ++mix[level];
+      return held + own.workspace <= budget;
+    };
+    while (mix[kFull] < full) {
+      if (!add(kFull)) return std::nullopt;
+    }
+    if (held + rest_[layer][1] > budget) return std::nullopt;
+    for (size_t level = 1; level + 1 < levels_.size(); ++level) {
+      while (held + rest_[layer][level + 1] > budget) add(levels_[level]);
+    }
+    mix[kNone] = std::ssize(layers_) - static_cast<int64_t>(layer);
+    return mix;
+  }
+
+ private:
+  const std::vector<ActivationSizes::Layer>& layers_;
+  std::vector<model::Recompute> levels_;
+  // Lowest peak from each layer onward, without the kept bytes of earlier layers, if no layer keeps less than at the
+  // second index, an index of levels_.
+  std::vector<std::vector<int64_t>> rest_;
+};
+
+// Returns the levels that all layers must share: tiled, and host within `host_budget`.
+std::vector<LayerLevels> shared_levels(const ActivationSizes& sizes, int64_t host_budget) {
+  std::vector<LayerLevels> found;
+  for (const model::Recompute level : sizes.levels) {
+    const LayerLevels levels{{level, std::ssize(sizes.layers)}};
+    if (model::runs_tiles(level) && host_activations(levels, sizes) <= host_budget) found.push_back(levels);
+  }
+  return found;
 }
 
 }  // namespace
 
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget) {
+  const Mixes mixes(sizes);
   std::optional<LayerLevels> cheapest;
-  std::pair<double, int64_t> least(std::numeric_limits<double>::max(), 0);
-  visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
-    const std::pair<double, int64_t> cost = cost_of(levels, sizes.attention_share);
-    if (cost >= least) return true;
-    if (peak > budget) return false;
-    cheapest = levels;
+  std::pair<double, int64_t> least;
+  for (int64_t full = 0; full <= std::ssize(sizes.layers); ++full) {
+    if (cheapest && static_cast<double>(full) > least.first) break;  // each of them costs a layer
+    const std::optional<LayerLevels> mix = mixes.within(budget, full);
+    if (!mix) continue;
+    // The recomputed part of all layers' forward FLOPs, in layers, then the number of selective layers.
+    const std::pair cost(
+        static_cast<double>(full) + (1 - sizes.attention_share) * static_cast<double>((*mix)[kAttention]),
+        (*mix)[kSelective]);
+    if (cheapest && cost >= least) continue;
+    cheapest = mix;
     least = cost;
-    return true;
-  });
-  return cheapest;
+  }
+  if (cheapest) return cheapest;
+  for (const LayerLevels& levels : shared_levels(sizes, host_budget)) {
+    if (activation_peak(levels, sizes) <= budget) return levels;
+  }
+  return std::nullopt;
 }
 
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget) {
@@ -243,14 +261,16 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
   if (recompute != Recomputation::kAuto) {
     return {{static_cast<model::Recompute>(recompute), std::ssize(sizes.layers)}};
   }
-  LayerLevels leanest;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  visit_mixes(sizes, host_budget, [&](const LayerLevels& levels, int64_t peak) {
+  const Mixes mixes(sizes);
+  int64_t least = mixes.lowest_peak();
+  std::optional<LayerLevels> leanest;
+  for (int64_t full = 0; !leanest; ++full) leanest = mixes.within(least, full);
+  for (const LayerLevels& levels : shared_levels(sizes, host_budget)) {
+    const int64_t peak = activation_peak(levels, sizes);
     if (peak < least) leanest = levels;
     least = std::min(least, peak);
-    return false;
-  });
-  return leanest;
+  }
+  return *leanest;
 }
 
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,

@@ -55,7 +55,9 @@ struct ActivationSizes {
     int64_t workspace = 0;  // temporary memory while the layer runs
   };
   using Layer = ByLevel<Level>;
-  std::vector<Layer> layers;   // in forward order
+  std::vector<Layer> layers;  // in forward order
+  // Levels that the model supports.
+  std::vector<model::Recompute> levels{model::kRecomputes.begin(), model::kRecomputes.end()};
   int64_t head = 0;            // workspace of the LM head
   double attention_share = 0;  // attention's part of the FLOPs of a layer's forward pass
 };

@@ -199,7 +199,8 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
   };
   const auto problem = [&](int64_t value) -> std::string {
     const PlanEstimate::Memory memory = estimate_plan(set_up(value), machine, nullptr, assumptions).memory;
-    if (!memory.fits || memory.beyond_margin == 0) return memory.problem;
+    if (!memory.fits) return memory.problem();
+    if (memory.beyond_margin == 0) return "";
     return fmt::format("it leaves {} MiB of GPU memory free, {} MiB less than the margin",
                        (memory.of_gpu - memory.total) >> 20, std::max<int64_t>(1, memory.beyond_margin >> 20));
   };

@@ -88,7 +88,6 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
 std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate, const PlanMachine& machine,
                            const MemoryNeed& need) {
   const bool device = need.device > available(machine);
-  if (!device && need.host <= host_limit(machine)) return "";
   const MemoryNeed limit = limit_of(machine);
   std::vector<MemoryChange> changes =
       changes_that_fit(estimate.scenario(), machine.world_size(), limit,
@@ -122,7 +121,7 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
                               .context = context_of(machine),
                               .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
                               .of_host = machine.host_bytes,
-                              .problem = ""};
+                              .problem = {}};
   const int64_t room = limit_of(machine).device - device_bytes(memory.states);
   const int64_t on_host =
       estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(memory.states)) : 0;
@@ -130,8 +129,11 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   const int64_t states = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes),
                         .host = states + host_activations(memory.levels, sizes)};
-  memory.problem = memory_problem(setup, estimate, machine, need);
-  memory.fits = memory.problem.empty();
+  memory.fits = need.device <= available(machine) && need.host <= host_limit(machine);
+  // The search for changes takes longer than the rest of a plan.
+  if (!memory.fits) {
+    memory.problem = [setup, machine, estimate, need] { return memory_problem(setup, estimate, machine, need); };
+  }
   memory.beyond_margin = std::max<int64_t>(0, need.device - limit_of(machine).device);
   const int64_t left = room - activation_peak(memory.levels, sizes);
   estimate.keep_casts(estimate.kept_casts_within(machine.is_cpu() ? kUnlimited : left));

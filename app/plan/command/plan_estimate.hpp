@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ struct PlanEstimate {
     bool fits = true;
     // GPU memory in use beyond the limit of --recompute auto, which leaves a margin; 0 if the margin is free.
     int64_t beyond_margin = 0;
-    std::string problem;  // error and suggested changes; empty if the run fits
+    std::function<std::string()> problem;  // returns the error and suggested changes; null if the run fits
   };
   struct Checkpoint {
     int64_t bytes = 0;

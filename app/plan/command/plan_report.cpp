@@ -83,7 +83,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
     part("spare states", memory.states.host_spares * ranks, "for early updates");
     part("layer inputs", memory.host_activations * ranks);
   }
-  if (!memory.fits) lines.push_back(fmt::format("Does not fit: {}", memory.problem));
+  if (!memory.fits) lines.push_back(fmt::format("Does not fit: {}", memory.problem()));
 }
 
 // Adds a line about the effect of the host's speed on small kernels.
@@ -264,7 +264,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
                                                           {"slow_host_share", plan.slow_host}}},
       {"memory",
        {{"fits", memory.fits},
-        {"problem", memory.problem},
+        {"problem", memory.fits ? "" : memory.problem()},
         {machine.is_cpu() ? "rank_bytes" : "gpu_bytes",
          {{"parameters", memory.states.parameters},
           {"gradients", memory.states.gradients},

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <random>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -151,6 +152,44 @@ TEST_CASE("no mix that recomputes less than the one chosen would fit") {
       CHECK(simulated_peak(*chosen, sizes) <= budget);
       CHECK(by_layer(*chosen).size() == 4);
     }
+  }
+}
+
+TEST_CASE("the chosen levels are those of a search through all mixes") {
+  std::mt19937 random(39);
+  const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(0, most)(random); };
+  for (int round = 0; round < 400; ++round) {
+    ActivationSizes sizes{.layers = std::vector<ActivationSizes::Layer>(static_cast<size_t>(1 + draw(6))),
+                          .head = draw(30),
+                          .attention_share = static_cast<double>(draw(3)) / 4};
+    if (draw(1) == 0) sizes.levels = {kNone, kSelective, kFull};
+    for (ActivationSizes::Layer& layer : sizes.layers) {
+      for (ActivationSizes::Level& level : layer.values) level = {.kept = draw(8), .workspace = draw(20)};
+    }
+    const int64_t budget = draw(60);
+    std::optional<LayerLevels> cheapest, leanest;
+    std::pair<double, int64_t> least_cost;
+    int64_t least_peak = 0;
+    for_all_mixes(std::ssize(sizes.layers), [&](const LayerLevels& mix) {
+      for (const model::Recompute level : model::kRecomputes) {
+        if (mix[level] > 0 && std::ranges::find(sizes.levels, level) == sizes.levels.end()) return;
+      }
+      if (host_activations(mix, sizes) > 0) return;
+      const int64_t peak = activation_peak(mix, sizes);
+      if (!leanest || peak < least_peak) {
+        leanest = mix;
+        least_peak = peak;
+      }
+      const std::pair cost(static_cast<double>(mix[kFull]) + 100.0 * static_cast<double>(mix[kTiled] + 2 * mix[kHost]) +
+                               (1 - sizes.attention_share) * static_cast<double>(mix[kAttention]),
+                           mix[kSelective]);
+      if (peak > budget || (cheapest && cost >= least_cost)) return;
+      cheapest = mix;
+      least_cost = cost;
+    });
+    CAPTURE(round, budget);
+    CHECK(cheapest_levels(sizes, budget) == cheapest);
+    CHECK(leanest_levels(sizes, Recomputation::kAuto) == leanest);
   }
 }
 
