@@ -4,6 +4,13 @@
 
 namespace mpzero::model {
 
+std::vector<Recompute> recompute_levels(const ModelConfig& config, bool fp8) {
+  using enum Recompute;
+  if (config.t5) return {kNone, kSelective, kFull};
+  if (fp8 || config.lora) return {kNone, kSelective, kAttention, kFull, kHost};
+  return {kRecomputes.begin(), kRecomputes.end()};
+}
+
 void LayerActivations::drop(Recompute recompute) {
   if (recompute == Recompute::kNone) return;
   const bool keeps_attended = recompute == Recompute::kAttention;

@@ -6,7 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
+#include "model/architecture/config.hpp"
 #include "model/fp8/operand.hpp"
 #include "model/kernels/attention.hpp"
 #include "model/kernels/dropout.hpp"
@@ -18,9 +20,9 @@ namespace mpzero::model {
 enum class Recompute : uint8_t {
   kNone,       // saves all activations
   kSelective,  // saves the results of matmuls and attention; recomputes the rest
-  kAttention,  // saves the layer's input and the result of attention; not supported by T5
+  kAttention,  // saves the layer's input and the result of attention
   kFull,       // saves only the layer's input; reruns the forward pass
-  kTiled,      // like kFull, but runs the MLP in tiles of tokens; not supported with FP8 or adapters
+  kTiled,      // like kFull, but runs the MLP in tiles of tokens
   kHost,       // like kTiled, but the caller keeps the layer's input in host memory
 };
 
@@ -45,6 +47,10 @@ constexpr std::string_view name(Recompute recompute) {
 
 inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kAttention,
                                            Recompute::kFull, Recompute::kTiled,     Recompute::kHost};
+
+// Returns the levels that a model supports. Tiles would have separate FP8 scales and separate adapter dropout, so kHost
+// disables tiling for these features. T5's layers share inputs and have two attentions.
+std::vector<Recompute> recompute_levels(const ModelConfig& config, bool fp8);
 
 constexpr bool runs_tiles(Recompute recompute) {
   return recompute == Recompute::kTiled || recompute == Recompute::kHost;

@@ -33,6 +33,7 @@
 #include "io/weights/initial_weights.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/layer_product.hpp"
+#include "model/layer_activations.hpp"
 
 namespace mpzero {
 namespace {
@@ -207,20 +208,19 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
   }
 }
 
-// Tiles would have separate FP8 scales and separate adapter dropout, so --recompute host disables tiling for these
-// features. T5 is not supported, because its layers share inputs and have two attentions.
+// Throws UserError if the model does not support the level of --recompute.
 void check_recompute(const RunConfig& config, const model::ModelConfig& model) {
-  const bool tiled = config.recompute == Recomputation::kTiled;
-  if (!tiled && config.recompute != Recomputation::kHost && config.recompute != Recomputation::kAttention) return;
+  if (config.recompute == Recomputation::kAuto) return;
+  const bool fp8 = config.fp8_options.has_value();
+  const std::vector<model::Recompute> levels = model::recompute_levels(model, fp8);
+  if (std::ranges::find(levels, static_cast<model::Recompute>(config.recompute)) != levels.end()) return;
   const Origin& origin = config.origins.of("recompute");
-  const std::string where = origin.kind == Origin::Kind::kFile ? config.ds_config_path + ": " + origin.name + " true"
-                                                               : "--recompute " + flag_named("recompute").show(config);
-  const auto refuse = [&](std::string_view other) {
-    throw_user_error("{} does not support {}; use --recompute full", where, other);
-  };
-  if (tiled && config.fp8_options) refuse("--fp8 (fp8.enabled)");
-  if (tiled && model.lora) refuse("adapters (--lora_r)");
-  if (model.t5) refuse("T5 (--model_type t5)");
+  throw_user_error("{} does not support {}; use --recompute full",
+                   origin.kind == Origin::Kind::kFile ? config.ds_config_path + ": " + origin.name + " true"
+                                                      : "--recompute " + flag_named("recompute").show(config),
+                   model.t5 ? "T5 (--model_type t5)"
+                   : fp8    ? "--fp8 (fp8.enabled)"
+                            : "adapters (--lora_r)");
 }
 
 // `where`: path of ds_config.json.

@@ -84,6 +84,7 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   shape.casts = keeps_all ? kKept : gathers_codes(scenario) ? kCodes : kEachUse;
   const int64_t always = cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
   ActivationSizes sizes;
+  sizes.levels = model::recompute_levels(decoder_.config(), config_.fp8_options.has_value());
   sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
   for (const plan::LayerKind& kind : kinds_) {
     shape.layer = kind.layers.front();

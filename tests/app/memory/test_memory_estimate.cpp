@@ -254,6 +254,23 @@ TEST_CASE("--deterministic counts a copy of the query gradients per group of mul
   simulated_target() = before;
 }
 
+TEST_CASE("--recompute auto chooses among the levels that the model supports") {
+  const auto levels = [](const char* model, const std::vector<std::string>& flags, const char* json = kStage2) {
+    RunConfig config = run(json, flags, 1).config;
+    auto read = model::ModelConfig::from_file(std::string(MPZERO_SOURCE_DIR) + model);
+    if (config.lora.r) read.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"q_proj"}};
+    return MemoryEstimate(config, read, at::kCUDA, {.nodes = 1, .ranks_per_node = 1}).activation_sizes(1).levels;
+  };
+  using Levels = std::vector<model::Recompute>;
+  constexpr const char* kQwen3 = "/configs/models/qwen3_0_6b.json";
+  CHECK(levels(kQwen3, {}) == Levels(model::kRecomputes.begin(), model::kRecomputes.end()));
+  CHECK(levels("/tests/model/fixtures/t5.json", {"--seq_length=48", "--source_length=32"}) ==
+        Levels{kNone, kSelective, kFull});
+  CHECK(levels(kQwen3, {"--lora_r=4"}) == Levels{kNone, kSelective, kAttention, kFull, kHost});
+  CHECK(levels(kQwen3, {"--fp8=tensorwise"}, R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1})") ==
+        Levels{kNone, kSelective, kAttention, kFull, kHost});
+}
+
 TEST_CASE("on the CPU layer inputs stay where they are") {
   const RunConfig config = run(kStage2, {"--seq_length=1024", "--recompute=host"}, 1).config;
   const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
