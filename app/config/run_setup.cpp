@@ -1,22 +1,18 @@
 #include "app/config/run_setup.hpp"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "app/config/model_changes.hpp"
+#include "app/config/model_limits.hpp"
 #include "app/config/prepare_data_command.hpp"
-#include "app/config/size_limits.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/flags/options.hpp"
-#include "app/flags/training_flags.hpp"
 #include "app/flags/validation_data.hpp"
 #include "app/lora/lora_settings.hpp"
 #include "app/tokens/encoder_checks.hpp"
@@ -31,9 +27,6 @@
 #include "io/files/shipped_folders.hpp"
 #include "io/hub/hub_cache.hpp"
 #include "io/weights/initial_weights.hpp"
-#include "model/architecture/architectures.hpp"
-#include "model/fp8/layer_product.hpp"
-#include "model/layer_activations.hpp"
 
 namespace mpzero {
 namespace {
@@ -170,83 +163,6 @@ bool has_data_file(const std::string& path, const std::string& given, const Comm
   if (setup.missing_data.empty()) setup.prepare_command = command;
   setup.missing_data.push_back(given);
   return false;
-}
-
-// Throws UserError if fp8.filter_fqns contains an unknown matmul. Warns if all matmuls are excluded, or if FP8 on
-// GPUs does not support the sizes of a matmul.
-void check_fp8_products(const RunConfig& config, const model::ModelConfig& model, const std::string& source,
-                        std::vector<std::string>& warnings) {
-  constexpr int64_t kMultiple = 16;  // required for the sizes of Hopper's FP8 matmuls
-  if (!config.fp8_options) return;
-  const std::vector<UnitSpec> units = model::model_units(model);
-  const model::LayerLayout layout(model::find_architecture(model.model_type, source).layer_parameters(model));
-  const std::vector<UnitSpec> layers(units.begin() + 1, units.end() - 1);
-  std::set<std::string> odd;
-  bool is_any = false;
-  for (const model::Fp8Products& products : model::fp8_products(*config.fp8_options, layers, layout, source)) {
-    for (const model::LayerProduct product : model::kLayerProducts) {
-      if (!products[static_cast<size_t>(product)]) continue;
-      is_any = true;
-      int64_t rows = 0, columns = 0;
-      for (const model::LayerRole role : model::roles_of(product, layout)) {
-        const std::vector<int64_t>& shape = layers.front().parameters[layout[role]].shape;
-        rows += shape[0];
-        columns = shape[1];
-      }
-      if (rows % kMultiple != 0 || columns % kMultiple != 0) {
-        odd.insert(fmt::format("{} [{}, {}]", name(product), rows, columns));
-      }
-    }
-  }
-  if (!is_any) {
-    warnings.push_back(fmt::format("{}: fp8.filter_fqns excludes all matmuls, so FP8 has no effect.", source));
-  } else if (!odd.empty()) {
-    warnings.push_back(
-        fmt::format("{}: FP8 on GPUs requires sizes that are multiples of {}. The operands of {} are rounded to FP8 "
-                    "and multiplied in bf16, which is slower than bf16 alone; add these matmuls to fp8.filter_fqns.",
-                    source, kMultiple, fmt::join(odd, ", ")));
-  }
-}
-
-// Throws UserError if the model does not support the level of --recompute.
-void check_recompute(const RunConfig& config, const model::ModelConfig& model) {
-  if (config.recompute == Recomputation::kAuto) return;
-  const bool fp8 = config.fp8_options.has_value();
-  const std::vector<model::Recompute> levels = model::recompute_levels(model, fp8);
-  if (std::ranges::find(levels, static_cast<model::Recompute>(config.recompute)) != levels.end()) return;
-  const Origin& origin = config.origins.of("recompute");
-  throw_user_error("{} does not support {}; use --recompute full",
-                   origin.kind == Origin::Kind::kFile ? config.ds_config_path + ": " + origin.name + " true"
-                                                      : "--recompute " + flag_named("recompute").show(config),
-                   model.t5 ? "T5 (--model_type t5)"
-                   : fp8    ? "--fp8 (fp8.enabled)"
-                            : "adapters (--lora_r)");
-}
-
-// `where`: path of ds_config.json.
-void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model) {
-  const auto refuse = [&](const std::string& why) {
-    throw_user_error("{}: sequence_parallel_size {} {}", where, size, why);
-  };
-  if (size == 1) return;
-  if (model.t5) refuse("does not support T5 (--model_type t5); remove the key");
-  if (world_size % size != 0) refuse(fmt::format("does not divide the run's {} ranks; use a divisor", world_size));
-  if (model.num_attention_heads % size != 0) {
-    refuse(fmt::format("does not divide the model's num_attention_heads {}; use a divisor", model.num_attention_heads));
-  }
-}
-
-// Must be called after the validation of the model.
-void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model) {
-  const int64_t size = config.sequence_parallel_size;
-  if (config.seq_length % size != 0) {
-    throw_user_error("{}: sequence_parallel_size {} does not divide --seq_length {}; change one of the two", where,
-                     size, config.seq_length);
-  }
-  if (size > 1 && model.lora && model.lora->dropout > 0) {
-    throw_user_error("{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set it to 0", where,
-                     size, model.lora->dropout);
-  }
 }
 
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "app/config/size_limits.hpp"
+#include "app/config/model_limits.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/memory/memory_limit.hpp"

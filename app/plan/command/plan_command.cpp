@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/config/size_limits.hpp"
+#include "app/config/model_limits.hpp"
 #include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
 #include "app/machine/device_choice.hpp"

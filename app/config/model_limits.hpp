@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "app/config/run_config.hpp"
 #include "model/architecture/config.hpp"
@@ -14,6 +16,21 @@ void check_sizes(const RunConfig& config, const model::ModelConfig& model, const
 
 // Throws UserError if seq_length exceeds the model's max_position_embeddings or sliding window.
 void check_seq_length(const RunConfig& config, const model::ModelConfig& model);
+
+// Throws UserError if fp8.filter_fqns contains an unknown matmul. Warns if all matmuls are excluded, or if FP8 on GPUs
+// does not support the sizes of a matmul. `where`: see check_sizes().
+void check_fp8_products(const RunConfig& config, const model::ModelConfig& model, const std::string& where,
+                        std::vector<std::string>& warnings);
+
+// Throws UserError if the model does not support the level of --recompute.
+void check_recompute(const RunConfig& config, const model::ModelConfig& model);
+
+// Throws UserError if sequence_parallel_size does not divide the ranks and heads, or the model does not support it.
+// `where`: path of ds_config.json.
+void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model);
+// Throws UserError if sequence_parallel_size does not divide seq_length, or adapters use dropout. Must be called after
+// the validation of the model.
+void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model);
 
 // Returns a lower bound, in bytes, for the activations of a micro-batch with any --recompute mode: the inputs of all
 // layers and the projections of one layer. Returns a double to avoid overflow.
