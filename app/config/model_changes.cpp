@@ -18,10 +18,6 @@ std::string show(bool value) { return value ? "true" : "false"; }
 std::string show(int64_t value) { return fmt::to_string(value); }
 std::string show(double value) { return fmt::to_string(value); }
 std::string show(const std::optional<int64_t>& value) { return value ? fmt::to_string(*value) : "none"; }
-std::string show(const std::optional<double>& value) { return value ? fmt::to_string(*value) : "none"; }
-std::string show(const std::vector<bool>& values) {
-  return values.empty() ? "none" : fmt::to_string(fmt::join(std::vector<int>(values.begin(), values.end()), " "));
-}
 std::string show(const std::vector<int64_t>& values) {
   return values.empty() ? "none" : fmt::to_string(fmt::join(values, " "));
 }
@@ -45,11 +41,30 @@ std::string show(const std::optional<model::T5Config>& t5) {
 // Excludes dropout, which may change.
 std::string show(const std::optional<LoraConfig>& lora) { return lora ? describe_lora(*lora) : "none"; }
 
+// Adds the keys of config.json that differ. They belong to one model family, and all change the meaning of the weights.
+void add_keys_of_family(const ModelConfig& before, const ModelConfig& now, std::vector<ModelChange>& changes) {
+  if (before == now) return;
+  const auto then = nlohmann::json::parse(before.to_json()), here = nlohmann::json::parse(now.to_json());
+  nlohmann::json keys = then;
+  keys.update(here);
+  for (const auto& [key, value] : keys.items()) {
+    const auto text = [&key = key](const nlohmann::json& json) {
+      return json.contains(key) ? json[key].dump() : "none";
+    };
+    if (text(then) != text(here)) changes.push_back({key, text(then), text(here), ChangeRule::kRefused});
+  }
+}
+
 }  // namespace
 
 std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelConfig& now) {
   std::vector<ModelChange> changes;
+  ModelConfig rest = now;  // differs from `before` only in fields without a comparison below
+  rest.lora = before.lora;
+  rest.t5 = before.t5;
+  rest.unused = before.unused;
   const auto compare = [&](const char* key, auto member, ChangeRule rule) {
+    rest.*member = before.*member;
     if (before.*member == now.*member) return;
     changes.push_back({key, show(before.*member), show(now.*member), rule});
   };
@@ -75,16 +90,12 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   compare("rms_norm_eps", &ModelConfig::rms_norm_eps, ChangeRule::kOnPurpose);
   compare("rope_theta", &ModelConfig::rope_theta, ChangeRule::kOnPurpose);
   compare("rope_scaling", &ModelConfig::rope_scaling, ChangeRule::kOnPurpose);
-  compare("no_rope_layers", &ModelConfig::rotated_layers, ChangeRule::kRefused);
-  compare("embedding_multiplier", &ModelConfig::embedding_multiplier, ChangeRule::kRefused);
-  compare("residual_multiplier", &ModelConfig::residual_multiplier, ChangeRule::kRefused);
-  compare("logits_scaling", &ModelConfig::logits_scaling, ChangeRule::kRefused);
-  compare("attention_multiplier", &ModelConfig::attention_multiplier, ChangeRule::kRefused);
   compare("sliding_window", &ModelConfig::sliding_window, ChangeRule::kFree);
   compare("max_position_embeddings", &ModelConfig::max_position_embeddings, ChangeRule::kFree);
   compare("initializer_range", &ModelConfig::initializer_range, ChangeRule::kFree);
   compare("bos_token_id", &ModelConfig::bos_token_id, ChangeRule::kFree);
   compare("eos_token_id", &ModelConfig::eos_token_ids, ChangeRule::kFree);
+  add_keys_of_family(before, rest, changes);
   return changes;
 }
 

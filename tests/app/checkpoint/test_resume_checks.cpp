@@ -212,6 +212,20 @@ TEST_CASE("each key of a model has its rule") {
         List{{"bos_token_id", "none", "1", ChangeRule::kFree}});
   CHECK(change([](ModelConfig& now) { now.eos_token_ids = {1, 2}; }) ==
         List{{"eos_token_id", "none", "1 2", ChangeRule::kFree}});
+  // Keys of one family need no rule of their own.
+  const auto fixture = [](const char* name) {
+    return ModelConfig::from_file(std::string(MPZERO_SOURCE_DIR "/tests/model/fixtures/") + name);
+  };
+  ModelConfig granite = fixture("granite.json"), smollm3 = fixture("smollm3.json");
+  granite.embedding_multiplier = granite.residual_multiplier = 2;
+  smollm3.rotated_layers[0] = !smollm3.rotated_layers[0];
+  const List multipliers = model_changes(fixture("granite.json"), granite);
+  REQUIRE(multipliers.size() == 2);
+  CHECK((multipliers[0].key == "embedding_multiplier" && multipliers[0].now == "2.0"));
+  CHECK((multipliers[1].key == "residual_multiplier" && multipliers[1].rule == ChangeRule::kRefused));
+  const List rotated = model_changes(fixture("smollm3.json"), smollm3);
+  REQUIRE(rotated.size() == 1);
+  CHECK((rotated[0].key == "no_rope_layers" && rotated[0].rule == ChangeRule::kRefused));
   const ModelConfig t5 = ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
   ModelConfig now = t5;
   now.t5->dropout_rate = 0.1;
