@@ -146,6 +146,12 @@ def gibibytes(value: float) -> str:
     return f"{value:.1f}" if value >= 1 else f"{value:.4f}"
 
 
+def largest_of(errors: list[float]) -> str:
+    """Formats the relative error with the largest absolute value."""
+    largest = max(errors, key=abs)
+    return f"{largest:+.1%}" if abs(largest) >= 0.0005 else "below 0.05%"
+
+
 class Difference:
     """Relative errors of plans for step time and memory."""
 
@@ -170,13 +176,13 @@ class Difference:
         far = sum(abs(error) <= FAR for error in self.of_steps)
         text = (
             f"{close} of {len(self.of_steps)} within 10%, {far} within 20%, largest difference "
-            f"{max(self.of_steps, key=abs):+.1%}."
+            f"{largest_of(self.of_steps)}."
         )
         if memory and self.of_memory:
             exact = sum(abs(error) <= MEMORY_CLOSE for error in self.of_memory)
             text += (
                 f" Memory: {len(self.of_memory)} runs, {exact} within 1%, largest difference "
-                f"{max(self.of_memory, key=abs):+.1%}."
+                f"{largest_of(self.of_memory)}."
             )
         return text
 
