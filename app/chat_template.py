@@ -20,7 +20,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")  # message keys for r
 
 
 def load_chat_template(folder: Path, override: Path | None = None) -> str:
-    """folder: contains the tokenizer. override: a template file that replaces the tokenizer's template."""
+    """Returns the chat template of the tokenizer in `folder`, or the content of the file `override`."""
     if override is not None:
         if (template := read_text(override)) is None:
             raise PrepareError(f"--chat_template {shown(override)} does not exist: pass a Jinja file.")
@@ -49,7 +49,9 @@ def variables_of(text: str, own: frozenset[str] = OWN_VARIABLES) -> dict:
     except (ValueError, RecursionError) as error:
         raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): pass a JSON object.") from error
     if not isinstance(variables, dict) or own & variables.keys():
-        raise PrepareError(f"--chat_template_kwargs must be a JSON object without {', '.join(sorted(own))}.")
+        raise PrepareError(
+            f"--chat_template_kwargs must be a JSON object without the reserved keys {', '.join(sorted(own))}."
+        )
     return variables
 
 
@@ -63,7 +65,7 @@ def render(
     **kwargs,
 ) -> tuple[str, list[tuple[int, int]]]:
     """special_tokens: token text by name, e.g. bos_token. kwargs: other template variables, e.g. enable_thinking.
-    -> (text, (begin, end) of each {% generation %} block in the text). Passes an empty list of tools as None."""
+    An empty list of tools is passed as None. Returns the text and the (begin, end) of each {% generation %} block."""
     compiled = _compiled(template)
     spans: list[tuple[int, str]] = []
     blocks: list[str] = []
@@ -88,7 +90,7 @@ def has_generation_tags(template: str) -> bool:
 
 
 def _plain(messages: list[dict]) -> list[dict]:
-    """Removes null values, which templates print as None, and stores the reasoning under both keys in use."""
+    """Removes null values, which templates print as None, and stores reasoning under both keys that templates read."""
     plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
     for message in plain:
         reasoning = next((message[key] for key in REASONING if key in message), None)
@@ -99,7 +101,7 @@ def _plain(messages: list[dict]) -> list[dict]:
 
 
 class _Generation(Extension):
-    """The tag {% generation %}, which marks the assistant's text."""
+    """Adds the tag {% generation %}, which marks the assistant's text."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's name)
 

@@ -49,7 +49,7 @@ NUMBERS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "MAX_DOCUMENTS": 1, "CHECKPOINT_FREQ
 NUMBERS |= {"MAX_RESTARTS": 0, "STUCK_AFTER": 1, "GRACE_PERIOD": 0}
 SBATCH = ("nodes", "partition", "time", "account", "qos", "exclusive", "gpus_per_node", "ntasks_per_node", "requeue")
 SINKS = ("tensorboard", "wandb", "mlflow", "trainjob")
-# Variables that contain flags of a program, and the source file that defines the flags.
+# Variables that contain flags of a program, and the source files that define these flags.
 ARGUMENTS = {"PREPARE_ARGS": "app/prepare/arguments.py", "SINK_ARGS": "app/follow.py"}
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -280,7 +280,7 @@ def problems_of_data() -> Iterator[str]:
 
 
 def model_without_tokenizer() -> str | None:
-    """Returns the reason why no tokenizer is known, or None for an invalid model, which another check reports."""
+    """Returns why no tokenizer is known, or None if the model is invalid, which another check reports."""
     model, weights = variable("MODEL_TYPE"), variable("INIT_FROM")
     if variable("MODEL_IS_FROM_WEIGHTS") == "true":
         return f"--init_from {weights} contains no tokenizer.json" if os.path.isdir(weights) else None

@@ -95,7 +95,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def descriptions() -> dict[str, str]:
-    """The help of each flag of `mpzero generate`; empty if mpzero is not built."""
+    """Returns the help of each flag of `mpzero generate`, or {} if mpzero is not built."""
     try:
         command = [str(program()), "generate", "--help"]
         text = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout
@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
             "positions: shorten the text."
         )
     shown_before, before = arguments.prompt or "", ids
-    if model["model_type"] == "t5":  # encoder inputs end with EOS, and the output does not continue them
+    if model["model_type"] == "t5":  # encoder inputs end with EOS, and the output is a separate sequence
         ids, shown_before, before = [*ids, *model["eos_token_ids"][:1]], "", []
     command += ["--statistics_last", "--prompt_tokens=" + ",".join(map(str, ids))]
     return follow(command, shown_before, TextStream(tokenizer, before))
@@ -186,7 +186,8 @@ def chat_of(arguments: argparse.Namespace, model: dict, loaded: LoadedTokenizer)
 
 
 def add_bos_of(arguments: argparse.Namespace, model: dict) -> str:
-    """model: from `mpzero generate --describe`; add_bos is null or missing if the checkpoint does not record it."""
+    """Returns --add_bos or, if it is auto, the recorded value. model: output of `mpzero generate --describe`, in which
+    add_bos is null or missing if the checkpoint does not record it."""
     recorded = model.get("add_bos")
     if arguments.add_bos != "auto" or recorded is None:
         return arguments.add_bos
@@ -208,7 +209,7 @@ def program() -> Path:
 
 
 def follow(command: list[str], prompt: str, text: TextStream) -> int:
-    """Prints the prompt when the model is loaded, then the decoded text of each id, and the statistics to stderr."""
+    """Prints the prompt once the model is loaded, then the decoded text of each id, and the statistics to stderr."""
     begins, statistics = prompt, ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         for line in process.stdout:

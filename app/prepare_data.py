@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def place_of(error: OSError, arguments: argparse.Namespace) -> str:
-    """The path in the error, or all input and output paths if the error has none."""
+    """Returns the path in the error, or all input and output paths if the error has none."""
     files = [arguments.rewrite] if arguments.rewrite is not None else [*arguments.datasets, arguments.output]
     return shown(error.filename or " or ".join(map(str, files)))
 
@@ -276,7 +276,7 @@ def print_texts(outputs: list[TextOutput], encoder: Encoder) -> None:
 
 
 def report(source: Source, outputs: list[Path], max_documents: int | None) -> list[LeftOut]:
-    """-> files that were not read"""
+    """Returns the files that were not read."""
     if not isinstance(source, FileSource):
         return []
     outputs = " and ".join(shown(path) for path in outputs)

@@ -87,7 +87,7 @@ def interval(text: str) -> float:
 
 
 def run_named(name: str) -> Path:
-    """The path of a run, given as a folder, a file or a job id."""
+    """Returns the path of a run, given as a folder, a file or a job id."""
     if not re.fullmatch(r"[0-9]{1,15}(_[0-9]{1,15})?", name) or os.path.lexists(name):
         return Path(name)
     log = log_of_job(name)
@@ -103,14 +103,14 @@ def run_named(name: str) -> Path:
         pass
     if not metrics:
         raise TopError(
-            f"the log of job {name}, {log}, has no metrics path yet: try again once training starts, or pass the "
+            f"job {name} has not written its metrics path to {log} yet: try again once training starts, or pass the "
             "run's --checkpoint_dir."
         )
     return Path(os.fsdecode(metrics))
 
 
 def log_of_job(number: str) -> str:
-    """The job's StdOut path; empty if Slurm does not know the job."""
+    """Returns the job's StdOut path, or "" if Slurm does not know the job."""
     try:
         command = ["scontrol", "show", "job", number]
         said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
@@ -151,7 +151,7 @@ class Keys:
 
 
 def ends_within(seconds: float, keys: Keys) -> bool:
-    """Waits at most `seconds` for a signal or the key q. -> True if either arrived"""
+    """Waits at most `seconds` for a signal or the key q. Returns True if either arrived."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if signal.sigtimedwait(ENDING, min(left, 0.1)) is not None or keys.ask_to_end():

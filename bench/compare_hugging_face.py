@@ -32,7 +32,7 @@ WARM_UP_STEPS, FLOOR, CLIP = 10, 0.1, 1.0
 
 
 def learning_rate(step: int, peak: float, total_steps: int) -> float:
-    """DeepSpeed's WarmupCosineLR with a logarithmic warmup from 0: the rate of update `step`, counted from 1."""
+    """Returns the rate of update `step` (from 1) in DeepSpeed's WarmupCosineLR with a logarithmic warmup from 0."""
     iteration = step - 2
     if iteration < 0:
         return 0.0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs stock DeepSpeed with the ds_config.json files in configs, without offload, and with SuperOffload, with random
-weights and tokens.
+"""Runs stock DeepSpeed on random weights and tokens: the ds_config.json files in configs, configurations without
+offload, and SuperOffload.
 
     bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
     srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
@@ -68,7 +68,7 @@ def without_compiler(config: dict) -> dict:
 
 
 def offloaded(micro_batch: int, *, super_offload: bool, clipping: float = 1.0) -> dict:
-    """Returns a configuration with AdamW on the CPU and the sizes of DeepSpeed's SuperOffload examples (0.19.8).
+    """Returns a configuration with AdamW on the CPU and the settings of DeepSpeed's SuperOffload examples (0.19.8).
 
     SuperOffload runs AdamW in a second process, which updates a sub-group once its gradients are complete. With
     clipping, it waits for the gradient norm of all sub-groups. mpzero ignores super_offload.

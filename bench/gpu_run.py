@@ -329,7 +329,9 @@ def main() -> int:
     parser.add_argument("--validation_data", type=Path, required=True)
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/mpzero-bench"), help="checkpoint folder, tens of GB")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--only", nargs="*", default=[], help="run only if the name contains one of these words")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="run only programs whose names contain one of these words"
+    )
     parser.add_argument("--two_hosts_budget", type=float, default=420, help="seconds for bench/two_hosts.py")
     parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES", help="see bench/two_hosts.py --help")
     parser.add_argument("--peers", type=Path, nargs="*", default=[], help="output files of other peers in this session")

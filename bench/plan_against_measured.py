@@ -10,7 +10,7 @@ session; "calibrated" of a session: measurements of a host that is slower than t
 to this run (only the recorded plan is evaluated). CPU runs use the calibration of their session, or else the recorded
 plan.
 
-Needs no GPU. Exits with status 1 if fewer than 90% of a table's steps are within 10%, or any step is beyond 20%.
+Needs no GPU. Exits with status 1 if fewer than 90% of a table's steps are within 10%, or not all are within 20%.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def memory_of_rank(plan: dict) -> dict:
 
 
 def step_seconds(plan: dict) -> float:
-    """Returns the estimated time of a step. The gradients of random tokens are clipped in every step, if at all."""
+    """Returns the estimated step time, with clipping if enabled: gradients of random tokens are always clipped."""
     return plan["step"]["clipped_seconds"] or plan["step"]["seconds"]
 
 
@@ -142,7 +142,7 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
 
 
 def gibibytes(value: float) -> str:
-    """Formats a size with enough digits to show 1% of a small run."""
+    """Formats a size with enough digits to resolve 1% of a small run."""
     return f"{value:.1f}" if value >= 1 else f"{value:.4f}"
 
 

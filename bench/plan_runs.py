@@ -56,7 +56,7 @@ BENCH = Path(__file__).resolve().parent
 HOSTS = ("host0", "host1")
 # Time to measure TCP streams and run mpzero doctor before runs on two hosts.
 NETWORK_SECONDS = 60.0
-# Start time of a run for --dry: constant, per billion parameters, and per billion parameters with states allocated on
+# Startup time of a run for --dry: constant, per billion parameters, and per billion parameters with states allocated on
 # the host. On an H200, runs of 0.6 and 3.6 billion parameters took 4.7 and 9.3 s. The last number is a guess.
 START_SECONDS, START_OF_BILLION, START_OF_BILLION_ON_HOST = 4.0, 1.5, 6.0
 
@@ -334,7 +334,9 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     parser.add_argument("--results", type=Path, help="folder for copies of the results")
     parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="only predict, for this GPU")
     parser.add_argument("--gpus", type=int, default=1, help="number of GPUs for --dry")
-    parser.add_argument("--only", nargs="*", default=[], help="run only if the name contains one of these words")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="perform only runs whose names contain one of these words"
+    )
     args = parser.parse_args(arguments)
     os.environ |= MPI_AS_ROOT
     words, args.only = args.only, []

@@ -140,7 +140,10 @@ def young(cost: float, between_failures: float) -> float:
 
 
 def daly(cost: float, between_failures: float) -> float:
-    """Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps", equation 37."""
+    """Returns the optimal interval between saves.
+
+    Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps", equation 37.
+    """
     if cost >= 2 * between_failures:
         return between_failures
     share = cost / (2 * between_failures)

@@ -316,7 +316,9 @@ def main(arguments: list[str]) -> int:
             continue
         command.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8])
         command.add_argument("--seconds", type=float, default=2.0, help="duration per number of streams and direction")
-        command.add_argument("--lockstep", type=int, nargs="+", default=[], metavar="N", help="connections each way")
+        command.add_argument(
+            "--lockstep", type=int, nargs="+", default=[], metavar="N", help="connections per direction"
+        )
         command.add_argument("--message", type=int, default=16, metavar="MIB", help="message size for --lockstep")
         if name == "measure":
             command.add_argument("host")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Draws docs/rooms.svg: the rooms of each folder, and which uses which, from the USES lines of their CMakeLists.txt.
+"""Draws docs/rooms.svg: the rooms of each folder and their dependencies, from USES in their CMakeLists.txt.
 
 docs/draw_rooms.py [PICTURE]
 
-Within a folder an arrow is left out where others lead to the same room. Between folders one thick arrow is for all.
+Within a folder, transitive dependencies are omitted. Between folders, one thick arrow represents all dependencies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLORS = {"app": "#e8f0fb", "io": "#eaf6ea", "model": "#fdf1e2", "parallel": "#f
 
 @dataclass
 class Frame:
-    """A folder and its rooms, in rows: each room lies above those that it uses."""
+    """A folder and its rooms, arranged in rows: each room is above the rooms that it uses."""
 
     folder: str
     rows: list[list[str]]
@@ -58,12 +58,11 @@ def row_width(row: list[str]) -> float:
 
 
 def short(room: str) -> str:
-    """Its name without the folder."""
     return room.split("/", 1)[-1]
 
 
 def read_uses() -> dict[str, set[str]]:
-    """Each room's folder, and the folders of the rooms that it uses."""
+    """Returns the rooms that each room uses. Rooms are identified by their folders."""
     uses: dict[str, set[str]] = {}
     for top in FOLDERS:
         for path in sorted((ROOT / top).rglob("CMakeLists.txt")):
@@ -71,7 +70,7 @@ def read_uses() -> dict[str, set[str]]:
             if call:
                 words = re.search(r"\bUSES\b([^)]*?)(?=\b(?:SOURCES|PUBLIC|PRIVATE)\b|\))", call.group(0))
                 uses[str(path.parent.relative_to(ROOT))] = set(words.group(1).split()) if words else set()
-        # A folder without rooms is one.
+        # A folder without rooms counts as one room.
         if not any(room.split("/")[0] == top for room in uses):
             uses[top] = {"base"} - {top}
     return uses
@@ -95,7 +94,7 @@ def frame_of(folder: str, uses: dict[str, set[str]]) -> Frame:
         return max((1 + depth(user) for user in rooms if room in own[user]), default=0)
 
     def row(room: str) -> int:
-        # What nothing uses lies right above what it uses.
+        # Draw a room that no room uses directly above the rooms that it uses.
         used_by_none = depth(room) == 0 and own[room]
         return min(map(depth, own[room])) - 1 if used_by_none else depth(room)
 
@@ -103,7 +102,7 @@ def frame_of(folder: str, uses: dict[str, set[str]]) -> Frame:
     for room in rooms:
         rows[row(room)].append(room)
     rows = [names for names in rows if names]
-    # Below those that use it, so that arrows cross less.
+    # Place each room below its users, so that fewer arrows cross.
     for i in range(1, len(rows)):
         above = {room: k / len(rows[j]) for j in range(i) for k, room in enumerate(rows[j])}
 

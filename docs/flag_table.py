@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the flags of `mpzero train --help=json` into docs/configuration.md, between the marks of its tables, and into
-scripts/completion.bash; and what app/check.py reads of that JSON, one flag or key of ds_config.json per line, into
-scripts/flags.json.
+"""Generates the tables in docs/configuration.md, scripts/completion.bash, and scripts/flags.json (for app/check.py)
+from `mpzero train --help=json`.
 
-docs/flag_table.py [HELP]      HELP: a file with that JSON; by default that of build/bin/mpzero
+docs/flag_table.py [HELP]      HELP: a file with this JSON (default: the output of build/bin/mpzero)
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ TABLE = ROOT / "scripts" / "flags.json"
 COMPLETION = ROOT / "scripts" / "completion.bash"
 BEGIN, END = "<!-- flags -->\n", "<!-- end of flags -->"
 
-COMMANDS = ("doctor", "checkpoint", "plan", "generate")  # with flags of their own; plan has those of train, too
-KINDS = ("choice", "boolean")  # of flags whose values are known
+COMMANDS = ("doctor", "checkpoint", "plan", "generate")  # plan also accepts the flags of train
+KINDS = ("choice", "boolean")  # types of flags with a fixed set of values
 BASH = """\
 # shellcheck shell=bash disable=SC2207
 # docs/flag_table.py writes this file. `source scripts/completion.bash` completes the commands and flags of mpzero.
@@ -47,19 +46,19 @@ complete -o default -F _mpzero mpzero ./train-singlenode.sh train-singlenode.sh
 
 
 def program_help(command: str = "train", flag: str = "--help=json") -> str:
-    """What the built program prints."""
+    """Returns the help of the built program."""
     program = Path(os.environ.get("BUILD_DIR", ROOT / "build")) / "bin" / "mpzero"
     return subprocess.run([program, command, flag], capture_output=True, text=True, check=True, encoding="utf-8").stdout
 
 
 def flag_names(text: str) -> set[str]:
-    """All names of the flags in the JSON, the Trainer's too."""
+    """Returns the names of all flags in the JSON, including the Trainer's names."""
     flags = [flag for group in json.loads(text)["groups"] for flag in group["flags"]]
     return {flag["name"] for flag in flags} | {flag["trainer"] for flag in flags if flag["trainer"]}
 
 
 def row(flag: dict) -> str:
-    """A flag's row of a table: flag with its value, meaning, default, and what else sets the same."""
+    """Returns a table row: flag and value, meaning, default, and the equivalent ds_config.json key and Trainer flag."""
     others = [f"`{flag['ds_config']}`"] if flag["ds_config"] else []
     if flag["trainer"] and flag["trainer"] != flag["name"]:
         others.append(f"`--{flag['trainer']}`")
@@ -69,14 +68,14 @@ def row(flag: dict) -> str:
 
 
 def tables(text: str) -> str:
-    """One Markdown table for each group of the JSON."""
+    """Returns a Markdown table for each group in the JSON."""
     head = "| flag | meaning | default | ds_config.json, Trainer |\n" + "|---" * 4 + "|\n"
     groups = json.loads(text)["groups"]
     return "\n".join(f"### {g['title']}\n\n{head}" + "\n".join(map(row, g["flags"])) + "\n" for g in groups)
 
 
 def check_table(text: str) -> str:
-    """The JSON without the fields that only the documents show, and with one flag or key per line."""
+    """Returns the JSON without the fields that only the documentation shows, with one flag or key per line."""
     found = json.loads(text)
     flags = [flag for group in found["groups"] for flag in group["flags"]]
     for flag in flags:
@@ -90,13 +89,13 @@ def check_table(text: str) -> str:
 
 
 def command_flags(text: str) -> list[str]:
-    """Of a command's help: those before the explanation of a line."""
+    """Returns the flags in a command's help. Ignores flags in the descriptions."""
     heads = [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if re.match(r"  (--|\w+ DIR)", line)]
     return sorted(set(re.findall(r"--\w+", " ".join(heads))))
 
 
 def completion(text: str) -> str:
-    """Of commands, flags and choices; folders and files complete by themselves."""
+    """Returns the bash completion of commands, flags and choices. bash itself completes paths."""
     flags = [flag for group in json.loads(text)["groups"] for flag in group["flags"]]
     names = sorted(f"--{name}" for name in flag_names(text))
     own = {command: " ".join(command_flags(program_help(command, "--help"))) for command in COMMANDS}

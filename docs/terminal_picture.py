@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a command on a terminal, and draws what the terminal shows at the command's end.
+"""Runs a command on a terminal, and draws the terminal's content after the command has ended.
 
 docs/terminal_picture.py COLUMNSxROWS PICTURE.svg COMMAND ...
 docs/terminal_picture.py 80x29 docs/first_run_80.svg env MAX_STEPS=600 ./train-singlenode.sh
 
-Emulates what mpzero and its scripts use: carriage return, erasing to the end of the line, and disabled wrapping.
+Emulates the control sequences that mpzero and its scripts use: carriage return, erase to end of line, and no wrapping.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def output_of(columns: int, rows: int, command: list[str]) -> str:
 
 
 def lines_of(text: str, columns: int) -> list[str]:
-    """All lines of the output, including those that have scrolled off the terminal."""
+    """Returns all lines of the output, including lines that have scrolled off the terminal."""
     lines, column, wraps = [""], 0, True
     for parameters, command, control, words in CONTROL.findall(text):
         if control == "\r":

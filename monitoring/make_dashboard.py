@@ -148,7 +148,7 @@ def variable(name: str, query: str, multi: bool = False) -> dict:
 
 
 def text() -> str:
-    """JSON with one line per panel."""
+    """Returns JSON with one line per panel."""
     whole = dashboard()
     panels = ",\n".join(json.dumps(each) for each in whole.pop("panels"))
     return f'{json.dumps(whole)[:-1]}, "panels": [\n{panels}\n]}}\n'

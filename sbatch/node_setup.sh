@@ -26,7 +26,7 @@ unlimit_locked_memory() {
   fi
 }
 
-# The programs load the Open MPI of the build: either from the EFA installer, which AWS's images include, or from the system.
+# mpzero loads the Open MPI that it was built with: from the EFA installer, which AWS's images include, or from the system.
 install_open_mpi() {
   if command -v mpirun >/dev/null || compgen -G "$root/opt/amazon/openmpi*/bin/mpirun" >/dev/null; then return 0; fi
   if command -v apt-get >/dev/null; then
@@ -34,7 +34,7 @@ install_open_mpi() {
   else
     dnf install -q -y openmpi && return
   fi
-  printf 'node_setup: warning: Open MPI could not be installed on %s; jobs will report this node.\n' "$(hostname)" >&2
+  printf 'node_setup: warning: Open MPI could not be installed on %s; jobs on this node will fail.\n' "$(hostname)" >&2
 }
 
 # Only warns, because ParallelCluster would repeatedly replace a node on which this script fails.

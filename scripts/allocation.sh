@@ -122,8 +122,8 @@ refuse_heterogeneous() {
     die "heterogeneous jobs are not supported; submit without ':' and #SBATCH hetjob, with equal options for all nodes."
 }
 
-# report_memory RECORD: if Slurm manages memory, a job that does not request memory gets the cluster's default, which may be a small part of
-# a node. (With #SBATCH --mem=0, sbatch would refuse --mem-per-cpu and --mem-per-gpu.)
+# report_memory RECORD: reports a job with less memory than its nodes. If Slurm manages memory, a job that does not request memory gets the
+# cluster's default. (With #SBATCH --mem=0, sbatch would refuse --mem-per-cpu and --mem-per-gpu.)
 report_memory() {
   local has all
   has=$(sed -n 's/^ *Nodes=[^ ]* .* Mem=\([0-9]*\) .*/\1/p' <<<"$1" | sort -n | head -n 1)

@@ -20,7 +20,7 @@ MPZERO_VENV=$MPZERO_ROOT/.venv
 installed() { [[ -f $MPZERO_ROOT/installation ]]; }
 if installed; then
   MPZERO_BUILD=$MPZERO_ROOT
-  # Its own environment, else the environment of the build.
+  # The environment of the installation, else the environment of the build.
   [[ -d $MPZERO_VENV ]] || IFS= read -r MPZERO_VENV <"$MPZERO_ROOT/installation" || true
 fi
 

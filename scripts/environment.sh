@@ -84,7 +84,7 @@ forget_ranks() {
 }
 
 # without_launcher COMMAND...: replaces this shell with a command without these variables and without the variables that make MPI use Slurm.
-# SLURM_ARRAY_TASK_ID stays, because mpzero's advice depends on it.
+# SLURM_ARRAY_TASK_ID is kept, because mpzero's messages depend on it.
 without_launcher() {
   local variable
   forget_ranks
@@ -129,7 +129,7 @@ set_rank_environment() {
   fi
   # mpzero itself reports errors. (Open MPI 5 has no option --quiet and ignores the variable.)
   export OMPI_MCA_orte_execute_quiet=${OMPI_MCA_orte_execute_quiet:-1}
-  # If one rank fails, Open MPI sends SIGTERM to all other ranks, which write their evidence, and SIGKILL after this many seconds. Open MPI
+  # If one rank fails, Open MPI sends SIGTERM to all other ranks, which write failure reports, and SIGKILL after this many seconds. Open MPI
   # 4 waits twice as long, even if all ranks have ended.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-2}
   export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-2}
@@ -149,7 +149,7 @@ has_efa() {
   return 1
 }
 
-# set_efa_environment GPUS: sets variables for EFA that must be set before a process of a multi-node run starts. No-op without EFA. mpzero
+# set_efa_environment GPUS: sets the EFA variables that must be set before the ranks of a multi-node run start. No-op without EFA. mpzero
 # itself chooses NCCL's network and verifies it (--network).
 set_efa_environment() {
   has_efa || return 0

@@ -67,7 +67,7 @@ follow_run() {
   (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
   child=$!
   wait_for_child "$child" || code=$?
-  ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. Later, $(follow_command) forwards the remaining steps."
+  ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. To forward the remaining steps later, run $(follow_command)."
 }
 
 # follow_command: the equivalent command for the user.

@@ -75,7 +75,7 @@ choose_compiler() {
   export CC=${CC:-${compiler%"$name"}${name/g++/gcc}} CUDAHOSTCXX=${CUDAHOSTCXX:-$compiler}
 }
 
-# compiler_package: apt's g++, or g++-12 if that is gcc 11.
+# compiler_package: g++, or g++-12 if apt's g++ is gcc 11.
 compiler_package() {
   local policy
   policy=$(LC_ALL=C apt-cache policy g++ 2>/dev/null) || true

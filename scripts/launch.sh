@@ -91,7 +91,7 @@ launch_ranks() {
   expect_start "$(slurm_job)"
   if ((${#MPZERO_SRUN[@]} > 0)); then
     if ((minutes == 0)); then
-      # If a rank fails, Slurm ends all other ranks, which write their evidence on SIGTERM.
+      # If a rank fails, Slurm ends all other ranks, which write failure reports on SIGTERM.
       set -- --kill-on-bad-exit=1 "$@"
     else
       # Each rank of the doctor reports separately.
@@ -231,7 +231,7 @@ choose_job_settings() {
   flag_value grace_period >/dev/null || bound_grace "$1"
   stop_in_time "$(positive_number_or "${GRACE_PERIOD%%.*}" 0)"
   setting NETWORK network ""
-  # If the checkpoint folder does not respond, ranks write the evidence of a failure next to the job's log.
+  # If the checkpoint folder does not respond, ranks write failure reports next to the job's log.
   if [[ -f /proc/$$/fd/2 ]]; then export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$(dirname "$(readlink "/proc/$$/fd/2")")}; fi
   DOCTOR_FLAGS=(--quick --json "$CHECKPOINT_DIR/doctor.json" --checkpoint_dir "$CHECKPOINT_DIR")
   [[ -z $NETWORK ]] || DOCTOR_FLAGS+=(--network "$NETWORK")

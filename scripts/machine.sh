@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Checks the requirements of MPI and the ranks on each host before they start: mpzero's libraries, a driver, space in two folders, processes
-# and file sizes. If a requirement were not met, ranks would end with a signal or with status 127, without a message.
+# and file sizes. If one is not met, ranks end with a signal or status 127, without a message.
 
 # refuse_machine WORD...: ends the script with a message. MPZERO_MACHINE, if set, replaces the prefix with the host name.
 refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }
@@ -86,7 +86,7 @@ require_limits() {
   require_room "$folder" 1 "Open MPI creates its sockets there; free some space, or set TMPDIR to a different folder"
   # Ranks on a host exchange messages through /dev/shm, 4 MiB each.
   [[ ! -d $shared ]] ||
-    require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages in it; delete files there, or enlarge it: mount -o remount,size=50% $shared"
+    require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages through it; delete files there, or enlarge it: mount -o remount,size=50% $shared"
   limit=$(process_limit)
   if [[ $limit != unlimited ]]; then
     # Without `ps`, assume 0.

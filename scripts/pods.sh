@@ -173,7 +173,7 @@ survey_hosts() {
     line=$(grep -m 1 '^survey ' "$folder/$host") ||
       refuse "$host did not report its devices ($(tail -n 1 "$folder/$host.said")); see its log: kubectl logs ${host%%.*}."
     [[ $line =~ $MPZERO_SURVEY ]] ||
-      refuse "$host replied to the survey with '${line:0:300}', which is not from container/survey; see its log: kubectl logs ${host%%.*}."
+      refuse "$host replied to the survey with '${line:0:300}', which is not the output of container/survey; see its log: kubectl logs ${host%%.*}."
     say "$host: $(surveyed gpus "$line") GPUs, $(surveyed efa "$line") EFA devices, $(surveyed cores "$line") cores, /dev/shm of $(surveyed shm "$line") MiB, on the node $(surveyed node "$line")."
     [[ -n $first ]] || first=$line
     judge_driver "$host" "$line" "$(sed -n 's/^driver //p' "$folder/$host")"

@@ -186,8 +186,8 @@ ask_requeue() {
 
 MPZERO_FOLDER_SECONDS=300 # timeout if the file system of the checkpoint folder does not respond
 
-# judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with STATUS, according to the evidence of its ranks since
-# SINCE (app/failure.py). Reports the failure. WAIT: seconds to wait for missing evidence.
+# judged_status STATUS SINCE WAIT: the exit status of a run, given the launcher's exit status STATUS and the ranks' failure reports since
+# SINCE (app/failure.py). Reports the failure. WAIT: seconds to wait for missing failure reports.
 judged_status() {
   local judged=""
   if (($1 != 0 && $1 != MPZERO_USER_ERROR)); then
@@ -207,7 +207,7 @@ model_file_name() {
   printf '%s\n' "${name:-model}"
 }
 
-# The folder in data/ for this dataset and tokenizer, with a hash that distinguishes equal names.
+# The folder in data/ for this dataset and tokenizer, with a hash that makes the name unique.
 data_folder() {
   local arguments="${PREPARATION[*]}" key name
   key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${arguments:+|$arguments}"
@@ -328,7 +328,7 @@ require_programs() {
     die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
 }
 
-# saved_state: a text that changes when a checkpoint is saved; none: no checkpoint, or the folder does not respond.
+# saved_state: a string that changes when a checkpoint is saved; none: no checkpoint, or the folder does not respond.
 saved_state() { timeout 10 stat --dereference --format='%Y.%y.%i' "$CHECKPOINT_DIR/latest" 2>/dev/null | tr ' ' _ || echo none; }
 
 # saved_since STATE: succeeds if a checkpoint was saved after saved_state returned STATE.

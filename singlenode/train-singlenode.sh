@@ -5,7 +5,7 @@
 #
 # --build-only: install and build only.
 # With GPUs, runs one rank per GPU. Without GPUs, trains a small Qwen3 on a bundled text, with one rank per NUMA domain. On a single domain,
-# the small Qwen3 uses two ranks, and other models one (NPROC=2: two).
+# the small Qwen3 uses two ranks, and other models use one rank unless NPROC is set.
 # HOST: run on this Slurm node through srun; the checkout must be on a shared file system. SRUN_ARGS: additional options for srun, e.g.
 # SRUN_ARGS="--partition=gpu --gpus-per-node=4".
 # Relative paths in variables and flags refer to the current folder.
@@ -34,7 +34,7 @@ VALIDATION_DATA=${VALIDATION_DATA:-}         # existing token file, as in --vali
 VALIDATION_FREQ=${VALIDATION_FREQ:-}         # steps between validations; 0: none; empty: the default of mpzero train
 METRICS_FILE=${METRICS_FILE:-}               # empty: metrics.jsonl in CHECKPOINT_DIR
 NPROC=${NPROC:-}                             # number of ranks; empty: one per GPU or, without GPUs, per NUMA domain
-CUDA_VERSION=${CUDA_VERSION:-}               # CUDA toolkit to build with: 12.9 selects /usr/local/cuda-12.9
+CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 prepends /usr/local/cuda-12.9/bin to PATH, for tools such as nsys
 SINK=${SINK:-}                               # tensorboard, wandb or mlflow: forward metrics while training; empty: none
 SINK_ARGS=${SINK_ARGS:-}                     # additional flags for app/follow.py, e.g. "--project llama"
 
@@ -101,7 +101,7 @@ read_arguments() {
         exit 0
         ;;
       version | --version | train | doctor | checkpoint | plan | generate | top | failure)
-        die "'$1' is a command of mpzero, not of this script: $(command_path "$MPZERO_ROOT/build/bin/mpzero") $1"
+        die "'$1' is a command of mpzero, not of this script; run $(command_path "$MPZERO_ROOT/build/bin/mpzero") $1."
         ;;
       --build-only) build_only=true ;;
       --)

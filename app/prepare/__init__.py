@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# How to replace an output, for messages. Scripts that start this program set their own text.
+# How to replace an output, for messages. The launch scripts override this text.
 OVERWRITE = os.environ.get("MPZERO_HOW_TO_OVERWRITE") or "--overwrite"
 
 

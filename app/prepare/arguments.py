@@ -39,7 +39,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="files to read in a folder, regardless of splits in their names, e.g. '*.jsonl'; repeatable",
+        help="pattern of the files to read in a folder, ignoring splits in their names, e.g. '*.jsonl'; repeatable",
     )
     group.add_argument(
         "--text_column",
@@ -83,7 +83,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         help="tokens per packed row, equal to the --seq_length of training; longer examples are truncated; for pairs, "
         "source plus target",
     )
-    group.add_argument("--source_length", type=positive, metavar="S", help="source tokens of each pair")
+    group.add_argument("--source_length", type=positive, metavar="S", help="number of source tokens per pair")
     group.add_argument(
         "--source_column", default="source", metavar="NAME", help="source column of pairs (default: source)"
     )
@@ -106,7 +106,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--rewritten_turns",
         choices=(SPLIT, MASK, REFUSE),
         help="for assistant turns that the template renders differently if messages follow (e.g. Qwen3's reasoning): "
-        "split them into separate examples, mask them from the loss, or refuse them with an error (default: split)",
+        "split them into separate examples, exclude them from the loss, or refuse them with an error (default: split)",
     )
     group = parser.add_argument_group("tokenizer")
     group.add_argument(
@@ -214,12 +214,12 @@ def parse_arguments(description: str) -> argparse.Namespace:
 def positive(text: str) -> int:
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
     return value
 
 
 def fraction(text: str) -> float:
     value = float(text)
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not between 0 and 1")
+        raise argparse.ArgumentTypeError(f"must be between 0 and 1, not {value}")
     return value

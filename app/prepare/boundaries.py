@@ -1,7 +1,7 @@
 """Finds positions at which a text can be cut without changing its ids: no tokenizer step depends on both sides.
 
-Candidates are positions after a newline that precedes a letter, digit or quote, before a space, and before a newline. A
-kind of position is used only if all steps of the tokenizer are known and these conditions hold:
+There are three kinds of candidates: after a newline that precedes a letter, digit or quote; before a space; before a
+newline. A kind is used only if all steps of the tokenizer are known and these conditions hold:
 
 - no added token spans such a position;
 - the normalizer changes only single characters there;
@@ -28,7 +28,8 @@ _SAMPLES_RIGHT = ("more words ", "12345 a", '"quote" \n', "It's  x\n\n  y", "Ð²Ð
 
 
 def cuts_of(tokenizer, definition: dict) -> Cuts:
-    """tokenizer: tokenizers.Tokenizer, which may encode special tokens as text. definition: its tokenizer.json."""
+    """Returns the cuts for a tokenizers.Tokenizer, which may encode special tokens as text. definition: its parsed
+    tokenizer.json."""
     steps = _flat(definition.get("pre_tokenizer"), "pretokenizers")
     normalizers = _flat(definition.get("normalizer"), "normalizers")
     byte_level = [step for step in steps if step["type"] == "ByteLevel"]
@@ -76,7 +77,7 @@ def _newline_ends_tokens(right: str, definition: dict) -> bool:
 
 def _left_of(definition: dict) -> str:
     """Returns the pattern of the character before a cut at a space. Excludes the last characters of added tokens,
-    because added tokens split a text and may include the spaces that follow."""
+    because added tokens split the text and may include the spaces after them."""
     last = {token["content"][-1:] for token in definition["added_tokens"]} - {""}
     return rf"(?<={_LEFT})" + (f"(?<![{''.join(map(re.escape, sorted(last)))}])" if last else "")
 
@@ -118,13 +119,13 @@ def _normalized(tokenizer, text: str) -> str:
 
 
 def _words(definition: dict) -> list[str]:
-    """The BPE vocabulary without added tokens."""
+    """Returns the BPE vocabulary without added tokens."""
     added = {token["content"] for token in definition["added_tokens"]}
     return [word for word in definition["model"]["vocab"] if word not in added]
 
 
 def _byte_words(definition: dict) -> list[str]:
-    """The byte-level BPE vocabulary as text. Incomplete UTF-8 sequences become U+FFFD."""
+    """Returns the byte-level BPE vocabulary as text. Incomplete UTF-8 sequences become U+FFFD."""
     from tokenizers import decoders
 
     decode = decoders.ByteLevel().decode

@@ -22,7 +22,7 @@ SHAREGPT = {
     "observation": "tool",
 }
 RENDERED = OWN_VARIABLES | {"tools"}  # variables that rows cannot set
-_FLAGS = ("train", "weight")  # keys of a message that include it in the loss
+_FLAGS = ("train", "weight")  # message keys that include a message in the loss (1) or exclude it (0)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Conversation:
     kwargs: dict = field(default_factory=dict)  # other template variables
 
     def texts(self) -> Iterator[str]:
-        """Texts that a template may render: contents, reasoning, tool calls and tools."""
+        """Yields the strings that a template may render: contents, reasoning, tool calls and tools."""
         parts = ("content", "reasoning_content", "tool_calls")
         left = [self.tools, *(message.get(part) for message in self.messages for part in parts)]
         while left:  # JSON may be nested too deeply for recursion
@@ -60,7 +60,7 @@ class Completion:
 
 
 def detected(columns: list[str], column: str) -> tuple[str, str]:
-    """column: the text column, from --text_column. -> (format, the columns that determined it)"""
+    """Returns the format and the columns that determine it. column: value of --text_column."""
     if refused := refusal_of(columns):
         raise PrepareError(refused)
     found = [(names, kind) for names, kind in KINDS if set(names) <= set(columns)]
@@ -126,7 +126,8 @@ def _of_sharegpt(turn: dict, where: str) -> dict:
     speaker = str(turn.get("from"))
     if (role := SHAREGPT.get(speaker)) is None:
         raise PrepareError(
-            f"{where}: 'from' is '{shown(speaker)}', not one of {', '.join(SHAREGPT)}: rename or remove it."
+            f"{where}: unknown speaker '{shown(speaker)}' in 'from' (supported: {', '.join(SHAREGPT)}): rename it, or "
+            "remove the message."
         )
     message = {"role": role, "content": turn.get("value"), **{key: turn[key] for key in _FLAGS if key in turn}}
     if speaker == "function_call":
@@ -162,12 +163,14 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
         raise PrepareError(f"{where} has no messages: remove the row.")
     if values.get("system"):
         if any(message.get("role") == "system" for message in messages):
-            raise PrepareError(f"{where} has a column 'system' and a message of role 'system': remove one.")
+            raise PrepareError(f"{where} has a column 'system' and a message with role 'system': remove one.")
         messages = [{"role": "system", "content": values["system"]}, *messages]
     kwargs, tools = values.get("chat_template_kwargs") or {}, values.get("tools") or None
     if not isinstance(kwargs, dict) or not RENDERED.isdisjoint(kwargs):
         own = ", ".join(sorted(RENDERED))
-        raise PrepareError(f"{where}: 'chat_template_kwargs' must be an object without {own}: fix it.")
+        raise PrepareError(
+            f"{where}: 'chat_template_kwargs' must be an object without the reserved keys {own}: fix it."
+        )
     if isinstance(tools, list):
         tools = [_json(tool, where, "tools") for tool in tools]
     if tools is not None:
@@ -183,22 +186,23 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
 def _is_trained(message: dict, where: str) -> bool:
     flags = [message[name] for name in _FLAGS if message.get(name) is not None]
     if any(flag not in (0, 1) for flag in flags):
-        raise PrepareError(f"{where}: a message has 'train' or 'weight' {shown(str(flags[0]))}: use 0 or 1.")
+        raise PrepareError(f"{where}: 'train' or 'weight' of a message is {shown(str(flags[0]))}: use 0 or 1.")
     is_assistant = message.get("role") == "assistant"
     if not is_assistant and any(flags):
         raise PrepareError(
-            f"{where}: a message of role '{shown(str(message.get('role')))}' has 'train' or 'weight' 1: only "
+            f"{where}: a message with role '{shown(str(message.get('role')))}' has 'train' or 'weight' 1: only "
             "assistant messages can contribute to the loss; remove the key."
         )
     return is_assistant and all(flags)
 
 
 def _message(message: dict, where: str) -> dict:
-    """Returns a copy without null values and flags, with text as content and parsed arguments of tool calls."""
+    """Returns a copy without null values and loss flags, with the content as text and parsed tool call arguments."""
     role = message.get("role")
     if role not in ROLES:
         raise PrepareError(
-            f"{where}: 'role' is '{shown(str(role))}', not one of {', '.join(ROLES)}: rename or remove it."
+            f"{where}: unknown role '{shown(str(role))}' (supported: {', '.join(ROLES)}): rename it, or remove the "
+            "message."
         )
     copy = {key: value for key, value in message.items() if value is not None and key not in _FLAGS}
     copy["content"] = _text(message.get("content"), where)

@@ -11,7 +11,7 @@ from .fingerprints import File
 
 
 def configurations_of(root: Path) -> dict[str, dict]:
-    """Configurations by name, in the order of the README; empty if the README declares none."""
+    """Returns the configurations by name, in the order of the README, or {} if the README declares none."""
     card = root / "README.md"
     if not card.is_file() or not re.search(rb"^configs:", card.read_bytes(), re.MULTILINE):
         return {}
@@ -37,13 +37,13 @@ def has_none(root: Path, name: str, saved: bool) -> bool:
 
 
 def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None:
-    """The configuration named by --dataset_config_name, or else the README's default; None if neither exists."""
+    """Returns the configuration of --dataset_config_name, or else the README's default; None if neither exists."""
     known = configurations_of(root) if root.is_dir() else {}
     if not known:
         if name is None:
             return None
         raise PrepareError(
-            f"{shown(root)} has no configuration '{name}', because its README.md does not declare one: "
+            f"{shown(root)} has no configuration '{name}', because its README.md does not declare any: "
             f"omit --dataset_config_name (DATASET_CONFIG_NAME), or pass {shown(root / name)} as the dataset to "
             "read that folder."
         )
@@ -64,7 +64,7 @@ def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None
 
 
 def files_by_split(root: Path, name: str, configuration: dict, files: list[File]) -> dict[str, list[File]] | None:
-    """The files of the configuration; None if it does not list them."""
+    """Returns the files of the configuration by split, or None if the configuration does not list them."""
     from datasets.data_files import sanitize_patterns
 
     declared = configuration.get("data_files")
@@ -79,7 +79,7 @@ def files_by_split(root: Path, name: str, configuration: dict, files: list[File]
             if not found:
                 raise PrepareError(
                     f"Configuration '{name}' of {shown(root)} lists '{pattern}' for split '{split}', but no readable "
-                    "file matches: complete the folder, or choose files with --files."
+                    "file matches: download the missing files, or choose files with --files."
                 )
             matched |= found
         chosen[split] = [file for file in files if file in matched]

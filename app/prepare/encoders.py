@@ -52,8 +52,7 @@ LLAMA3_BOS, LLAMA3_EOS = "<|begin_of_text|>", "<|end_of_text|>"
 
 @dataclass(frozen=True)
 class Encoder:
-    """Converts text to token ids. Can be sent to other processes, because `definition` is the text of a
-    tokenizer.json."""
+    """Converts text to token ids. Picklable, because `definition` is the text of a tokenizer.json."""
 
     name: str
     vocab_size: int  # greater than every id
@@ -74,7 +73,7 @@ class Encoder:
         return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
 
     def attributes(self) -> dict[str, int | str]:
-        """The tokenizer's attributes in a token file."""
+        """Returns the tokenizer's attributes for a token file."""
         found = {
             "vocab_size": self.vocab_size,
             "eos_token_id": self.eos_token_id,
@@ -87,8 +86,8 @@ class Encoder:
         return {name: value for name, value in found.items() if value is not None}
 
     def function(self):
-        """Returns a function: list of (preceding character, text) -> (list of id arrays of `dtype`, number of special
-        token names in each text). Slow, because it builds a tokenizer."""
+        """Returns a function that maps a list of (preceding character, text) to (list of id arrays of `dtype`, number
+        of special token names in each text). Slow, because it builds a tokenizer."""
         if self.definition is None:
 
             def encode_bytes(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
@@ -154,7 +153,7 @@ def fingerprint(name: str) -> str:
 
 
 def fingerprint_of(path: Path, declarations: tuple[str, ...]) -> str:
-    """declarations: files in the folder to include in addition to the tokenizer's files."""
+    """Hashes the tokenizer's files, and the files `declarations` in the same folder."""
     folder = path.parent if path.is_file() else path
     files = [path] if path.is_file() else [folder / part for part in ("tokenizer.json", "vocab.json", "merges.txt")]
     files = [file for file in (*files, *(folder / part for part in declarations)) if file.is_file()]
@@ -172,7 +171,7 @@ def template_fingerprint(name: str, given: Path | None) -> str | None:
 def load_encoder(
     name: str, eos_token: str | None, vocab_size: int | None, add_bos: str = "auto", special_tokens: str = "text"
 ) -> Encoder:
-    """add_bos: auto, true or false. special_tokens: text or ids."""
+    """Loads a tokenizer. add_bos: auto, true or false. special_tokens: text or ids."""
     if name == "bytes":
         if add_bos == "true":
             raise PrepareError("Tokenizer 'bytes' has no BOS: omit --add_bos true.")
@@ -200,9 +199,10 @@ class LoadedTokenizer:
     def vocabulary(self) -> dict[str, int]:
         return self.library.get_vocab(with_added_tokens=True)
 
-    def bos(self, wish: str) -> tuple[int | None, bool, str | None]:
-        """wish: value of --add_bos. Returns (BOS id or None, True if documents begin with BOS, note or None)."""
-        return bos_of(self.name, self.library, self.vocabulary(), self.declared, wish)
+    def bos(self, add_bos: str) -> tuple[int | None, bool, str | None]:
+        """add_bos: value of --add_bos. Returns the BOS id (or None), whether documents begin with BOS, and a note for
+        the user (or None)."""
+        return bos_of(self.name, self.library, self.vocabulary(), self.declared, add_bos)
 
 
 def load_tokenizer(name: str) -> LoadedTokenizer:
@@ -250,7 +250,7 @@ def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, spec
 
 
 def _in_folder(folder: Path):
-    """-> (tokenizers.Tokenizer, Declared, parsed tokenizer.json or None)"""
+    """Returns (tokenizers.Tokenizer, Declared, parsed tokenizer.json or None)."""
     declared = declared_in(folder)
     if (folder / "tokenizer.json").is_file():
         # As in transformers, only the post-processor of tokenizer.json determines BOS.
@@ -262,7 +262,7 @@ def _in_folder(folder: Path):
 
 
 def _download(name: str) -> Path:
-    """-> the folder of the downloaded files"""
+    """Returns the folder of the downloaded files."""
     use_cache_where_unreachable()
     from huggingface_hub import hf_hub_download, logging
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -286,7 +286,7 @@ def _download(name: str) -> Path:
 
 
 def _byte_level_bpe(vocab: Path, merges: Path, declared: Declared):
-    """-> (tokenizers.Tokenizer, Declared)"""
+    """Returns (tokenizers.Tokenizer, Declared)."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
     try:

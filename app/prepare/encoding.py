@@ -50,7 +50,7 @@ class _Batch:
 
 
 def default_workers(size: int | None, encoder: Encoder) -> int:
-    """size: bytes of text; None: unknown."""
+    """Returns the number of worker processes. size: bytes of text, or None if unknown."""
     cores = len(os.sched_getaffinity(0))
     if encoder.definition is None:
         return 1  # encoding bytes is faster than sending them to workers
@@ -67,7 +67,7 @@ class Texts:
         return len(piece.text)
 
     def function(self):
-        """Returns a function: list of pieces -> list of (index of the output file, Part)."""
+        """Returns a function that maps a list of pieces to a list of (output file index, Part)."""
         return partial(_encode_texts, self.encoder, self.encoder.function())
 
 
@@ -135,7 +135,7 @@ _worker = None  # each process of the pool builds its tokenizer once
 
 def _start_worker(work) -> None:
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the pool
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process terminates the pool
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     _worker = work.function()

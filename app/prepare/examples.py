@@ -33,7 +33,7 @@ class Unit(NamedTuple):
 @dataclass
 class Made:
     """A batch's contribution to an output file. `counts`: for the report. `dropped`: number of dropped examples by
-    reason. `ends`: number of turns in the loss by their last id."""
+    reason. `ends`: number of turns in the loss by last token id."""
 
     examples: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # (ids, mask)
     counts: Counter = field(default_factory=Counter)
@@ -54,7 +54,7 @@ class Examples:
     encoder: Encoder
     format: str
     seq_length: int
-    renderer: Renderer | str  # str: reason for a missing renderer
+    renderer: Renderer | str  # str: error message if there is no renderer
     unused: str | None = None  # a flag that has no effect on rows of strings
     chosen: bool = True  # True if --format was passed
 

@@ -37,7 +37,8 @@ OF_TEXT = ("text_column", "document_separator", "skip_empty")
 
 
 def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
-    """arguments: common to all inputs. -> --format, or the format detected from the columns of the first rows."""
+    """Returns --format or, if it is auto, the format detected from the columns of the first rows. arguments: common to
+    all inputs."""
     format = arguments.format
     if format == "auto":
         formats = {}
@@ -154,7 +155,7 @@ class PackedOutput:
 
 
 def units_of(source: Source, share: float, limit: int | None) -> Iterator[Unit]:
-    """share: fraction of the rows for validation."""
+    """Assigns rows to output files. share: fraction of the rows for validation."""
     with closing(source.documents()) as documents:
         for number, [row] in enumerate(islice(documents, limit)):
             yield Unit(row, target_of(number, share))
@@ -217,8 +218,8 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
             print(f"{path}: omitted by the template: {name.removeprefix(LEFT_OUT)}: {count:,}.")
     if made.counts[STRADDLING]:
         print(
-            f"{path}: tokens across the start or end of an answer, excluded from the loss: "
-            f"{made.counts[STRADDLING]:,}; check for a space before the answers."
+            f"{path}: tokens that straddle the start or end of an answer, excluded from the loss: "
+            f"{made.counts[STRADDLING]:,}; check the answers for leading spaces."
         )
     if made.counts[SPECIAL]:
         print(f"{path}: special token names in messages, encoded as their ids: {made.counts[SPECIAL]:,}.")

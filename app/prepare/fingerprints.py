@@ -35,7 +35,7 @@ class File:
 
 
 def digest_of(path: Path, length: int | None = None) -> str:
-    """Digest of the first `length` bytes; None: all bytes."""
+    """Returns the digest of the first `length` bytes; None: all bytes."""
     hashed, left = xxhash.xxh3_128(), float("inf") if length is None else length
     buffer = memoryview(bytearray(BLOCK))
     try:
@@ -65,7 +65,7 @@ class Fingerprinter:
         return len(self._parts)
 
     def copies(self) -> list[tuple[File, File]]:
-        """Files with the same content as an earlier file, each with that file."""
+        """Returns (duplicate, original) pairs of files with identical content."""
         first: dict[tuple, File] = {}
         found = []
         for file, part in zip(self._files, self._parts, strict=False):
@@ -115,7 +115,8 @@ def _digest(files: list[File], length: int | None, digests: list[str]) -> str:
 
 
 def _statuses(files: list[File]) -> list[tuple[int, int, int, int]]:
-    """size, mtime, ctime, inode. Network file systems report the current status only for an open file."""
+    """Returns (size, mtime, ctime, inode) of each file. Opens the files: network file systems report the current status
+    only for open files."""
 
     def status(file: File) -> tuple[int, int, int, int]:
         try:

@@ -48,7 +48,7 @@ def _is_reachable() -> bool:
 
 
 def refusal(what: str, name: str, error: BaseException) -> str | None:
-    """Message for a refused request; None if `error` has a different cause. what: tokenizer or dataset."""
+    """Returns a message if Hugging Face refused the request, else None. what: tokenizer or dataset."""
     status = refused_with(error)
     if status is None:
         return None
@@ -61,7 +61,7 @@ def refusal(what: str, name: str, error: BaseException) -> str | None:
 
 
 def refused_with(error: BaseException | None) -> int | None:
-    """HTTP status of a refused request, from this error or its causes; None: not refused."""
+    """Returns the HTTP status of a refused request, from this error or its causes, or None if it was not refused."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -28,7 +28,7 @@ _NOTES = (
 
 
 def kind_of(name: str) -> str | None:
-    """A value of KINDS; None if the file cannot be read."""
+    """Returns the format of a file, a value of KINDS, or None if it is not supported."""
     lower = name.lower()
     compressed = compression_of(lower) is not None
     kind = KINDS.get(Path(Path(lower).stem if compressed else lower).suffix)
@@ -36,7 +36,7 @@ def kind_of(name: str) -> str | None:
 
 
 def why_not_read(name: str) -> str:
-    """The reason for skipping a file for which kind_of() returns None."""
+    """Returns the reason why kind_of() returns None."""
     lower = name.lower()
     compressed = compression_of(lower) is not None
     ending = Path(Path(lower).stem if compressed else lower).suffix

@@ -19,7 +19,7 @@ NO_SPECIAL_TOKENS = (
 
 
 def special_tokens_of(record: dict) -> dict:
-    """The entries that an old record lacks. Defaults count as unchanged, so that a requeued job keeps its file."""
+    """Returns entries that old records lack. Defaults count as unchanged, so that a requeued job keeps its file."""
     made_with = {"add_bos": "false", "special_tokens": "ids"}
     defaults = {"add_bos": "auto", "special_tokens": "text"}
     return {name: value if record[name] == value else made_with[name] for name, value in defaults.items()}

@@ -28,7 +28,7 @@ FIRST, EMPTY, UNTRAINED, NO_CALLS = (
 
 
 class Dropped(Exception):
-    """The reason for dropping a conversation, for the counts."""
+    """Raised to drop a conversation. The message is the reason, by which dropped conversations are counted."""
 
 
 class Marked(NamedTuple):
@@ -48,7 +48,7 @@ class Renderer:
         return has_generation_tags(self.template)
 
     def examples(self, conversation: Conversation, counts: Counter) -> list[Marked]:
-        """Returns the conversation, and each answer that must be a separate example."""
+        """Returns the conversation, and an example for each answer that must be separate."""
         answers = [i for i, trained in enumerate(conversation.trained) if trained]
         if not answers:
             raise Dropped(UNTRAINED)
@@ -125,7 +125,7 @@ class Renderer:
         return marked
 
     def _answer(self, of: Conversation, index: int, full: str) -> tuple[int, int] | None:
-        """Character range of the answer in the full text; None if the full text renders the answer differently."""
+        """Returns the character range of the answer in the full text, or None if it is rendered differently there."""
         before = of.messages[:index]
         prompt = self._render(of, before, add_generation_prompt=True)
         # An empty think block, which disables reasoning, is part of the prompt.
@@ -179,7 +179,7 @@ def _is_in(text: str | None, found: list[str]) -> bool:
 
 
 def token_mask(offsets: np.ndarray, spans: list[tuple[int, int]]) -> Iterator[np.ndarray]:
-    """offsets: [tokens, 2], character range of each token. -> for each span, the indices of the tokens inside it.
+    """Yields the indices of the tokens inside each span. offsets: [tokens, 2], character range of each token.
     Excludes tokens that straddle the beginning or end of a span, because their ids depend on both sides."""
     begins, ends = offsets[:, 0], offsets[:, 1]
     for begin, end in spans:
@@ -192,6 +192,6 @@ def num_straddling(offsets: np.ndarray, spans: list[tuple[int, int]]) -> int:
 
 
 def end_of_turn(ids: np.ndarray, special_ids: frozenset[int]) -> int | None:
-    """ids: ids of a turn. -> the index of the last special token within END_OF_TURN_WITHIN tokens of the end."""
+    """Returns the index of the last special token among the last END_OF_TURN_WITHIN tokens of a turn, or None."""
     last = range(len(ids) - 1, max(len(ids) - 1 - END_OF_TURN_WITHIN, -1), -1)
     return next((i for i in last if int(ids[i]) in special_ids), None)

@@ -17,7 +17,7 @@ KINDS = (
 
 
 def refusal_of(columns: Collection[str]) -> str | None:
-    """The text after "DATASET has"; None for other columns."""
+    """Returns the end of the error message, after "DATASET has", or None if the columns are supported."""
     names = {name.lower() for name in columns}
     if "text" in names or "messages" in names:
         return None

@@ -15,7 +15,7 @@ Encoded = tuple[np.ndarray, np.ndarray]  # ids, and [tokens, 2]: character range
 
 
 def encoding_with_offsets(encoder: Encoder):
-    """Returns a function: list of texts -> list of Encoded. Does not add BOS, because the template writes it."""
+    """Returns a function that maps a list of texts to a list of Encoded, without BOS, which the template writes."""
     if encoder.definition is None:
         return lambda texts: [_of_bytes(text, encoder) for text in texts]
     from tokenizers import Tokenizer
@@ -53,7 +53,7 @@ def special_ids(encoder: Encoder) -> frozenset[int]:
 
 
 def decoding(encoder: Encoder):
-    """Returns a function: ids -> text."""
+    """Returns a function that decodes ids to text."""
     if encoder.definition is None:
         return lambda ids: b"".join(bytes([i]) if i < 256 else BYTES_EOS.encode() for i in ids).decode(errors="replace")
     from tokenizers import Tokenizer

@@ -11,8 +11,8 @@ GROUP = 100_000  # examples that are packed together; limits memory
 
 
 def best_fit_decreasing(lengths: list[int], size: int) -> list[list[int]]:
-    """lengths: at most `size` each. -> rows, as lists of indices. Adds each example, longest first, to the fullest row
-    with enough space."""
+    """Returns the rows as lists of indices. Adds each example, longest first, to the fullest row with enough space.
+    lengths: at most `size` each."""
     rows: list[list[int]] = []
     open_rows: dict[int, list[int]] = defaultdict(list)  # by free space
     rooms: list[int] = []  # keys of open_rows, ascending
@@ -38,8 +38,8 @@ def best_fit_decreasing(lengths: list[int], size: int) -> list[list[int]]:
 def laid_out(
     examples: list[tuple[np.ndarray, np.ndarray]], rows: list[list[int]], size: int, padding: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """examples: (ids, mask). -> (tokens, loss mask, end positions of documents). Each example and the padding of each
-    row are documents. The first token of a document is not a target."""
+    """Returns (tokens, loss mask, end positions of documents). examples: (ids, mask). Each example is a document, as is
+    the padding of each row. The first token of a document is not a target."""
     tokens = np.full(len(rows) * size, padding, examples[0][0].dtype)
     mask = np.zeros(len(tokens), np.uint8)
     ends = []

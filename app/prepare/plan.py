@@ -84,7 +84,7 @@ def is_local(arguments: argparse.Namespace) -> bool:
 
 
 def drop_config_name(arguments: argparse.Namespace) -> str | None:
-    """Removes --dataset_config_name if it has no effect on the local dataset. -> the line to print, or None"""
+    """Removes --dataset_config_name if it has no effect on the local dataset. Returns a note for the user, or None."""
     root, name = Path(arguments.dataset).expanduser(), arguments.dataset_config_name
     if name is None or not has_none(root, name, is_saved_dataset(root)):
         return None
@@ -131,7 +131,7 @@ def jobs_of(inputs: list[Input]) -> Iterator[Job]:
 
 
 def target_of(unit: int, share: float) -> int:
-    """Unit i goes to validation if an integer lies between i * share + 1/2 and (i + 1) * share + 1/2. The result does
+    """Returns VALIDATION if an integer lies between unit * share + 1/2 and (unit + 1) * share + 1/2. The result does
     not depend on other units."""
     return VALIDATION if math.floor((unit + 1) * share + 0.5) > math.floor(unit * share + 0.5) else TRAIN
 
@@ -166,7 +166,7 @@ def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
     data, split = load_saved(root), arguments.split or "train"
     if not isinstance(data, dict):
         if arguments.split not in (None, str(data.split)):
-            raise PrepareError(f"{shown(root)} was saved without splits and has no '{split}': omit --split.")
+            raise PrepareError(f"{shown(root)} was saved without splits and has no split '{split}': omit --split.")
         return Plan({split: _saved_files(root, "")}, split, own_validation=False, saved=True)
     if split not in data:
         raise PrepareError(
@@ -184,7 +184,7 @@ def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
 
 
 def _saved_files(root: Path, folder: str) -> list[File]:
-    """The files with rows, in order. The folder may also contain cached results of `map`."""
+    """Returns the files with rows, in order. The folder may also contain cached results of `map`."""
     state = json.loads((root / folder / "state.json").read_text(encoding="utf-8"))
     files = [root / folder / entry["filename"] for entry in state["_data_files"]]
     return [File(file, str(file.relative_to(root)), file.stat().st_size) for file in files]

@@ -9,7 +9,7 @@ SECONDS_BETWEEN_LINES = 10
 
 
 class Progress:
-    """`total` and `done` count bytes of input, or rows if the bytes are unknown; total None: unknown."""
+    """`total` and `done` are in bytes, or in rows if the size in bytes is unknown. total: None if unknown."""
 
     def __init__(self, title: str, total: int | None):
         self._title, self._total, self._done, self._tokens = title, total, 0, 0
@@ -28,12 +28,12 @@ class Progress:
             self._bar.update(done - self._done)
         elif time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
-            share = f"{100 * done / self._total:.0f} %, " if self._total else ""
+            share = f"{100 * done / self._total:.0f}%, " if self._total else ""
             print(f"{self._title}: {share}{note}", file=sys.stderr, flush=True)
         self._done, self._tokens = done, tokens
 
     def close(self) -> float:
-        """-> seconds since the start"""
+        """Returns the seconds since the start."""
         if self._bar is not None:
             self._bar.close()
         return time.monotonic() - self._start

@@ -21,8 +21,8 @@ MANY_BYTES = 1_000_000_000
 
 
 def record_of(arguments: argparse.Namespace, local: bool) -> dict:
-    """All inputs that determine the token files, except the content of the dataset. Parent folders are omitted, so that
-    a checkout can be moved."""
+    """Returns all inputs that determine the token files, except the content of the dataset. Omits parent folders, so
+    that a checkout can be moved."""
     return {
         "dataset": Path(arguments.dataset).expanduser().resolve().name if local else arguments.dataset,
         "tokenizer": encoders.fingerprint(arguments.tokenizer),
@@ -42,7 +42,7 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
 
 
 def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
-    """Additional entries for this format; empty for plain text, as in files of versions without other formats."""
+    """Returns additional entries for this format; {} for plain text, as in files of versions without other formats."""
     if format in (None, TEXT):
         return {}
     if format == PAIRS:
@@ -99,7 +99,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
 
 
 def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> list[str]:
-    """-> lines to print if the file is kept"""
+    """Returns the lines to print if the file is kept."""
     arguments = inputs[0].arguments
     content = made_from.pop(CONTENT)
     notes = []
@@ -123,7 +123,7 @@ def _check_input(path: Path, item: Input, fingerprint: dict | None) -> None:
         _check_content(path, dataset, fingerprint, item.plan.files[item.plan.split_of(path, item.arguments)])
     elif fingerprint is not None:
         raise PrepareError(
-            f"{shown(path)} was created from a local folder or file with the name of the Hugging Face dataset "
+            f"{shown(path)} was created from a local folder or file that has the same name as the Hugging Face dataset "
             f"'{dataset}': choose a different output, or use {OVERWRITE}."
         )
 
@@ -141,8 +141,8 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     size = sum(file.size for file in files)
     if fingerprint is None:
         raise PrepareError(
-            f"{shown(path)} was created from the Hugging Face dataset '{dataset}', now also a local folder or file: "
-            "use --local_dataset false to read the Hugging Face dataset, or choose a different output."
+            f"{shown(path)} was created from the Hugging Face dataset '{dataset}', but a local folder or file now has "
+            "this name: use --local_dataset false to read the Hugging Face dataset, or choose a different output."
         )
     if size >= MANY_BYTES and not is_unchanged(files, fingerprint, read=False):
         print(f"{shown(dataset)}: comparing {shown_size(size)} with the sources of {shown(path)}.", flush=True)

@@ -13,7 +13,7 @@ from .survey import LeftOut
 
 
 def print_files_read(output: str, dataset: str, files: list[File]) -> None:
-    """output: the names of the token files."""
+    """Prints the files that were read. output: names of the token files."""
     kinds: dict[str, int] = defaultdict(int)
     for file in files:
         kinds[kind_of(file.path.name) or Path(file.name).suffix.removeprefix(".")] += 1

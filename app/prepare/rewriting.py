@@ -64,14 +64,14 @@ def _rewrite(path: Path, file) -> None:
 def _tokens_of(file):
     tokens = file["tokens"]
     if tokens.ndim != 1 or tokens.dtype not in (np.uint16, np.uint32) or len(tokens) == 0:
-        raise ValueError("/tokens is not one-dimensional uint16 or uint32 with at least one element")
+        raise ValueError("/tokens is not a non-empty one-dimensional uint16 or uint32 dataset")
     return _full(tokens)
 
 
 def _offsets_of(file):
     offsets = file["document_offsets"]
     if offsets.ndim != 1 or offsets.dtype != np.uint64 or len(offsets) == 0 or offsets[0] != 0:
-        raise ValueError("/document_offsets is not one-dimensional uint64 that begins with 0")
+        raise ValueError("/document_offsets is not a one-dimensional uint64 dataset that begins with 0")
     return _full(offsets)
 
 

@@ -52,7 +52,7 @@ def without_nulls(value: object) -> object:
 
 
 def text_of(value: object, column: str, where: str) -> str:
-    """value: the value of the column; None: missing."""
+    """value: the value of the column, or None if missing."""
     if value is None:
         return ""
     if isinstance(value, bytes):  # some programs do not mark text columns as text
@@ -139,7 +139,7 @@ def _rows_of_list(stream: io.BufferedReader, path: Path, column: str | None, ski
             text.skip(",")
         text.skip("]")
     if text.next_character():
-        raise PrepareError(f"{shown(path)} has more text after its list of objects: remove it.")
+        raise PrepareError(f"{shown(path)} has text after its list of objects: remove it.")
 
 
 class _Ahead:
@@ -155,7 +155,7 @@ class _Ahead:
         self._ended = False
 
     def next_character(self) -> str:
-        """The next character that is not whitespace; empty at the end of the file."""
+        """Returns the next character that is not whitespace, or "" at the end of the file."""
         while True:
             self._begin = _WHITE_SPACE.match(self._text, self._begin).end()
             if self._begin < len(self._text) or self._ended:
@@ -166,13 +166,13 @@ class _Ahead:
         if (found := self.next_character()) != expected:
             what = f"'{shown(found)}'" if found else "the end of the file"
             raise PrepareError(
-                f"{shown(self._path)} is not a JSON list of objects: {what} instead of '{expected}': fix it, or "
+                f"{shown(self._path)} is not a JSON list of objects (expected '{expected}', found {what}): fix it, or "
                 "convert it to JSON Lines."
             )
         self._begin += 1
 
     def next_value(self, where: str) -> tuple[object, str]:
-        """-> (value, text of the value)"""
+        """Returns (value, text of the value)."""
         self.next_character()
         while True:
             try:
@@ -229,7 +229,7 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
     try:
         names = next(reader, [])
         if column is None and len(set(names)) < len(names):
-            raise PrepareError(f"{shown(path)} has two columns of the same name: rename one.")
+            raise PrepareError(f"{shown(path)} has two columns with the same name: rename one.")
         if column is not None and names.count(column) != 1:
             if column in names:
                 raise PrepareError(f"{shown(path)} has two columns '{column}': rename one.")

@@ -85,7 +85,7 @@ NO_SPLIT = "its name contains no split, unlike other file names"
 
 
 def select(root: Path, config_name: str | None, patterns: list[str]) -> Selection:
-    """root: a file or a folder of files. patterns: values of --files."""
+    """Selects files by split. root: a file or a folder. patterns: values of --files."""
     configuration = None if patterns and config_name is None else configuration_named(root, config_name)
     if patterns and (configuration is not None or root.is_file()):
         raise PrepareError("--files selects files of a folder and cannot be combined with --dataset_config_name.")
@@ -141,7 +141,7 @@ def _configured(found: Survey, name: str, configuration: dict) -> Selection:
 
 
 def _by_names(found: Survey, prefix: str = "") -> Selection:
-    """prefix: common prefix of all names, which is not searched for a split."""
+    """Selects files by the splits in their names. prefix: common prefix of all names, which is not searched."""
     by_split: dict[str, list[File]] = defaultdict(list)
     unnamed = []
     for file in found.files:

@@ -43,7 +43,8 @@ class Reading:
 
 @dataclass
 class Source:
-    """The documents of one dataset and split. `total` and `done` count bytes, or rows if the bytes are unknown."""
+    """The documents of one dataset and split. `total` and `done` are in bytes, or in rows if the
+    size in bytes is unknown."""
 
     dataset: str
     split: str
@@ -61,7 +62,7 @@ class Source:
 
     @property
     def parts(self) -> list[Source]:
-        """The sources that this source consists of."""
+        """The component sources, or this source."""
         return [self]
 
     def documents(self) -> Iterator[Document]:
@@ -69,11 +70,11 @@ class Source:
         raise NotImplementedError
 
     def columns(self) -> list[str]:
-        """Columns of the first row, before reading; empty if it has no columns."""
+        """Returns the column names, or the keys of the first row; empty for plain text."""
         raise NotImplementedError
 
     def fingerprint(self) -> dict | None:
-        """Fingerprint of the data read, after reading; None if only the name is known."""
+        """Returns the fingerprint of the data that was read, or None if only the name of the dataset is known."""
         return None
 
     def note(self, text: str) -> None:
@@ -119,7 +120,7 @@ class FileSource(Source):
         return 0 if self._fingerprinter is None else self._fingerprinter.num_read
 
     def copies(self) -> list[tuple[File, File]]:
-        """Files with the same content as an earlier file, each with that file."""
+        """Returns (duplicate, original) pairs of files with identical content."""
         return [] if self._fingerprinter is None else self._fingerprinter.copies()
 
     def fingerprint(self) -> dict:
@@ -340,7 +341,7 @@ def _rows_of(kind: str, stream: io.BufferedReader, path: Path, reading: Reading)
 
 
 def _first_columns(rows: Iterator[Row]) -> list[str]:
-    """Ignores errors, which are reported when the documents are read."""
+    """Returns the columns of the first row. Ignores errors, which are reported when the documents are read."""
     try:
         with closing(rows):
             return [name for row in islice(rows, 1) for name in row.values]

@@ -23,19 +23,19 @@ LEFT_OVER = "tokens after the last window"  # name of a count
 
 
 def span_counts(window: int) -> tuple[int, int]:
-    """-> (number of noise tokens in a window, number of noise spans)"""
+    """Returns the numbers of noise tokens and of noise spans in a window."""
     noise = min(max(round(window * NOISE_DENSITY), 1), window - 1)
     return noise, max(round(noise / MEAN_SPAN), 1)
 
 
 def lengths_of(window: int) -> tuple[int, int]:
-    """Lengths of source and target, both with the end-of-text id."""
+    """Returns the lengths of source and target, both with the end-of-text id."""
     noise, spans = span_counts(window)
     return window - noise + spans + 1, noise + spans + 1
 
 
 def window_of(source_length: int) -> int:
-    """The longest window with a source of at most `source_length` tokens."""
+    """Returns the longest window with a source of at most `source_length` tokens."""
     window = 2
     while lengths_of(window + 1)[0] <= source_length:
         window += 1
@@ -56,14 +56,14 @@ def check_lengths(arguments: argparse.Namespace) -> None:
 
 
 def _segments(total: int, count: int, random: np.random.RandomState) -> np.ndarray:
-    """Lengths of `count` segments of `total`; every partition has the same probability."""
+    """Returns the lengths of `count` segments of `total`; every partition has the same probability."""
     begins = np.arange(total - 1) < count - 1
     random.shuffle(begins)
     return np.bincount(np.cumsum(np.concatenate([[False], begins])), minlength=count)
 
 
 def noise_mask(window: int, random: np.random.RandomState) -> np.ndarray:
-    """Mask of noise tokens. Kept and noise spans alternate, starting with a kept span."""
+    """Returns the mask of noise tokens. Kept and noise spans alternate, starting with a kept span."""
     noise, spans = span_counts(window)
     removed = _segments(noise, spans, random)
     kept = _segments(window - noise, spans, random)
@@ -71,7 +71,7 @@ def noise_mask(window: int, random: np.random.RandomState) -> np.ndarray:
 
 
 def sentinels_of(encoder: Encoder, count: int) -> np.ndarray:
-    """<extra_id_0>, <extra_id_1>, ...; for bytes, the last ids of --vocab_size, descending."""
+    """Returns the ids of <extra_id_0>, <extra_id_1>, ...; for bytes, the last ids of --vocab_size, descending."""
     if encoder.definition is None:
         if encoder.vocab_size - count <= encoder.eos_token_id:
             needed = encoder.eos_token_id + 1 + count

@@ -22,7 +22,7 @@ _PROBES = ("a", "the", "1", ".", "\n")  # each tokenizer has an id for at least 
 def eos_of(
     name: str, vocabulary: dict[str, int], special: dict[str, int], declared: Declared, given: str | None
 ) -> int:
-    """The id that ends a document. given: --eos_token. vocabulary: all tokens. special: tokens marked as special."""
+    """Returns the end-of-text id. given: --eos_token. vocabulary: all tokens. special: tokens marked as special."""
     token = given or declared.eos_token
     if token is not None:
         if token not in vocabulary:
@@ -50,11 +50,12 @@ def eos_of(
 
 
 def bos_of(
-    name: str, tokenizer, vocabulary: dict[str, int], declared: Declared, wish: str
+    name: str, tokenizer, vocabulary: dict[str, int], declared: Declared, add_bos: str
 ) -> tuple[int | None, bool, str | None]:
-    """wish: value of --add_bos. Returns (BOS id or None, True if documents begin with BOS, note or None)."""
+    """add_bos: value of --add_bos. Returns the BOS id (or None), whether documents begin with BOS, and a note for the
+    user (or None)."""
     added = _put_in_front(tokenizer)
-    if wish == "auto" and len(added) > 1:
+    if add_bos == "auto" and len(added) > 1:
         raise PrepareError(
             f"The post-processor of tokenizer '{shown(name)}' prepends the ids {added} to a text, but documents can "
             "begin with only one id: pass --add_bos true or false."
@@ -62,12 +63,12 @@ def bos_of(
     token = declared.bos_token
     # The id that the post-processor prepends is BOS under any name, such as [CLS].
     bos = added[0] if len(added) == 1 else declared.bos_id if token is None else vocabulary.get(token)
-    if wish == "true" and bos is None:
+    if add_bos == "true" and bos is None:
         reason = "declares no bos_token" if token is None else f"has no token '{shown(token)}', its bos_token"
         raise PrepareError(f"Tokenizer '{shown(name)}' {reason}: fix {CONFIG}, or omit --add_bos true.")
-    adds = bool(added) if wish == "auto" else wish == "true"
+    adds = bool(added) if add_bos == "auto" else add_bos == "true"
     note = None
-    if wish == "auto" and declared.add_bos is not None and declared.add_bos != adds:
+    if add_bos == "auto" and declared.add_bos is not None and declared.add_bos != adds:
         note = (
             f"{CONFIG} has add_bos_token {str(declared.add_bos).lower()}, but the tokenizer's post-processor "
             f"takes precedence and adds {'BOS' if adds else 'no BOS'}; --add_bos {str(not adds).lower()} overrides "
@@ -77,7 +78,7 @@ def bos_of(
 
 
 def _put_in_front(tokenizer) -> list[int]:
-    """The ids that the post-processor prepends to a text."""
+    """Returns the ids that the post-processor prepends to a text."""
     for probe in _PROBES:
         plain = tokenizer.encode(probe, add_special_tokens=False).ids
         full = tokenizer.encode(probe, add_special_tokens=True).ids
@@ -93,7 +94,7 @@ def special_tokens_of(definition: dict) -> dict[str, int]:
 
 
 def counter_of(tokens: Iterable[str]):
-    """Returns a function: text -> number of occurrences of these tokens, without overlaps, longest tokens first."""
+    """Returns a function that counts these tokens in a text, without overlaps, longest tokens first."""
     tokens = [token for token in tokens if token]
     if not tokens:
         return lambda text: 0
@@ -102,7 +103,7 @@ def counter_of(tokens: Iterable[str]):
 
 
 def with_special_tokens_as_text(definition: str) -> str:
-    """A tokenizer.json with the same ids, in which special tokens never match text.
+    """Returns a tokenizer.json with the same ids, in which special tokens never match text.
 
     The library's `encode_special_tokens` is not sufficient: a model that looks up full words in its vocabulary
     (Unigram, WordPiece, WordLevel, BPE with ignore_merges) would find </s>. Special tokens therefore get names that do
@@ -114,7 +115,7 @@ def with_special_tokens_as_text(definition: str) -> str:
 
 
 def needed_note(definition: dict) -> str | None:
-    """A note for the user about special tokens that are encoded as ids despite --special_tokens text."""
+    """Returns a note about special tokens that are encoded as ids despite --special_tokens text, or None."""
     tokens = sorted(token for token in needed_by_model(definition) if not _BYTE.fullmatch(token))
     if not tokens:
         return None
@@ -127,7 +128,7 @@ def needed_note(definition: dict) -> str | None:
 
 
 def needed_by_model(definition: dict) -> set[str]:
-    """The special tokens without which the model would lose text: merges and single characters of BPE, the bytes of
+    """Returns the special tokens without which the model would lose text: merges and single characters of BPE, bytes of
     byte_fallback, and words (not names such as </s>) that would be unknown."""
     model, special = definition["model"], set(special_tokens_of(definition))
     needed = {token for token in special if model.get("byte_fallback") and _BYTE.fullmatch(token)}
@@ -144,7 +145,7 @@ def needed_by_model(definition: dict) -> set[str]:
 
 
 def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> set[str]:
-    """The words that the model can encode only as its unknown token after these tokens are renamed."""
+    """Returns the words that the model can encode only as its unknown token after these tokens are renamed."""
     from tokenizers import Tokenizer
 
     if not words:

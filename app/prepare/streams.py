@@ -121,7 +121,7 @@ def open_stream(path: Path) -> io.BufferedReader:
 
 
 def unreadable(path: Path, error: OSError) -> OSError:
-    """The same error with the file's name."""
+    """Returns the error with the file's name."""
     return OSError(error.errno, error.strerror or str(error), str(path))
 
 

@@ -34,8 +34,8 @@ class Survey:
 
 
 def survey(root: Path, named: Collection[str] = ()) -> Survey:
-    """root: a file or a folder. Follows symlinks and lists each file once. named: files to read although they look like
-    descriptions. If no other files can be read, text files among the descriptions are read."""
+    """Lists the files in `root`, a file or a folder. Follows symlinks and lists each file once. named: files to read
+    although they look like descriptions. If no other files can be read, text files among the descriptions are read."""
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:
@@ -156,7 +156,7 @@ def _refuse_pointer(path: Path, size: int) -> None:
         raise unreadable(path, error) from error
     if head.startswith(b"version https://git-lfs.github.com/"):
         raise PrepareError(
-            f"{shown(path)} is a Git LFS pointer, and its file was not fetched: run 'git lfs pull' in its folder."
+            f"{shown(path)} is a Git LFS pointer to a file that was not fetched: run 'git lfs pull' in its folder."
         )
 
 

@@ -19,7 +19,7 @@ class DamagedText(ValueError):
 
 
 def text_of(file, name: str) -> str:
-    """An attribute of the open h5py.File. Raises KeyError if it is missing, ValueError if it is not a string."""
+    """Returns a string attribute of an open h5py.File. Raises KeyError if missing, ValueError if not a string."""
     import h5py
 
     kind = file.attrs.get_id(name).get_type()

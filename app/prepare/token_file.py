@@ -205,7 +205,7 @@ def _sync(path: Path) -> None:
 
 
 def arguments_of(path: Path) -> dict | None:
-    """The recorded inputs of a token file; None if it is not a token file of this program."""
+    """Returns the recorded inputs of a token file, or None if this program did not write the file."""
     import h5py
 
     try:

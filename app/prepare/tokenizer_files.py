@@ -35,7 +35,7 @@ class Declared:
     named: dict[str, str] = field(default_factory=dict)  # special tokens by key in NAMED
 
     def template_tokens(self) -> dict[str, str]:
-        """The variables for a chat template."""
+        """Returns the variables for a chat template."""
         found = {**self.named, "bos_token": self.bos_token, "eos_token": self.eos_token}
         return {name: token for name, token in found.items() if token is not None}
 
@@ -60,7 +60,7 @@ def declared_in(folder: Path) -> Declared:
 
 
 def read_object(path: Path) -> dict:
-    """The JSON object in the file; empty if the file does not exist."""
+    """Returns the JSON object in the file, or {} if the file does not exist."""
     text = read_text(path)
     try:
         value = {} if text is None else json.loads(text)
@@ -73,7 +73,7 @@ def read_object(path: Path) -> dict:
 
 
 def read_text(path: Path) -> str | None:
-    """The text of the file; None if the file does not exist."""
+    """Returns the text of the file, or None if the file does not exist."""
     try:
         content = read_bytes(path, MOST_BYTES)
         return None if content is None else content.decode("utf-8-sig")
@@ -84,7 +84,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_tokenizer(path: Path):
-    """-> (tokenizers.Tokenizer, parsed file)"""
+    """Returns (tokenizers.Tokenizer, parsed file)."""
     from tokenizers import Tokenizer
 
     try:

@@ -1,4 +1,4 @@
-"""Reads JSON Lines files, which runs append to or replace, and which crashes may damage."""
+"""Reads JSON Lines files that a run appends to or replaces, and that a crash may have damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class JsonLines:
     """Reads complete lines of a file that a run appends to and, when it resumes, replaces."""
 
     def __init__(self, path: Path, most_bytes: int = LOG_BYTES):
-        """`most_bytes`: of a larger file, only the last `most_bytes` bytes are read, and line numbers start there."""
+        """`most_bytes`: if the file is larger, only its last `most_bytes` bytes are read, and line 1 is the first
+        complete line in them."""
         self.path, self.most_bytes = path, most_bytes
         self.openings = 0  # number of times that the file was read from its beginning
         self.damaged = 0  # lines since the last opening that are not JSON objects

@@ -42,7 +42,7 @@ def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
 
 
 def read_bytes(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> bytes | None:
-    """None if the file does not exist. Raises: NotReadable"""
+    """Returns None if the file does not exist. Raises: NotReadable"""
     try:
         with open_regular(path, most, follow) as file:
             content = bytearray()
@@ -58,7 +58,7 @@ def read_bytes(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> byte
 
 
 def read_text(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> str | None:
-    """The UTF-8 text; None if the file does not exist. Raises: NotReadable"""
+    """Returns the UTF-8 text, or None if the file does not exist. Raises: NotReadable"""
     content = read_bytes(path, most, follow)
     try:
         return None if content is None else content.decode()

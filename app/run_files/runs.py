@@ -10,7 +10,7 @@ SHOWN = 8
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The folders of all runs in `path`, or `path` itself if it is a run. Excludes runs moved by --overwrite."""
+    """Returns the folders of all runs in `path`, or `path` itself if it is a run. Skips runs moved by --overwrite."""
     if not path.is_dir() or (path / "metrics.jsonl").exists():
         return [path]
     found = sorted(file.parent for file in path.rglob("metrics.jsonl"))
@@ -18,7 +18,7 @@ def runs_in(path: Path) -> list[Path]:
 
 
 def choice(path: Path) -> str:
-    """A message that lists the runs in `path`; empty: none."""
+    """Returns a message that lists the runs in `path`, or "" if there are none."""
     runs = [str(run) for run in runs_in(path) if run != path]
     more = f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else ""
     return f"{path} contains {len(runs)} runs: pass one of {', '.join(runs[:SHOWN])}{more}." if runs else ""

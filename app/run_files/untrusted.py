@@ -37,7 +37,7 @@ def no_number(word: str) -> object:
 
 
 def printable(text: object, most: int = MOST_CHARACTERS) -> str:
-    """One line without control characters: replaces unprintable characters with "?" and truncates long text."""
+    """Returns one line without control characters: replaces unprintable characters with "?" and truncates long text."""
     words = " ".join(str(text).split())
     line = "".join(character if character.isprintable() else "?" for character in words)
     return line if len(line) <= most else f"{line[: most - 3]}..."

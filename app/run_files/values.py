@@ -10,7 +10,7 @@ END_OF_TIME = 253_402_300_800  # the year 10000, which datetime does not support
 
 
 def object_of(text: str | bytes) -> dict | None:
-    """The value if it is a JSON object, else None."""
+    """Returns the value if it is a JSON object, else None."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -19,7 +19,7 @@ def object_of(text: str | bytes) -> dict | None:
 
 
 def as_number(value: object) -> float:
-    """The value as a float; NaN if it is not a number or too large."""
+    """Returns the value as a float; NaN if it is not a number or is too large."""
     try:
         return float(value) if isinstance(value, (int, float)) else math.nan
     except OverflowError:
@@ -27,7 +27,7 @@ def as_number(value: object) -> float:
 
 
 def as_time(value: object) -> float:
-    """A Unix time in seconds, before the year 10000; NaN for anything else."""
+    """Returns a Unix time in seconds, before the year 10000; NaN for anything else."""
     seconds = as_number(value)
     return seconds if 0 <= seconds < END_OF_TIME else math.nan
 
@@ -37,10 +37,10 @@ def is_whole(value: object) -> bool:
 
 
 def whole(value: object) -> int:
-    """The value if it is an integer, else 0."""
+    """Returns the value if it is an integer, else 0."""
     return value if is_whole(value) else 0
 
 
 def strings(value: object) -> list[str]:
-    """The elements of a list as strings; empty if the value is not a list."""
+    """Returns the elements of a list as strings; empty if the value is not a list."""
     return [str(element) for element in value] if isinstance(value, list) else []

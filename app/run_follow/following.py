@@ -72,13 +72,13 @@ class Sink:
     """The metrics file."""
 
     def begin(self, run_id: str, first_step: int) -> None:
-        """Begins a run, to which the next steps belong. Discards its earlier steps from `first_step` on."""
+        """Begins a run, to which the next steps belong. Discards its existing steps from `first_step` on."""
 
     def write(self, row: Row) -> None:
         raise NotImplementedError
 
     def rewind(self, step: int) -> None:
-        """Discards the run's earlier steps from `step` on, because the run resumed from an older checkpoint."""
+        """Discards the run's steps from `step` on, because the run resumed from an older checkpoint."""
 
     def flush(self) -> None: ...
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Sink:
 
 
 def start_of(metrics: Path | None, run_id: str) -> tuple[str, dict[str, object]]:
-    """-> the run's name, formed from its model and folder, and the known settings of its last start"""
+    """Returns the run's name, formed from its model and folder, and the known settings of its last start."""
     if metrics is None:
         return run_id, {}
     start: dict = {}
@@ -102,12 +102,12 @@ def start_of(metrics: Path | None, run_id: str) -> tuple[str, dict[str, object]]
 
 
 def encodable(name: str) -> str:
-    """JSON can contain characters that UTF-8 cannot encode."""
+    """Replaces surrogates, which JSON can contain but UTF-8 cannot encode."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def row_of(fields: dict, line: bytes) -> Row | None:
-    """The step, or None if the line is not a step of a run. `line`: the text of `fields`."""
+    """Returns the step, or None if the line is not a step of a run. `line`: the text of `fields`."""
     run_id = fields.get("run")
     # The id is used as a folder name.
     if not is_whole(fields.get("step")) or not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):

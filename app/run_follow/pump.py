@@ -33,7 +33,7 @@ class Place:
         self._cut(len(self) * DIGEST_BYTES)  # drops a digest truncated by a crash
 
     def __len__(self) -> int:
-        """Number of forwarded lines."""
+        """Returns the number of forwarded lines."""
         return len(self._digests) // DIGEST_BYTES
 
     def has(self, index: int, row: Row) -> bool:
@@ -42,7 +42,7 @@ class Place:
         return self._digests[begin : begin + DIGEST_BYTES] == row.digest
 
     def passed(self, index: int, row: Row) -> None:
-        """Records that line `index` was forwarded. Discards earlier records from `index` on."""
+        """Records that line `index` was forwarded, and discards existing records of this line and later lines."""
         self._cut(index * DIGEST_BYTES)
         self._digests += row.digest
 
@@ -112,7 +112,7 @@ class Pump:
         self.passed, self.last_step = self.passed + 1, row.step
 
     def _place(self, run_id: str) -> Place:
-        """Digests of this run for the sink's target, because several projects may share a folder."""
+        """Returns the digests of this run for the sink's target: several projects may share a folder."""
         if run_id not in self._places:
             target = hashlib.blake2b(os.fsencode(self.sink.target), digest_size=4).hexdigest()
             self._places[run_id] = Place(self.folder / run_id / f"passed-on.{target}")

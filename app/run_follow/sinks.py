@@ -50,7 +50,7 @@ def missing(package: str) -> SinkMissing:
 
 
 def install_command(package: str) -> str:
-    """An install command for this machine: uses uv if available, otherwise pip."""
+    """Returns an install command for this machine: uses uv if available, otherwise pip."""
     python = shlex.quote(sys.executable)
     for uv in ("uv", Path.home() / ".local/bin/uv", ROOT / ".venv-uv/bin/uv"):
         if shutil.which(uv):
@@ -59,7 +59,7 @@ def install_command(package: str) -> str:
 
 
 class TensorBoard(Sink):
-    """Event files in FOLDER/NAME-ID, with the name of the run's folder and the run's id."""
+    """Event files in FOLDER/NAME-ID: the name of the run's folder and the run's id."""
 
     most_unsaved = 1000  # a repeated step replaces the earlier one
 
@@ -77,7 +77,7 @@ class TensorBoard(Sink):
 
     @property
     def target(self) -> str:
-        return f"TensorBoard's files in {self.folder}"
+        return f"TensorBoard files in {self.folder}"
 
     def begin(self, run_id: str, first_step: int) -> None:
         self.close()
@@ -116,7 +116,7 @@ class TensorBoard(Sink):
             raise unusable(self.run_folder, "written", error) from error
 
     def _folder_of(self, run_id: str) -> Path:
-        """The run's existing folder: the run's folder may have been renamed, and older versions used only its id."""
+        """Reuses an existing folder, whose name may contain an older folder name or, in older versions, only the id."""
         for folder in (self.folder / run_id, *sorted(self.folder.glob(f"*-{run_id}"))):
             if next(folder.glob("events.out.tfevents.*"), None):
                 return folder
@@ -146,7 +146,7 @@ class WeightsAndBiases(Sink):
 
     @property
     def target(self) -> str:
-        return f"W&B's project {self.project}"
+        return f"the W&B project {self.project}"
 
     def begin(self, run_id: str, first_step: int) -> None:
         self.close()
@@ -182,7 +182,7 @@ class MLflow(Sink):
 
     @property
     def target(self) -> str:
-        return f"MLflow's experiment {self.project} at {self.uri}"
+        return f"the MLflow experiment {self.project} at {self.uri}"
 
     def begin(self, run_id: str, first_step: int) -> None:
         self.close()

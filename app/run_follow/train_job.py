@@ -78,7 +78,10 @@ class TrainJobStatus(Sink):
 
 
 def safe_address(address: str) -> str:
-    """Checks that the token can be sent to the server's address. Raises: FollowError"""
+    """Returns the address if it is https or loopback, so that the token is never sent unencrypted.
+
+    Raises: FollowError
+    """
     try:
         parts = urllib.parse.urlsplit(address)
         host = parts.hostname
@@ -121,7 +124,7 @@ def post(address: str, status: dict[str, object]) -> None:
 
 
 def status_of(row: Row, steps: int | None) -> dict[str, object]:
-    """The TrainJob's status. `steps`: length of the run; None: unknown."""
+    """Returns the TrainJob's status. `steps`: length of the run; None: unknown."""
     metrics = [{"name": "step", "value": str(row.step)}]
     names = [name for name in METRICS if name in row.values] + list(validation_losses(row.values))
     metrics += [{"name": name, "value": f"{row.values[name]:.6g}"} for name in names]
@@ -139,7 +142,7 @@ def status_of(row: Row, steps: int | None) -> dict[str, object]:
 
 
 def max_steps(events: Path, run_id: str) -> int | None:
-    """max_steps of the run's latest start; None: unknown."""
+    """Returns max_steps of the run's latest start, or None if unknown."""
     newest = None
     try:
         for _, fields in JsonLines(events).objects():

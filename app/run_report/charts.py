@@ -30,7 +30,7 @@ class Chart:
 
 
 def charts_of(runs: list[Run]) -> list[Chart]:
-    """Charts with values from at least one run."""
+    """Returns the charts that have values from at least one run."""
     charts = [
         loss_chart(runs),
         line_chart(runs, "lr", "Learning rate", "per step", axis={"exponentformat": "power"}),

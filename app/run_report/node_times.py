@@ -36,7 +36,7 @@ class NodeTimes:
 
 
 def node_times_of(lines: Iterable[dict], run_id: str | None) -> NodeTimes:
-    """Readings of the run; invalid lines are skipped."""
+    """Returns the readings of the run. Skips invalid lines."""
     lines = [line for line in lines if line.get("run") == run_id and math.isfinite(as_time(line.get("time")))]
     time = column(lines, "time")
     starts = [str(line.get("start")) for line in lines]

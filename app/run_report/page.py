@@ -93,7 +93,7 @@ def card(run: Run, place: int) -> str:
 
 
 def spent(summary: dict) -> str:
-    """Time spent in all starts."""
+    """Returns the elapsed time of all starts, the share in steps, and the GPU hours."""
     elapsed, in_steps, gpu_hours = (
         as_number(summary.get(key)) for key in ("elapsed_seconds", "step_seconds", "gpu_hours")
     )
@@ -154,7 +154,7 @@ def results_table(runs: list[Run]) -> str:
 
 
 def settings_of(runs: list[Run]) -> tuple[list[dict[str, list[str]]], list[str]]:
-    """The settings of each run by name, and all names."""
+    """Returns the settings of each run by name, and all names."""
     settings = [{row[0]: row for row in rows_of(run.facts.get("settings"))} for run in runs]
     return settings, list(dict.fromkeys(name for of_run in settings for name in of_run))
 

@@ -71,7 +71,7 @@ def color_of(place: int, runs: list[Run]):
 
 
 def draw_loss(axis, runs: list[Run], smoothing: int | None) -> None:
-    """A single run has a moving average and one color per validation set. Several runs have one color per run."""
+    """Plots a single run with a moving average and one color per validation set, or several runs in one color each."""
     alone = len(runs) == 1
     for place, run in enumerate(runs):
         steps, loss, color = run.columns["step"], run.columns["loss"], color_of(place, runs)

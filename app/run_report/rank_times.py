@@ -54,6 +54,6 @@ def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
 
 
 def stretches(count: int, most: int) -> np.ndarray:
-    """-> the starts of at most `most` intervals of nearly equal length"""
+    """Returns the starts of at most `most` intervals of nearly equal length."""
     pieces = min(count, most)
     return np.arange(pieces) * count // pieces

@@ -101,7 +101,7 @@ class Run:
         return [save for start in self.starts for save in start.saves]
 
     def last(self, name: str) -> float:
-        """The newest value of a metric; NaN: none."""
+        """Returns the newest value of a metric, or NaN if there is none."""
         values = self.columns.get(name, np.empty(0))
         known = values[np.isfinite(values)]
         return float(known[-1]) if len(known) else math.nan
@@ -124,7 +124,7 @@ def read_runs(paths: list[Path]) -> list[Run]:
 
 
 def read_run(path: Path) -> Run:
-    """`path`: a run's folder, or its metrics file."""
+    """Reads a run from its folder or its metrics file."""
     metrics = path / "metrics.jsonl" if path.is_dir() else path
     if not metrics.exists():
         raise ReportError(
@@ -190,7 +190,7 @@ def has_times(columns: Columns) -> bool:
 
 
 def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | None]:
-    """-> the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
+    """Returns the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
     columns, rank_times, run_id = Columns(), RankTimes(), None
     other = 0  # line of the first object that is not a step; runs also write other objects between steps
     for number, row in damage.numbered_objects(path):
@@ -213,7 +213,7 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
 
 
 def starts_of(events: Iterable[dict], run_id: str | None) -> list[Start]:
-    """Starts of the run, in the order of their events."""
+    """Returns the starts of the run, in the order of their events."""
     starts: dict[str, Start] = {}
     for event in events:
         if run_id is not None and event.get("run") != run_id:
@@ -233,7 +233,7 @@ def starts_of(events: Iterable[dict], run_id: str | None) -> list[Start]:
 
 
 def read_object(path: Path, damage: Damage) -> dict | None:
-    """None if the file is missing or not a JSON object."""
+    """Returns None if the file is missing or is not a JSON object."""
     try:
         content = read_bytes(path)
     except NotReadable as reason:

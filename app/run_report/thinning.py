@@ -8,8 +8,8 @@ MOST_POINTS = 4000
 
 
 def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
-    """-> the indices of the points to keep, in order: all points if there are at most `most`, else the first, the last,
-    and the minimum and maximum of each interval. Drops NaN values."""
+    """Returns the indices of the points to keep, in order: all points if there are at most `most`, else the first, the
+    last, and the minimum and maximum of each interval. Drops NaN values."""
     known = np.flatnonzero(np.isfinite(values))
     if len(known) <= most:
         return known
@@ -25,7 +25,7 @@ def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
 
 
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Centered mean over `width` (odd) values, fewer at the ends; NaN is ignored."""
+    """Returns the centered mean over `width` (odd) values, fewer at the ends. Ignores NaN."""
     known = np.isfinite(values)
     counts = window_sums(known.astype(float), width)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -34,9 +34,9 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def window_sums(values: np.ndarray, width: int) -> np.ndarray:
-    """Sums of the `width` (odd) values around each value. Each window is the end of one block of `width` values plus
-    the beginning of the next block. Unlike a difference of cumulative sums, this avoids rounding errors from values
-    outside the window."""
+    """Returns the sum of `width` (odd) values around each value. Each window is the end of one block of `width` values
+    plus the beginning of the next block. Unlike a difference of cumulative sums, this avoids rounding errors from
+    values outside the window."""
     size = len(values) + width - 1
     blocks = np.zeros(-(-size // width) * width)
     blocks[width // 2 : width // 2 + len(values)] = values

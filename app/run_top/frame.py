@@ -58,14 +58,14 @@ def state_of(run: RunView, now: float) -> str:
     if run.metrics_file == "":
         return f"began {duration(now - began)} ago; steps are unknown with --metrics_file none"
     if number(run.step, "step") == 0 or last < began:
-        return f"starting for {duration(now - began)}"
+        return f"starting ({duration(now - began)})"
     if now - last > max(SILENT_SECONDS, SILENT_STEPS * number(run.step, "step_seconds")):
         return f"no step for {duration(now - last)}"
     return "training"
 
 
 def steps_of(run: RunView, width: int) -> list[str]:
-    """Values of the newest step."""
+    """Returns lines with the values of the newest step."""
     step, most, seconds = (number(run.step, "step"), number(run.start, "max_steps"), number(run.step, "step_seconds"))
     share = step / most if most > 0 else 0
     text = f"step {step:.0f} of {most:.0f} ({100 * share:.0f}%), {seconds:.3g} s each"
@@ -92,7 +92,7 @@ def steps_of(run: RunView, width: int) -> list[str]:
 
 
 def ranks_of(run: RunView, width: int, most: int) -> list[str]:
-    """Bars for all ranks or, if there are more than `most`, for the slowest ranks."""
+    """Returns bars for all ranks or, if there are more than `most`, for the slowest ranks."""
     seconds = [value if math.isfinite(value) else 0 for value in run.rank_seconds]
     if not seconds or most == 0:
         return []
@@ -152,13 +152,13 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar that fills `share` (0 to 1) of `width` columns."""
+    """Returns a bar that fills `share` (0 to 1) of `width` columns."""
     eighths = round(min(max(share, 0), 1) * width * 8)
     return BARS[-1] * (eighths // 8) + EIGHTHS[eighths % 8]
 
 
 def number(fields: dict, key: str) -> float:
-    """The value, or 0 if it is not a finite number."""
+    """Returns the value, or 0 if it is not a finite number."""
     value = as_number(fields.get(key))
     return value if math.isfinite(value) else 0
 
@@ -178,7 +178,7 @@ def duration(seconds: float) -> str:
 
 
 def columns_of(text: str) -> int:
-    """Number of terminal columns: 2 per wide character, 0 per combining character."""
+    """Returns the number of terminal columns: 2 per wide character, 0 per combining character."""
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(unicodedata.category(c) in ("Mn", "Me") for c in text)
 

@@ -59,7 +59,7 @@ def total(samples: Samples, name: str, counts: Callable[[Labels], bool] = lambda
 
 
 def view_of(host: str, before: Samples, now: Samples, seconds: float) -> NodeView:
-    """`seconds`: time from `before` to `now`."""
+    """Computes rates from two scrapes. `seconds`: time from `before` to `now`."""
 
     def rate(name: str, counts: Callable[[Labels], bool] = lambda _: True) -> float | None:
         first, last = total(before, name, counts), total(now, name, counts)
@@ -122,7 +122,7 @@ class Nodes:
 
 
 def address_of(host: str, run: RunView) -> str:
-    """Address of a host's endpoint; for this host, the address in --metrics_address."""
+    """Returns the address of a host's endpoint; for this host, the address in --metrics_address."""
     address = str(run.start.get("metrics_address") or "0.0.0.0")
     if host != socket.gethostname():
         return host

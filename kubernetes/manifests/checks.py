@@ -63,10 +63,12 @@ def check_capacity(options: argparse.Namespace) -> None:
     kinds = options.capacity.split(",")
     for kind in kinds:
         if kind not in CAPACITIES:
-            raise Mistake(f"--capacity {kind} is not one of {', '.join(CAPACITIES)}.")
+            raise Mistake(f"--capacity {kind} must be one of {', '.join(CAPACITIES)}.")
     reserved = [kind for kind in kinds if kind in RESERVED_CAPACITIES]
     if reserved and len(kinds) > 1:
-        raise Mistake(f"--capacity {options.capacity}: {reserved[0]} cannot be combined; pass it alone.")
+        raise Mistake(
+            f"--capacity {options.capacity}: {reserved[0]} cannot be combined with other types; pass it alone."
+        )
     if bool(reserved) != bool(options.reservation):
         raise Mistake("--capacity reserved or block and --reservation ID require each other: pass both or omit both.")
     if kinds == ["block"] and options.placement_group:
@@ -115,7 +117,7 @@ def read_variables(words: list[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise Mistake(f"--set {word} is not VARIABLE=VALUE.")
+            raise Mistake(f"--set {word} must be VARIABLE=VALUE.")
         check_variable("--set", name, variables)
         variables[name] = value
     return variables

@@ -212,7 +212,7 @@ def queue(request: Request) -> list[Manifest]:
 
 
 def topology_levels() -> list[str]:
-    """Node labels on EKS: the zone, three layers of EC2's network, and the host."""
+    """Returns the node labels on EKS: the zone, three layers of EC2's network, and the host."""
     layers = [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)]
     return ["topology.kubernetes.io/zone", *layers, "kubernetes.io/hostname"]
 

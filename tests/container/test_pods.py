@@ -94,7 +94,7 @@ def test_sigterm_to_another_pod_saves_and_that_pod_stays_until_its_ranks_have(po
     pods.nodes[1].signal("TERM")
     assert launcher.wait() == 75, launcher.output()
     assert pods.nodes[1].wait() == 143
-    assert "its ranks save and stop" in pods.nodes[1].output()
+    assert "its ranks will save and stop" in pods.nodes[1].output()
     assert "steps" in newest(pods)
     assert pods.nodes[0].process.poll() is None
 

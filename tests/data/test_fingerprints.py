@@ -178,7 +178,7 @@ def test_a_folder_is_not_taken_for_the_hub_nor_the_other_way_round(prepare, tmp_
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file.attrs["arguments"] = json.dumps({**json.loads(file.attrs["arguments"]), "content": None})
     error = prepare("corpus", "a.h5", "--if_missing", fails=True).stderr
-    assert "a.h5" in error and "now also a local folder" in error
+    assert "a.h5" in error and "a local folder or file now has this name" in error
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file.attrs["arguments"] = "{}"
     assert "a.h5" in prepare("corpus", "a.h5", "--if_missing", fails=True).stderr

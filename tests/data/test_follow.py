@@ -534,7 +534,7 @@ def test_mlflow_finds_the_run_by_its_tag(tmp_path, monkeypatch, known):
     monkeypatch.setitem(sys.modules, "mlflow", package)
     sink = sinks.MLflow(tmp_path, project="p")
     sink.metrics = metrics_of_start(tmp_path / "a run")
-    assert calls == [] and sink.target == "MLflow's experiment p at http://a"
+    assert calls == [] and sink.target == "the MLflow experiment p at http://a"
     sink.begin(RUN, 1)
     sink.write(row(line(7, 9.0, 2.5)))
     sink.close()

@@ -109,7 +109,7 @@ def test_rewriting_goes_through_links_and_keeps_the_mode(tmp_path):
         ({"offsets": np.array([0, 700, 600, 1000], np.uint64)}, "/document_offsets is not ascending"),
         ({"offsets": np.array([0, 700], np.uint64)}, "documents end at token 700, but the file has 1,000 tokens"),
         ({"offsets": np.array([5, 1000], np.uint64)}, "/document_offsets is not"),
-        ({"tokens": TOKENS.astype(np.int64)}, "/tokens is not one-dimensional uint16 or uint32"),
+        ({"tokens": TOKENS.astype(np.int64)}, "/tokens is not a non-empty one-dimensional uint16 or uint32"),
         ({"format_version": 2}, "format version 2 is not supported"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_run_in_80_columns(tmp_path):
 
 
 def test_a_run_that_starts_is_silent_or_has_ended_says_so(tmp_path):
-    assert shown(view(tmp_path)).endswith("starting for 3 min 21 s\n")
+    assert shown(view(tmp_path)).endswith("starting (3 min 21 s)\n")
     run = view(tmp_path, STEP)
     assert run.starts == 2
     assert "no step for 1 min 40 s\n" in shown(run, 1300)
@@ -78,7 +78,7 @@ def test_a_run_that_starts_is_silent_or_has_ended_says_so(tmp_path):
     run.end = {"status": "failed", "reason": "the loss is NaN"}
     assert "\nfailed: the loss is NaN\n" in shown(run, 9999) and " left" not in shown(run, 9999)
     run.end, run.start = {}, START | {"began": 1250}  # a new start, whose first step has not ended
-    assert "start 2\nstarting for 10 s\n" in shown(run, 1260)
+    assert "start 2\nstarting (10 s)\n" in shown(run, 1260)
 
 
 def test_a_run_without_a_metrics_file_shows_what_it_saves(tmp_path):

@@ -21,7 +21,7 @@ from rendering import of_kind, render, render_apart, rendered
         (["--nodes", "0"], ["--nodes 0 must be at least 1"]),
         (["--set", "MPZERO_NODES=3"], ["--set MPZERO_NODES", "--nodes"]),
         (["--set", "OMPI_MCA_orte_default_hostfile=x"], ["Kubeflow Trainer refuses"]),
-        (["--set", "MAX_STEPS"], ["--set MAX_STEPS is not VARIABLE=VALUE"]),
+        (["--set", "MAX_STEPS"], ["--set MAX_STEPS must be VARIABLE=VALUE"]),
         (["--secret", "HF_TOKEN=hugging-face"], ["VARIABLE=SECRET:KEY"]),
         (["--capacity", "reserved"], ["--reservation"]),
         (["--reservation", "cr-1"], ["--capacity reserved"]),

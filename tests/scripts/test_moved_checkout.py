@@ -87,7 +87,10 @@ def test_another_checkouts_build_folder_is_named(original, tmp_path):
     (copy / "build").symlink_to(original.root / "build")
     result = build(original, copy)
     assert result.returncode == 0, result.stderr
-    assert f"{copy}/build is the build folder of {original.root}: building its sources." in result.stdout
+    assert (
+        f"{copy}/build is the build folder of the checkout {original.root}: building the sources there."
+        in result.stdout
+    )
 
 
 def test_a_job_of_a_moved_checkout_says_what_builds_it(checkout):

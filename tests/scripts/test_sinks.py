@@ -75,8 +75,8 @@ def test_its_crash_is_one_line_and_the_run_is_not_affected(checkout, begin, end,
     said = [line for line in (result.stdout + result.stderr).splitlines() if "follow" in line]
     assert said == [
         f"mpzero: warning: SINK=tensorboard: app/follow.py exited with status {status}; the run is not affected. "
-        "Later, '.venv/bin/python app/follow.py 'my run/metrics.jsonl' --sink tensorboard --once' "
-        "forwards the remaining steps."
+        "To forward the remaining steps later, run "
+        "'.venv/bin/python app/follow.py 'my run/metrics.jsonl' --sink tensorboard --once'."
     ]
     if begin is start:
         (log,) = (checkout.root / "logs").glob("*.out")

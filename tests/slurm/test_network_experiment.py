@@ -48,8 +48,8 @@ def test_two_nodes_compare_networks_and_layouts(run):
     ("options", "flags", "variables", "sentence"),
     [
         (("--nodes=1",), (), {}, "has one node"),
-        ((), ("--max_steps", "3"), {}, "--max_steps is set by each row"),
-        ((), ("--overwrite",), {}, "--overwrite is set by each row"),
+        ((), ("--max_steps", "3"), {}, "sets --max_steps for each row"),
+        ((), ("--overwrite",), {}, "sets --overwrite for each row"),
         ((), (), {"MAX_STEPS": "4", "WARM_UP": "4"}, "WARM_UP=4 must be less than MAX_STEPS=4"),
         ((), (), {"DEEPSPEED": "yes"}, "DEEPSPEED=yes must be true or false"),
         ((), (), {"SEQ_LENGTH": "100000"}, "max_position_embeddings"),
