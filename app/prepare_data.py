@@ -287,7 +287,7 @@ def report(source: Source, outputs: list[Path], max_documents: int | None) -> li
 
 
 def notes_of(source: Source) -> list[str]:
-    """Notes for the user about the documents."""
+    """Returns notes for the user about the documents."""
     notes = list(source.notes)
     if source.num_empty_rows:
         notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows have no text and are skipped")

@@ -87,7 +87,7 @@ forget_restarts() {
   rm -f -- "$record" 2>/dev/null || warn "$record cannot be removed; remove it manually."
 }
 
-# forget_doctor: removes reports of an earlier doctor.
+# forget_doctor: removes reports of an earlier `mpzero doctor`.
 forget_doctor() {
   rm -f -- "$CHECKPOINT_DIR"/doctor.json* 2>/dev/null ||
     warn "$CHECKPOINT_DIR/doctor.json* cannot be deleted and may be mistaken for this start's report; delete it manually."
@@ -97,7 +97,7 @@ forget_doctor() {
 # starts and excludes no hosts.
 go_on_without_answer() {
   local event=$1 status=$2 starts=0 answer
-  warn "scripts/requeue failed on $(hostname -s), with $MPZERO_VENV/bin/python and with python3, or $CHECKPOINT_DIR has not responded for 5 minutes; see the messages above: hosts are not excluded, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
+  warn "scripts/requeue failed on $(hostname -s) with $MPZERO_VENV/bin/python and python3, or $CHECKPOINT_DIR has not responded for 5 minutes (see above): no hosts are excluded, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
   if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
   if [[ $event == start ]]; then
     ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0

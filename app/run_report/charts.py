@@ -87,7 +87,7 @@ def line_chart(
 
 
 def split_chart(run: Run) -> Chart:
-    """Stacked time breakdown of each step."""
+    """Plots the stacked time breakdown of each step."""
     if not all(name in run.columns for name in STEP_PARTS):
         return Chart("", "", [], {})
     total = np.sum([np.nan_to_num(run.columns[name]) for name in STEP_PARTS], axis=0)
@@ -113,8 +113,8 @@ def mean_split_chart(runs: list[Run]) -> Chart:
 
 
 def rank_chart(run: Run, of_run: str) -> Chart:
-    """Step time of each rank. The color scale excludes the fastest and slowest 1%; otherwise, one long step would make
-    all other steps look the same."""
+    """Plots the step time of each rank. The color scale excludes the fastest and slowest 1%; otherwise, one long step
+    would make all other steps look the same."""
     found = heat_map(run.rank_times, run.columns["step"])
     if found is None:
         return Chart("", "", [], {})
@@ -136,7 +136,7 @@ def rank_chart(run: Run, of_run: str) -> Chart:
 
 
 def gpu_chart(runs: list[Run], key: str) -> Chart:
-    """One curve per GPU of rank 0's node; for several runs, the mean of these GPUs per run."""
+    """Plots one curve per GPU of rank 0's node; for several runs, one mean over these GPUs per run."""
     title, about, scale, axis = GPU_VALUES[key]
     traces = []
     for place, run in enumerate(runs):
@@ -186,7 +186,7 @@ def node_line(run: Run, values: np.ndarray, name: str, place: int) -> dict:
 
 
 def slowest_chart(runs: list[Run]) -> Chart:
-    """Number of steps in which each rank was the slowest by over 10%."""
+    """Plots the number of steps in which each rank was the slowest by over 10%."""
     traces = []
     for place, run in enumerate(runs):
         ranks, shares = run.columns.get("slowest_rank"), run.columns.get("slowest_rank_share")

@@ -69,7 +69,7 @@ Drag over a chart to zoom in; double-click to reset the zoom.</p>"""
 
 
 def card(run: Run, place: int) -> str:
-    """Card with the key facts of a run."""
+    """Returns a card with the key facts of a run."""
     facts = run.facts
     rows = [
         ("model", f"{facts.get('model_type', '')}, {whole(facts.get('parameters')):,} parameters" if facts else ""),
@@ -129,7 +129,7 @@ def heading(title: str, run: Run, runs: list[Run]) -> str:
 
 
 def results_table(runs: list[Run]) -> str:
-    """One row per run, sorted by loss, with the settings that differ; empty for a single run."""
+    """Returns one row per run, sorted by loss, with the settings that differ; empty for a single run."""
     if len(runs) == 1:
         return ""
     settings, names = settings_of(runs)
@@ -160,7 +160,7 @@ def settings_of(runs: list[Run]) -> tuple[list[dict[str, list[str]]], list[str]]
 
 
 def settings_table(runs: list[Run]) -> str:
-    """Name, value and origin of each setting; for several runs, one column of values per run, marked if they differ."""
+    """Returns each setting with its value and origin; for several runs, one value per run, marked if they differ."""
     settings, names = settings_of(runs)
     if not names:
         return ""

@@ -118,7 +118,7 @@ def draw_norm(axis, steps: np.ndarray, norm: np.ndarray) -> None:
 
 
 def draw_split(axis, columns) -> None:
-    """Stacked time breakdown of each step."""
+    """Plots the stacked time breakdown of each step."""
     steps = columns["step"]
     parts = [np.nan_to_num(columns[name]) for name in STEP_PARTS]
     unit, scale = ("s", 1) if np.median(sum(parts)) >= 1 else ("ms", 1e3)

@@ -56,7 +56,7 @@ def state_of(run: RunView, now: float) -> str:
     if run.end:
         return ": ".join(str(run.end[key]) for key in ("status", "reason") if run.end.get(key))
     if run.metrics_file == "":
-        return f"began {duration(now - began)} ago; steps are unknown with --metrics_file none"
+        return f"started {duration(now - began)} ago; steps are unknown with --metrics_file none"
     if number(run.step, "step") == 0 or last < began:
         return f"starting ({duration(now - began)})"
     if now - last > max(SILENT_SECONDS, SILENT_STEPS * number(run.step, "step_seconds")):

@@ -35,7 +35,6 @@ class RunView:
 
     @property
     def hosts(self) -> list[str]:
-        """The hosts by rank."""
         return strings(self.start.get("hosts"))
 
     @property

@@ -39,7 +39,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The label node.kubernetes.io/instance-type of the nodes, if there is only one type."""
+        """The value of the nodes' label node.kubernetes.io/instance-type, if there is only one type."""
         return ",".join(f"{HYPERPOD if self.hyperpod else ''}{kind}" for kind in self.types)
 
 
