@@ -14,7 +14,7 @@
 // Parsers for command lines of the form --flag VALUE or --flag=VALUE.
 namespace mpzero {
 
-// Whether a flag has a value. kUnknown: not a flag.
+// Value of a flag: none, required or optional. kUnknown: not a flag.
 enum class Takes : uint8_t { kUnknown, kNothing, kValue, kOptionalValue };
 
 struct Argument {

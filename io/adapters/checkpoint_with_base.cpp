@@ -42,8 +42,8 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   run_on_all_ranks(group, [&] {
     if (!has_initial_weights(base)) {
       throw_user_error(
-          "{} needs its base model, but {} has no weights (base xxh3 {}); pass the folder of the base with "
-          "--base_model, or with --init_from of mpzero train",
+          "{} needs its base model, but {} has no weights (base xxh3 {}); pass the base model's folder with "
+          "--base_model (mpzero train: --init_from)",
           checkpoint.folder().string(), base.string(), run.init_from_hash);
     }
     base_ = match_weights(open_initial_weights(base), units, base, TiedHead::kPassOver);
@@ -52,7 +52,7 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   base_->verify_what_was_read(group);
   if (hash == run.init_from_hash) return;
   throw UserError(fmt::format("the adapters of {} were trained on the base {} (xxh3 {}), but the weights in {} differ "
-                              "(xxh3 {}); use the original base",
+                              "(xxh3 {}); use the original base model",
                               checkpoint.folder().string(), recorded, run.init_from_hash, base.string(), hash),
                   ErrorScope::kAllRanks);
 }

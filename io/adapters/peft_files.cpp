@@ -100,7 +100,7 @@ void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<con
     }
     if (found == wanted.end()) {
       throw_user_error(
-          "{} contains {}, which matches neither the model nor the adapters' targets; pass the original base, or "
+          "{} contains {}, which matches neither the model nor the adapters' targets; pass the original base model, or "
           "correct target_modules",
           folder.string(), name);
     }

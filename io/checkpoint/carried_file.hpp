@@ -15,7 +15,7 @@
 
 namespace mpzero::io {
 
-// State of one unit that compressed communication between shard groups carries from step to step, row-major.
+// State of one unit that persists across steps if communication between shard groups is compressed. Row-major.
 struct CarriedValues {
   std::string unit;
   std::string name;  // "gradient_residual" or "parameters"
@@ -25,7 +25,7 @@ struct CarriedValues {
   int64_t bytes() const;
 };
 
-// The carried state of one rank to be saved. Only a rank at the same position of an identical layout can load it.
+// The carried state of one rank to be saved. Only a rank at the same position in an identical layout can load it.
 struct CarriedState {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;

@@ -66,7 +66,7 @@ ManifestFile file_from_json(const json& object) {
   ManifestFile file;
   file.name = object.at("name").get<std::string>();
   require(!file.name.empty() && file.name.find('/') == std::string::npos && file.name[0] != '.',
-          "a name with a folder");
+          "a file name that is empty, contains \"/\" or begins with \".\"");
   file.size = integer(object.at("size"));
   file.has_own_checksums = object.value("has_own_checksums", false);
   if (file.has_own_checksums) {
@@ -87,7 +87,7 @@ ManifestFile file_from_json(const json& object) {
     require(dataset.begin >= 0 && dataset.count > 0 && dataset.offset >= end, "a dataset out of order");
     require(dataset.offset <= file.size &&
                 dataset.count <= (file.size - dataset.offset) / static_cast<int64_t>(sizeof(float)),
-            "a dataset beyond the end of its file");
+            "a dataset that exceeds its file");
     end = dataset.offset + dataset.bytes();
     const std::string checksums = entry.at("xxh3_64").get<std::string>();
     require(checksums.size() == static_cast<size_t>(dataset.blocks()) * 16, "a wrong number of checksums");
@@ -113,8 +113,8 @@ RunRecord run_from_json(const json& object) {
   return run;
 }
 
-// Throws UserError instead of Damaged because the checksum is valid, so a different version of mpzero wrote the file.
-// All versions of the format must therefore keep `content` and its checksum.
+// Throws UserError instead of Damaged because the checksum is valid, so another version of mpzero wrote the file. All
+// versions of the format must therefore keep `content` and its checksum.
 void check_version(const json& version, const fs::path& path) {
   if (version.is_number_integer() && version == kManifestVersion) return;
   throw_user_error(
@@ -200,7 +200,7 @@ Manifest read_manifest(const OpenFolder& folder) {
   try {
     check_version(document.at("format_version"), path);
     if (integer(document.at("block_bytes")) != kChecksumBlockBytes) {
-      throw std::invalid_argument("checksums of a different block size");
+      throw std::invalid_argument("an unsupported checksum block size");
     }
     if (document.contains("generation")) manifest.generation = integer(document["generation"]);
     manifest.saved_at = document.value("saved_at", std::string());

@@ -255,7 +255,7 @@ std::optional<StoredCarried> Hdf5Checkpoint::carried(int rank, std::span<const C
   return read_carried_file(file->path(), file->contents(), wanted);
 }
 
-// Blocks are verified by the reads.
+// Reads verify blocks.
 void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
   check_same_files(folder(), {{kManifestName, manifest().checksum}}, group);
 }

@@ -55,8 +55,8 @@ Layout lay_out(std::span<const UnitShard> shards) {
     const UnitShard& shard = shards[i];
     if (shard.count == 0) continue;
     if (shard.begin < 0 || shard.count < 0 || shard.begin + shard.count > shard.unit->numel()) {
-      throw_failure("shard [{}, {}) exceeds unit {}, which has {} elements", shard.begin, shard.begin + shard.count,
-                    shard.unit->name, shard.unit->numel());
+      throw_failure("a shard spans elements {} to {} of unit {}, which has only {} elements", shard.begin,
+                    shard.begin + shard.count, shard.unit->name, shard.unit->numel());
     }
     hdf5::Group group = file.create_group(shard.unit->name);
     group.set_attribute("begin", shard.begin);

@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());
   if (begin < 0 || end > unit.numel()) {
-    throw_failure("elements [{}, {}) of unit {} were requested, but the unit has {} elements", begin, end, unit.name,
-                  unit.numel());
+    throw_failure("elements {} to {} of unit {} were requested, but the unit has only {} elements", begin, end,
+                  unit.name, unit.numel());
   }
   visit_parameters(unit, begin, end, [&](const ParameterRange& range) {
     read(range.parameter.name, kind, range.begin,

@@ -32,7 +32,7 @@ struct CatalogEntry {
   std::string saved_at;         // empty if the manifest cannot be read
   int64_t bytes = 0;            // total size of the files
   int64_t files = 0;
-  // Why the checkpoint cannot be loaded, judging by its manifest and file sizes: one sentence, or empty.
+  // Reason why the checkpoint cannot be loaded, according to its manifest and file sizes: one sentence, or empty.
   std::string problem;
   // True if a system error or a newer format prevented reading the checkpoint. Such a checkpoint may be complete and
   // may be the newest of any run, so it is not replaced, removed or skipped.
@@ -78,8 +78,8 @@ struct ResumeCandidates {
   std::vector<std::string> left_out;  // excluded checkpoints with the reason: "tiny-9steps (run 1a2b3c4d)"
   // Problem with `latest` in one sentence, or empty.
   std::string problem_of_latest;
-  // Why the run of the target of `latest` is unknown: one sentence, or empty. If set, `run` is the run that saved last
-  // and `newest_of_runs` contains the newest checkpoint of each run in the folder.
+  // Reason why the run that saved the target of `latest` is unknown: one sentence, or empty. If set, `run` is the run
+  // that saved last and `newest_of_runs` contains the newest checkpoint of each run in the folder.
   std::string problem_of_run;
   std::vector<CatalogEntry> newest_of_runs;
 };

@@ -323,7 +323,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   refuse_foreign(OpenFolder(folder));
   throw_user_error("{} has neither a file 'latest' nor a file {}; {}", folder.string(), kManifestName,
-                   suggest_runs(folder, "use a folder with checkpoints or a checkpoint"));
+                   suggest_runs(folder, "use a folder of checkpoints, or a single checkpoint"));
 }
 
 RunRecord run_of(const fs::path& path) {

@@ -332,7 +332,7 @@ ValidationSet::ValidationSet(TokenDataset dataset, const LoaderOptions& options,
       options_(options),
       num_windows_(validation_windows(sequences, dataset_.num_windows())) {
   check(options_);
-  if (sequences < 0) throw_failure("a validation pass of {} sequences was requested", sequences);
+  if (sequences < 0) throw_failure("the number of validation sequences must be at least 0, not {}", sequences);
 }
 
 int64_t ValidationSet::num_batches() const {

@@ -34,13 +34,13 @@ TokenBlocks::TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums)
   const auto fail = [&](const char* what) {
     throw_user_error("{} of {} {}", checksums_.name(), checksums_.file().string(), what);
   };
-  if (checksums_.shape().size() != 1 || !checksums_.holds<uint64_t>()) fail("is not one-dimensional uint64");
+  if (checksums_.shape().size() != 1 || !checksums_.holds<uint64_t>()) fail("is not a one-dimensional uint64 dataset");
   block_size_ = checksums_.attribute<uint64_t>("block_size");
   if (block_size_ == 0 || block_size_ > kMaxBlockSize) fail("has a block_size outside of [1, 16777216]");
   if (tokens.element_size() == sizeof(uint32_t)) block_.emplace<std::vector<uint32_t>>();
   const uint64_t num_blocks = (tokens.size() + block_size_ - 1) / block_size_;
   if (checksums_.size() != num_blocks) {
-    throw_user_error("{} of {} has {} checksums, but {} tokens in blocks of {} need {}", checksums_.name(),
+    throw_user_error("{} of {} has {} checksums, but {} tokens in blocks of {} require {}", checksums_.name(),
                      checksums_.file().string(), checksums_.size(), tokens.size(), block_size_, num_blocks);
   }
 }

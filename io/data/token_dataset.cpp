@@ -191,7 +191,7 @@ void TokenDataset::Impl::check_rows() const {
   if (*row_length < 1) throw_user_error("{}: packed_sequence_length {} must be at least 1", path.string(), *row_length);
   const auto row = static_cast<uint64_t>(*row_length);
   if (tokens.size() < row + 1 || (tokens.size() - 1) % row != 0) {
-    throw_user_error("{} is packed, but its {} tokens are not rows of {} (packed_sequence_length) plus one token",
+    throw_user_error("{} is packed, but its {} tokens are not a multiple of {} (packed_sequence_length) plus one",
                      path.string(), tokens.size(), row);
   }
   if (!loss_mask) throw_user_error("{} is packed but lacks /loss_mask", path.string());
@@ -229,15 +229,16 @@ std::vector<uint64_t> TokenDataset::Impl::read_offsets() const {
 
 void TokenDataset::Impl::check_shapes() const {
   if (tokens.shape().size() != 1 || !(tokens.holds<uint16_t>() || tokens.holds<uint32_t>())) {
-    throw_user_error("/tokens of {} is not one-dimensional uint16 or uint32", path.string());
+    throw_user_error("/tokens of {} is not a one-dimensional uint16 or uint32 dataset", path.string());
   }
   if (document_offsets.shape().size() != 1 || !document_offsets.holds<uint64_t>() || document_offsets.size() == 0) {
-    throw_user_error("/document_offsets of {} is not one-dimensional uint64 with at least one element", path.string());
+    throw_user_error("/document_offsets of {} is not a non-empty one-dimensional uint64 dataset", path.string());
   }
   if (loss_mask &&
       (loss_mask->shape() != tokens.shape() || !(loss_mask->holds<uint8_t>() || loss_mask->holds<float>()))) {
-    throw_user_error("/loss_mask of {} is not one-dimensional uint8 or float32 with a value for each of {} tokens",
-                     path.string(), tokens.size());
+    throw_user_error(
+        "/loss_mask of {} is not a one-dimensional uint8 or float32 dataset with one value for each of the {} tokens",
+        path.string(), tokens.size());
   }
   if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     throw_user_error("{} is damaged: its header specifies {} tokens", path.string(), tokens.size());

@@ -177,7 +177,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       check_masters_are_weights(model_, states);
     } else {
       warnings_.push_back(
-          fmt::format("{} has no parameter names for the optimizer states; mpzero assumes the order of the model.",
+          fmt::format("{} has no parameter names for the optimizer states; mpzero assumes the model's parameter order.",
                       model_.path().string()));
     }
     aliases_ = std::move(states.aliases);
@@ -243,7 +243,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       if (group.weight_decay == groups[0].weight_decay) continue;
       warnings_.push_back(
           fmt::format("{} was trained with weight decay {} for some parameters and {} for others; this run applies "
-                      "--weight_decay to all except --no_decay.",
+                      "--weight_decay to all parameters that do not match --no_decay.",
                       folder_.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
       break;
     }
@@ -298,7 +298,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     }
     if (!files_.manifest() || files_.manifest()->find(name) != nullptr) return;
     throw_damaged(folder_ / kManifestName,
-                  fmt::format("it does not list {}, which a checkpoint of {} ranks needs", name, layout_->ranks()));
+                  fmt::format("it does not list {}, which a checkpoint of {} ranks requires", name, layout_->ranks()));
   }
 
   std::string optimizer_file(int rank) const {
@@ -379,7 +379,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       if (is_new) continue;
       throw_damaged(
           files_.path_of(name),
-          fmt::format("it is identical to {}, so the file of one of these two ranks is missing", other->second));
+          fmt::format("it is identical to {}, so one rank's file was overwritten or copied twice", other->second));
     }
   }
 

@@ -24,13 +24,13 @@ void OwnPages::add(int64_t begin, int64_t end) {
   if (begin >= end) return;
   auto next = stretches_.lower_bound(begin);
   if (next != stretches_.end() && next->first <= end) {
-    if (next->first < end) throw_failure("bytes [{}, {}) of a file would be written twice", next->first, end);
+    if (next->first < end) throw_failure("bytes {} to {} of a file would be written twice", next->first, end);
     end = next->second;
     next = stretches_.erase(next);
   }
   if (next != stretches_.begin()) {
     const auto before = std::prev(next);
-    if (before->second > begin) throw_failure("bytes [{}, {}) of a file would be written twice", begin, before->second);
+    if (before->second > begin) throw_failure("bytes {} to {} of a file would be written twice", begin, before->second);
     if (before->second == begin) {
       before->second = end;
       return;
@@ -44,7 +44,7 @@ void OwnPages::split(int64_t begin, int64_t end,
   if (begin >= end) return;
   const auto after = stretches_.upper_bound(begin);
   if (after == stretches_.begin() || std::prev(after)->second < end) {
-    throw_failure("bytes [{}, {}) of a file were written without a prior call to OwnPages::add()", begin, end);
+    throw_failure("bytes {} to {} of a file were written without a prior call to OwnPages::add()", begin, end);
   }
   const auto& [first, last] = *std::prev(after);
   const int64_t own_begin = std::clamp(round_up_to_page(first), begin, end);

@@ -20,7 +20,7 @@ using pickle::ScalarType;
 using pickle::Tensor;
 using pickle::Value;
 
-// Limits the amount of data to read on opening a checkpoint.
+// Limits the amount of data that is read when a checkpoint is opened.
 constexpr int64_t kComparedValues = 16384;
 
 struct Weight {

@@ -92,7 +92,7 @@ struct Fp8Section {
   Setting<std::string> recipe{"tensorwise"};          // or "rowwise"
   Setting<std::string> format{"hybrid"};              // or "e4m3"
   Setting<std::string> fast_accumulation{"forward"};  // or "none", "all"
-  Setting<bool> cache_weights{true};                  // if missing, enabled when memory suffices
+  Setting<bool> cache_weights{true};                  // default: enabled if memory suffices
   Setting<std::vector<std::string>> filter_fqns;
 };
 

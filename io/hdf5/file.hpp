@@ -14,7 +14,7 @@
 // not thread-safe, so every call locks a process-wide mutex. Threads may use different objects concurrently, but not
 // the same object.
 //
-// Opening and reading throw UserError, for example if the file is missing, truncated or of a different type. Writing
+// Opening and reading throw UserError, for example if the file is missing, truncated or not an HDF5 file. Writing
 // throws UserError if the user can fix the cause, for example a full disk, and Failure otherwise.
 namespace mpzero::io::hdf5 {
 

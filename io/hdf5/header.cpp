@@ -139,7 +139,7 @@ std::string_view up_to_zero(std::span<const std::byte> bytes) {
   return text.substr(0, text.find('\0'));
 }
 
-// Returns std::nullopt if the message is a different attribute or not a variable-length string.
+// Returns std::nullopt if the message belongs to another attribute or is not a variable-length string.
 std::optional<HeapText> heap_text(const Message& message, std::string_view wanted) {
   Cursor attribute(message.body, "the attribute is damaged");
   const auto version = attribute.value<uint8_t>();

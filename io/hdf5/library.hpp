@@ -39,7 +39,7 @@ std::string reason();
 hid_t native(Type type);
 
 // Returns the location of the object `name` in an open file or group. "." refers to `node`. Throws UserError if the
-// object does not exist or is in a different file (external link).
+// object does not exist or is in another file (external link).
 ObjectPlace place_of(hid_t node, const std::string& name, const std::string& where);
 
 // Returns true if the object's file was opened read-only. The bytes on disk then match the library's view.

@@ -136,8 +136,8 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
     const LockReach reach = options.reach.value_or(lock_reach_of(folder));
     if (locked && reach == LockReach::kThisHost && options.warn) {
       options.warn(
-          fmt::format("file locks in {} do not exclude other hosts (not supported by the file system or its mount "
-                      "options): only the files .owner-* protect the folder from runs on other hosts.",
+          fmt::format("file locks in {} do not work across hosts (because of the file system or its mount options): "
+                      "only the files .owner-* protect the folder from runs on other hosts.",
                       folder.string()));
     }
     decides_ = locked && reach == LockReach::kAll;
@@ -161,7 +161,8 @@ void FolderLock::claim(const Options& options) {
   } catch (const Error& error) {
     if (!decides_ || !is_full_disk(error.system_error())) throw;
     if (options.warn)
-      options.warn(fmt::format("the owner of the lock in {} is not recorded: {}.", folder_.string(), error.what()));
+      options.warn(
+          fmt::format("the owner of the lock in {} could not be recorded: {}.", folder_.string(), error.what()));
   }
 }
 
@@ -235,8 +236,8 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
   if (waited >= options.patience_with_predecessor) {
     throw_failure(
-        "a previous attempt of this job ({}) still locks {} after {} s: the process hangs in a file system or driver; "
-        "reboot the host",
+        "a previous attempt of this job ({}) still locks {} after {} s: its process is stuck in a file system or "
+        "driver call; reboot the host",
         owner, folder, limit);
   }
   if (!std::exchange(waits_, true) && options.say) {

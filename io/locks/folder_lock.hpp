@@ -26,7 +26,7 @@ struct Mount {
 // Returns the mount that contains the absolute path, or std::nullopt if `mountinfo` does not list it.
 std::optional<Mount> find_mount(std::string_view mountinfo, const std::filesystem::path& path);
 
-// The processes that flock(2) on this mount excludes.
+// Scope of a flock(2) lock on a mount: the processes that it excludes.
 enum class LockReach : uint8_t {
   kAll,       // all processes that can access the file
   kThisHost,  // only processes on this host
@@ -46,7 +46,7 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 // available after FolderOwner::kWatch.
 class FolderLock {
  public:
-  // How long to wait for a locked folder. A run that was killed may still be exiting.
+  // Timeout for a locked folder. A run that was killed may still be exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
   // How long a requeued job waits for a process of its previous attempt to exit. That process may be blocked in the
   // file system or a driver.
@@ -59,7 +59,7 @@ class FolderLock {
     std::chrono::milliseconds patience = kPatience;
     Purpose purpose = Purpose::kTraining;
     std::string job{};  // see OwnerRecord::job
-    // How long to wait if the owner belongs to the same job. Zero selects `patience`.
+    // Timeout if the owner belongs to the same job. Zero selects `patience`.
     std::chrono::milliseconds patience_with_predecessor{};
     // Callbacks for messages: `say` receives the reason for a long wait, `warn` receives warnings about file locks.
     std::function<void(const std::string&)> say{};

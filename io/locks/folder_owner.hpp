@@ -18,11 +18,11 @@
 // The file `.owner-<n>` with the largest n contains the record of the owner: its identity and the number of renewals.
 // Each process writes only to its own file, and files are created with O_EXCL.
 //
-// A single file `.owner` that each claim replaces by a rename would be shorter, but a rename cannot compare: a claim
-// that is delayed after its last read would replace the record of an active owner, perhaps during a save. Creating the
-// next number with O_EXCL is the compare-and-swap.
+// A single file `.owner`, replaced by a rename in each claim, would be simpler, but a rename is not a compare-and-swap:
+// a claim that is delayed after its last read would replace the record of an active owner, possibly during a save.
+// Creating the file with the next number with O_EXCL is a compare-and-swap.
 //
-//   claim     1. Read the files. Without files, use n = 1. If the last owner is alive, refuse the claim. If the last
+//   claim     1. Read the files. If there are none, n = 1. If the last owner is alive, refuse the claim. If the last
 //                owner is dead, use its n + 1.
 //             2. Create `.owner-<n>` with O_EXCL. If the file already exists, restart from 1.
 //             3. Read the files again. If a larger n exists, or if the dead owner's record has changed since 1, remove
@@ -39,7 +39,7 @@
 //                        | step 2, finds the larger n and reports lost ownership
 //   claim, release       | the record is missing in step 3; the claim restarts without a predecessor
 //   release, then claims | a claim with the dead owner's n + 1 and a claim with n = 1 use different names: step 3
-//                        | withdraws the first because the record is missing, and the second because n is larger
+//                        | withdraws the first because the record is missing, and the second because a larger n exists
 //   claim, crash         | the remaining record is not renewed and expires
 //   renew, crash         | the remaining record is not renewed and expires
 namespace mpzero::io {

@@ -76,7 +76,7 @@ std::optional<LoraConfig> adapters_of(const StoredCheckpoint& checkpoint) {
   const std::string source = checkpoint.folder().string() + ", config.json";
   const json config = parse_user_json(checkpoint.progress().model_config_json, source, kConfigurationLimits);
   if (!config.is_object() || !config.contains(kLoraKey) || !config[kLoraKey].is_object()) {
-    throw_user_error("{} has adapters but no adapter settings ({}); use a checkpoint of mpzero train", source,
+    throw_user_error("{} has adapters but no adapter settings ({}); use a checkpoint from mpzero train", source,
                      kLoraKey);
   }
   return read_lora_config(config[kLoraKey], source + ": " + kLoraKey);

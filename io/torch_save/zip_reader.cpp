@@ -308,7 +308,7 @@ const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const 
 void TorchZipReader::read(const pickle::Tensor& tensor, int64_t begin, std::span<float> out) {
   const ZipRecord& record = storage_of(tensor);
   if (begin < 0 || static_cast<int64_t>(out.size()) > tensor.numel - begin) {
-    throw_failure("elements [{}, {}) were requested from a tensor of {} elements in {}", begin,
+    throw_failure("elements {} to {} were requested from a tensor of {} elements in {}", begin,
                   begin + static_cast<int64_t>(out.size()), tensor.numel, path().string());
   }
   const int64_t position = (tensor.offset + begin) * pickle::bytes_of(tensor.type);

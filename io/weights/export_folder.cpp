@@ -83,7 +83,7 @@ ExportFolder::ExportFolder(fs::path folder, FileSystem& files)
   make_folders(folder_, files_);
   if (const int error = files_.make_folder(staging_); error == EEXIST) {
     throw_user_error(
-        "{} exists: another conversion into this folder is active or was killed; wait for it, or delete {} if no "
+        "{} exists: another conversion to this folder is active or was killed; wait until it ends, or delete {} if no "
         "conversion is active, or use another OUTPUT_DIR",
         staging_.string(), staging_.string());
   } else if (error != 0) {
@@ -137,12 +137,14 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
                      (folder_ / name).string());
   }
   if (!has_staging()) {
-    throw_user_error("{} was removed during the conversion, perhaps for another conversion; convert into {} again",
-                     staging_.string(), folder_.string());
+    throw_user_error(
+        "{} was removed during the conversion, perhaps by another conversion; run the conversion to {} again",
+        staging_.string(), folder_.string());
   }
   sync_folder(staging_, files_);
   const auto explain = [&](const Error& error) {
-    return fmt::format("{}; the export in {} may be incomplete: convert again", error.what(), folder_.string());
+    return fmt::format("{}; the export in {} may be incomplete: run the conversion again", error.what(),
+                       folder_.string());
   };
   try {
     for (const ExportRole role : {ExportRole::kConfig, ExportRole::kEntry, ExportRole::kShard}) {

@@ -286,7 +286,7 @@ const FolderWeights::Impl::Location& FolderWeights::Impl::find(const ParameterSp
   const std::string path = found->second.file->path().string();
   const StoredTensor& tensor = *found->second.tensor;
   if (tensor.shape != parameter.shape) {
-    throw_user_error("tensor {} of {} has shape {}, the model needs {}; use weights of the configured model",
+    throw_user_error("tensor {} of {} has shape {}, but the model requires {}; use weights of the configured model",
                      parameter.name, path, text_of(tensor.shape), text_of(parameter.shape));
   }
   if (element_bytes(tensor.dtype) == 0) {
@@ -318,7 +318,7 @@ const fs::path& FolderWeights::file_of(const ParameterSpec& parameter) const {
 
 void FolderWeights::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
   if (begin < 0 || static_cast<int64_t>(out.size()) > parameter.numel() - begin) {
-    throw_failure("elements [{}, {}) were requested from tensor {}, which has {} elements", begin,
+    throw_failure("elements {} to {} were requested from tensor {}, which has {} elements", begin,
                   begin + static_cast<int64_t>(out.size()), parameter.name, parameter.numel());
   }
   impl_->find(parameter).file->read(parameter.name, begin, out);

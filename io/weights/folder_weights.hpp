@@ -63,7 +63,7 @@ class FolderWeights final : public WeightSource {
 
 // Returns true if the folder contains safetensors weights or their index, or if the system cannot determine this.
 bool has_safetensors(const std::filesystem::path& folder);
-// Returns true if the folder contains weights in a different format, including model.h5, which FolderWeights rejects.
+// Returns true if the folder contains weights in another format, including model.h5, which FolderWeights rejects.
 bool has_other_weights(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

@@ -174,7 +174,8 @@ class CheckpointWeights final : public WeightSource {
     }
     if (found->shape != parameter.shape) {
       throw_user_error(
-          "tensor {} of the checkpoint {} has shape [{}], the model needs [{}]; use weights of the configured model",
+          "tensor {} of the checkpoint {} has shape [{}], but the model requires [{}]; use weights of the configured "
+          "model",
           parameter.name, folder().string(), fmt::join(found->shape, ", "), fmt::join(parameter.shape, ", "));
     }
   }
@@ -290,9 +291,9 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
   const fs::path of_base = base.empty() ? named.folder : base;
   if (of_base.empty() || !has_initial_weights(weights_folder(of_base))) {
     throw_user_error(
-        "--init_from {}: the adapters need their base model, {}; pass the folder of the base with --base_model",
+        "--init_from {}: the adapters need their base model, {}; pass the base model's folder with --base_model",
         adapters,
-        of_base.empty() ? "which the adapters do not record" : of_base.string() + ", which has no weights here");
+        of_base.empty() ? "which the adapters do not record" : of_base.string() + ", which contains no weights");
   }
   InitialFolder found = look_into(of_base);
   if (!found.adapters.empty()) {

@@ -56,7 +56,7 @@ struct InitialFolder {
   bool is_latest = false;                // the checkpoint is the target of `latest`
   bool is_gone = false;                  // the folder, recorded by a run, no longer contains weights
   std::string model_config_json;         // recorded by the checkpoint or the run; may be empty
-  std::vector<int64_t> eos_token_ids{};  // in addition to config.json; see more_eos_ids()
+  std::vector<int64_t> eos_token_ids{};  // in addition to the ids in config.json; see more_eos_ids()
   std::string tokenizer_hash{};          // see Tokenization::tokenizer_hash; empty if unknown
   std::vector<std::string> warnings{};   // warnings about tokenizer files
   std::filesystem::path adapters{};      // PEFT folder or checkpoint with the adapters; may be empty

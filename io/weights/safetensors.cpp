@@ -26,10 +26,10 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 constexpr int64_t kLengthBytes = 8;
 constexpr JsonLimits kHeaderLimits{.bytes = 100'000'000};  // limit of the format
 constexpr const char* kMetadata = "__metadata__";
-constexpr const char* kRemedy = "copy or download it again";
+constexpr const char* kRemedy = "copy or download the file again";
 
 [[noreturn]] void throw_bad_tensor(const File& file, const std::string& name, const std::string& what) {
-  throw_user_error("tensor {} of {} {}: {}", name, file.path().string(), what, kRemedy);
+  throw_user_error("tensor {} of {} {}; {}", name, file.path().string(), what, kRemedy);
 }
 
 // Bits per element of all dtypes in version 0.8 of the safetensors library.
@@ -75,8 +75,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
     throw_bad_tensor(file, name, "lacks a dtype, shape or data_offsets in the header");
   }
   const int64_t data_bytes = file.size() - data_begin;
-  if (begin < 0 || end < begin)
-    throw_bad_tensor(file, name, fmt::format("has impossible offsets {} to {}", begin, end));
+  if (begin < 0 || end < begin) throw_bad_tensor(file, name, fmt::format("has invalid offsets {} to {}", begin, end));
   if (end > data_bytes) {
     throw_bad_tensor(file, name,
                      fmt::format("ends at byte {} of the data, but the file has {}: it is truncated", end, data_bytes));
@@ -103,7 +102,7 @@ void check_cover(const File& file, const Tensors& tensors, int64_t data_begin) {
     return std::pair(a->second.offset, a->second.bytes) < std::pair(b->second.offset, b->second.bytes);
   });
   const auto throw_hole = [&](int64_t begin, int64_t end) {
-    throw_user_error("bytes {} to {} of the data in {} do not belong to a tensor: {}", begin - data_begin,
+    throw_user_error("bytes {} to {} of the data in {} do not belong to a tensor; {}", begin - data_begin,
                      end - data_begin, file.path().string(), kRemedy);
   };
   int64_t covered = data_begin;
@@ -120,7 +119,7 @@ void check_metadata(const File& file, const json& metadata) {
   const bool is_text = metadata.is_object() && std::all_of(metadata.begin(), metadata.end(),
                                                            [](const json& value) { return value.is_string(); });
   if (!is_text) {
-    throw_user_error("{} of {} is not an object of strings: {}", kMetadata, file.path().string(), kRemedy);
+    throw_user_error("{} of {} is not an object of strings; {}", kMetadata, file.path().string(), kRemedy);
   }
 }
 
@@ -136,7 +135,7 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
                                                             std::map<std::string, std::string>* metadata) {
   const std::string path = file.path().string();
   const int64_t size = file.size();
-  if (size < kLengthBytes) throw_user_error("{} has {} bytes, too few for a safetensors file: {}", path, size, kRemedy);
+  if (size < kLengthBytes) throw_user_error("{} has {} bytes, too few for a safetensors file; {}", path, size, kRemedy);
   uint64_t length = 0;
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, static_cast<int64_t>(kHeaderLimits.bytes)))) {
@@ -147,7 +146,7 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
   std::string text(length, '\0');
   file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
   const json header = parse_user_json(text, fmt::format("the header of {}", path), kHeaderLimits);
-  if (!header.is_object()) throw_user_error("the header of {} is not a JSON object: {}", path, kRemedy);
+  if (!header.is_object()) throw_user_error("the header of {} is not a JSON object; {}", path, kRemedy);
 
   Tensors tensors;
   const int64_t data_begin = kLengthBytes + static_cast<int64_t>(length);

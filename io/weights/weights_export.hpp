@@ -23,7 +23,7 @@ struct ExportOptions {
   WeightType type = WeightType::kFloat32;   // must be fp32 for kHdf5
   int64_t max_shard_bytes = 5'000'000'000;  // ignored for kHdf5
   std::string model_config_json;            // overrides the config.json of the checkpoint if not empty
-  std::vector<int64_t> eos_token_ids;       // in addition to config.json
+  std::vector<int64_t> eos_token_ids;       // in addition to the ids in config.json
   std::optional<int64_t> bos_token_id;      // used if config.json has no bos_token_id
   std::string tokenizer;                    // recorded in config.json if it has no files ("bytes"); empty: not recorded
   // Returns the transformers class for a model_type, for example "Qwen3ForCausalLM". Called if config.json has no

@@ -40,8 +40,8 @@ CodedLayout::CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<Cod
     end = range.begin + range.count;
   }
   if (end > numel || numel > part * ranks)
-    throw_failure("quantized ranges end at element {} of a unit of {} elements in {} shards of {} elements", end, numel,
-                  ranks, part);
+    throw_failure("quantized ranges end at element {}, but the unit has {} elements in {} shards of {} elements", end,
+                  numel, ranks, part);
   if (end < numel) plain_ranges_.push_back({.begin = end, .count = numel - end});
   for (int rank = 0; rank < ranks; ++rank) {
     int64_t sent = 0;

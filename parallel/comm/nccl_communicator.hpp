@@ -46,8 +46,8 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Returns why the requested copy engines are not used although they could reach all ranks, as text for the user, or
-  // std::nullopt.
+  // Returns the reason, as text for the user, if copy engines were requested and can reach all ranks but are not used.
+  // Otherwise, returns std::nullopt.
   const std::optional<std::string>& hazard() const { return hazard_; }
 
   int rank() const override { return rank_; }

@@ -18,7 +18,7 @@
 
 namespace mpzero::parallel {
 
-// Work in steps. A step never waits for another rank.
+// A task that runs in steps. A step never waits for another rank.
 class HostTask {
  public:
   enum class Progress : uint8_t { kNone, kSome, kDone };

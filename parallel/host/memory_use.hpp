@@ -10,7 +10,7 @@ struct MemoryUse {
   int64_t parameters = 0;
   int64_t gradients = 0;
   int64_t optimizer_states = 0;
-  int64_t units_in_flight = 0;  // buffers of full units in a gather, in use or in a sum
+  int64_t units_in_flight = 0;  // buffers of full units that are gathered, used or reduced
   // Bytes in host memory if the training device is a GPU.
   int64_t host_optimizer_states = 0;
   int64_t host_parameters = 0;

@@ -54,7 +54,8 @@ class ThreadTeam {
 
  private:
   void serve(int core);
-  // Waits for a task with blocks to start, and returns the first such task. Returns null when the team ends.
+  // Waits for a task with blocks that have not started, and returns the first such task. Returns null when the team
+  // ends.
   std::shared_ptr<Task> next_task();
 
   std::mutex mutex_;  // protects tasks_ and ending_

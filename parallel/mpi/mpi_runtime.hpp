@@ -54,7 +54,6 @@ class MpiRuntime final : public ProcessGroup {
   // blocking MPI call waits only for its messages. Blocking calls poll, and ranks may share cores with each other and
   // with communication threads. No-op if one thread uses MPI.
   void meet() const;
-  // Returns the MPI communicator of the group.
   const MpiGroup& group() const { return *group_; }
 
   void barrier() override;

@@ -85,7 +85,7 @@ bool reports_first() { return guarded->file.empty() || create(guarded->file); }
 // Returns the exit status of this process, which ends with `status`.
 int status_of_end(int status) {
   if (guarded == nullptr || guarded->process != ::getpid()) return status;
-  report_failed_start("see the messages of MPI above");
+  report_failed_start("see MPI's messages above");
   return kUserErrorExitCode;
 }
 

@@ -91,7 +91,7 @@ void check_one_node(const Environment& environment, const std::vector<std::strin
   const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
   if (search.plugin && search.plugin->by_default) return;
   throw_user_error(
-      "NCCL_NET={} requires a plugin that NCCL cannot find ({}); unset NCCL_NET, which a single node does not use",
+      "NCCL_NET={} requires a plugin that NCCL cannot find ({}); unset NCCL_NET, which a single node does not need",
       *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
 }
 
@@ -174,8 +174,8 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
   }
   if (with.empty()) {
     throw_user_error(
-        "--network efa: {} {} no EFA device; use instances with EFA interfaces and the EFA driver (fi_info -p efa "
-        "lists them), or pass --network socket",
+        "--network efa: {} {} no EFA device; use instances with EFA interfaces and the EFA driver (check with fi_info "
+        "-p efa), or pass --network socket",
         fmt::join(without, ", "), has(without));
   }
   if (!without.empty()) {

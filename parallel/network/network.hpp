@@ -20,7 +20,6 @@ struct RdmaDevice {
 // Returns the RDMA devices, sorted by name. `root`: the folder that contains sys.
 std::vector<RdmaDevice> rdma_devices(const std::filesystem::path& root = "/");
 
-// Returns the number of EFA devices in `devices`.
 int count_efa(const std::vector<RdmaDevice>& devices);
 
 // Remedy if data does not arrive, without the final period.

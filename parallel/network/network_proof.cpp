@@ -196,9 +196,8 @@ std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, co
     case NetworkPlan::Proof::kEfa:
       if (is_libfabric_net(proof.net) && strncasecmp(proof.provider.c_str(), "efa", 3) == 0) return {};
       return fmt::format(
-          "NCCL uses {} instead of EFA on {}; check that `fi_info -p efa` lists its devices (EFA driver, Amazon's "
-          "libfabric, "
-          "/dev/infiniband in containers), or pass --network socket for TCP",
+          "NCCL uses {} instead of EFA on {}; check that `fi_info -p efa` lists the EFA devices (EFA driver, Amazon's "
+          "libfabric, /dev/infiniband in containers), or pass --network socket for TCP",
           seen, host);
     case NetworkPlan::Proof::kSocket:
       if (strcasecmp(proof.net.c_str(), "Socket") == 0) return {};

@@ -45,7 +45,7 @@ std::optional<std::string> explain_failure(const std::string& log, const Network
   if (log.find("Failed to initialize any NET plugin") == std::string::npos) return std::nullopt;
   const bool efa = plan.proof == NetworkPlan::Proof::kEfa;
   return fmt::format(
-      "NCCL could not start {} on {}{}: {}", efa ? "EFA" : "its network", host,
+      "NCCL failed to initialize {} on {}{}: {}", efa ? "EFA" : "its network", host,
       in_parentheses(parse_network_failure(log)),
       efa ? "check that `fi_info -p efa` lists the devices, run `mpzero doctor`, or pass --network socket for "
             "TCP"

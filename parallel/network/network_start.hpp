@@ -57,8 +57,8 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
 // on all 16 ranks".
 std::string describe_network(const std::vector<NetworkProof>& proofs);
 
-// Returns the network as a value of --network ("efa" or "socket"), or an empty string if the ranks use different or
-// other networks.
+// Returns the network as a value of --network ("efa" or "socket"), or an empty string if the ranks use different
+// networks, or a network other than EFA and TCP.
 std::string network_of(const std::vector<NetworkProof>& proofs);
 
 // Returns warnings for the user, one sentence each, about TCP and about transfers through host memory.

@@ -17,9 +17,10 @@ std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, c
                                        const ParameterStoreOptions& options);
 
 // ZeRO-3 and offloaded parameters: keeps this rank's node shard of each unit, on the device or in host memory, and
-// gathers full units on demand into reused buffers, as decided by a GatherSchedule. The schedule counts a quantized
-// unit by its bytes, about half of its elements. A node shard is gathered between nodes once after each update: at
-// publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes the shard later.
+// gathers full units on demand into reused buffers, as decided by a GatherSchedule. For a quantized unit, the schedule
+// counts two-byte elements, about half the number of weights. A node shard is gathered between nodes once after each
+// update: at publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes the
+// shard later.
 class ShardedParameters final : public ParameterStore {
  public:
   ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
@@ -53,7 +54,7 @@ class ShardedParameters final : public ParameterStore {
   bool in_codes(size_t unit) const { return codes_ && codes_->has(unit); }
   void free_full(size_t unit);
   void reserve_buffers();
-  // Returns the total elements of all buffers with these limits.
+  // Returns the total number of elements in all buffers with these limits.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
   const bool offloaded_;                     // except for shards moved to the device

@@ -52,7 +52,7 @@ std::vector<FlatLayout> layouts_of_gradients(const std::vector<UnitSpec>& units,
   return layouts;
 }
 
-// Returns the elements of each optimizer state of the unit's shard.
+// Returns the number of elements in each optimizer state of the unit's shard.
 int64_t state_numel(const UnitSpec& unit, const FlatLayout& layout) {
   return unit.trainable() ? layout.shard_numel() : 0;
 }
@@ -100,7 +100,7 @@ GradientStore::Options gradient_options(const ZeroOptions& options) {
 // `units`: all units of the store.
 GradientStore::Options gradient_options(const ZeroOptions& options, const std::vector<UnitSpec>& units) {
   if (options.release_gradients && options.gradient_accumulation_steps > 1)
-    throw_failure("gradients are not released with {} micro-batches per step", options.gradient_accumulation_steps);
+    throw_failure("release_gradients requires one micro-batch per step, not {}", options.gradient_accumulation_steps);
   GradientStore::Options of_store = gradient_options(options);
   if (releases_gradients(options)) of_store.released = placed_on_host(units, options);
   return of_store;

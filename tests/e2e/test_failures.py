@@ -239,7 +239,7 @@ def test_a_rank_that_does_not_reach_a_collective_is_behind_in_the_evidence(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("what", "words", "rank"), [("no_efa", "could not start EFA", 0), ("other_network", "instead of EFA", 2)]
+    ("what", "words", "rank"), [("no_efa", "failed to initialize EFA", 0), ("other_network", "instead of EFA", 2)]
 )
 def test_a_network_that_does_not_start_on_one_rank_is_reported_once(
     tmp_path: Path, what: str, words: str, rank: int

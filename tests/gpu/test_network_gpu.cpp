@@ -46,7 +46,7 @@ TEST_CASE("a network that does not exist is reported in one sentence") {
   if (!use_rank_gpu()) return;
   setenv("NCCL_NET", "Libfabric-of-no-plugin", 1);
   CHECK_THROWS_WITH(prove_network(asking_for(NetworkPlan::Proof::kEfa), mpi()),
-                    Catch::Contains("NCCL could not start EFA on ") && Catch::Contains("fi_info -p efa"));
+                    Catch::Contains("NCCL failed to initialize EFA on ") && Catch::Contains("fi_info -p efa"));
   unsetenv("NCCL_NET");
   // The process can continue with another network.
   CHECK(prove_network(asking_for(NetworkPlan::Proof::kAnything), mpi()).proofs.size() == ranks());

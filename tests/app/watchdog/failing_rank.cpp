@@ -36,7 +36,7 @@ void connect(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& w
   watchdog.enter(RunPhase::kNetwork, 0);
   const bool here = mpi.rank() == which;
   if (what == "no_efa") {
-    if (here) throw parallel::NetworkFailure("NCCL could not start EFA here", ErrorScope::kThisRank, {which});
+    if (here) throw parallel::NetworkFailure("NCCL failed to initialize EFA here", ErrorScope::kThisRank, {which});
     throw Failure("ncclCommInitRankConfig failed: a remote process has exited");
   }
   if (what == "other_network") {

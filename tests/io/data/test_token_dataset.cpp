@@ -356,7 +356,7 @@ TEST_CASE("Another format version or element type is refused") {
   SECTION("type") {
     file.set_attribute("format_version", 1);
     file.close();
-    CHECK(lacks(opening_error(folder / "tokens.h5"), {"not one-dimensional uint16 or uint32"}) == "");
+    CHECK(lacks(opening_error(folder / "tokens.h5"), {"not a one-dimensional uint16 or uint32"}) == "");
   }
   SECTION("no version") {
     file.close();

@@ -45,9 +45,9 @@ TEST_CASE("a page is a writer's own if all of it belongs to the writer") {
   CHECK(show_split(pages, 300, 300).empty());
   CHECK(message_of([&] { show_split(pages, 9000, 9001); }).find("without a prior call to OwnPages::add()") !=
         std::string::npos);
-  CHECK(message_of([&] { pages.add(8999, 9002); }).find("[8999, 9000) of a file would be written twice") !=
+  CHECK(message_of([&] { pages.add(8999, 9002); }).find("8999 to 9000 of a file would be written twice") !=
         std::string::npos);
-  CHECK(message_of([&] { pages.add(90, 101); }).find("[100, 101) of a file would be written twice") !=
+  CHECK(message_of([&] { pages.add(90, 101); }).find("100 to 101 of a file would be written twice") !=
         std::string::npos);
 }
 

@@ -137,7 +137,7 @@ TEST_CASE("a failing call leaves the former export, the new one, or none with th
     REQUIRE(found != Loads::kMixed);
     if (error.empty()) REQUIRE(found == Loads::kNew);
     if (!error.empty()) REQUIRE_THAT(error, Contains(folder.path().string()));
-    if (found == Loads::kNothing) REQUIRE_THAT(error, Contains("convert again"));
+    if (found == Loads::kNothing) REQUIRE_THAT(error, Contains("run the conversion again"));
     convert_again(folder.path(), second, kForms[after]);
     REQUIRE(holds_exactly(folder.path(), new_export));
   }
