@@ -214,7 +214,7 @@ int verify_command(const Arguments& arguments) {
     throw_user_error("{} contains no checkpoints; {}", arguments.folder.string(),
                      io::suggest_runs(arguments.folder, "check the path"));
   }
-  std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read at", "state"}};
+  std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read rate", "state"}};
   std::vector<std::string> problems;
   std::vector<std::string> notes;
   {

@@ -229,7 +229,8 @@ void Checkpointer::conclude() {
   log_.say(fmt::format(
       "Saved checkpoint: {} (written in {:.1f} s during training, {:.2f} GB/s{}; training paused for {:.3f} s)",
       (job.checkpoint_dir / job.tag).string(), seconds, static_cast<double>(published.bytes) / kGigabyte / seconds,
-      held_back ? fmt::format(", throttled to protect training; {:.1f} s at full speed", save->unhindered_seconds())
+      held_back ? fmt::format(", throttled to avoid slowing down training; {:.1f} s at full speed",
+                              save->unhindered_seconds())
                 : std::string(),
       blocked_by_save_));
   log_.saved(job.progress.step, seconds, published.bytes, blocked_by_save_);

@@ -17,7 +17,7 @@ namespace mpzero {
 
 // Restores the engine from --resume_from_checkpoint or from the newest complete checkpoint in a folder (by default
 // --checkpoint_dir). Each rank reads its own shard. Returns std::nullopt if there is no checkpoint. Adds a warning for
-// each change that may be unintended. Collective: an error on one rank is thrown on all ranks.
+// each change that may be unintended. Collective. If any rank fails, throws on all ranks.
 //
 // Skips a damaged or unfinished checkpoint with a warning and tries the next older one of the same run
 // (io::ResumeCandidates). Throws if --resume_strict is set or no checkpoint remains. Any other read error (system

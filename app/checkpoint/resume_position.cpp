@@ -108,7 +108,7 @@ void continue_sources(const std::vector<RecordedSource>& before, const RunSetup&
     resumed.position.sources.push_back(source.at);
     if (!unchanged) resumed.position.sources.back().drawn = 0;
   }
-  resumed.line = fmt::format("The training data continues with {}", fmt::join(places, ", "));
+  resumed.line = fmt::format("Positions in the training data: {}", fmt::join(places, ", "));
   const std::string shares_before = before.empty() ? "unknown" : show_shares(before), shares = show_shares(now);
   if (unchanged || (shares_before == shares && added.empty())) return;
   resumed.change = fmt::format("{} {} -> {}", kTrainData, shares_before, shares);

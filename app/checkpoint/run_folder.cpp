@@ -135,7 +135,7 @@ void RunFolder::open() {
             .patience_with_predecessor = requeued ? io::FolderLock::kPatienceWithPredecessor : std::chrono::minutes(0),
             .say = [this](const std::string& line) { log_.say(line); },
             .warn = [this](const std::string& line) { log_.warn(line); }});
-    // Remove the file of the previous start, since a job may restart its ranks without being requeued.
+    // Remove the previous attempt's file, since a job may restart its ranks without being requeued.
     fs::remove(fs::path(config_.checkpoint_dir) / "stop.json");
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);

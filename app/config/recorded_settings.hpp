@@ -30,7 +30,7 @@ struct DataIdentity {
   std::vector<io::TokenIdentity> sources{};             // one per file of --train_data
 };
 
-// Computes the identities of the run's token files on rank 0. Collective: an error is thrown on all ranks.
+// Computes the identities of the run's token files on rank 0. Collective. If rank 0 fails, throws on all ranks.
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 
 // Returns settings_record(), the data identities (if known) and, under kLayout, layout_record(). `sources`:

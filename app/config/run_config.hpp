@@ -24,8 +24,8 @@ struct ZeroConfig {
   bool offload_optimizer = false;
   double offload_optimizer_ratio = 1.0;  // fraction of the parameters updated on the CPU
   bool offload_ratio_automatic = false;  // choose the smallest ratio that fits into GPU memory, after the first step
-  // Copy gradients to host memory as soon as they are summed; see parallel::ZeroOptions. std::nullopt: if the run does
-  // not fit in GPU memory otherwise
+  // Copy gradients to host memory as soon as they are summed; see parallel::ZeroOptions. std::nullopt: enabled if the
+  // run would not fit in GPU memory otherwise
   std::optional<bool> release_gradients;
   bool offload_param = false;  // stage 3 only
   bool pin_memory = true;

@@ -245,8 +245,8 @@ void adopt_special_ids(const TokenFile& file, ExpectedTokens& expected, RunSetup
     expected.bos_token_id = bos = tokens.bos_token_id;
   }
   if (adopted.empty()) return;
-  setup.warnings.push_back(fmt::format("{} {}: the new model uses the ids of the data's tokenizer: {}.", file.flag,
-                                       file.path, fmt::join(adopted, ", ")));
+  setup.warnings.push_back(fmt::format("{} {}: the new model uses the special token ids of the data's tokenizer: {}.",
+                                       file.flag, file.path, fmt::join(adopted, ", ")));
 }
 
 // Opens the training data. Returns the first file; std::nullopt if a file is missing.

@@ -27,8 +27,8 @@ struct RankPlacement {
 // `host_of`: one number per rank, equal for ranks on the same host.
 RankPlacement placement_of(const std::vector<int>& host_of);
 
-// Explains why hosts cannot be shard groups, and the remedy. Returns an empty string if every host has the same number
-// of consecutive ranks.
+// Returns the reason why hosts cannot be shard groups, with a remedy. Returns an empty string if every host has the
+// same number of consecutive ranks.
 std::string describe_unevenness(const RankPlacement& ranks);
 
 // Returns true if there are several shard groups and at least one spans several hosts.

@@ -259,8 +259,8 @@ Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std
   const auto agreeing = static_cast<size_t>(std::count_if(
       sorted.begin(), sorted.end(), [&](double offset) { return std::abs(offset - median) <= kHarmful; }));
   if (2 * agreeing <= hosts.size()) {
-    return warning("clock",
-                   "no majority of the clocks agrees, so the correct time is unknown: " + list_clocks(hosts, offsets));
+    return warning("clock", "no majority of hosts agrees on the time, so the correct time is unknown: " +
+                                list_clocks(hosts, offsets));
   }
   const double offset = offsets[own] - median;
   const std::string seen = fmt::format("{:+.3f} s relative to the median of the hosts", offset);

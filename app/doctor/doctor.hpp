@@ -21,7 +21,7 @@ namespace doctor {
 Finding check_launch(const parallel::Environment& environment, int world_size);
 
 // Compares the clock of host `own` with the median of all clocks. `offsets`: seconds relative to any common clock, by
-// host. If no majority of the clocks agrees, returns only a warning because the correct time is unknown.
+// host. If no majority of hosts agrees on the time, returns only a warning because the correct time is unknown.
 Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets);
 
 }  // namespace doctor

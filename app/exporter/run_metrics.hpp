@@ -15,8 +15,8 @@ namespace mpzero {
 
 struct RunBeginning {
   double began = 0;        // Unix time in seconds
-  int64_t steps_done = 0;  // steps completed before this start
-  int64_t restarts = 0;    // earlier starts of the run
+  int64_t steps_done = 0;  // steps completed before this attempt
+  int64_t restarts = 0;    // earlier attempts of the run
   int64_t max_steps = 0;
   bool saves = false;                    // the run saves checkpoints before the final step
   std::optional<int64_t> planned_bytes;  // estimated peak memory of a rank; std::nullopt: no estimate

@@ -239,7 +239,8 @@ FlagGroup optimization_flags() {
         .default_text = "none: ZeRO stage 2 with optimizer offload to host memory, and the defaults listed here"},
        {.name = "deepspeed_config_yields",
         .value = Boolean{field<&Settings::deepspeed_config_yields>},
-        .help = "let flags override --deepspeed_config; the scripts set this flag for their default file"}}};
+        .help = "let flags override --deepspeed_config; the launch scripts set this flag if they pass their default "
+                "ds_config.json"}}};
   for (const std::vector<Flag>& flags : {batch_flags(), lora_flags(), adamw_flags(), schedule_flags()}) {
     group.flags.insert(group.flags.end(), flags.begin(), flags.end());
   }

@@ -15,7 +15,7 @@
 namespace mpzero {
 namespace {
 
-// Returns whether the flag, with its dashes, has a value.
+// Classifies the flag, given with its dashes, by the value that it takes.
 Takes takes_of(const std::string& flag) {
   if (asks_for_help(flag)) return Takes::kNothing;
   // DeepSpeed's launcher passes --local_rank, but mpzero gets ranks from MPI.

@@ -86,7 +86,7 @@ GenerateOptions parse_generate_options(const std::vector<std::string>& arguments
       read_flags_of("mpzero generate", arguments, generate_flags(options), arguments.size());
   if (folders.size() > 1) {
     throw_user_error(
-        "mpzero generate accepts a single model, not both \"{}\" and \"{}\"; quote a prompt with several words.",
+        "mpzero generate accepts a single model, not both \"{}\" and \"{}\"; quote a prompt that contains spaces.",
         folders[0], folders[1]);
   }
   if (!folders.empty()) options.folder = folders.front();

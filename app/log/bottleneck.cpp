@@ -86,7 +86,7 @@ Data data_of(const std::vector<StepSplit>& means) {
 std::string of_data(const Data& data) {
   return fmt::format(
       "{:.1f}% of each step{} is spent waiting for data: copy --train_data to a local disk of each node, such as NVMe",
-      100 * data.share, data.is_everywhere ? "" : fmt::format(" of rank {}", data.rank));
+      100 * data.share, data.is_everywhere ? "" : fmt::format(" on rank {}", data.rank));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ JsonLines::JsonLines(std::filesystem::path path, Warn warn) : path_(std::move(pa
 }
 
 JsonLines::~JsonLines() {
-  if (lost_ > 0) warn_(fmt::format("{}: lines lost at the end of the file: {}", path_.string(), lost_));
+  if (lost_ > 0) warn_(fmt::format("{}: the last {} line(s) could not be written", path_.string(), lost_));
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
@@ -84,7 +84,7 @@ void JsonLines::write(const ordered_json& object) {
     ++lost_;
     fail(error);
   } else if (std::exchange(failing_, false)) {
-    warn_(fmt::format("{} is writable again; lines lost: {}", path_.string(), std::exchange(lost_, 0)));
+    warn_(fmt::format("{} is writable again; {} line(s) were lost", path_.string(), std::exchange(lost_, 0)));
   }
 }
 

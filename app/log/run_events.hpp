@@ -13,14 +13,14 @@
 
 namespace mpzero {
 
-// Identifies one start of a run and the folder of the records.
+// Identifies one attempt of a run, from a start to its end, and the folder of the records.
 struct StartRecord {
   std::filesystem::path folder;  // contains events.jsonl and summary.json
   std::string run_id;
   std::string start;
 };
 
-// Writes the events of one start to events.jsonl and the totals of the run to summary.json. The "status" in
+// Writes the events of one attempt to events.jsonl and the totals of the run to summary.json. The "status" in
 // summary.json is "running" until the end. Thread-safe. Methods never throw; `warn` is called if a file cannot be
 // written.
 class RunEvents {
@@ -39,11 +39,11 @@ class RunEvents {
   // the totals. Returns an empty string without writing if the end is already recorded.
   std::string end(std::string_view status, std::string_view reason);
 
-  // Returns the totals over all starts of the run in `folder`/events.jsonl.
+  // Returns the totals over all attempts of the run in `folder`/events.jsonl.
   static RunTotals totals_in(const std::filesystem::path& folder, const std::string& run_id);
 
  private:
-  // Returns the progress of the start as fields of an event.
+  // Returns the progress of this attempt as fields of an event.
   nlohmann::ordered_json progress() const;
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 
@@ -56,8 +56,9 @@ class RunEvents {
   std::vector<float> durations_;  // step durations in seconds
 };
 
-// Variant of RunEvents::end() for a start whose process has died. The totals are those of the last event. Returns an
-// empty string without writing if the file does not contain the start or already contains the end.
+// Variant of RunEvents::end() for an attempt that died without recording its end. The totals are those of its last
+// event. Returns an empty string without writing if the file does not contain the start of the attempt or already
+// contains its end.
 std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason,
                       const JsonLines::Warn& warn);
 

@@ -25,11 +25,11 @@ constexpr size_t kMostBytesOfALine = 1 << 20;
 constexpr uint64_t kMostCount = uint64_t{1} << 50;
 constexpr double kMostSeconds = 1e10;
 
-// One start of a run, according to the events read so far.
+// One attempt of a run, according to the events read so far.
 struct Start {
   std::optional<double> began, last;  // Unix time in seconds
   int64_t gpus = 0;
-  int64_t steps_done = 0;  // steps before this start
+  int64_t steps_done = 0;  // steps before this attempt
   StartTotals totals;
 };
 

@@ -7,7 +7,7 @@
 
 namespace mpzero {
 
-// Totals of one start of a run.
+// Totals of one attempt of a run.
 struct StartTotals {
   double elapsed_seconds = 0;
   int64_t steps = 0;
@@ -19,15 +19,15 @@ struct StartTotals {
   StartTotals& operator+=(const StartTotals& other);
 };
 
-// Totals of all starts of a run.
+// Totals of all attempts of a run.
 struct RunTotals : StartTotals {
   int64_t starts = 0;
   double gpu_seconds = 0;  // elapsed time times the number of GPUs
-  int64_t after_step = 0;  // steps before the earliest start; not 0 if earlier events are in another folder
+  int64_t after_step = 0;  // steps before the first attempt; not 0 if earlier events are in another folder
 };
 
-// Returns the totals over all starts of run `run_id` in the file. A start that was killed counts up to its last event.
-// Returns zeros if `path` is not a regular file. Ignores invalid lines, because a crash may truncate a line.
+// Returns the totals over all attempts of run `run_id` in the file. An attempt that was killed counts up to its last
+// event. Returns zeros if `path` is not a regular file. Ignores invalid lines, because a crash may truncate a line.
 RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id);
 
 // Returns the last line of a run's log: "Run 5f1c...: 800 steps, ...".

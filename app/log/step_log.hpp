@@ -67,12 +67,12 @@ class StepLog {
   // `config` and `group` must outlive the log. `peak`: peak rate for MFU; std::nullopt if unknown or not applicable.
   StepLog(const RunConfig& config, ProcessGroup& group, std::optional<PeakTime> peak);
 
-  // Begins the log of a run that has completed `steps_done` steps. `start`: id of this start. `facts`: object with the
-  // fields of the "start" event.
+  // Begins the log of a run that has completed `steps_done` steps. `start`: id of this attempt. `facts`: object with
+  // the fields of the "start" event.
   void begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
              const nlohmann::ordered_json& facts);
-  // Returns the number of the run's starts in the event log. Call before begin() to exclude this start. Returns 0 on
-  // all ranks except rank 0.
+  // Returns the number of the run's attempts in the event log. Call before begin() to exclude this attempt. Returns 0
+  // on all ranks except rank 0.
   int64_t earlier_starts(const std::string& run_id) const;
   // Notifies `observer` of all later events and of the warnings so far. `observer` must outlive the log.
   void observe(RunObserver& observer);
@@ -84,7 +84,6 @@ class StepLog {
   void record_warning(const std::string& line);
   // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time for which it paused training.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
-  // Records a failed save.
   void save_failed();
   // Records the end with the status "finished", "stopped" or "failed". Prints the run's totals and writes summary.json.
   void end(std::string_view status, std::string_view reason = {});

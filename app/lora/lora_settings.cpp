@@ -29,8 +29,8 @@ void refuse_other_methods(const Settings& config, const std::string& source) {
     throw_user_error("{}: --load_in_8bit and --load_in_4bit are mutually exclusive; omit one of the two", source);
   }
   if (!config.freeze_parameters.empty()) {
-    throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all weights; omit it", source,
-                     fmt::join(config.freeze_parameters, ","));
+    throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all other weights; omit it",
+                     source, fmt::join(config.freeze_parameters, ","));
   }
   if (config.fp8 != "none" && (config.lora.load_in_8bit || config.lora.load_in_4bit)) {
     throw_user_error("{}: --fp8 does not support --load_in_8bit and --load_in_4bit; omit one of the two", source);

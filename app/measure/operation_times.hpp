@@ -29,8 +29,8 @@ struct MarkedCall {
 std::vector<double> own_seconds(const std::vector<MarkedCall>& calls, double overhead);
 
 // Runs a unit repeatedly and returns the times of its distinct operations, in order of their first call. An operation
-// is timed between its neighbors, with operands that the unit computes, and its time excludes operations inside it.
-// Reads `evicted_bytes` of other data before each run, as other units do in training. On a GPU, CUDA events time each
+// is timed between its neighbors, with operands that the unit computes, and its time excludes nested operations. Reads
+// `evicted_bytes` of other data before each run, as other units do in training. On a GPU, CUDA events time each
 // operation, and a sleep kernel before each run hides launch latency. Synchronizes the device. The caller must have run
 // the unit once.
 std::vector<OperationTime> operation_times(at::Device device, const Effort& effort, int64_t evicted_bytes,

@@ -33,7 +33,7 @@ struct LayoutChoice {
 
 struct PredictedStep {
   double seconds = 0;
-  double error = 0;  // relative error (half the width of the interval); 0: unknown
+  double error = 0;  // relative error, e.g. 0.1 for +/- 10%; 0: unknown
 };
 
 // Predicts a step of the run with a layout. Returns std::nullopt if no prediction is possible.

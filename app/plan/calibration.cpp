@@ -101,9 +101,9 @@ Calibration Calibration::from_file(const std::filesystem::path& path, bool shipp
 }
 
 void Calibration::lacks(const std::string& what) const {
-  throw MissingTimes(
-      fmt::format("{}: the calibration has no times for {}; measure that machine with `mpzero plan --calibrate FILE`",
-                  name_, what));
+  throw MissingTimes(fmt::format(
+      "{}: the calibration has no times for {}; calibrate the target machine with `mpzero plan --calibrate FILE`",
+      name_, what));
 }
 
 std::optional<double> Calibration::fp32_of_bf16() const {

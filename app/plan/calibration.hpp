@@ -34,7 +34,7 @@ class Calibration {
   const std::string& name() const { return name_; }
   // Returns true if the file is shipped with mpzero. The planned host then differs from the calibrated host.
   bool shipped() const { return shipped_; }
-  // Returns the expected relative error of a step's time (half the width of the interval).
+  // Returns the expected relative error of a step's time, e.g. 0.1 for +/- 10%.
   double error() const { return data_.error; }
 
   // Returns true if FP8 matmuls were measured. Otherwise, their times on a GPU are estimated from bf16.
@@ -47,7 +47,7 @@ class Calibration {
   std::optional<double> fp32_of_bf16() const;
 
   // Returns the time of one call. Throws MissingTimes if the dtype of a matmul or attention was not measured and cannot
-  // be estimated. The time of an unmeasured kernel is estimated as a copy of its bytes.
+  // be estimated. The time of an unmeasured kernel is estimated as the time to copy its bytes.
   Estimate seconds(const model::Operation& operation) const;
   // Returns the time of a kernel, given its name in the file. `kin`, `copy_share`: see Operation.
   Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes, const std::string& kin = "",

@@ -35,7 +35,7 @@ constexpr Quantity kSeconds{1e-3, 1e9, 1e-6}, kBytesPerSecond{1e-3, 1e6, 1e9}, k
 constexpr Quantity kBytes{1, 1e15, 1, 0}, kFactor{1e-3, 1e3}, kErrorShare{1e-6, 0.999}, kSize{1, 1e15, 1, 0},
     kCount{1, 1 << 20, 1, 0};
 
-// If a key is kOptional, its member keeps its value if the key is missing, and a number may be 0.
+// A missing kOptional key leaves its member unchanged, and an optional number may be 0.
 enum Need : uint8_t { kRequired, kOptional };
 
 // Rejects control characters, because plans print strings from the file to a terminal.
@@ -288,8 +288,7 @@ const CalibrationData* measured_in(const std::string& text, const std::string& n
 CalibrationData read_scaled(Fields& file, const fs::path& path) {
   std::string base;
   file.text("scales", base);
-  if (fs::path(base).filename() != base || base == path.filename())
-    file.wrong("scales", "a different file in this folder");
+  if (fs::path(base).filename() != base || base == path.filename()) file.wrong("scales", "another file in this folder");
   const std::optional<std::string> text = read_json_text(path.parent_path() / base, kConfigurationLimits);
   if (!text) file.wrong("scales", "a file in this folder");
   const CalibrationData* const measured = measured_in(*text, (path.parent_path() / base).string());

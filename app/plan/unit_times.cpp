@@ -34,7 +34,7 @@ void scale(Seconds& seconds, double factor) {
 
 [[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
   throw MissingTimes(
-      fmt::format("{}: the calibration lacks {}; measure that machine with `mpzero plan --calibrate FILE`",
+      fmt::format("{}: the calibration lacks {}; calibrate the target machine with `mpzero plan --calibrate FILE`",
                   calibration.name(), what));
 }
 

@@ -11,10 +11,10 @@
 
 namespace mpzero {
 
-// One start of a run.
+// One attempt of a run.
 struct RunStart {
   double began = 0;        // Unix time in seconds
-  int64_t steps_done = 0;  // steps completed before this start
+  int64_t steps_done = 0;  // steps completed before this attempt
   at::Device device;
 };
 

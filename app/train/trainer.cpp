@@ -172,7 +172,7 @@ TrainingEnd Trainer::train_to_the_end() {
     checkpointer_.after_step(position_, report.seconds, stops);
     if (stops) {
       if (!validation_->empty() && due(config_.validation_freq)) {
-        log_.say(fmt::format("Skipped the validation after step {}, because the run stops", position_.step));
+        log_.say(fmt::format("Skipped validation after step {} because the run is stopping", position_.step));
       }
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
@@ -186,7 +186,7 @@ TrainingEnd Trainer::train_to_the_end() {
 std::string Trainer::unsaved_end() const {
   const std::optional<int64_t> saved = checkpointer_.saved_step();
   return fmt::format(
-      "Training finished after step {} without saving it (--save_final=false); {}", position_.step,
+      "Training finished after step {} without a final checkpoint (--save_final=false); {}", position_.step,
       saved ? fmt::format("the newest checkpoint is from step {}", *saved) : std::string("there is no checkpoint"));
 }
 

@@ -18,7 +18,7 @@ std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t layers) {
     return rotated;
   }
   for (const nlohmann::json& entry : *given) {
-    if (entry != 0 && entry != 1) reader.wrong("no_rope_layers", *given, "a list of 0 and 1");
+    if (entry != 0 && entry != 1) reader.wrong("no_rope_layers", *given, "a list of 0s and 1s");
     rotated.push_back(entry == 1);
   }
   return rotated;

@@ -8,7 +8,7 @@
 
 namespace mpzero::model::fp8 {
 
-// Granularity of scales: per tensor, or per row of an operand along its matmul's inner dimension.
+// One scale per tensor, or per row of each operand (a row spans the inner dimension).
 enum class Scaling : uint8_t { kTensorwise, kRowwise };
 
 constexpr std::string_view name(Scaling scaling) { return scaling == Scaling::kTensorwise ? "tensorwise" : "rowwise"; }

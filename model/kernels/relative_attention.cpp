@@ -196,8 +196,8 @@ at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int6
 AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const RelativeAttention& call) {
   const OperationScope scope("relative_attention_forward", [&] {
-    // Scores: written, biases added, masked, softmax, read. Fused: only the bias, which is created in two passes,
-    // masked and read.
+    // Passes over the scores: write, add the bias, mask, softmax, read. Fused: only passes over the bias: two to create
+    // it, mask, read.
     return is_fused(q, call) ? relative_operation(q, k, true, 2, 4, 6) : relative_operation(q, k, false, 2, 8, 14);
   });
   if (is_fused(q, call)) return fused_forward(q, k, v, call);
@@ -210,8 +210,9 @@ RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout_in
                                                        const at::Tensor& k_in, const at::Tensor& v_in,
                                                        const AttentionOutput& forward, const RelativeAttention& call) {
   const OperationScope scope("relative_attention_backward", [&] {
-    // Scores as in the forward pass; their gradient: written, times p and summed, subtracted, times p, read twice,
-    // summed for the table. Fused: the bias again; the gradient of the scores, written and read once.
+    // Passes over the scores as in the forward pass, and over their gradient: write, multiply by p and sum, subtract,
+    // multiply by p, read twice, sum for the table. Fused: passes over the bias as in the forward pass; the gradient of
+    // the scores is written and read once.
     return is_fused(q_in, call) ? relative_operation(q_in, k_in, true, 5, 6, 16)
                                 : relative_operation(q_in, k_in, false, 5, 21, 28);
   });

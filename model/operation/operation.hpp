@@ -26,8 +26,8 @@ constexpr bool has_columns(Forms forms) { return forms != Forms::kRows; }
 
 namespace mpzero::model {
 
-// FP8 properties of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed). The matmul
-// is multiplied by the scales of both matrices.
+// FP8 properties of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed). The result is
+// multiplied by the scales of both matrices.
 struct Fp8Shape {
   at::ScalarType b_type = at::kFloat8_e4m3fn;  // dtype of b; MatmulShape::type is the dtype of a
   bool rowwise = false;                        // one scale per row and column of out; otherwise one per matrix
@@ -74,8 +74,8 @@ struct Operation {
   // One of several ATen matmuls that perform `flops`; `bytes` are those of the operation's other kernels.
   std::optional<MatmulShape> products{};
 
-  // Estimate of the time if a calibration lacks the kernel: the time per byte of `kin`, another kernel, or else of a
-  // device copy at `copy_share` of its rate.
+  // Used to estimate the time if a calibration lacks the kernel: `kin` is a kernel with the same time per byte. If
+  // `kin` is empty, the kernel is assumed to move its bytes at `copy_share` of the rate of a device copy.
   std::string_view kin{};
   double copy_share = 1;
 };

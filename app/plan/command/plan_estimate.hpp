@@ -46,7 +46,7 @@ struct PlanEstimate {
   int64_t micro_batch = 1, accumulation = 1;
   Memory memory;
   SimulatedStep step;
-  double error = 0;         // relative error of the step's time (half the width of the interval)
+  double error = 0;         // relative error of the step's time, e.g. 0.1 for +/- 10%
   double extrapolated = 0;  // share of kernel time at sizes far from any measured size
   double host_bound = 0;    // fraction of a micro-batch's time saved by halving launch times
   double slow_host = 0;     // fraction added by doubling launch times; 0 for a calibration by the user

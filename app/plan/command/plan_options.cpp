@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
     const std::string one = text.substr(begin, end - begin);
     const size_t colon = one.find(':');
     if (one.empty() || colon == 0) {
-      throw_user_error("--instances must be instance types with counts, e.g. p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".",
+      throw_user_error("--instances must be a list of TYPE or TYPE:HOSTS, e.g. p4d.24xlarge:2,p5.48xlarge, not \"{}\".",
                        text);
     }
     all.emplace_back(one.substr(0, colon),
@@ -83,8 +83,8 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
       {"calibrate",
        {.read = [](const auto&, const auto&) {}},
        "FILE",
-       "measure this machine's kernels for --calibrate_seconds N (default: 60) and write FILE, for --calibration; on "
-       "CPUs: mpirun -n RANKS mpzero plan --calibrate FILE --device cpu"},
+       "measure this machine's kernels for N seconds (--calibrate_seconds N, default: 60) and write the calibration to "
+       "FILE; pass it as --calibration FILE. On CPUs: mpirun -n RANKS mpzero plan --calibrate FILE --device cpu"},
   };
 }
 
@@ -179,10 +179,9 @@ std::string plan_help(const std::string& flag) {
          "Estimates memory, step time, training hours and cost of a run. Simulates the engine with measured kernel\n"
          "times. Requires neither a GPU nor MPI.\n"
          "\n" +
-         describe_flags(flags,
-                        {{"--device cpu",
-                          "train on the CPUs of --instance, or of hosts like this machine; --nproc_per_node sets the "
-                          "ranks per host (default: 1, or the instance's sockets)"}}) +
+         describe_flags(flags, {{"--device cpu",
+                                 "train on the CPUs of --instance, or of hosts like this machine; --nproc_per_node "
+                                 "sets the ranks per host (default: 1; with --instance, its number of sockets)"}}) +
          "\n"
          "All flags of `mpzero train` are accepted, and --train_data is optional. --network socket plans for TCP.\n";
 }

@@ -107,7 +107,7 @@ TEST_CASE("where no more than half of the clocks agree, no host is to blame") {
     const Finding finding = check_clock(own, {"a", "b"}, {0, -31});
     CHECK(finding.status == Status::kWarning);
     CHECK(finding.message ==
-          "no majority of the clocks agrees, so the correct time is unknown: a +0.000 s, b -31.000 s");
+          "no majority of hosts agrees on the time, so the correct time is unknown: a +0.000 s, b -31.000 s");
   }
   CHECK(check_clock(0, {"a", "b", "c", "d"}, {0, 0, 40, 40}).status == Status::kWarning);
   const std::vector<std::string> many(10, "a");

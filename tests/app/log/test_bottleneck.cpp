@@ -94,7 +94,7 @@ TEST_CASE("the rank that waits longest for data is named unless all wait") {
   std::vector<StepSplit> means(4, step(0.01, 0, 0.3, 0));
   means[2] = step(0.3, 0, 0.01, 0);
   CHECK_THAT(said_of(means, on_gpus()),
-             Contains("30.0% of each step of rank 2 is spent waiting for data") && Contains("--train_data"));
+             Contains("30.0% of each step on rank 2 is spent waiting for data") && Contains("--train_data"));
   means.assign(4, step(0.2, 0, 0, 0));
   CHECK_THAT(said_of(means, on_gpus()), Contains("20.0% of each step is spent waiting for data"));
 }

@@ -87,7 +87,8 @@ TEST_CASE("kernels without a time of their own") {
   CHECK(calibration.kernel_seconds("cross_entropy", at::kBFloat16, 1e6).extrapolated);
   CHECK(calibration.kernel_seconds("cross_entropy", at::kBFloat16, 1e6, "", 0.5).seconds == Approx(2e-6));
   CHECK(error_from([] { Calibration(CalibrationData{}, "empty.json").kernel_seconds("adamw", at::kFloat, 1); }) ==
-        "empty.json: the calibration has no times for adamw; measure that machine with `mpzero plan --calibrate FILE`");
+        "empty.json: the calibration has no times for adamw; calibrate the target machine with `mpzero plan "
+        "--calibrate FILE`");
 }
 
 TEST_CASE("the factor of a step is a line through the measured ones") {

@@ -202,9 +202,9 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(error(scaled.dump()) == std::string(": unknown key collectives") + kRemedy);
   scaled.erase("collectives");
   scaled["scales"] = "../elsewhere.json";
-  CHECK(error(scaled.dump()) == std::string(": scales must be a different file in this folder") + kRemedy);
+  CHECK(error(scaled.dump()) == std::string(": scales must be another file in this folder") + kRemedy);
   scaled["scales"] = "bad.json";
-  CHECK(error(scaled.dump()) == std::string(": scales must be a different file in this folder") + kRemedy);
+  CHECK(error(scaled.dump()) == std::string(": scales must be another file in this folder") + kRemedy);
 }
 
 TEST_CASE("products in FP8 have a list of their own, which files of before lack") {

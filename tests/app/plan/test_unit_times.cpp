@@ -218,10 +218,10 @@ TEST_CASE("the host bounds small micro-batches") {
 TEST_CASE("what was not measured is named") {
   const Calibration calibration(round_figures(), "round.json");
   CHECK(error_from([&] { host_adamw_seconds(calibration, 1); }) ==
-        "round.json: the calibration lacks AdamW's rate on the host; measure that machine with `mpzero "
+        "round.json: the calibration lacks AdamW's rate on the host; calibrate the target machine with `mpzero "
         "plan --calibrate FILE`");
   CHECK(error_from([&] { unit_times(calibration, preset("qwen3_tiny"), {.type = at::kFloat}); }) ==
-        "round.json: the calibration has no times for matmuls in fp32; measure that machine with `mpzero "
+        "round.json: the calibration has no times for matmuls in fp32; calibrate the target machine with `mpzero "
         "plan --calibrate FILE`");
 }
 
