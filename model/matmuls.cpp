@@ -260,7 +260,8 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
                            const at::Tensor& addend) {
   using enum fp8::FastAccumulation;
   // cuBLASLt would read one scale per row of both matrices.
-  TORCH_CHECK(a.is_rowwise() == b.is_rowwise(), "FP8 matmul of a matrix scaled by row and one with a single scale");
+  TORCH_CHECK(a.is_rowwise() == b.is_rowwise(),
+              "matmul: both FP8 operands must have one scale per row, or both a single scale");
   const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);
   const Fp8Shape scaled{.b_type = b.codes.scalar_type(), .rowwise = a.is_rowwise(), .fast_accumulation = fast};
   const OperationScope scope(kMatmul, [&] {

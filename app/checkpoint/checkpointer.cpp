@@ -104,8 +104,8 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
   }
   if (excess(tightest) > 0) {
     log_.warn(
-        fmt::format("training will pause for saves: a copy of the training state needs {:.1f} GiB of host memory, but "
-                    "only {:.1f} GiB is available; use more hosts or a smaller model.",
+        fmt::format("training will pause during saves: a copy of the training state needs {:.1f} GiB of host memory, "
+                    "but only {:.1f} GiB is available; use more hosts or a smaller model.",
                     static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
     return;
   }

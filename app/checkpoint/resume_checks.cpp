@@ -300,7 +300,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     run.changes.push_back(fmt::format(
-        "Could not compare the tokens of {} and {}: the counts are equal, but they have no checksum in common",
+        "Could not compare the tokens of {} and {}: the token counts are equal, but they have no checksum in common",
         fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   note_batch(known, run.config, run);

@@ -47,7 +47,7 @@ std::string start_new_run(const RunConfig& config) {
   const bool is_array = parallel::process_environment("SLURM_ARRAY_TASK_ID").has_value();
   const bool can_overwrite =
       config.init_from.empty() || !starts_from_any_of(config, io::list_checkpoints(config.checkpoint_dir));
-  return fmt::format(", or start a new run: in a different --checkpoint_dir{}{}",
+  return fmt::format(", or start a new run in a different --checkpoint_dir{}{}",
                      is_array ? ", e.g. checkpoints/$SLURM_ARRAY_TASK_ID for each array task" : "",
                      can_overwrite ? ", or with --overwrite, which moves the old run to old-<n>" : "");
 }

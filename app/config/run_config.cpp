@@ -56,8 +56,8 @@ void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
 [[noreturn]] void refuse_batch(const Batch& batch, const std::string& where, int data_parallel_size) {
   if (batch.micro && batch.accumulation) {
     throw BatchRefused(
-        fmt::format("{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "
-                    "x {} ranks; change one of these values.",
+        fmt::format("{}: train_batch_size {} is not equal to train_micro_batch_size_per_gpu {} x "
+                    "gradient_accumulation_steps {} x {} ranks; change one of these values.",
                     where, *batch.total, *batch.micro, *batch.accumulation, data_parallel_size));
   }
   const int64_t divisor =

@@ -24,7 +24,7 @@ std::string Exporter::page() {
   const auto now = std::chrono::steady_clock::now();
   if (text_.empty() || now - collected_ >= options_.fresh) {
     Families families(options_.labels);
-    families.gauge("mpzero_up", "1 while the process of the run exists.", 1);
+    families.gauge("mpzero_up", "1 while the run's process exists.", 1);
     for (const Collector& collect : collectors_) collect(families);
     collect_host("/", families);
     disks_.collect(families);

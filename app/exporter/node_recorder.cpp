@@ -88,7 +88,7 @@ void NodeRecorder::run(const std::stop_token& stop) {
     } while (!stop.stop_requested());
     record();
   } catch (const std::exception& error) {
-    warn_(fmt::format("recording of GPU and network metrics for the report stopped: {}", error.what()));
+    warn_(fmt::format("stopped recording GPU and network metrics for the report: {}", error.what()));
   }
 }
 

@@ -36,7 +36,7 @@ FlagGroup checkpoint_flags() {
             .help = "checkpoint file format: hdf5, or deepspeed (readable by DeepSpeed and its zero_to_fp32.py)"},
            {.name = "resume_from_checkpoint",
             .value = Text{field<&Settings::resume_from_checkpoint>},
-            .help = "checkpoint to resume from. true: newest checkpoint in --checkpoint_dir, fail if there is none; "
+            .help = "checkpoint to resume from. true: newest checkpoint in --checkpoint_dir (error if there is none); "
                     "none or false: start a new run",
             .unit = "DIR",
             .default_text = "newest checkpoint in --checkpoint_dir, if any; none with --overwrite",

@@ -87,7 +87,8 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
     const std::string seen =
         fmt::format("{} EFA device{}, but {} supports {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
     const std::string remedy = fmt::format(
-        "start the instance with {} and the EFA driver (docs/ec2.md); containers need /dev/infiniband", instance->efa);
+        "launch the instance with {} and install the EFA driver (docs/ec2.md); containers need /dev/infiniband",
+        instance->efa);
     // On several nodes, NCCL falls back to TCP if there are no devices, and is slower if there are too few.
     return efa == 0 && job.hosts > 1 ? failure("efa_devices", seen, remedy) : warning("efa_devices", seen, remedy);
   }

@@ -20,7 +20,7 @@ struct Instance {
   double gigabits;          // total EFA bandwidth in Gb/s per direction
   double nvlink_gigabytes;  // GB/s from one GPU to all others, per direction; 0: PCIe only
   bool gpu_direct;          // NCCL's plugin requires GPUDirect RDMA
-  const char* efa;          // EFA interfaces to start the instance with, for messages
+  const char* efa;          // EFA interfaces to launch the instance with, for messages
   int vcpus;                // hardware threads; 0: unknown
   int host_gibibytes;       // host memory; 0: unknown
   double host_gigabytes;    // host memory bandwidth in GB/s from the data sheet; 0: unknown

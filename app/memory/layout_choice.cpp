@@ -209,7 +209,7 @@ std::string across_hosts(const RunConfig& config, const parallel::ParallelLayout
       "{}: {} {} creates shard groups that span hosts, so the traffic of every micro-batch crosses the network; unless "
       "NVLink connects the hosts, {}.",
       config.ds_config_path, config.zero.ranks_per_node_key, layout.ranks_per_node,
-      ranks.per_host ? fmt::format("use {}, the ranks per host, or a divisor", *ranks.per_host)
+      ranks.per_host ? fmt::format("use {} (the number of ranks per host) or a divisor of it", *ranks.per_host)
                      : fmt::format("change the placement of ranks: {}", describe_unevenness(ranks)));
 }
 

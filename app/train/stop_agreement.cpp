@@ -86,11 +86,12 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
           ErrorScope::kAllRanks);
     }
   }
-  log_.say(fmt::format("Stopping on {} after step {}: saving", cause.reason, position.step));
+  log_.say(fmt::format("Stopping on {} after step {}: saving a checkpoint", cause.reason, position.step));
   checkpointer.save_last(position);
-  log_.say(fmt::format(
-      "Stopped by {} after step {} and saved: the same command{} resumes the run", cause.reason, position.step,
-      config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
+  log_.say(
+      fmt::format("Stopped by {} after step {} and saved a checkpoint: the same command{} resumes the run",
+                  cause.reason, position.step,
+                  config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
 }
 
 }  // namespace mpzero

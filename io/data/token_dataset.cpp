@@ -241,7 +241,8 @@ void TokenDataset::Impl::check_shapes() const {
         path.string(), tokens.size());
   }
   if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    throw_user_error("{} is damaged: its header specifies {} tokens", path.string(), tokens.size());
+    throw_user_error("{} is damaged: its header specifies {} tokens, which exceeds 2^63 - 1", path.string(),
+                     tokens.size());
   }
 }
 

@@ -148,7 +148,7 @@ int64_t DeepSpeedRankFile::step_in(const Value& value) {
 void DeepSpeedRankFile::set_step(const Value& owner, int64_t step) {
   if (step_ && *step_ != step) {
     owner.throw_unexpected(
-        fmt::format("{}, equal to the previous parameter groups (mpzero uses one step count for all groups)", *step_));
+        fmt::format("{}, as in the previous parameter groups (mpzero uses one step count for all groups)", *step_));
   }
   step_ = step;
 }

@@ -332,9 +332,10 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     const std::unique_ptr<TorchZipReader> other = files_.open(name);
     const int64_t found = updates_of(other->root());
     if (found == progress_.step) return;
-    throw_damaged(files_.path_of(name),
-                  fmt::format("it was saved after {} updates, but {} after {}: the files are from different saves",
-                              found, model_.path().filename().string(), progress_.step));
+    throw_damaged(
+        files_.path_of(name),
+        fmt::format("it was saved after {} updates, but {} was saved after {}: the files are from different saves",
+                    found, model_.path().filename().string(), progress_.step));
   }
 
   void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {

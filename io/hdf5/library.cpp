@@ -93,7 +93,7 @@ ObjectPlace place_of(hid_t node, const std::string& name, const std::string& whe
   }
   if (object.fileno != self.fileno) throw_user_error("cannot find {}: it is a link to another file", where);
   if (address_bytes != sizeof(uint64_t) || size_bytes != sizeof(uint64_t)) {
-    throw_user_error("cannot locate {}: addresses in the file have {} bytes and sizes {} bytes; expected 8 and 8",
+    throw_user_error("cannot locate {}: addresses in the file have {} bytes and sizes have {} bytes; expected 8 and 8",
                      where, address_bytes, size_bytes);
   }
   ObjectPlace place{.base = user_block, .header = object.addr};

@@ -46,7 +46,7 @@ def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished
 def test_a_sentence_ends_once(finished: TinyRun) -> None:
     finished.config = {"scheduler": scheduler(total_num_steps=2)}
     sentence = both(finished, "--max_steps=4", "--schedule_on_resume=rewarm")
-    assert "or start a new run: in a different --checkpoint_dir" in sentence
+    assert "or start a new run in a different --checkpoint_dir" in sentence
 
 
 def test_tasks_of_a_job_array_are_told_to_have_folders_of_their_own(finished: TinyRun) -> None:

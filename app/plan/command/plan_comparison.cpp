@@ -107,8 +107,8 @@ std::vector<std::string> warnings_of(const PlanComparison& comparison, const Pla
   }
   if (measured && estimated) {
     warnings.emplace_back(
-        "AdamW on the host is measured on some of these hosts and estimated from data sheets on others; compare rows "
-        "with offload carefully.");
+        "AdamW on the host is measured on some of these hosts and estimated from data sheets on others, so rows with "
+        "offload are not directly comparable.");
   }
   return warnings;
 }

@@ -333,7 +333,7 @@ std::string unknown_in_price_file(const std::string& file, const std::string& na
   }
   if (unknown.empty()) return "";
   const size_t shown = std::min(unknown.size(), kShown);
-  return fmt::format("--prices {}: unknown instance types have no effect: {}{}.", file,
+  return fmt::format("--prices {} contains unknown instance types, which are ignored: {}{}.", file,
                      fmt::join(unknown.begin(), unknown.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                      unknown.size() > shown ? fmt::format(" and {} more", unknown.size() - shown) : "");
 }

@@ -93,7 +93,8 @@ TEST_CASE("hosts that cannot be shard groups are reported with the remedy") {
 TEST_CASE("warns of shard groups that span hosts") {
   CHECK(choose(R"("stage": 3, "mics_shard_size": 4)", {.world_size = 8, .per_host = 2}).warning ==
         "ds.json: zero_optimization.mics_shard_size 4 creates shard groups that span hosts, so the traffic of every "
-        "micro-batch crosses the network; unless NVLink connects the hosts, use 2, the ranks per host, or a divisor.");
+        "micro-batch crosses the network; unless NVLink connects the hosts, use 2 (the number of ranks per host) or a "
+        "divisor of it.");
   CHECK_THAT(choose(R"("stage": 3, "mics_shard_size": 2)", placement_of({0, 1, 0, 1})).warning,
              Contains("placement of ranks") && Contains("not consecutive"));
   for (const char* within : {R"("stage": 3, "mics_shard_size": 2)", R"("stage": 3, "mics_shard_size": 8)"}) {

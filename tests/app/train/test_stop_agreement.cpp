@@ -74,7 +74,7 @@ TEST_CASE("a stopped run saves and reports the signal") {
   run.save_and_stop();
   CHECK(run.is_saved());
   CHECK_THAT(output.text(), Contains("Stopping on " + reason() + " after step 3: saving") &&
-                                Contains("and saved: the same command resumes the run"));
+                                Contains("and saved a checkpoint: the same command resumes the run"));
 }
 
 TEST_CASE("within the grace period a run saves") {
