@@ -18,7 +18,7 @@ inline constexpr int kStoppedExitCode = 75;
 // Exit code after a second interrupt by the user, without saving the training state.
 inline constexpr int kInterruptedExitCode = 130;
 
-// Which ranks throw the error: only this rank, or all ranks with the same message (see run_on_all_ranks).
+// Ranks that throw the error: only this rank, or all ranks with the same message (see run_on_all_ranks).
 enum class ErrorScope { kThisRank, kAllRanks };
 
 class Error : public std::runtime_error {

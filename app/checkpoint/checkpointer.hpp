@@ -63,8 +63,8 @@ class Checkpointer {
   // Step of the newest checkpoint that the run saved or resumed from.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   void resumed_from(int64_t step) { saved_step_ = step; }
-  // Returns the estimated seconds until a save started now would complete, including any save in flight. The estimate
-  // is the duration of the run's last save without throttling; 0 before the first save.
+  // Returns the estimated time in seconds that a save started now would take, including the rest of a save in flight.
+  // The estimate is the duration of the run's last save without throttling; 0 before the first save.
   double expected_save_seconds() const;
   // Returns this rank's write limit in bytes per second for the save in flight; std::nullopt if no save is in flight.
   std::optional<double> write_rate() const;

@@ -77,7 +77,7 @@ std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& cha
   return descriptions;
 }
 
-// Ignores files without a tokenizer hash, unless their tokenizer is built in.
+// Ignores files without a tokenizer hash, unless they use the built-in tokenizer.
 void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, std::vector<ModelChange>& changes) {
   const auto before = train_data_of(known);
   if (!before || !setup.data) return;
@@ -89,7 +89,7 @@ void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, st
                      .rule = ChangeRule::kOnPurpose});
 }
 
-// Reports keys of --allow_changed that have not changed, e.g. when the same command is restarted.
+// Reports keys of --allow_changed that have not changed, e.g. when the same command is run again.
 void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, Continuation& run) {
   for (const std::string& key : config.allow_changed) {
     if (key == kTokenizerKey) continue;  // may refer to the tokenizer of --init_from instead

@@ -17,7 +17,7 @@ struct ResumedPosition {
   std::string change{};  // changed sources and weights of a mixture: "train_data a.h5:0.7 -> a.h5:0.5,b.h5:0.5"
 };
 
-// Returns the sources of the mixture --train_data at their initial positions. Requires setup.data.
+// Returns the sources of a mixture in --train_data, at their initial positions. Requires setup.data.
 std::vector<io::MixtureSource> new_sources(const RunSetup& setup);
 
 // Continues at the token at which the checkpoint was saved. If seq_length has changed, rounds up to the next sequence,

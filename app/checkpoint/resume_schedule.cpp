@@ -28,7 +28,7 @@ constexpr std::array<const char*, 8> kShape = {
     "cos_min_ratio", "lr",          "lr_gamma"};
 constexpr std::array<const char*, 3> kLength = {"total_num_steps", "warmup_num_steps", "num_decay_steps"};
 
-// Returns the keys of the schedule's shape whose values differ.
+// Returns the changed keys among those that determine the shape of the schedule.
 std::vector<std::string> changed_shape(const json& known, const json& now) {
   std::vector<std::string> changed;
   for (const char* key : kShape) {

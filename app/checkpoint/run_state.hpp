@@ -28,9 +28,9 @@ void check_initial_weights(const std::string& folder, const std::vector<UnitSpec
 // assumes that an unchanged path has unchanged content.
 enum class WeightsCheck : uint8_t { kContent, kContentOfOtherPath };
 
-// Returns an error message if the weights or adapters of --init_from differ from those from which `run` started; empty
-// if they match or the flag is not set. `checkpoint`: a checkpoint of `run`. Compares hashes, or paths if the run
-// recorded no hash or the weights no longer exist. Collective. All ranks return the same value.
+// Returns an error message if the weights or adapters of --init_from differ from the initial weights or adapters of
+// `run`; empty if they match or the flag is not set. `checkpoint`: a checkpoint of `run`. Compares hashes, or paths if
+// the run recorded no hash or the weights no longer exist. Collective. All ranks return the same value.
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run,
                                        const std::filesystem::path& checkpoint, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings);

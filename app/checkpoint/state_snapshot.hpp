@@ -46,8 +46,8 @@ class StateSnapshot {
   // Starts a snapshot of the current states. The previous snapshot must have been released. Collective if carried state
   // is included.
   void begin();
-  // Must be called before the engine's next update. Waits until an update cannot change states that are still being
-  // copied. For copies from a GPU, only the current stream waits.
+  // Must be called before the engine's next update. Waits until the next update can no longer change states that are
+  // being copied. For copies from a GPU, only the current stream waits.
   void before_update();
   // Returns the seconds for which the GPU has waited in before_update() since begin(). Must be called after wait().
   double gpu_seconds_waited();

@@ -9,8 +9,8 @@
 namespace mpzero {
 
 // Sets `config.schedule` and its origins from the scheduler section of ds_config.json or from --lr_scheduler_type;
-// setting both is an error. If neither is set, the schedule is constant for a run with ds_config.json, and mpzero's
-// default schedule otherwise. Requires the optimizer's lr and max_steps. If max_steps changes later, call
+// setting both is an error. If neither is set, runs with ds_config.json use a constant learning rate, and all other
+// runs use mpzero's default schedule. Requires the optimizer's lr and max_steps. If max_steps changes later, call
 // fit_schedule().
 void resolve_schedule(const CommandLine& line, const io::DsConfig& file, ConfigMerge& merge, RunConfig& config,
                       std::vector<std::string>& warnings);

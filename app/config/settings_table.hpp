@@ -32,8 +32,8 @@ std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup);
 // constant schedule.
 nlohmann::ordered_json settings_record(const RunConfig& config);
 
-// Returns the layout across ranks and memory. It affects speed; results change only by rounding errors. Omits values
-// that --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
+// Returns the layout across ranks and memory, which affects speed but changes results only by rounding errors. Omits
+// values that --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
 nlohmann::ordered_json layout_record(const RunSetup& setup);
 
 }  // namespace mpzero

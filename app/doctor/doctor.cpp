@@ -237,7 +237,7 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
   try {
     return measure(options, mpi);
   } catch (const Error& error) {
-    // Report errors that all ranks throw together with the other findings.
+    // An error that all ranks throw is reported with the other findings.
     if (error.scope() != ErrorScope::kAllRanks) throw;
     return {failure("bandwidth", error.what())};
   }

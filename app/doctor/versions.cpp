@@ -50,7 +50,7 @@ std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact
   return std::nullopt;
 }
 
-// Returns a value of any host that differs from `own`.
+// Returns a value that differs from `own`, from any host.
 std::string another(const std::string& own, size_t fact, const std::vector<std::vector<Fact>>& facts) {
   for (const auto& of_host : facts) {
     if (of_host[fact].value != own) return of_host[fact].value;

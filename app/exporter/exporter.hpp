@@ -25,7 +25,7 @@ struct ExporterOptions {
 };
 
 // The Prometheus endpoint of a node, http://ADDRESS:PORT/metrics. Runs on its own thread. Collects metrics at most once
-// per `fresh`.
+// per interval `fresh`.
 class Exporter {
  public:
   // Serves metrics of the host and of `collectors`. Collectors must not throw. Throws UserError if the port cannot be

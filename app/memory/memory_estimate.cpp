@@ -131,7 +131,7 @@ int64_t MemoryEstimate::kept_casts_within(int64_t bytes) const {
 
 parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
                                               std::optional<int64_t> host_extra_bytes) const {
-  // Whether micro-batches are accumulated matters, but their number does not.
+  // Memory depends on whether micro-batches are accumulated, but not on their number.
   const int64_t micro_batches = std::min<int64_t>(scenario.gradient_accumulation_steps, 2);
   const std::tuple key(scenario.zero_stage, scenario.offload_optimizer, scenario.offload_param,
                        scenario.release_gradients, micro_batches, host_extra_bytes);

@@ -53,7 +53,8 @@ class RunMemory {
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }
   // Returns the bytes that the plan leaves unused, excluding the margin. The same on all ranks. Requires plan().
   int64_t spare() const;
-  // Returns the bytes unused at the measured peak so far, excluding the margin, as a minimum over all GPUs. Collective.
+  // Returns the minimum over all GPUs of the bytes unused at the measured peak so far, excluding the margin.
+  // Collective.
   int64_t measured_spare(ProcessGroup& group) const;
   // Records that the training state has grown.
   void states_have_grown(const parallel::MemoryUse& states);
@@ -95,9 +96,9 @@ class RunMemory {
   // Predicts the levels that plan() chooses after `states` are allocated. Collective.
   LayerLevels expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
                               ProcessGroup& group) const;
-  // Returns the expected limit of a rank, the minimum over all ranks. Collective.
+  // Returns the expected memory limit per rank, as the minimum over all ranks. Collective.
   MemoryNeed expected_limit(ProcessGroup& group) const;
-  // Returns the host memory for layer inputs in addition to `states`, the minimum over all ranks. Collective.
+  // Returns the host memory that is left for layer inputs besides `states`, as the minimum over all ranks. Collective.
   int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;
 

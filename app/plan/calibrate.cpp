@@ -304,7 +304,7 @@ class Measurement {
     return works;
   }
 
-  // Measures the operations of all units where the units run them.
+  // Measures the operations of all units in place, while the units run.
   void measure_work(const Work& work) {
     const int64_t evicted = device_.is_cuda() ? measure::kEvictedBytes : evicted_on_cpu(*work.model, work.shape.type);
     bool only_matmuls = false;

@@ -182,7 +182,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
     // The maximum, because all ranks must plan the same recomputation and layout.
     simulated_target().multiprocessors = max(mpi, parallel::gpu_properties(choice.device.index()).multiprocessors);
   }
-  // Before find_nodes(), because the mode changes the kernels whose memory is planned.
+  // Must precede find_nodes(), because the mode affects the kernels and therefore the estimated memory.
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
   // mpzero never reads uninitialized memory, so filling it would only cost time.
   at::globalContext().setDeterministicFillUninitializedMemory(false);

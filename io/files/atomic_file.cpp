@@ -174,8 +174,8 @@ void sync_folder(const fs::path& folder, FileSystem& files) {
   }
   const int error = files.sync(descriptor);
   files.close(descriptor);
-  // Some network file systems return EINVAL because they do not support fsync on folders. Renames on these systems are
-  // already on the server.
+  // Some network file systems return EINVAL because they do not support fsync on folders. On these systems, renames
+  // have already reached the server.
   if (error != 0 && error != EINVAL) throw_system_error("sync folder", folder, error);
 }
 

@@ -142,7 +142,7 @@ class Dataset : public Node {
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
   // Throws UserError if any of the elements [begin, begin + count) of a one-dimensional dataset was never written.
-  // read() would return zeros for these elements. Needs one lookup in the chunk index.
+  // read() would return zeros for these elements. Costs one lookup in the chunk index.
   void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {

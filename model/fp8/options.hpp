@@ -8,8 +8,8 @@
 
 namespace mpzero::model {
 
-// Which layers cache the casts of their weights until the weights change. All other layers cast their weights at each
-// use.
+// Selects the layers that cache the casts of their weights until the weights change. All other layers cast their
+// weights at each use.
 enum class KeptCasts : uint8_t {
   kNone,
   kAll,

@@ -13,8 +13,8 @@ enum class Scaling : uint8_t { kTensorwise, kRowwise };
 
 constexpr std::string_view name(Scaling scaling) { return scaling == Scaling::kTensorwise ? "tensorwise" : "rowwise"; }
 
-// Which matmuls use fast accumulation in the tensor cores, which keeps fewer bits than fp32 (about 14 on Hopper). No
-// effect on CPUs.
+// Selects the matmuls that use fast accumulation in the tensor cores, which keeps fewer bits than fp32 (about 14 on
+// Hopper). No effect on CPUs.
 enum class FastAccumulation : uint8_t { kNone, kForward, kAll };
 
 struct Recipe {

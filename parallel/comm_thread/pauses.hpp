@@ -8,9 +8,9 @@ namespace mpzero::parallel {
 // Backoff for a thread that polls for progress of other threads or ranks. Pauses start short and double up to a limit.
 //
 // The thread sleeps instead of yielding. Since Linux 6.18 (and 6.12.63 LTS), sched_yield() advances the thread's
-// vruntime by its whole slice ("sched/fair: Forfeit vruntime on yield"). A thread that yields in a loop is thousands of
-// seconds ahead within seconds. Threads on the same core, even in other sessions, starved for up to 11 s. The scheduler
-// resets the vruntime of a thread that wakes from sleep.
+// vruntime by its whole slice ("sched/fair: Forfeit vruntime on yield"). Within seconds, the vruntime of a thread that
+// yields in a loop is thousands of seconds ahead. Threads on the same core, even in other sessions, were starved for up
+// to 11 s. The scheduler resets the vruntime of a thread that wakes from sleep.
 class Pauses {
  public:
   using Duration = std::chrono::steady_clock::duration;

@@ -9,7 +9,7 @@ namespace mpzero::parallel {
 class LateSum {
  public:
   LateSum();
-  // Waits for the round in flight, if any, and is then collective.
+  // Waits for the round in flight, if any; collective in this case.
   ~LateSum();
   LateSum(const LateSum&) = delete;
   LateSum& operator=(const LateSum&) = delete;

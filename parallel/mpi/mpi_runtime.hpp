@@ -48,7 +48,7 @@ class MpiRuntime final : public ProcessGroup {
   // The result is the same on all ranks.
   bool lacks_threads() const;
   // Returns the thread that moves this process's tensors over MPI. Jobs run in their callers if only one thread may use
-  // MPI. The first call creates the thread. Only for the thread that uses this object.
+  // MPI. The first call creates the thread. Must be called on the thread that uses this object.
   CommunicationThread& communication_thread() const;
   // Collective. If several threads use MPI, waits for all ranks of the group without occupying a core, so that the next
   // blocking MPI call waits only for its messages. Blocking calls poll, and ranks may share cores with each other and

@@ -21,9 +21,9 @@ void poll_patiently(IsDone is_done, Sleep sleep) {
 }
 
 // Waits for a started MPI operation, with sleeps between polls, and returns the result of MPI_Wait. MPI_Wait and the
-// blocking calls poll without a pause. If a thread sleeps briefly on the same core, such as the communication thread,
-// Linux 6.18 starved threads of other sessions on that core for up to 37 s. If mpirun considers the host
-// oversubscribed, the blocking calls call sched_yield() after each poll (see Pauses).
+// blocking calls poll without a pause. If another thread on the same core, such as the communication thread, sleeps
+// briefly, Linux 6.18 may starve threads of other sessions on that core (measured: up to 37 s). If mpirun considers the
+// host oversubscribed, the blocking calls call sched_yield() after each poll (see Pauses).
 int wait_patiently(MPI_Request& request);
 
 }  // namespace mpzero::parallel

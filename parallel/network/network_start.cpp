@@ -39,8 +39,8 @@ bool over_sockets(const NetworkProof& proof) {
 
 std::string shown(const std::string& plugin) { return plugin.empty() ? "no plugin" : plugin; }
 
-// Explains in one sentence, from NCCL's log, why NCCL's network could not be initialized. Returns std::nullopt for any
-// other failure.
+// Returns a sentence, based on NCCL's log, that explains why NCCL's network could not be initialized. Returns
+// std::nullopt for any other failure.
 std::optional<std::string> explain_failure(const std::string& log, const NetworkPlan& plan, const std::string& host) {
   if (log.find("Failed to initialize any NET plugin") == std::string::npos) return std::nullopt;
   const bool efa = plan.proof == NetworkPlan::Proof::kEfa;

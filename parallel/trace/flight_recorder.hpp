@@ -59,8 +59,8 @@ struct ChannelRecord {
 // collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Tells whether activity of a communicator means that training makes progress. Activity of a control plane that polls
-  // does not.
+  // Significance of activity of a communicator. kProgress: training makes progress. kNothing: for a control plane,
+  // which polls.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().

@@ -6,8 +6,8 @@
 namespace mpzero::parallel {
 
 // Groups of ranks: nodes (shard groups) of equal size, with a fast network within a node and a slower network between
-// nodes. A node is usually a host, but may be several hosts of one NVLink domain, or part of a host. A single node of
-// all ranks is ZeRO without levels.
+// nodes. A node is usually a host, but may be several hosts of one NVLink domain, or part of a host. A single node that
+// contains all ranks corresponds to ZeRO with one level.
 struct ParallelLayout {
   int nodes = 1;
   int ranks_per_node = 1;

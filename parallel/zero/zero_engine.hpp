@@ -96,8 +96,8 @@ class ZeroEngine {
   ZeroEngine(const ZeroEngine&) = delete;
   ZeroEngine& operator=(const ZeroEngine&) = delete;
 
-  // Sets the weights from `source` and the moments to zero. Collective over `group`. An error on one rank is thrown on
-  // all ranks.
+  // Sets the weights from `source` and the moments to zero. Collective over `group`. If any rank fails, throws on all
+  // ranks.
   void initialize(const ParameterSource& source, ProcessGroup& group);
 
   at::Device device() const { return options_.device; }
