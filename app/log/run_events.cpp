@@ -53,7 +53,7 @@ bool has(const nlohmann::json& event, const char* key, std::string_view value) {
   return found != event.end() && *found == value;
 }
 
-// True if events.jsonl contains the "start" or the "end" event of an attempt.
+// Presence of the "start" and "end" events of an attempt in events.jsonl.
 struct Recorded {
   bool began = false, ended = false;
 };

@@ -47,8 +47,7 @@ TEST_CASE("the batch trio follows DeepSpeed's table") {
   CHECK(batch_of(trio(0, 16, 0)) == Batch{32, 16, 1});
   CHECK(error_of(trio(33, 17, 2)) ==
         "ds.json: train_batch_size 33 is not equal to train_micro_batch_size_per_gpu 17 x gradient_accumulation_steps "
-        "2 x 2 "
-        "ranks; change one of these values.");
+        "2 x 2 ranks; change one of these values.");
   CHECK_THAT(error_of(trio(32, 18, 1)), Contains("train_batch_size 32 is not"));
   CHECK_THAT(error_of(trio(32, 18, 0)), Contains("train_batch_size 32 is not"));
   CHECK_THAT(error_of(trio(32, 0, 3)), Contains("train_batch_size 32 is not"));

@@ -115,7 +115,8 @@ TEST_CASE("an export is a model, whose tokenizer is known by its files") {
     model::ModelConfig other = byte_model();
     other.hidden_size = 30;
     std::ofstream(output / "config.json") << other.to_json();
-    CHECK_THAT(error({.folder = output.path()}), Catch::Contains("has shape [260, 28], but the model requires [260, 30]"));
+    CHECK_THAT(error({.folder = output.path()}),
+               Catch::Contains("has shape [260, 28], but the model requires [260, 30]"));
   }
 }
 
