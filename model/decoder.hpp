@@ -46,7 +46,7 @@ struct DecoderOptions {
   // Maximum number of logits that head_loss and head_forward_backward allocate at a time; 0 selects 5 * 2^28 on a GPU
   // (2.5 GiB in bf16) and 2^27 on a CPU.
   int64_t max_logits = 0;
-  // Maximum number of tokens, over all sequences, in an MLP tile at Recompute::kTiled and kHost.
+  // Maximum number of tokens, over all sequences, in an MLP tile; see model::runs_tiles().
   int64_t mlp_tile = 8192;
   // Enables FP8 layers. Weights and activations are bf16.
   std::optional<Fp8Options> fp8 = {};

@@ -152,7 +152,7 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   s.qkv = qkv.view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
   const auto [q, k, v] = attention_inputs(layer, s);
-  // Recompute::kAttention saves the result.
+  // Recompute::kAttention and kHostAttention save the result.
   if (!s.attended.out.defined()) {
     s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
   }
@@ -200,7 +200,7 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
   }
   // Each tile of the output overwrites its input.
   const at::Tensor y = std::exchange(s.h, {});
-  s.drop(Recompute::kTiled);
+  s.drop();
   for_each_tile(y.size(0), s.tile, [&](const auto& rows_of) {
     LayerActivations tile;
     tile.h = rows_of(y);
@@ -399,6 +399,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
                                   Recompute recompute, const AttentionMask& mask,
                                   const std::optional<DropoutSeed>& dropout) const {
   LayerActivations saved;
+  saved.recompute = recompute;
   saved.mask = mask;
   saved.tile = tile_of(recompute, x.numel() / config_.hidden_size);
   if (dropout && lora_ && config_.lora->dropout > 0) {
@@ -418,7 +419,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
                                        .adapters = adapters(layer, saved.dropout)},
                                       x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
-  saved.drop(recompute);
+  saved.drop();
   *activations = std::move(saved);
   return y;
 }

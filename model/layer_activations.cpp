@@ -7,15 +7,16 @@ namespace mpzero::model {
 std::vector<Recompute> recompute_levels(const ModelConfig& config, bool fp8) {
   using enum Recompute;
   if (config.t5) return {kNone, kSelective, kFull};
-  if (fp8 || config.lora) return {kNone, kSelective, kAttention, kFull, kHost};
+  if (fp8 || config.lora) return {kNone, kSelective, kAttention, kFull, kHostAttention, kHost};
   return {kRecomputes.begin(), kRecomputes.end()};
 }
 
-void LayerActivations::drop(Recompute recompute) {
+void LayerActivations::drop() {
   if (recompute == Recompute::kNone) return;
-  const bool keeps_attended = recompute == Recompute::kAttention;
+  const bool keeps_attended = keeps_attention(recompute);
   if (keeps_attended || keeps_input_only(recompute)) {
     LayerActivations kept;
+    kept.recompute = recompute;
     kept.mask = std::move(mask);
     kept.dropout = dropout;
     kept.tile = tile;

@@ -16,14 +16,15 @@
 namespace mpzero::model {
 
 // Levels of activation checkpointing. If matmuls and attention are reproducible, gradients are bitwise
-// identical at all levels except kTiled and kHost. The gradients of kTiled and kHost are identical.
+// identical at all levels up to kFull, and at all other levels.
 enum class Recompute : uint8_t {
-  kNone,       // saves all activations
-  kSelective,  // saves the results of matmuls and attention; recomputes the rest
-  kAttention,  // saves the layer's input and the result of attention
-  kFull,       // saves only the layer's input; reruns the forward pass
-  kTiled,      // like kFull, but runs the MLP in tiles of tokens
-  kHost,       // like kTiled, but the caller keeps the layer's input in host memory
+  kNone,           // saves all activations
+  kSelective,      // saves the results of matmuls and attention; recomputes the rest
+  kAttention,      // saves the layer's input and the result of attention
+  kFull,           // saves only the layer's input; reruns the forward pass
+  kTiled,          // like kFull, but runs the MLP in tiles of tokens
+  kHostAttention,  // like kHost, and the caller also keeps the result of attention in host memory
+  kHost,           // like kTiled, but the caller keeps the layer's input in host memory
 };
 
 // Returns "none", "selective", "attention", ...
@@ -39,6 +40,8 @@ constexpr std::string_view name(Recompute recompute) {
       return "full";
     case Recompute::kTiled:
       return "tiled";
+    case Recompute::kHostAttention:
+      return "host_attention";
     case Recompute::kHost:
       break;
   }
@@ -46,20 +49,29 @@ constexpr std::string_view name(Recompute recompute) {
 }
 
 inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kAttention,
-                                           Recompute::kFull, Recompute::kTiled,     Recompute::kHost};
+                                           Recompute::kFull, Recompute::kTiled,     Recompute::kHostAttention,
+                                           Recompute::kHost};
 
 // Returns the levels that a model supports. Tiles would have separate FP8 scales and separate adapter dropout, so kHost
-// disables tiling for these features. T5's layers share inputs and have two attentions.
+// and kHostAttention disable tiling for these features. T5's layers share inputs and have two attentions.
 std::vector<Recompute> recompute_levels(const ModelConfig& config, bool fp8);
 
-constexpr bool runs_tiles(Recompute recompute) {
-  return recompute == Recompute::kTiled || recompute == Recompute::kHost;
+// Returns true if the caller keeps activations in host memory.
+constexpr bool keeps_on_host(Recompute recompute) {
+  return recompute == Recompute::kHostAttention || recompute == Recompute::kHost;
 }
+constexpr bool runs_tiles(Recompute recompute) { return recompute == Recompute::kTiled || keeps_on_host(recompute); }
 
-// Maximum number of layer inputs that stay on the device at kHost.
-inline constexpr int64_t kInputsOnDevice = 2;
+// Maximum number of layers whose activations stay on the device at kHost and kHostAttention.
+inline constexpr int64_t kLayersOnDevice = 2;
 
-constexpr bool keeps_input_only(Recompute recompute) { return recompute == Recompute::kFull || runs_tiles(recompute); }
+// Returns true if the result of attention is kept, but not the results of matmuls.
+constexpr bool keeps_attention(Recompute recompute) {
+  return recompute == Recompute::kAttention || recompute == Recompute::kHostAttention;
+}
+constexpr bool keeps_input_only(Recompute recompute) {
+  return recompute == Recompute::kFull || recompute == Recompute::kTiled || recompute == Recompute::kHost;
+}
 
 // Tensors saved by a norm of the output of attention or MLP; undefined if the model does not have this norm.
 struct NormedOutput {
@@ -71,6 +83,7 @@ struct NormedOutput {
 // N = B * T tokens; I: intermediate size. The Recompute level determines the lifetime of each tensor. FP8 operands are
 // kept in the form that weight gradients read.
 struct LayerActivations {
+  Recompute recompute{};      // level of the forward pass
   AttentionMask mask;         // mask of the forward pass
   Dropout dropout{};          // dropout of the adapters' input
   int64_t tile = 0;           // MLP rows per tile; 0: no tiling
@@ -96,8 +109,8 @@ struct LayerActivations {
   std::array<at::Tensor, 4> low_rank;
   std::any of_family;  // replaces all fields above for other kinds of layers (T5)
 
-  // Frees the tensors that the backward pass recomputes at this level.
-  void drop(Recompute recompute);
+  // Frees the tensors that the backward pass recomputes.
+  void drop();
 };
 
 }  // namespace mpzero::model

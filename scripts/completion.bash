@@ -17,7 +17,7 @@ _mpzero() {
   case ${COMP_WORDS[COMP_CWORD - 1]} in
     --bf16) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --fp8) COMPREPLY=($(compgen -W 'none tensorwise rowwise' -- "$word")) ;;
-    --recompute) COMPREPLY=($(compgen -W 'none selective attention full tiled host auto' -- "$word")) ;;
+    --recompute) COMPREPLY=($(compgen -W 'none selective attention full tiled host_attention host auto' -- "$word")) ;;
     --gradient_checkpointing) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --deterministic) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --local_dataset) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;

@@ -135,7 +135,8 @@ void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig
   config.optimizer.bias_correction = file.optimizer.bias_correction.value;
 }
 
-// cpu_checkpointing is equivalent to --recompute host and compatible with --gradient_checkpointing true.
+// cpu_checkpointing is equivalent to --recompute host, and compatible with --recompute host_attention and
+// --gradient_checkpointing true.
 void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
   constexpr const char* kKey = "activation_checkpointing.cpu_checkpointing";
   if (line.gradient_checkpointing && !line.gives("recompute")) {
@@ -144,12 +145,12 @@ void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerg
   if (!file.cpu_checkpointing.given()) return;
   const bool on_host = file.cpu_checkpointing.value, gives = line.gives("recompute");
   const bool by_trainers = !gives && line.gradient_checkpointing.has_value();
-  const bool contradicts = !on_host      ? line.recompute == Recomputation::kHost
-                           : by_trainers ? !*line.gradient_checkpointing
-                                         : gives && line.recompute != Recomputation::kHost;
+  const bool with_attention = line.recompute == Recomputation::kHostAttention;
+  const bool offloads = with_attention || line.recompute == Recomputation::kHost;
+  const bool contradicts = !on_host ? offloads : by_trainers ? !*line.gradient_checkpointing : gives && !offloads;
   const char* const flag = by_trainers ? "gradient_checkpointing" : "recompute";
   if (contradicts && merge.flag_holds(flag, flag_named(flag).show(line), kKey, on_host)) return;
-  if (!on_host) return;
+  if (!on_host || with_attention) return;
   config.recompute = Recomputation::kHost;
   config.origins.set("recompute", {Origin::Kind::kFile, kKey});
 }

@@ -60,12 +60,13 @@ FlagGroup model_flags() {
                                                                      {"attention", Recomputation::kAttention},
                                                                      {"full", Recomputation::kFull},
                                                                      {"tiled", Recomputation::kTiled},
+                                                                     {"host_attention", Recomputation::kHostAttention},
                                                                      {"host", Recomputation::kHost},
                                                                      {"auto", Recomputation::kAuto}}),
         .help = "activation checkpointing: none, selective (recompute cheap operations), attention (store layer "
                 "inputs and attention outputs), full (store only layer inputs), tiled (full, with the MLP in tiles of "
-                "8,192 tokens), host (tiled, with layer inputs in host memory) or auto (least recomputation that fits "
-                "in memory)",
+                "8,192 tokens), host (tiled, with layer inputs in host memory), host_attention (host, with attention "
+                "outputs in host memory, too) or auto (fastest levels that fit in memory)",
         .file = FileKey{.name = "activation_checkpointing.cpu_checkpointing"}},
        {.name = "gradient_checkpointing",
         .value = Boolean{field<&Settings::gradient_checkpointing>},

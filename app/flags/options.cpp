@@ -113,8 +113,7 @@ void check_save_strategy(const CommandLine& line) {
 void settle_recompute(CommandLine& line) {
   if (!line.gradient_checkpointing) return;
   const Recomputation asked = *line.gradient_checkpointing ? Recomputation::kFull : Recomputation::kNone;
-  const bool is_full = line.recompute == Recomputation::kAttention || line.recompute == Recomputation::kTiled ||
-                       line.recompute == Recomputation::kHost;
+  const bool is_full = line.recompute >= Recomputation::kAttention && line.recompute != Recomputation::kAuto;
   if (line.gives("recompute") && asked == Recomputation::kFull && is_full) return;
   if (line.gives("recompute") && line.recompute != asked) {
     throw_user_error("--recompute {} and --gradient_checkpointing {} (--recompute {}) conflict; keep one of the two.",

@@ -53,8 +53,8 @@ struct LoraSettings {
 
 // Activation checkpointing of decoder layers. kSelective recomputes cheap operations, kFull the whole layer, and
 // kAttention the layer except attention. kTiled is kFull with a tiled MLP, kHost is kTiled with layer inputs in host
-// memory, and kAuto selects the least recomputation that fits.
-enum class Recomputation : uint8_t { kNone, kSelective, kAttention, kFull, kTiled, kHost, kAuto };
+// memory, kHostAttention also keeps attention outputs there, and kAuto selects the fastest mix that fits.
+enum class Recomputation : uint8_t { kNone, kSelective, kAttention, kFull, kTiled, kHostAttention, kHost, kAuto };
 
 // Checkpoint interval: never, every checkpoint_freq steps, or after each pass over the training data.
 enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };

@@ -20,7 +20,7 @@ std::string traffic(int64_t bytes) {
 }
 
 // Returns the minimum memory required, without spare states, which a run omits if memory is short. With `limit`,
-// --recompute auto offloads layer inputs to the host if necessary to fit.
+// --recompute auto offloads activations to the host if necessary to fit.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout,
                    const std::optional<MemoryNeed>& limit) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);

@@ -10,13 +10,14 @@
 namespace mpzero {
 namespace {
 
-double attention_share(const plan::UnitCall& forward) {
+// Returns the FLOPs of all operations, and of attention.
+std::pair<double, double> flops_of(const plan::UnitCall& call) {
   double all = 0, attention = 0;
-  for (const model::Operation& operation : forward.operations) {
+  for (const model::Operation& operation : call.operations) {
     all += operation.flops;
     if (operation.attention) attention += operation.flops;
   }
-  return all > 0 ? attention / all : 0;
+  return {all, attention};
 }
 
 }  // namespace
@@ -86,14 +87,17 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   ActivationSizes sizes;
   sizes.levels = model::recompute_levels(decoder_.config(), config_.fp8_options.has_value());
   sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
+  double attention_flops = 0;
   for (const plan::LayerKind& kind : kinds_) {
     shape.layer = kind.layers.front();
     const std::shared_ptr<const plan::UnitRecord> record = plan::unit_record(decoder_.config(), shape, device_);
     // The head reads the last layer's output. A backward pass reads the gradient of its layer's output.
     const int64_t hidden = record->hidden_bytes;
     if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak + always;
-    sizes.attention_share += attention_share(record->layer(model::Recompute::kFull).forward) *
-                             static_cast<double>(kind.layers.size()) / static_cast<double>(sizes.layers.size());
+    const auto [flops, of_attention] = flops_of(record->layer(model::Recompute::kFull).forward);
+    const double share = static_cast<double>(kind.layers.size()) / static_cast<double>(sizes.layers.size());
+    sizes.flops += share * flops;
+    attention_flops += share * of_attention;
     ActivationSizes::Layer sizes_of_layer;
     for (const model::Recompute level : model::kRecomputes) {
       const plan::UnitRecorder::Layer& layer = record->layer(level);
@@ -105,6 +109,7 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
     }
     for (const int64_t index : kind.layers) sizes.layers[static_cast<size_t>(index)] = sizes_of_layer;
   }
+  if (sizes.flops > 0) sizes.attention_share = attention_flops / sizes.flops;
   return sizes;
 }
 
@@ -176,7 +181,8 @@ LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t 
 }
 
 LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {
-  const bool stays = recompute == Recomputation::kHost && !may_offload_activations();
+  const bool stays =
+      recompute != Recomputation::kAuto && recompute > Recomputation::kTiled && !may_offload_activations();
   return leanest_levels(sizes, stays ? Recomputation::kTiled : recompute);
 }
 

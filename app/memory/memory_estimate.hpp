@@ -52,9 +52,9 @@ class MemoryEstimate {
   // Returns the levels with the lowest peak that `recompute` allows. For kAuto, excludes activations on the host.
   LayerLevels leanest(Recomputation recompute) const;
   // Returns the levels that the run uses: the leanest or, for --recompute auto, the cheapest that fit in `room`, with
-  // at most `on_host` of layer inputs in host memory; the leanest if none fit.
+  // at most `on_host` of activations in host memory; the leanest if none fit.
   LayerLevels levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host = 0) const;
-  // Returns true if layer inputs can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
+  // Returns true if activations can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }
   // Returns the memory required with `levels` (default: the leanest). `host_extra_bytes`: see states_of().
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,

@@ -45,13 +45,13 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
   if (now.recompute == Recomputation::kNone || now.recompute == Recomputation::kSelective) {
     recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kFull; });
   }
-  const bool may_recompute_more = now.recompute != Recomputation::kHost && now.recompute != Recomputation::kAuto;
-  if (may_recompute_more && now.recompute != Recomputation::kTiled) {
-    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kTiled; });
-  }
-  if (may_recompute_more && now.may_offload_activations) {
-    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kHost; });
-  }
+  const auto more = [&](Recomputation level) {
+    recompute.values.emplace_back([level](MemoryScenario& s) { s.recompute = level; });
+  };
+  const bool may_offload = now.may_offload_activations && now.recompute != Recomputation::kAuto;
+  if (now.recompute < Recomputation::kTiled) more(Recomputation::kTiled);
+  if (may_offload && now.recompute < Recomputation::kHostAttention) more(Recomputation::kHostAttention);
+  if (may_offload && now.recompute < Recomputation::kHost) more(Recomputation::kHost);
   for (const int64_t size : smaller_divisors(now.micro_batch_size)) {
     batch.values.emplace_back([size](MemoryScenario& s) {
       s.gradient_accumulation_steps *= s.micro_batch_size / size;
@@ -94,17 +94,16 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   return text;
 }
 
-// Returns the layer whose input is offloaded before the forward pass of `layer`, or std::nullopt.
-std::optional<size_t> moved_before(const std::vector<model::Recompute>& levels, size_t layer) {
-  if (layer < model::kInputsOnDevice || levels[layer] != model::Recompute::kHost) return std::nullopt;
-  return layer - model::kInputsOnDevice;
+// Returns the bytes that are offloaded to the host while `layer` runs: the activations of an earlier layer, or 0.
+int64_t moved_by(const std::vector<model::Recompute>& levels, const ActivationSizes& sizes, size_t layer) {
+  if (layer < model::kLayersOnDevice || !model::keeps_on_host(levels[layer])) return 0;
+  const size_t moved = layer - model::kLayersOnDevice;
+  return sizes.layers[moved][levels[moved]].kept;
 }
 
 // Returns the bytes that a layer adds to the activations on the device.
 int64_t added_by(const std::vector<model::Recompute>& levels, const ActivationSizes& sizes, size_t layer) {
-  int64_t added = sizes.layers[layer][levels[layer]].kept;
-  if (const auto moved = moved_before(levels, layer)) added -= sizes.layers[*moved][model::Recompute::kHost].kept;
-  return added;
+  return sizes.layers[layer][levels[layer]].kept - moved_by(levels, sizes, layer);
 }
 
 }  // namespace
@@ -152,10 +151,13 @@ int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes
 int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
   const std::vector<model::Recompute> layers = by_layer(levels);
   int64_t sum = 0;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (const auto moved = moved_before(layers, i)) sum += sizes.layers[*moved][model::Recompute::kHost].kept;
-  }
+  for (size_t i = 0; i < layers.size(); ++i) sum += moved_by(layers, sizes, i);
   return sum;
+}
+
+int64_t host_inputs(const LayerLevels& levels, const ActivationSizes& sizes) {
+  using enum model::Recompute;
+  return host_activations({{kHost, levels[kHost] + levels[kHostAttention]}}, sizes);
 }
 
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
@@ -221,14 +223,46 @@ class Mixes {
   std::vector<std::vector<int64_t>> rest_;
 };
 
-// Returns the levels that all layers must share: tiled, and host within `host_budget`.
-std::vector<LayerLevels> shared_levels(const ActivationSizes& sizes, int64_t host_budget) {
+// Returns the levels that run tiles: all layers at tiled, and mixes of host and host_attention within `host_budget`.
+std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host_budget) {
+  using enum model::Recompute;
+  const int64_t count = std::ssize(sizes.layers);
+  const auto supports = [&](model::Recompute level) {
+    return std::ranges::find(sizes.levels, level) != sizes.levels.end();
+  };
   std::vector<LayerLevels> found;
-  for (const model::Recompute level : sizes.levels) {
-    const LayerLevels levels{{level, std::ssize(sizes.layers)}};
-    if (model::runs_tiles(level) && host_activations(levels, sizes) <= host_budget) found.push_back(levels);
+  if (supports(kTiled)) found.push_back({{kTiled, count}});
+  if (host_budget <= 0 || !supports(kHost)) return found;
+  for (int64_t attention = 0; attention <= count; ++attention) {
+    const LayerLevels levels{{kHostAttention, attention}, {kHost, count - attention}};
+    if (host_activations(levels, sizes) > host_budget) break;
+    found.push_back(levels);
   }
   return found;
+}
+
+// Returns the predicted time that activation checkpointing adds to a micro-batch, in forward passes of a layer, and the
+// number of selective layers, which are compared only if the times are equal.
+std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSizes& sizes) {
+  using enum model::Recompute;
+  // FLOPs in the time of copying a byte over PCIe: 600 TFLOP/s and 40 GB/s (H100 with four GPUs copying at once);
+  // 250 TFLOP/s and 22 GB/s (A100) are fewer.
+  constexpr double kFlopsPerByte = 15'000;
+  // All other mixes are preferred to tiled. A step takes three forward passes and more, so copies must save 5% of it:
+  // they also delay transfers and AdamW on the host, which is not predicted.
+  constexpr double kTiles = 0.05, kCopies = 0.2;
+  const double layers = static_cast<double>(sizes.layers.size()), bare = 1 - sizes.attention_share;
+  const auto copies = [&](model::Recompute level, double recomputed) {
+    const double bytes = static_cast<double>(host_activations({{level, std::ssize(sizes.layers)}}, sizes)) / layers;
+    const double copy = sizes.flops > 0 ? bytes * kFlopsPerByte / sizes.flops : 0;
+    // Copies overlap with one forward pass, and with the recomputation and two passes of backward.
+    return kTiles + kCopies + recomputed + std::max(0.0, copy - 1) + std::max(0.0, copy - 2 - recomputed);
+  };
+  const auto of = [&](model::Recompute level) { return static_cast<double>(levels[level]); };
+  double cost = of(kFull) + bare * of(kAttention) + (1 + kTiles) * of(kTiled);
+  if (levels[kHost] > 0) cost += of(kHost) * copies(kHost, 1);
+  if (levels[kHostAttention] > 0) cost += of(kHostAttention) * copies(kHostAttention, bare);
+  return {cost, levels[kSelective]};
 }
 
 }  // namespace
@@ -237,23 +271,20 @@ std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t
   const Mixes mixes(sizes);
   std::optional<LayerLevels> cheapest;
   std::pair<double, int64_t> least;
+  const auto compare = [&](const LayerLevels& levels) {
+    const std::pair<double, int64_t> cost = cost_of(levels, sizes);
+    if (cheapest && cost >= least) return;
+    cheapest = levels;
+    least = cost;
+  };
   for (int64_t full = 0; full <= std::ssize(sizes.layers); ++full) {
     if (cheapest && static_cast<double>(full) > least.first) break;  // each of them costs a layer
-    const std::optional<LayerLevels> mix = mixes.within(budget, full);
-    if (!mix) continue;
-    // The recomputed part of all layers' forward FLOPs, in layers, then the number of selective layers.
-    const std::pair cost(
-        static_cast<double>(full) + (1 - sizes.attention_share) * static_cast<double>((*mix)[kAttention]),
-        (*mix)[kSelective]);
-    if (cheapest && cost >= least) continue;
-    cheapest = mix;
-    least = cost;
+    if (const std::optional<LayerLevels> mix = mixes.within(budget, full)) compare(*mix);
   }
-  if (cheapest) return cheapest;
-  for (const LayerLevels& levels : shared_levels(sizes, host_budget)) {
-    if (activation_peak(levels, sizes) <= budget) return levels;
+  for (const LayerLevels& levels : tiled_levels(sizes, host_budget)) {
+    if (activation_peak(levels, sizes) <= budget) compare(levels);
   }
-  return std::nullopt;
+  return cheapest;
 }
 
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget) {
@@ -265,7 +296,7 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
   int64_t least = mixes.lowest_peak();
   std::optional<LayerLevels> leanest;
   for (int64_t full = 0; !leanest; ++full) leanest = mixes.within(least, full);
-  for (const LayerLevels& levels : shared_levels(sizes, host_budget)) {
+  for (const LayerLevels& levels : tiled_levels(sizes, host_budget)) {
     const int64_t peak = activation_peak(levels, sizes);
     if (peak < least) leanest = levels;
     least = std::min(least, peak);

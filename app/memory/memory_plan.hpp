@@ -37,7 +37,8 @@ struct ByLevel {
 };
 
 // Number of decoder layers at each level. The first layers keep the least, because their backward pass runs after the
-// last layers have freed their memory. All layers or none are at kTiled or kHost.
+// last layers have freed their memory. All layers or none are at kTiled, and all or
+// none are at kHost or kHostAttention.
 struct LayerLevels : ByLevel<int64_t> {
   LayerLevels() = default;
   LayerLevels(std::initializer_list<std::pair<model::Recompute, int64_t>> layers) {
@@ -59,21 +60,25 @@ struct ActivationSizes {
   // Levels that the model supports.
   std::vector<model::Recompute> levels{model::kRecomputes.begin(), model::kRecomputes.end()};
   int64_t head = 0;            // workspace of the LM head
-  double attention_share = 0;  // attention's part of the FLOPs of a layer's forward pass
+  double flops = 0;            // of a layer's forward pass, the mean of all layers
+  double attention_share = 0;  // attention's part of `flops`
 };
 
 // Return the activations of all layers at the end of the forward pass, on the device and in host memory.
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes);
+// Returns the layer inputs of host_activations(); the rest are attention outputs.
+int64_t host_inputs(const LayerLevels& levels, const ActivationSizes& sizes);
 
 // Returns the peak of kept activations plus workspace during a micro-batch.
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// Returns the levels with the least recomputation whose peak is at most `budget`, or std::nullopt if no levels fit.
-// Minimizes the recomputed FLOPs of layers at `full`, which recompute their whole forward, and `attention`, which
-// recompute all but attention, then the number of layers at `selective`, which recompute less than a tenth as much.
-// `tiled` keeps as much as `full` and reduces the peak only if all layers use it. `host` is the last resort and
-// requires at most `host_budget` of host memory.
+// Returns the levels whose peak is at most `budget` that add the least predicted time, or std::nullopt if no levels
+// fit. The time is that of the recomputed FLOPs of layers at `full`, which recompute their whole forward, and
+// `attention`, which recompute all but attention, then the number of layers at `selective`, which recompute less than a
+// tenth as much. `tiled` keeps as much as `full` and reduces the peak only if all layers use it. `host` and
+// `host_attention` require at most `host_budget` of host memory; they also add the PCIe time that does not overlap with
+// computation.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);
@@ -95,7 +100,7 @@ struct MemoryScenario {
   // True if the run's other settings allow the change.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
-  bool may_offload_activations = true;  // --recompute host
+  bool may_offload_activations = true;  // --recompute host and host_attention
   bool may_release_gradients = false;   // if the run does not fit otherwise
   bool requires_release = false;        // release_gradients true, which excludes gradient accumulation
 };

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "app/config/model_limits.hpp"
+#include "app/flags/training_flags.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/memory/memory_limit.hpp"
@@ -169,7 +170,8 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   prepare_changes();
   const parallel::MemoryUse use = estimate_.states_of(estimate_.scenario(), 0);
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  const int64_t inputs = host_activations(expected_levels(use, sizes, group), sizes), needed = host_bytes(use) + inputs;
+  const int64_t activations = host_activations(expected_levels(use, sizes, group), sizes);
+  const int64_t needed = host_bytes(use) + activations;
   if (needed == 0) return std::nullopt;
   const int64_t left = min(group, host_available_) - needed;
   run_on_all_ranks(group, [&] {
@@ -178,11 +180,13 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
         compared_sizes(needed * local_size_, std::max<int64_t>(0, (left + needed) * local_size_));
     throw_user_error(
         "the run does not fit in host memory: a rank needs {} (optimizer states {}, parameters {}, gradients {}, "
-        "transfer buffers {}, layer inputs {}), the {} ranks of a host need {}, but {} is available; use more "
+        "transfer buffers {}, activations {}), the {} ranks of a host need {}, but {} is available; use more "
         "hosts or ranks, {}, or raise the memory limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
-        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(inputs), local_size_, of_host, available,
-        config_.recompute == Recomputation::kHost ? "use --recompute tiled or full"
+        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(activations), local_size_, of_host,
+        available,
+        config_.recompute == Recomputation::kHostAttention ? "use --recompute host, tiled or full"
+        : config_.recompute == Recomputation::kHost        ? "use --recompute tiled or full"
         : config_.zero.release_gradients.value_or(false)
             ? "remove \"release_gradients\" from offload_optimizer"
             : "keep part of the states on the GPUs with \"ratio\" in offload_optimizer");
@@ -230,17 +234,21 @@ std::vector<std::string> RunMemory::breakdown() const {
         config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_gradients),
         gibibytes(states.host_staging)));
   }
-  if (const int64_t inputs = host_activations(plan_->levels, sizes); inputs > 0) {
-    lines.push_back(fmt::format("Host memory, per rank: layer inputs {}{}", gibibytes(inputs),
-                                config_.zero.pin_memory ? ", pinned" : ""));
+  if (const int64_t activations = host_activations(plan_->levels, sizes); activations > 0) {
+    const int64_t inputs = host_inputs(plan_->levels, sizes);
+    lines.push_back(fmt::format("Host memory, per rank: layer inputs {}, attention outputs {}{}", gibibytes(inputs),
+                                gibibytes(activations - inputs), config_.zero.pin_memory ? ", pinned" : ""));
   }
   return lines;
 }
 
 std::optional<std::string> RunMemory::warning() const {
   const bool fits = !plan_ || planned_bytes() <= plan_->available;
-  if (fits && device_.is_cpu() && config_.recompute == Recomputation::kHost) {
-    return "--recompute host is equivalent to --recompute tiled on the CPU, where all activations are in host memory";
+  const bool offloads = config_.recompute == Recomputation::kHost || config_.recompute == Recomputation::kHostAttention;
+  if (fits && device_.is_cpu() && offloads) {
+    return fmt::format(
+        "--recompute {} is equivalent to --recompute tiled on the CPU, where all activations are in host memory",
+        flag_named("recompute").show(config_));
   }
   if (fits) return std::nullopt;
   if (device_.is_cpu()) {

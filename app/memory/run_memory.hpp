@@ -39,7 +39,7 @@ class RunMemory {
 
   // Returns the host memory available for updates before the norm is known, or std::nullopt for no limit. Must be
   // called before the training state is allocated. Collective. Throws UserError on all ranks if the training state and
-  // the layer inputs of --recompute host do not fit.
+  // the activations of --recompute host or host_attention do not fit.
   std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
 
   // Returns the recompute level of each layer, the same on all ranks. `states`: memory of the allocated training state.
@@ -98,7 +98,7 @@ class RunMemory {
                               ProcessGroup& group) const;
   // Returns the expected memory limit per rank, as the minimum over all ranks. Collective.
   MemoryNeed expected_limit(ProcessGroup& group) const;
-  // Returns the host memory that is left for layer inputs besides `states`, as the minimum over all ranks. Collective.
+  // Returns the host memory for activations in addition to `states`, the minimum over all ranks. Collective.
   int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;
 

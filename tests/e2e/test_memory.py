@@ -117,7 +117,7 @@ def test_the_plan_of_several_micro_batches_matches_the_cpu(tmp_path: Path, stage
 
 
 @needs_gpu
-@pytest.mark.parametrize("level", ["none", "selective", "attention", "full", "tiled", "host"])
+@pytest.mark.parametrize("level", ["none", "selective", "attention", "full", "tiled", "host_attention", "host"])
 def test_the_plan_matches_the_measurement(tmp_path: Path, level: str) -> None:
     run = wide_run(tmp_path)
     result = run.train(*WIDE, f"--recompute={level}")
@@ -180,6 +180,7 @@ def test_inputs_on_the_host_train_as_tiles_also_with_adapters_and_fp8(tmp_path: 
     tiled = steps("tiled", "--recompute=tiled")
     assert len(tiled) == 3
     assert steps("host", "--recompute=host") == tiled
+    assert steps("host_attention", "--recompute=host_attention") == tiled
     key = {"activation_checkpointing": {"cpu_checkpointing": True}}
     assert steps("host_by_key", config=key) == tiled
     assert steps("host_lora", "--recompute=host", "--lora_r=2") == steps("lora", "--recompute=full", "--lora_r=2")

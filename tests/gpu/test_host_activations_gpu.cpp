@@ -1,10 +1,12 @@
-// Layer inputs in pinned host memory on a GPU: the same bits as on the device, in less of its memory.
+// Layer inputs and attention outputs in pinned host memory on a GPU: the same bits as on the device, in less of its
+// memory.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -36,7 +38,8 @@ struct Trained {
 constexpr int64_t kTokens = 4096, kHidden = 512, kLayers = 8;
 
 // Three steps of two micro-batches.
-Trained trained(model::ModelConfig model, const model::DecoderOptions& options, model::Recompute recompute) {
+Trained trained(model::ModelConfig model, const model::DecoderOptions& options,
+                const std::vector<model::Recompute>& levels, bool documents = false) {
   model.hidden_size = kHidden;
   model.intermediate_size = 768;
   model.num_attention_heads = 8;
@@ -54,18 +57,27 @@ Trained trained(model::ModelConfig model, const model::DecoderOptions& options, 
   SingleProcess alone;
   engine.initialize(model::RandomInitializer(1, model), alone);
   TrainingPass pass(*decoder, engine, timer, 2);
-  pass.recompute(std::vector(static_cast<size_t>(kLayers), recompute), kTokens);
+  pass.recompute(levels, 2, kTokens / 2);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
   const auto tokens = [&] {
     const auto type = at::TensorOptions().dtype(at::kLong);
     return at::randint(0, model.vocab_size, {2, kTokens / 2}, generator, type).to(kGpu);
   };
+  const auto batch = [&] {
+    model::Batch made{.tokens = tokens(), .targets = tokens()};
+    if (!documents) return made;
+    // A packed sequence, of documents of uneven lengths.
+    made.tokens = made.tokens.view({1, kTokens});
+    made.targets = made.targets.view({1, kTokens});
+    made.documents = model::documents_on(kGpu, {0, 700, 701, 2048, 3333, kTokens}, kTokens / 2);
+    return made;
+  };
   Trained result;
   for (int64_t step = 1; step <= 3; ++step) {
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
     engine.begin_step(1e-2, step);
-    at::Tensor loss = pass.train({.tokens = tokens(), .targets = tokens()}, 0.5, /*last_of_step=*/false);
-    loss = loss + pass.train({.tokens = tokens(), .targets = tokens()}, 0.5, /*last_of_step=*/true);
+    at::Tensor loss = pass.train(batch(), 0.5, /*last_of_step=*/false);
+    loss = loss + pass.train(batch(), 0.5, /*last_of_step=*/true);
     engine.measure(loss, 2);
     engine.update(1e-2, step);
     const parallel::StepSummary summary = engine.summary();
@@ -81,12 +93,14 @@ Trained trained(model::ModelConfig model, const model::DecoderOptions& options, 
   return result;
 }
 
+std::vector<model::Recompute> all_at(model::Recompute recompute) { return std::vector(size_t{kLayers}, recompute); }
+
 }  // namespace
 
-TEST_CASE("inputs of layers come back from the host with their bits on the GPU") {
+TEST_CASE("activations come back from the host with their bits on the GPU") {
   if (!has_gpu()) return;
   constexpr int64_t kNumel = int64_t{1} << 22;
-  HostActivations activations(kGpu, 6, kNumel, at::kBFloat16, /*pinned=*/true);
+  HostActivations activations(kGpu, 6, 2 * kNumel, /*pinned=*/true);
   CHECK(activations.bytes() == 4 * 2 * kNumel);
   const auto options = at::TensorOptions().device(kGpu).dtype(at::kBFloat16);
   for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
@@ -107,7 +121,7 @@ TEST_CASE("inputs of layers come back from the host with their bits on the GPU")
   }
 }
 
-TEST_CASE("three steps with inputs on the host have the bits of those with inputs on the GPU, and less memory") {
+TEST_CASE("three steps with activations on the host have the bits of those with inputs on the GPU, and less memory") {
   if (!has_gpu()) return;
   const Deterministic deterministic(true);
   model::ModelConfig adapted = model::small_qwen3();
@@ -116,13 +130,22 @@ TEST_CASE("three steps with inputs on the host have the bits of those with input
                                        {model::small_llama(), {.mlp_tile = 1024}},
                                        {adapted, {}}}) {
     INFO(model.model_type);
-    const Trained tiled = trained(model, options, model::Recompute::kTiled);
-    const Trained host = trained(model, options, model::Recompute::kHost);
+    const Trained tiled = trained(model, options, all_at(model::Recompute::kTiled));
+    const Trained host = trained(model, options, all_at(model::Recompute::kHost));
+    const Trained attention = trained(model, options, all_at(model::Recompute::kHostAttention));
+    std::vector<model::Recompute> mixed = all_at(model::Recompute::kHost);
+    std::fill(mixed.begin() + 3, mixed.end(), model::Recompute::kHostAttention);
     CHECK(tiled.found.size() > 1000);
     CHECK(host.found == tiled.found);
+    CHECK(attention.found == tiled.found);
+    CHECK(trained(model, options, mixed).found == tiled.found);
+    CHECK(trained(model, options, all_at(model::Recompute::kHostAttention), /*documents=*/true).found ==
+          trained(model, options, all_at(model::Recompute::kTiled), /*documents=*/true).found);
     // All inputs but two.
     constexpr int64_t kInputs = (kLayers - 2) * kTokens * kHidden * 2;
     CHECK(static_cast<double>(tiled.peak - host.peak) == Approx(static_cast<double>(kInputs)).epsilon(0.05));
+    // At most the attention outputs of two layers, of the inputs' size, and their log-sum-exps.
+    CHECK(attention.peak - host.peak < 2 * (kTokens * kHidden * 2 + kTokens * 8 * 4) + (int64_t{1} << 20));
   }
 }
 

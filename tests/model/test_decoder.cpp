@@ -55,6 +55,9 @@ TEST_CASE("one tile has the bits of full recomputation, and so have models that 
     check_same_gradients(full, tiled);
     host.forward_backward(tokens, 1.0, Recompute::kHost);
     check_same_gradients(full, host);
+    host.reset_gradients();
+    host.forward_backward(tokens, 1.0, Recompute::kHostAttention);
+    check_same_gradients(full, host);
   }
 }
 
@@ -67,6 +70,9 @@ TEST_CASE("a layer whose input waits on the host has the bits of one whose input
     INFO(config.model_type);
     CHECK(bitwise_equal(tiled.forward_backward(tokens, 1.0, Recompute::kTiled),
                         host.forward_backward(tokens, 1.0, Recompute::kHost)));
+    check_same_gradients(tiled, host);
+    host.reset_gradients();
+    host.forward_backward(tokens, 1.0, Recompute::kHostAttention);
     check_same_gradients(tiled, host);
   }
 }
@@ -106,7 +112,8 @@ TEST_CASE("packed documents have the losses and gradients of each document alone
             share * alone.forward_backward(tokens.narrow(1, ends[i - 1], length + 1), share, Recompute::kNone, own)
                         .item<double>();
       }
-      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull, Recompute::kTiled}) {
+      for (const Recompute recompute :
+           {Recompute::kNone, Recompute::kFull, Recompute::kTiled, Recompute::kHostAttention}) {
         INFO(config.model_type << " " << type << " " << name(recompute));
         const AttentionMask mask{.documents = documents_on(at::kCPU, ends, 80)};
         packed.reset_gradients();

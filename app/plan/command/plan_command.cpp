@@ -137,8 +137,7 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
     const auto fits = [&](int64_t micro) {
       if (!is_possible(micro)) return false;
       const PlanEstimate::Memory memory = estimate_plan(with(micro), machine, nullptr, assumptions).memory;
-      return memory.fits && (!margin || memory.beyond_margin == 0) &&
-             (on_host || memory.levels[model::Recompute::kHost] == 0);
+      return memory.fits && (!margin || memory.beyond_margin == 0) && (on_host || !memory.needs_host);
     };
     // Without accumulation, gradients may need less memory. Otherwise, memory grows with the micro-batch.
     if (fits(of_rank)) {

@@ -51,17 +51,23 @@ MemoryNeed limit_of(const PlanMachine& machine) {
   return {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)};
 }
 
-// Returns the minimum memory required, without spare states.
-MemoryNeed least_need(const MemoryEstimate& estimate, const PlanMachine& machine) {
-  return estimate.need_within(limit_of(machine), estimate.scenario(), 0);
+// Returns the levels of a run with these states.
+LayerLevels levels_beside(const parallel::MemoryUse& states, const ActivationSizes& sizes,
+                          const MemoryEstimate& estimate, const PlanMachine& machine) {
+  const int64_t on_host =
+      estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(states)) : 0;
+  return estimate.levels_within(sizes, limit_of(machine).device - device_bytes(states), on_host);
 }
 
 // Returns the memory for updates before the norm is known; see RunMemory::host_extra_bytes().
-std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const PlanMachine& machine) {
-  const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
-  const int64_t needed = least_need(estimate, machine).host;
-  const int64_t left = host_limit(machine) == kUnlimited ? kUnlimited : host_limit(machine) - needed;
-  if (host_bytes(estimate.states_of(estimate.scenario())) - least <= left) return std::nullopt;
+std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, int64_t micro_batch_size,
+                                        const PlanMachine& machine) {
+  const parallel::MemoryUse least = estimate.states_of(estimate.scenario(), 0);
+  const ActivationSizes sizes = estimate.activation_sizes(micro_batch_size);
+  const int64_t activations = host_activations(levels_beside(least, sizes, estimate, machine), sizes);
+  const int64_t left =
+      host_limit(machine) == kUnlimited ? kUnlimited : host_limit(machine) - host_bytes(least) - activations;
+  if (host_bytes(estimate.states_of(estimate.scenario())) - host_bytes(least) <= left) return std::nullopt;
   return std::max<int64_t>(0, left);
 }
 
@@ -99,13 +105,15 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
     return fmt::format("the run needs {} of {}, but {} is available; {}", needed, memory_name(machine), given,
                        describe_changes(changes));
   }
-  const bool by_inputs = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
+  const bool by_activations = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
   const std::string remedy =
-      by_inputs ? "shorten the sequences, or pass --recompute tiled, which keeps layer inputs on the GPU"
-                : fmt::format(
-                      "{} to shard the states, or keep part of them on the GPUs with \"ratio\" in "
-                      "offload_optimizer",
-                      hosts ? "use " + hosts->text + "," : "use more hosts");
+      by_activations ? (setup.config.recompute == Recomputation::kHostAttention
+                            ? "shorten the sequences, or pass --recompute host, which recomputes attention"
+                            : "shorten the sequences, or pass --recompute tiled, which keeps layer inputs on the GPU")
+                     : fmt::format(
+                           "{} to shard the states, or keep part of them on the GPUs with \"ratio\" in "
+                           "offload_optimizer",
+                           hosts ? "use " + hosts->text + "," : "use more hosts");
   const auto [needed, given] = compared_sizes(need.host * machine.gpus, host_limit(machine) * machine.gpus);
   return fmt::format("a host needs {} of memory for {} ranks, but {} is available; {}", needed, machine.gpus, given,
                      remedy);
@@ -123,9 +131,7 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
                               .of_host = machine.host_bytes,
                               .problem = {}};
   const int64_t room = limit_of(machine).device - device_bytes(memory.states);
-  const int64_t on_host =
-      estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(memory.states)) : 0;
-  memory.levels = estimate.levels_within(sizes, room, on_host);
+  memory.levels = levels_beside(memory.states, sizes, estimate, machine);
   const int64_t states = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes),
                         .host = states + host_activations(memory.levels, sizes)};
@@ -142,6 +148,9 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   const ActivationSizes with_casts = estimate.activation_sizes(config.micro_batch_size);
   memory.activations = kept_activations(memory.levels, with_casts);
   memory.host_activations = host_activations(memory.levels, with_casts);
+  memory.host_inputs = host_inputs(memory.levels, with_casts);
+  memory.needs_host =
+      memory.host_activations > 0 && config.recompute == Recomputation::kAuto && !cheapest_levels(sizes, room);
   memory.workspace = activation_peak(memory.levels, with_casts) - memory.activations - memory.cast_weights;
   return memory;
 }
@@ -238,7 +247,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   const RunConfig& config = setup.config;
   MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout);
   const bool releases = estimate.choose_release(limit_of(machine));
-  const std::optional<int64_t> extra = host_extra_bytes(estimate, machine);
+  const std::optional<int64_t> extra = host_extra_bytes(estimate, config.micro_batch_size, machine);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
                     .tokens_per_step = config.train_batch_size * config.seq_length,
                     .micro_batch = config.micro_batch_size,

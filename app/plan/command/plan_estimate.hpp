@@ -21,6 +21,8 @@ struct PlanEstimate {
     LayerLevels levels;
     int64_t activations = 0;       // kept from forward to backward
     int64_t host_activations = 0;  // activations offloaded to the host
+    int64_t host_inputs = 0;       // layer inputs of host_activations
+    bool needs_host = false;       // --recompute auto fits only with activations on the host
     int64_t cast_weights = 0;      // FP8 weights kept by `kept_casts` layers
     int64_t kept_casts = 0;
     int64_t workspace = 0;

@@ -81,7 +81,8 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
     part("gradients", memory.states.host_gradients * ranks);
     part("in transfer", memory.states.host_staging * ranks);
     part("spare states", memory.states.host_spares * ranks, "for early updates");
-    part("layer inputs", memory.host_activations * ranks);
+    part("layer inputs", memory.host_inputs * ranks);
+    part("attention outputs", (memory.host_activations - memory.host_inputs) * ranks);
   }
   if (!memory.fits) lines.push_back(fmt::format("Does not fit: {}", memory.problem()));
 }
@@ -282,7 +283,8 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
           {"gradients", memory.states.host_gradients * machine.gpus},
           {"in_transfer", memory.states.host_staging * machine.gpus},
           {"spare_states", memory.states.host_spares * machine.gpus},
-          {"layer_inputs", memory.host_activations * machine.gpus},
+          {"layer_inputs", memory.host_inputs * machine.gpus},
+          {"attention_outputs", (memory.host_activations - memory.host_inputs) * machine.gpus},
           {"total", memory.host},
           {"of", memory.of_host > 0 ? Json(memory.of_host) : Json(nullptr)}}}}},
       {"checkpoint", {{"bytes", plan.checkpoint.bytes}, {"seconds", optional(plan.checkpoint.seconds)}}},

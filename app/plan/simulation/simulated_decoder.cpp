@@ -33,13 +33,21 @@ model::Values SimulatedDecoder::run_layer(model::Weights, const model::Values& i
                                           model::LayerActivations* activations, model::Recompute recompute,
                                           const model::Batch&) const {
   take(times_.forward(recompute));
-  if (activations != nullptr) activations->of_family = recompute;
+  if (activations == nullptr) return inputs;
+  activations->of_family = recompute;
+  activations->recompute = recompute;
+  if (recompute == model::Recompute::kHostAttention) {
+    const at::Tensor& x = inputs.front();
+    activations->attended = {
+        at::empty({x.size(0), x.size(1), config().query_size()}, x.options()),
+        {at::empty({x.size(0), config().num_attention_heads, x.size(1)}, x.options().dtype(at::kFloat))}};
+  }
   return inputs;
 }
 
 model::Values SimulatedDecoder::run_layer_backward(model::Weights, const model::Values& d_outputs,
                                                    model::LayerActivations& activations, model::Gradients) const {
-  take(times_.backward(std::any_cast<model::Recompute>(std::exchange(activations.of_family, {}))));
+  take(times_.backward(std::any_cast<model::Recompute>(std::exchange(activations, {}).of_family)));
   return d_outputs;
 }
 

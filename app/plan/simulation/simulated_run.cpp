@@ -111,7 +111,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
   engine.parameters().measure_waits(timeline);
   TrainingPass pass(decoder, engine, timer, micro_batches);
-  pass.recompute(run.recompute, run.micro_batch * run.seq_length);
+  pass.recompute(run.recompute, run.micro_batch, run.seq_length);
   const int64_t moved = engine.parameters().move_to_device(run.memory_for_parameters);
   if (run.gather_limits_automatic) engine.parameters().use_memory(run.memory_for_parameters - moved);
 

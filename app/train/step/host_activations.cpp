@@ -1,11 +1,10 @@
 #include "app/train/step/host_activations.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -17,17 +16,17 @@
 namespace mpzero {
 namespace {
 
-constexpr auto kOnDevice = static_cast<size_t>(model::kInputsOnDevice);
+constexpr auto kOnDevice = static_cast<size_t>(model::kLayersOnDevice);
 
 }  // namespace
 
-HostActivations::HostActivations(at::Device device, size_t inputs, int64_t numel, at::ScalarType type, bool pinned)
-    : device_(device), inputs_(inputs) {
-  const std::vector<int64_t> sizes(inputs - std::min(inputs, kOnDevice), numel);
+HostActivations::HostActivations(at::Device device, size_t layers, int64_t bytes, bool pinned)
+    : device_(device), layers_(layers) {
+  const std::vector<int64_t> sizes(layers - std::min(layers, kOnDevice), bytes);
   if (is_simulated(device)) {
-    for (const int64_t size : sizes) buffers_.push_back(parallel::host_tensor_without_memory(size, type));
+    for (const int64_t size : sizes) buffers_.push_back(parallel::host_tensor_without_memory(size, at::kByte));
   } else {
-    buffers_ = parallel::host_tensors(sizes, type, pinned && device.is_cuda());
+    buffers_ = parallel::host_tensors(sizes, at::kByte, pinned && device.is_cuda());
   }
   if (parallel::has_streams(device)) stream_ = parallel::new_stream(device);
   copied_.resize(buffers_.size());
@@ -44,36 +43,32 @@ HostActivations::~HostActivations() {
 }
 
 void HostActivations::put(at::Tensor x) {
-  const size_t input = stack_.size();
-  if (input == inputs_) throw_failure("a micro-batch has more than {} layer inputs", inputs_);
-  if (!x.is_contiguous()) throw_failure("the layer input is not contiguous");
-  if (input >= kOnDevice) {
-    const size_t oldest = input - kOnDevice;
+  const size_t layer = stack_.size();
+  if (layer == layers_) throw_failure("a micro-batch has activations of more than {} layers", layers_);
+  if (!x.is_non_overlapping_and_dense()) throw_failure("the activation is not dense");
+  if (layer >= kOnDevice) {
+    const size_t oldest = layer - kOnDevice;
     wait_for_copy(oldest);
     stack_[oldest].on_device.reset();
   }
-  stack_.push_back({.sizes = x.sizes().vec(), .on_device = std::move(x)});
-  if (input >= buffers_.size()) return;
+  stack_.push_back({x.scalar_type(), x.sizes().vec(), x.strides().vec(), std::move(x)});
+  if (layer >= buffers_.size()) return;
   const at::Tensor& source = stack_.back().on_device;
-  if (source.scalar_type() != buffers_[input].scalar_type()) {
-    throw_failure("the layer input is {}, but its host buffer is {}", c10::toString(source.scalar_type()),
-                  c10::toString(buffers_[input].scalar_type()));
+  if (source.nbytes() > buffers_[layer].nbytes()) {
+    throw_failure("the activation has {} bytes; the host buffer has only {}", source.nbytes(),
+                  buffers_[layer].nbytes());
   }
-  if (source.numel() > buffers_[input].numel()) {
-    throw_failure("the layer input has {} elements; the host buffer has only {}", source.numel(),
-                  buffers_[input].numel());
-  }
-  copy_after_current(input, [&] { on_host(input).copy_(source, /*non_blocking=*/true); });
+  copy_after_current(layer, [&] { on_host(layer).copy_(source, /*non_blocking=*/true); });
 }
 
 at::Tensor HostActivations::take() {
-  if (stack_.empty()) throw_failure("the stack of layer inputs is empty");
-  const size_t input = stack_.size() - 1;
-  if (!stack_[input].on_device.defined()) fetch(input);
-  wait_for_copy(input);
-  at::Tensor x = std::move(stack_[input].on_device);
+  if (stack_.empty()) throw_failure("the stack of activations is empty");
+  const size_t layer = stack_.size() - 1;
+  if (!stack_[layer].on_device.defined()) fetch(layer);
+  wait_for_copy(layer);
+  at::Tensor x = std::move(stack_[layer].on_device);
   stack_.pop_back();
-  if (input > 0 && !stack_[input - 1].on_device.defined()) fetch(input - 1);
+  if (layer > 0 && !stack_[layer - 1].on_device.defined()) fetch(layer - 1);
   return x;
 }
 
@@ -83,32 +78,31 @@ int64_t HostActivations::bytes() const {
   });
 }
 
-void HostActivations::fetch(size_t input) {
-  const at::Tensor source = on_host(input);
-  at::Tensor& x = stack_[input].on_device;
+void HostActivations::fetch(size_t layer) {
+  const at::Tensor source = on_host(layer);
+  at::Tensor& x = stack_[layer].on_device;
   // Queued kernels on the current stream may still use this memory, so the copy must run after them.
-  x = at::empty(stack_[input].sizes, source.options().device(device_));
-  copy_after_current(input, [&] { x.copy_(source, /*non_blocking=*/true); });
+  x = at::empty_strided(source.sizes(), source.strides(), source.options().device(device_));
+  copy_after_current(layer, [&] { x.copy_(source, /*non_blocking=*/true); });
 }
 
-at::Tensor HostActivations::on_host(size_t input) const {
-  const std::vector<int64_t>& sizes = stack_[input].sizes;
-  const int64_t numel = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  return buffers_[input].narrow(0, 0, numel).view(sizes);
+at::Tensor HostActivations::on_host(size_t layer) const {
+  const Entry& entry = stack_[layer];
+  return buffers_[layer].view(entry.type).as_strided(entry.sizes, entry.strides);
 }
 
 template <typename Copy>
-void HostActivations::copy_after_current(size_t input, const Copy& copy) {
+void HostActivations::copy_after_current(size_t layer, const Copy& copy) {
   if (!stream_) return copy();
   parallel::follow_current_stream(*stream_);
   const c10::StreamGuard on_stream(*stream_);
   copy();
-  if (!copied_[input]) copied_[input].emplace(device_.type());
-  copied_[input]->record(*stream_);
+  if (!copied_[layer]) copied_[layer].emplace(device_.type());
+  copied_[layer]->record(*stream_);
 }
 
-void HostActivations::wait_for_copy(size_t input) {
-  if (input < copied_.size() && copied_[input]) copied_[input]->block(parallel::current_stream(device_));
+void HostActivations::wait_for_copy(size_t layer) {
+  if (layer < copied_.size() && copied_[layer]) copied_[layer]->block(parallel::current_stream(device_));
 }
 
 }  // namespace mpzero

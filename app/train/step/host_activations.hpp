@@ -11,53 +11,54 @@
 
 namespace mpzero {
 
-// A stack of layer inputs that are offloaded to host memory between forward and backward (Recompute::kHost). The last
-// two inputs stay on the device. Copies run on a separate stream and overlap with the layers. The host does not wait
-// for copies.
+// A stack of tensors, one for each layer, that are offloaded to host memory between forward and backward: inputs
+// (Recompute::kHost) or attention outputs (Recompute::kHostAttention). The last two tensors stay on the device. Copies
+// run on a separate stream and overlap with the layers. The host does not wait for copies.
 //
-// Transfers of input n:
-//   put(n)      ──> copied to the host, unless it is one of the micro-batch's last two inputs
+// Transfers of tensor n:
+//   put(n)      ──> copied to the host, unless it is one of the micro-batch's last two tensors
 //   put(n + 2)  ──> device memory released; kernels queued later run after the copy and may reuse the memory
 //   take(n + 1) ──> copied back to the device after all kernels queued so far
 //   take(n)     ──> returned to the caller; kernels queued later run after the copy
 class HostActivations {
  public:
-  // `inputs`: number of inputs per micro-batch. `numel`: maximum number of elements of an input. Allocates host memory
-  // for all inputs except the last two. If the memory is not `pinned`, copies block the host.
-  HostActivations(at::Device device, size_t inputs, int64_t numel, at::ScalarType type, bool pinned);
+  // `layers`: number of tensors per micro-batch. `bytes`: maximum size of a tensor. Allocates host memory for all
+  // tensors except the last two. If the memory is not `pinned`, copies block the host.
+  HostActivations(at::Device device, size_t layers, int64_t bytes, bool pinned);
   ~HostActivations();
   HostActivations(const HostActivations&) = delete;
   HostActivations& operator=(const HostActivations&) = delete;
 
-  // Pushes a layer's input. Call before the layer's forward. `x` must be contiguous and ready on the current stream.
-  // The caller must release `x` after the layer's forward.
+  // Pushes a tensor: an input before its layer's forward, an output after it. `x` must be dense and ready on the
+  // current stream. The caller must release `x` after the layer's forward.
   void put(at::Tensor x);
-  // Pops the last input, bit-identical. Call before the layer's backward.
+  // Pops the last tensor, with the same bits, dtype, sizes and strides. Call before the layer's backward.
   at::Tensor take();
 
   // Host memory in bytes.
   int64_t bytes() const;
 
  private:
-  struct Input {
-    std::vector<int64_t> sizes;
-    at::Tensor on_device;  // undefined if the input is only on the host
+  struct Entry {
+    at::ScalarType type;
+    std::vector<int64_t> sizes, strides;
+    at::Tensor on_device;  // undefined if the tensor is only on the host
   };
 
-  // Runs copy() on the copy stream after the work queued on the current stream, and records an event for `input`.
+  // Runs copy() on the copy stream after the work queued on the current stream, and records an event for `layer`.
   template <typename Copy>
-  void copy_after_current(size_t input, const Copy& copy);
-  // Makes the current stream wait for the last copy of `input`.
-  void wait_for_copy(size_t input);
-  void fetch(size_t input);
-  at::Tensor on_host(size_t input) const;
+  void copy_after_current(size_t layer, const Copy& copy);
+  // Makes the current stream wait for the last copy of `layer`.
+  void wait_for_copy(size_t layer);
+  void fetch(size_t layer);
+  at::Tensor on_host(size_t layer) const;
 
   at::Device device_;
-  size_t inputs_;
-  std::vector<at::Tensor> buffers_;                // by input, shape [numel]
+  size_t layers_;
+  std::vector<at::Tensor> buffers_;                // by layer
   std::optional<c10::Stream> stream_;              // copy stream; std::nullopt on devices without streams
-  std::vector<std::optional<c10::Event>> copied_;  // by input; end of the last copy
-  std::vector<Input> stack_;
+  std::vector<std::optional<c10::Event>> copied_;  // by layer; end of the last copy
+  std::vector<Entry> stack_;
 };
 
 }  // namespace mpzero

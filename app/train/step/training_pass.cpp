@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "model/kernels/attention.hpp"
 #include "parallel/trace/profile_range.hpp"
 
 namespace mpzero {
@@ -110,13 +111,22 @@ TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& 
   plan(decoder_.training_order(micro_batches_));
 }
 
-void TrainingPass::recompute(std::vector<model::Recompute> levels, int64_t tokens) {
+void TrainingPass::recompute(std::vector<model::Recompute> levels, int64_t sequences, int64_t length) {
   recompute_ = std::move(levels);
-  inputs_.reset();
-  const auto on_host = std::ranges::count(recompute_, model::Recompute::kHost);
-  if (on_host == 0) return;
-  inputs_.emplace(engine_.device(), static_cast<size_t>(on_host), tokens * decoder_.config().hidden_size,
-                  engine_.dtype(), engine_.pins_memory());
+  const auto allocate = [&](std::optional<HostActivations>& stack, auto layers, int64_t bytes) {
+    stack.reset();
+    if (layers > 0) stack.emplace(engine_.device(), static_cast<size_t>(layers), bytes, engine_.pins_memory());
+  };
+  const model::ModelConfig& config = decoder_.config();
+  const int64_t element = static_cast<int64_t>(c10::elementSize(engine_.dtype()));
+  const auto attended = std::ranges::count(recompute_, model::Recompute::kHostAttention);
+  allocate(inputs_, std::ranges::count_if(recompute_, model::keeps_on_host),
+           sequences * length * config.hidden_size * element);
+  allocate(attended_, attended, sequences * length * config.query_size() * element);
+  // The kernel whose log-sum-exps are largest.
+  allocate(
+      log_sums_, attended,
+      model::attention_saved_bytes(model::AttentionKernel::kEfficient, sequences, config.num_attention_heads, length));
 }
 
 void TrainingPass::plan(const std::vector<size_t>& units) { engine_.parameters().plan(engine_.parts().uses(units)); }
@@ -135,14 +145,30 @@ at::Tensor TrainingPass::forward_layers(const model::Batch& batch, Mode mode) {
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[layer] : nullptr;
     model::Values inputs;
     for (const size_t value : graph_[layer].inputs) inputs.push_back(values[value]);
-    const bool on_host = saved != nullptr && recompute_[layer] == model::Recompute::kHost;
+    const bool on_host = saved != nullptr && model::keeps_on_host(recompute_[layer]);
     if (on_host) inputs_->put(inputs.front());
     model::Values outputs = decoder_.run_layer(weights.weights(), inputs, saved, recompute_[layer], batch);
-    if (on_host) saved->x.reset();
+    if (on_host) offload(*saved);
     for (const size_t value : last_reads_[layer]) values[value].reset();
     for (size_t i = 0; i < outputs.size(); ++i) values[graph_[layer].outputs[i]] = std::move(outputs[i]);
   }
   return values[graph_.back().outputs.front()];
+}
+
+void TrainingPass::offload(model::LayerActivations& saved) {
+  saved.x.reset();
+  if (saved.recompute != model::Recompute::kHostAttention) return;
+  model::AttentionOutput& attended = saved.attended;
+  attended_->put(std::exchange(attended.out, {}));
+  // Kernels that run once per document save more; the sums of the other documents stay on the device.
+  if (!attended.saved.empty()) log_sums_->put(std::exchange(attended.saved.front(), {}));
+}
+
+void TrainingPass::fetch(model::LayerActivations& saved) {
+  saved.x = inputs_->take();
+  if (saved.recompute != model::Recompute::kHostAttention) return;
+  saved.attended.out = attended_->take();
+  if (!saved.attended.saved.empty()) saved.attended.saved.front() = log_sums_->take();
 }
 
 at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, bool last_of_step) {
@@ -195,7 +221,7 @@ model::Values TrainingPass::backward_layers(at::Tensor d_head) {
       const ProfileRange range("backward", name(unit));
       model::Values d_outputs;
       for (const size_t value : graph_[layer].outputs) d_outputs.push_back(std::exchange(d_values[value], {}));
-      if (recompute_[layer] == model::Recompute::kHost) activations_[layer].x = inputs_->take();
+      if (model::keeps_on_host(recompute_[layer])) fetch(activations_[layer]);
       model::Values d_inputs =
           decoder_.run_layer_backward(weights.weights(), d_outputs, activations_[layer], layer_gradients);
       for (size_t i = 0; i < d_inputs.size(); ++i) {

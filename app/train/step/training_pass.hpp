@@ -29,8 +29,8 @@ class TrainingPass {
   TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, int64_t micro_batches);
 
   // Sets the recomputation of each layer. Default: Recompute::kNone. Allocates host memory for layers with
-  // Recompute::kHost. `tokens`: maximum tokens of a micro-batch on this rank.
-  void recompute(std::vector<model::Recompute> levels, int64_t tokens);
+  // Recompute::kHost and kHostAttention. `sequences`, `length`: maximum size of a micro-batch on this rank.
+  void recompute(std::vector<model::Recompute> levels, int64_t sequences, int64_t length);
 
   // Runs forward and backward for a batch on the engine's device. Returns the loss, the mean of weight * loss over all
   // tokens, as an fp32 scalar on the device. Accumulates the gradients of loss * loss_scale. `last_of_step`: the batch
@@ -45,6 +45,9 @@ class TrainingPass {
   void plan(const std::vector<size_t>& units);
   // Runs all units before the head.
   at::Tensor forward_layers(const model::Batch& batch, Mode mode);
+  // Move a layer's activations to the stacks after its forward, and back before its backward.
+  void offload(model::LayerActivations& saved);
+  void fetch(model::LayerActivations& saved);
   // Returns the gradients of the embedding's outputs. `d_head`: gradient of the head's input.
   model::Values backward_layers(at::Tensor d_head);
 
@@ -57,8 +60,10 @@ class TrainingPass {
   size_t num_values_ = 0;
   std::vector<std::vector<size_t>> last_reads_;       // by layer; values that later layers do not read
   std::vector<model::Recompute> recompute_;           // by layer
-  std::vector<model::LayerActivations> activations_;  // by layer; without x for Recompute::kHost
-  std::optional<HostActivations> inputs_;             // inputs of layers with Recompute::kHost
+  std::vector<model::LayerActivations> activations_;  // by layer; without tensors in the stacks below
+  // Inputs of layers with model::keeps_on_host(), and attention outputs and their log-sum-exps of layers with
+  // Recompute::kHostAttention.
+  std::optional<HostActivations> inputs_, attended_, log_sums_;
 };
 
 }  // namespace mpzero

@@ -216,6 +216,7 @@ TEST_CASE("--recompute says what is computed again, and auto where it is not giv
   CHECK(run("", {"--recompute=full"}).config.recompute == Recomputation::kFull);
   CHECK(run("", {"--recompute=tiled"}).config.recompute == Recomputation::kTiled);
   CHECK(run("", {"--recompute=host"}).config.recompute == Recomputation::kHost);
+  CHECK(run("", {"--recompute=host_attention"}).config.recompute == Recomputation::kHostAttention);
 }
 
 TEST_CASE("cpu_checkpointing is --recompute host, and may not contradict the flags") {
@@ -228,6 +229,7 @@ TEST_CASE("cpu_checkpointing is --recompute host, and may not contradict the fla
   CHECK(of("true").recompute == Recomputation::kHost);
   CHECK(of("true").origins.of("recompute").kind == Origin::Kind::kFile);
   CHECK(of("true", {"--recompute=host"}).recompute == Recomputation::kHost);
+  CHECK(of("true", {"--recompute=host_attention"}).recompute == Recomputation::kHostAttention);
   CHECK(of("true", {"--gradient_checkpointing"}).recompute == Recomputation::kHost);
   for (const char* value : {"false", "\"auto\"", "null"}) {
     CHECK(of(value).recompute == Recomputation::kAuto);
@@ -241,6 +243,7 @@ TEST_CASE("cpu_checkpointing is --recompute host, and may not contradict the fla
   CHECK_THAT(error_of(file("true"), {"--gradient_checkpointing=false"}),
              Contains("--gradient_checkpointing false but " + key + "true"));
   CHECK_THAT(error_of(file("false"), {"--recompute=host"}), Contains("--recompute host but " + key + "false"));
+  CHECK_THAT(error_of(file("false"), {"--recompute=host_attention"}), Contains("host_attention but " + key + "false"));
   const RunConfig yields = of("true", {"--recompute=full", "--deepspeed_config_yields=true"});
   CHECK(yields.recompute == Recomputation::kFull);
   CHECK(yields.replaced.size() == 1);

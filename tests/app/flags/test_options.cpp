@@ -188,8 +188,9 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK_THAT(error_of({"--seed=-1"}), Contains("--seed must be an integer, 0 or more"));
   CHECK(error_of({"--bf16", "maybe"}) == "--bf16 must be true or false, not \"maybe\".");
   CHECK(error_of({"--device=tpu"}) == "--device must be one of auto, cuda, cpu, not \"tpu\".");
-  CHECK_THAT(error_of({"--recompute=some"}),
-             Contains("--recompute must be one of none, selective, attention, full, tiled, host, auto"));
+  CHECK_THAT(
+      error_of({"--recompute=some"}),
+      Contains("--recompute must be one of none, selective, attention, full, tiled, host_attention, host, auto"));
   CHECK_THAT(error_of({"--checkpoint_format=zip"}), Contains("--checkpoint_format must be one of hdf5, deepspeed"));
   CHECK(parse_command_line({"--checkpoint_format=deepspeed"}).deepspeed_format);
   CHECK(error_of({"--help=3"}) == "--help takes no value; remove the value.");

@@ -276,6 +276,7 @@ TEST_CASE("on the CPU layer inputs stay where they are") {
   const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
   const MemoryEstimate cpu(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});
   CHECK(cpu.leanest(Recomputation::kHost) == LayerLevels{{kTiled, 28}});
+  CHECK(cpu.leanest(Recomputation::kHostAttention) == LayerLevels{{kTiled, 28}});
   CHECK_FALSE(cpu.scenario().may_offload_activations);
   CHECK(cpu.need(cpu.scenario()).host == 0);
 }

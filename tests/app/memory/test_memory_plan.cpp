@@ -21,7 +21,8 @@ constexpr ActivationSizes::Layer kLayer{{{{.kept = 17 * kGiB, .workspace = 20 * 
                                           {.kept = 11 * kGiB, .workspace = 36 * kGiB},  // attention: no use
                                           {.kept = kGiB, .workspace = 36 * kGiB},       // full
                                           kAsTiled,
-                                          kAsTiled}}};  // tiled, host
+                                          {.kept = 11 * kGiB, .workspace = 30 * kGiB},  // host_attention
+                                          kAsTiled}}};                                  // tiled before it, host
 const ActivationSizes kSizes{.layers = std::vector(4, kLayer), .head = 0};
 
 // Walks through a micro-batch and records the peak: the oracle of activation_peak.
@@ -30,14 +31,16 @@ int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) 
   for (const model::Recompute level : {kTiled, kFull, kAttention, kSelective, kNone}) {
     for (int64_t i = 0; i < levels[level]; ++i) layers.push_back(sizes.layers[layers.size()][level]);
   }
-  if (levels[kHost] > 0) {
-    // Two inputs are on the device at a time.
-    int64_t peak = 0;
-    for (int64_t i = 0; i < levels[kHost]; ++i) {
-      const ActivationSizes::Level& layer = sizes.layers[static_cast<size_t>(i)][kTiled];
-      const int64_t before = i == 0 ? 0 : sizes.layers[static_cast<size_t>(i) - 1][kTiled].kept;
-      peak = std::max(peak, before + layer.kept +
-                                (i + 1 == levels[kHost] ? std::max(layer.workspace, sizes.head) : layer.workspace));
+  if (const int64_t count = levels[kHost] + levels[kHostAttention]; count > 0) {
+    // The activations of two layers are on the device at a time.
+    int64_t peak = 0, before = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const ActivationSizes::Layer& layer = sizes.layers[static_cast<size_t>(i)];
+      const int64_t kept =
+          layer[kTiled].kept + (i < levels[kHost] ? 0 : layer[kHostAttention].kept - layer[kTiled].kept);
+      const int64_t workspace = layer[i < levels[kHost] ? kHost : kHostAttention].workspace;
+      peak = std::max(peak, before + kept + (i + 1 == count ? std::max(workspace, sizes.head) : workspace));
+      before = kept;
     }
     return peak;
   }
@@ -59,7 +62,7 @@ void for_all_mixes(int64_t layers, const Check& check) {
     }
   }
   check(LayerLevels{{kTiled, layers}});
-  check(LayerLevels{{kHost, layers}});
+  for (int64_t host = 0; host <= layers; ++host) check(LayerLevels{{kHost, host}, {kHostAttention, layers - host}});
 }
 
 TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
@@ -97,6 +100,16 @@ TEST_CASE("inputs on the host take memory there instead of on the device") {
   CHECK(host_activations({{kHost, 4}}, sizes) == (1 + 2) * kGiB);
   CHECK(by_layer({{kHost, 4}}) == std::vector(4, model::Recompute::kHost));
   CHECK(describe(LayerLevels{{kHost, 4}}) == "host x 4");
+  for (ActivationSizes::Layer& layer : sizes.layers) layer[kHostAttention].kept = layer[kHost].kept + 10 * kGiB;
+  CHECK(kept_activations({{kHostAttention, 4}}, sizes) == (13 + 14) * kGiB);
+  CHECK(host_activations({{kHostAttention, 4}}, sizes) == (11 + 12) * kGiB);
+  CHECK(host_inputs({{kHostAttention, 4}}, sizes) == (1 + 2) * kGiB);
+  // The first layers' attention is recomputed; two of the last three attention outputs stay.
+  const LayerLevels mixed{{kHost, 1}, {kHostAttention, 3}};
+  CHECK(by_layer(mixed) == std::vector{kHost, kHostAttention, kHostAttention, kHostAttention});
+  CHECK(kept_activations(mixed, sizes) == (13 + 14) * kGiB);
+  CHECK(host_activations(mixed, sizes) == (1 + 12) * kGiB);
+  CHECK(host_inputs(mixed, sizes) == (1 + 2) * kGiB);
 }
 
 TEST_CASE("the least recomputation that fits is chosen") {
@@ -121,11 +134,14 @@ TEST_CASE("the least recomputation that fits is chosen") {
   CHECK(cheapest_levels(kSizes, 34 * kGiB, 500 * kGiB) == LayerLevels{{kTiled, 4}});
 }
 
-// Sizes of long sequences, whose attention is half of the work.
+// Sizes of long sequences, whose attention is almost half of the work.
 ActivationSizes long_sizes() {
   ActivationSizes sizes = kSizes;
-  sizes.attention_share = 0.5;
-  for (ActivationSizes::Layer& layer : sizes.layers) layer[kAttention] = {.kept = 2 * kGiB, .workspace = 36 * kGiB};
+  sizes.attention_share = 0.45;
+  for (ActivationSizes::Layer& layer : sizes.layers) {
+    layer[kAttention] = {.kept = 2 * kGiB, .workspace = 36 * kGiB};
+    layer[kHostAttention] = {.kept = 2 * kGiB, .workspace = 30 * kGiB};
+  }
   return sizes;
 }
 
@@ -134,18 +150,51 @@ TEST_CASE("attention is not recomputed if its output fits") {
   CHECK(cheapest_levels(long_sizes(), 40 * kGiB) == LayerLevels{{kFull, 2}, {kAttention, 1}, {kSelective, 1}});
 }
 
-TEST_CASE("no mix that recomputes less than the one chosen would fit") {
+TEST_CASE("attention outputs go to the host if this saves time") {
+  ActivationSizes sizes = long_sizes();
+  constexpr int64_t kMuch = 500 * kGiB;
+  const auto levels = [&](int64_t budget, int64_t host_budget) { return cheapest_levels(sizes, budget, host_budget); };
+  // A layer at full adds 1 forward pass, at attention 0.55, at host_attention 0.8, at tiled 1.05, at host 1.25.
+  CHECK(levels(44 * kGiB, kMuch) == LayerLevels{{kAttention, 3}, {kNone, 1}});
+  CHECK(levels(39 * kGiB, kMuch) == LayerLevels{{kFull, 3}, {kSelective, 1}});
+  CHECK(levels(38 * kGiB, kMuch) == LayerLevels{{kHostAttention, 4}});
+  CHECK(levels(34 * kGiB, kMuch) == LayerLevels{{kHostAttention, 4}});
+  // As many as the host has memory for: those of two of four layers stay on the device.
+  CHECK(levels(34 * kGiB, 4 * kGiB) == LayerLevels{{kHostAttention, 4}});
+  CHECK(levels(34 * kGiB, 4 * kGiB - 1) == LayerLevels{{kHost, 1}, {kHostAttention, 3}});
+  CHECK(levels(34 * kGiB, 2 * kGiB) == LayerLevels{{kHost, 2}, {kHostAttention, 2}});
+  CHECK(levels(34 * kGiB, 2 * kGiB - 1) == LayerLevels{{kTiled, 4}});
+  CHECK_FALSE(levels(34 * kGiB - 1, 2 * kGiB - 1).has_value());
+  CHECK(levels(33 * kGiB, kMuch) == LayerLevels{{kHost, 3}, {kHostAttention, 1}});
+  CHECK(levels(32 * kGiB, kMuch) == LayerLevels{{kHost, 4}});
+  // Copies that take longer than the layers cost more than they save. The mean of a layer is 1 GiB.
+  sizes.flops = 15000.0 * kGiB;
+  CHECK(levels(34 * kGiB, kMuch) == LayerLevels{{kHostAttention, 4}});
+  sizes.flops = 15000.0 * kGiB / 2;
+  CHECK(levels(34 * kGiB, kMuch) == LayerLevels{{kTiled, 4}});
+  sizes.flops = 0;
+  // Short sequences, whose attention is little work.
+  sizes.attention_share = 0.1;
+  CHECK(levels(34 * kGiB, kMuch) == LayerLevels{{kTiled, 4}});
+  CHECK(levels(33 * kGiB, kMuch) == LayerLevels{{kHost, 3}, {kHostAttention, 1}});
+}
+
+TEST_CASE("no mix that takes less time than the one chosen would fit") {
   for (int64_t budget = 0; budget <= 90 * kGiB; budget += kGiB) {
     const ActivationSizes sizes = budget / kGiB % 2 == 0 ? kSizes : long_sizes();
-    const std::optional<LayerLevels> chosen = cheapest_levels(sizes, budget, 2 * kGiB);
+    constexpr int64_t kHostBudget = 13 * kGiB;
+    const std::optional<LayerLevels> chosen = cheapest_levels(sizes, budget, kHostBudget);
     for_all_mixes(4, [&](const LayerLevels& other) {
-      const bool fits = simulated_peak(other, sizes) <= budget;
+      const bool fits = simulated_peak(other, sizes) <= budget && host_activations(other, sizes) <= kHostBudget;
       const auto cost = [&](const LayerLevels& levels) {
-        const double recomputed =
-            static_cast<double>(levels[kFull]) + (1 - sizes.attention_share) * static_cast<double>(levels[kAttention]);
-        return std::tuple(levels[kHost], levels[kTiled], recomputed, levels[kSelective]);
+        const auto of = [&](model::Recompute level) { return static_cast<double>(levels[level]); };
+        const double bare = 1 - sizes.attention_share;
+        return of(kFull) + bare * of(kAttention) + 1.05 * of(kTiled) + 1.25 * of(kHost) +
+               (bare + 0.25) * of(kHostAttention);
       };
-      const bool less = !chosen || cost(other) < cost(*chosen);
+      constexpr double kRounding = 1e-9;
+      const bool less = !chosen || cost(other) < cost(*chosen) - kRounding ||
+                        (cost(other) < cost(*chosen) + kRounding && other[kSelective] < (*chosen)[kSelective]);
       CHECK_FALSE((fits && less));
     });
     if (chosen) {
@@ -214,18 +263,24 @@ TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") 
 }
 
 // A run in which changes save round numbers, in GiB: activations 8 per sequence (6 and 2 when recomputed, 1 by tiles,
-// of which a half may be on the host), parameters 16, sharded over two ranks from stage 3 on, states 48.
+// of which a half may be on the host, and attention outputs of a quarter), parameters 16, sharded over two ranks from
+// stage 3 on, states 48.
 MemoryNeed need(const MemoryScenario& s) {
-  const bool on_host = s.recompute == Recomputation::kHost;
+  const bool attention = s.recompute == Recomputation::kHostAttention;
+  const bool on_host = attention || s.recompute == Recomputation::kHost;
   const int64_t of_sequence = s.recompute == Recomputation::kNone        ? 8 * kGiB
                               : s.recompute == Recomputation::kSelective ? 6 * kGiB
                               : s.recompute == Recomputation::kTiled     ? kGiB
+                              : attention                                ? kGiB / 4 * 3
                               : on_host                                  ? kGiB / 2
                                                                          : 2 * kGiB;
   const int64_t parameters = s.offload_param ? 1 : s.zero_stage == 3 ? 8 : 16;
   const int64_t states = s.offload_optimizer ? 0 : 48;
   return {.device = of_sequence * s.micro_batch_size + (parameters + states) * kGiB,
-          .host = (48 - states + (s.offload_param ? 8 : 0)) * kGiB + (on_host ? kGiB / 2 * s.micro_batch_size : 0)};
+          .host = (48 - states + (s.offload_param ? 8 : 0)) * kGiB + (attention ? kGiB / 4 * 3
+                                                                      : on_host ? kGiB / 2
+                                                                                : 0) *
+                                                                         s.micro_batch_size};
 }
 
 constexpr MemoryScenario kRun{
@@ -252,12 +307,13 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   CHECK(more[1].text == "train_micro_batch_size_per_gpu 1 with gradient_accumulation_steps 12");
 
   CHECK(changes(70).front().text == "--recompute tiled");
-  CHECK(changes(67).front().text == "--recompute host, with 2.00 GiB more host memory per rank");
-  CHECK(changes(67, kRun, 0).front().text != "--recompute host, with 2.00 GiB more host memory per rank");
+  CHECK(changes(67).front().text == "--recompute host_attention, with 3.00 GiB more host memory per rank");
+  CHECK(changes(66).front().text == "--recompute host, with 2.00 GiB more host memory per rank");
+  CHECK_THAT(changes(67, kRun, 0).front().text, !Contains("--recompute host"));
   MemoryScenario on_device = kRun;
   on_device.may_offload_activations = false;
   for (const MemoryChange& change : changes(67, on_device, kHostBytes, 2, 20)) {
-    CHECK(change.scenario.recompute != Recomputation::kHost);
+    CHECK_THAT(change.text, !Contains("--recompute host"));
   }
 
   const std::vector<MemoryChange> all = changes(88, kRun, kHostBytes, 2, 10);

@@ -321,6 +321,7 @@ TEST_CASE("less is kept at each level of recomputation, and casts take memory wh
     more = kept;
   }
   CHECK(recorder.layer(Recompute::kFull).forward.kept == 2 * recorder.hidden_bytes());
+  CHECK(recorder.layer(Recompute::kHostAttention).forward.kept == recorder.layer(Recompute::kAttention).forward.kept);
 }
 
 }  // namespace mpzero::plan

@@ -133,14 +133,14 @@ TEST_CASE("where the global batch alone is given, the largest micro-batch that f
   const nlohmann::json plan = nlohmann::json::parse(output.text);
   const int64_t micro_batch = plan["run"]["train_micro_batch_size_per_gpu"];
   CHECK(plan["memory"]["fits"] == true);
-  CHECK(plan["run"]["recompute"]["host"] == 0);
+  CHECK(plan["memory"]["host_bytes"]["layer_inputs"] == 0);
   REQUIRE(micro_batch < 64);
   CHECK(micro_batch * plan["run"]["gradient_accumulation_steps"].get<int64_t>() == 64);
   CHECK_THAT(output.warnings.front(), Contains(fmt::format("--train_micro_batch_size_per_gpu {}", micro_batch)));
   // The next divisor of 64, given by the user, does not fit without activations in host memory.
   std::vector<std::string> larger = flags;
   larger.push_back(fmt::format("--train_micro_batch_size_per_gpu={}", 2 * micro_batch));
-  CHECK(nlohmann::json::parse(plan_output(larger).text)["run"]["recompute"]["host"] > 0);
+  CHECK(nlohmann::json::parse(plan_output(larger).text)["memory"]["host_bytes"]["layer_inputs"] > 0);
   larger.emplace_back("--recompute=tiled");
   CHECK(nlohmann::json::parse(plan_output(larger).text)["memory"]["fits"] == false);
 }

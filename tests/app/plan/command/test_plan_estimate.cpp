@@ -87,10 +87,34 @@ TEST_CASE("layer inputs are on the host if the GPU is too small for them, and on
   CHECK(busy(host, "pcie_down") > busy(tiled, "pcie_down"));
   CHECK(busy(host, "pcie_up") > busy(tiled, "pcie_up"));
   CHECK(seconds(host) == Approx(seconds(tiled)).epsilon(0.02));
-  CHECK(plan("65536", "auto")["run"]["recompute"]["host"] == 0);
+  CHECK(plan("65536", "auto")["memory"]["host_bytes"]["layer_inputs"] == 0);
   const nlohmann::json longer = plan("524288", "auto");
-  CHECK(longer["run"]["recompute"]["host"] == 32);
+  // The host has memory for the inputs of all layers, and for the attention outputs of some.
+  const nlohmann::json& levels = longer["run"]["recompute"];
+  CHECK(levels["host_attention"] > 0);
+  CHECK(levels["host_attention"].get<int>() + levels["host"].get<int>() == 32);
+  CHECK(longer["memory"]["host_bytes"]["layer_inputs"] == 8 * 30 * 2 * kInput);
+  CHECK(longer["memory"]["host_bytes"]["attention_outputs"] > 0);
   CHECK(longer["memory"]["fits"] == true);
+}
+
+TEST_CASE("the level that auto chooses for long sequences is the fastest one that fits") {
+  const auto plan = [](const char* tokens, const std::string& recompute) {
+    return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H200",
+                    std::string("--seq_length=") + tokens, "--max_position_embeddings=4000000",
+                    "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config_llama3_8b_zero3_offload.json",
+                    "--deepspeed_config_yields=true", "--train_micro_batch_size_per_gpu=1",
+                    "--gradient_accumulation_steps=1", "--recompute=" + recompute});
+  };
+  for (const char* tokens : {"131072", "262144", "524288"}) {
+    const nlohmann::json chosen = plan(tokens, "auto");
+    REQUIRE(chosen["memory"]["fits"] == true);
+    for (const char* level : {"attention", "full", "tiled", "host", "host_attention"}) {
+      const nlohmann::json other = plan(tokens, level);
+      CAPTURE(tokens, level);
+      if (other["memory"]["fits"] == true) CHECK(seconds(chosen) <= 1.03 * seconds(other));
+    }
+  }
 }
 
 TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {

@@ -68,6 +68,27 @@ TEST_CASE("inputs cross PCIe beside the layers") {
   CHECK(with(0.008, 0.040).seconds == Approx(hidden.seconds + 2 * 0.010));
 }
 
+TEST_CASE("attention outputs and their log-sum-exps cross PCIe beside the layers") {
+  SimulatedRun run = small_run();
+  run.model.num_hidden_layers = 4;
+  run.recompute.assign(4, model::Recompute::kHostAttention);
+  run.times.layer_backward[static_cast<size_t>(model::Recompute::kHostAttention)] = {.matmuls = 0.025};
+  // Of the outputs [1, 8, heads, D] in bf16, and of nothing else.
+  run.model.head_dim = 48;
+  const int64_t outputs = 8 * run.model.query_size() * 2, sums = 8 * run.model.num_attention_heads * 4;
+  const auto with = [&](double down, double up) {
+    run.costs.down = [=](int64_t bytes) { return bytes == outputs ? down : bytes == sums ? down / 10 : 0; };
+    run.costs.up = [=](int64_t bytes) { return bytes == outputs ? up : bytes == sums ? up / 10 : 0; };
+    return simulate(run);
+  };
+  const SimulatedStep hidden = with(0.008, 0.009);
+  CHECK(hidden.seconds == Approx(0.001 + 4 * 0.010 + 0.005 + 4 * 0.025 + 0.002));
+  CHECK(hidden.of(Work::kDown) == Approx(2 * 0.0088));
+  CHECK(hidden.of(Work::kUp) == Approx(2 * 0.0099));
+  // Those to the device take 13.5 ms longer than a layer.
+  CHECK(with(0.008, 0.035).seconds == Approx(hidden.seconds + 2 * 0.0135));
+}
+
 TEST_CASE("micro-batches follow each other") {
   SimulatedRun run = small_run();
   run.options.gradient_accumulation_steps = 3;

@@ -15,28 +15,30 @@
 namespace mpzero {
 namespace {
 
-TEST_CASE("inputs of random sizes come back with their bits, last first, in every micro-batch") {
+TEST_CASE("activations of random sizes come back with their bits and strides, last first, in every micro-batch") {
   std::mt19937 random(7);
   const auto up_to = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(1, most)(random); };
   for (int run = 0; run < 60; ++run) {
-    const auto inputs = static_cast<size_t>(up_to(9));
+    const auto layers = static_cast<size_t>(up_to(9));
     const int64_t numel = 4 * up_to(500);
     const at::ScalarType type = run % 2 == 0 ? at::kBFloat16 : at::kFloat;
-    HostActivations activations(at::kCPU, inputs, numel, type, /*pinned=*/true);
-    CHECK(activations.bytes() ==
-          static_cast<int64_t>(inputs > 2 ? inputs - 2 : 0) * numel * static_cast<int64_t>(c10::elementSize(type)));
+    const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(type));
+    HostActivations activations(at::kCPU, layers, bytes, /*pinned=*/true);
+    CHECK(activations.bytes() == static_cast<int64_t>(layers > 2 ? layers - 2 : 0) * bytes);
     for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
       std::vector<at::Tensor> expected;
       // Forward passes that end early, and turns between the two, as no step has them.
       for (int turn = 0; turn < 4; ++turn) {
-        while (expected.size() < inputs && up_to(8) > 1) {
-          const at::Tensor x = at::randn({2, up_to(numel / 4), 2}, at::kFloat).to(type);
+        while (expected.size() < layers && up_to(8) > 1) {
+          at::Tensor x = at::randn({2, up_to(numel / 4), 2}, at::kFloat).to(type);
+          if (up_to(2) > 1) x = x.transpose(1, 2);
           expected.push_back(x.clone());
           activations.put(x);
         }
         while (!expected.empty() && (turn == 3 || up_to(3) > 1)) {
           const at::Tensor x = activations.take();
           REQUIRE(x.sizes() == expected.back().sizes());
+          REQUIRE(x.strides() == expected.back().strides());
           REQUIRE(model::bitwise_equal(x, expected.back()));
           expected.pop_back();
         }
@@ -45,11 +47,11 @@ TEST_CASE("inputs of random sizes come back with their bits, last first, in ever
   }
 }
 
-TEST_CASE("no more than two inputs are on the device") {
+TEST_CASE("no more than two activations are on the device") {
   constexpr int64_t kBytes = 1000 * sizeof(float);
   const plan::OneThread one;
   plan::MemoryWatch watch;
-  HostActivations activations(at::kCPU, 6, 1000, at::kFloat, /*pinned=*/true);
+  HostActivations activations(at::kCPU, 6, kBytes, /*pinned=*/true);
   const int64_t before = watch.now();
   for (int input = 0; input < 6; ++input) {
     activations.put(at::empty({1000}, at::kFloat));
@@ -63,11 +65,11 @@ TEST_CASE("no more than two inputs are on the device") {
 }
 
 TEST_CASE("what does not fit the micro-batch is refused") {
-  HostActivations activations(at::kCPU, 3, 8, at::kFloat, /*pinned=*/true);
+  HostActivations activations(at::kCPU, 3, 32, /*pinned=*/true);
   CHECK_THROWS_AS(activations.take(), Failure);
   CHECK_THROWS_AS(activations.put(at::empty({9}, at::kFloat)), Failure);
-  HostActivations others(at::kCPU, 3, 8, at::kFloat, /*pinned=*/true);
-  CHECK_THROWS_AS(others.put(at::empty({4, 2}, at::kFloat).t()), Failure);
+  HostActivations others(at::kCPU, 3, 32, /*pinned=*/true);
+  CHECK_THROWS_AS(others.put(at::empty({4, 2}, at::kFloat).select(1, 0)), Failure);
   for (int input = 0; input < 3; ++input) others.put(at::empty({8}, at::kFloat));
   CHECK_THROWS_AS(others.put(at::empty({8}, at::kFloat)), Failure);
 }
@@ -78,7 +80,7 @@ double seconds_with_copies_of(double copy) {
   costs.down = costs.up = [copy](int64_t) { return copy; };
   plan::SimulatedDevice device(costs);
   const auto on_device = at::TensorOptions().device(plan::SimulatedDevice::device());
-  HostActivations activations(plan::SimulatedDevice::device(), 5, 100, at::kFloat, /*pinned=*/true);
+  HostActivations activations(plan::SimulatedDevice::device(), 5, 400, /*pinned=*/true);
   CHECK(activations.bytes() == 3 * 100 * 4);
   const int64_t before = plan::simulated_memory().now();
   plan::simulated_memory().take_peak();

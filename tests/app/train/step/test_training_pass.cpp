@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "app/config/zero_options.hpp"
@@ -38,7 +39,7 @@ int64_t measured_peak(const RunConfig& config, const model::ModelConfig& model,
   SingleProcess alone;
   engine.initialize(model::RandomInitializer(1, model), alone);
   TrainingPass pass(*decoder, engine, timer, 1);
-  pass.recompute(recompute, config.micro_batch_size * config.seq_length);
+  pass.recompute(recompute, config.micro_batch_size, config.seq_length);
   const auto tokens = [&](int64_t length) {
     return at::randint(2, model.vocab_size, {config.micro_batch_size, length}, at::kLong);
   };
@@ -59,10 +60,13 @@ int64_t measured_peak(const RunConfig& config, const model::ModelConfig& model,
   return peak;
 }
 
-// What three steps of two micro-batches compute: losses, norms, and all states.
+auto all_at(model::Recompute recompute) {
+  return [recompute](int64_t layers) { return std::vector(static_cast<size_t>(layers), recompute); };
+}
+
+// What three steps of two micro-batches compute: losses, norms, and all states. `levels`: those of a number of layers.
 std::vector<double> trained(const model::ModelConfig& model, const model::DecoderOptions& options,
-                            model::Recompute recompute) {
-  constexpr int64_t kTokens = 2 * 70;
+                            const std::function<std::vector<model::Recompute>(int64_t)>& levels) {
   const std::unique_ptr<model::Decoder> decoder = model::make_model(model, options);
   parallel::HostTimeline timeline;
   parallel::MeasuredCommunicator parameters(std::make_unique<parallel::LocalCommunicator>(), timeline);
@@ -74,7 +78,7 @@ std::vector<double> trained(const model::ModelConfig& model, const model::Decode
   SingleProcess alone;
   engine.initialize(model::RandomInitializer(1, model), alone);
   TrainingPass pass(*decoder, engine, timer, 2);
-  pass.recompute(std::vector(static_cast<size_t>(model.num_hidden_layers), recompute), kTokens);
+  pass.recompute(levels(model.num_hidden_layers), 2, 70);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
   const auto tokens = [&](int64_t length) {
     return at::randint(0, model.vocab_size, {2, length}, generator, at::TensorOptions().dtype(at::kLong));
@@ -119,7 +123,8 @@ TEST_CASE("a micro-batch takes the memory that is planned") {
       model.vocab_size = vocab_size;
       const MemoryEstimate estimate(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});
       const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-      for (const LayerLevels& levels : {LayerLevels{{kHost, 3}}, LayerLevels{{kFull, 3}}, LayerLevels{{kNone, 3}}}) {
+      for (const LayerLevels& levels : {LayerLevels{{kHost, 3}}, LayerLevels{{kHostAttention, 3}},
+                                        LayerLevels{{kFull, 3}}, LayerLevels{{kNone, 3}}}) {
         CAPTURE(model.model_type, vocab_size, describe(levels));
         CHECK(measured_peak(config, model, by_layer(levels)) == Approx(activation_peak(levels, sizes)).epsilon(0.02));
       }
@@ -127,7 +132,7 @@ TEST_CASE("a micro-batch takes the memory that is planned") {
   }
 }
 
-TEST_CASE("inputs that wait on the host train with the bits of those that stay") {
+TEST_CASE("activations that wait on the host train with the bits of those that stay") {
   const plan::OneThread one;
   model::ModelConfig adapted = model::small_qwen3();
   adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"gate_proj", "down_proj"}};
@@ -138,15 +143,19 @@ TEST_CASE("inputs that wait on the host train with the bits of those that stay")
     for (const int64_t layers : {1, 2, 3, 5}) {
       model.num_hidden_layers = layers;
       CAPTURE(model.model_type, layers);
-      const std::vector<double> tiled = trained(model, options, model::Recompute::kTiled);
+      const std::vector<double> tiled = trained(model, options, all_at(kTiled));
       CHECK(tiled.size() > 1000);
-      CHECK(trained(model, options, model::Recompute::kHost) == tiled);
+      CHECK(trained(model, options, all_at(kHost)) == tiled);
+      CHECK(trained(model, options, all_at(kHostAttention)) == tiled);
+      CHECK(trained(model, options, [](int64_t layers) {
+              return by_layer({{kHost, layers / 2}, {kHostAttention, layers - layers / 2}});
+            }) == tiled);
     }
   }
 }
 
 // Oracle: what the simulated device allocates.
-TEST_CASE("on a GPU, inputs that wait on the host take the memory that is planned") {
+TEST_CASE("on a GPU, activations that wait on the host take the memory that is planned") {
   const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
                                    "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})",
                                {"--seq_length=131072"}, 1)
@@ -165,7 +174,7 @@ TEST_CASE("on a GPU, inputs that wait on the host take the memory that is planne
     options.device = plan::SimulatedDevice::device();
     parallel::ZeroEngine engine(decoder->units(), options, parameters, gradients);
     TrainingPass pass(*decoder, engine, timer, 1);
-    pass.recompute(by_layer(levels), config.micro_batch_tokens());
+    pass.recompute(by_layer(levels), 1, config.seq_length);
     const auto tokens = [&] {
       return at::zeros({1, config.seq_length},
                        at::TensorOptions().dtype(at::kLong).device(plan::SimulatedDevice::device()));
@@ -183,14 +192,24 @@ TEST_CASE("on a GPU, inputs that wait on the host take the memory that is planne
     }
     return most;
   };
-  const LayerLevels tiled{{kTiled, 32}}, host{{kHost, 32}};
-  // The simulated device has no handle of cuBLAS.
-  const int64_t planned = activation_peak(host, sizes) - model::LtMatmul::kHandleBytes;
-  CHECK(static_cast<double>(peak(host)) == Approx(planned).epsilon(1e-3));
+  const LayerLevels tiled{{kTiled, 32}}, host{{kHost, 32}}, attention{{kHostAttention, 32}};
+  const LayerLevels mixed{{kHost, 20}, {kHostAttention, 12}};
+  for (const LayerLevels& levels : {host, attention, mixed}) {
+    CAPTURE(describe(levels));
+    // The simulated device has no handle of cuBLAS.
+    const int64_t planned = activation_peak(levels, sizes) - model::LtMatmul::kHandleBytes;
+    CHECK(static_cast<double>(peak(levels)) == Approx(planned).epsilon(1e-3));
+  }
   constexpr int64_t kInput = int64_t{131072} * 4096 * 2;
   CHECK(peak(tiled) - peak(host) == 30 * kInput);
   CHECK(host_activations(host, sizes) == 30 * kInput);
   CHECK(host_activations(tiled, sizes) == 0);
+  // Attention's output has the input's size, and 32 heads have a log-sum-exp for each token.
+  constexpr int64_t kAttention = kInput + int64_t{131072} * 32 * 4;
+  CHECK(host_activations(attention, sizes) == Approx(30 * (kInput + kAttention)).epsilon(1e-6));
+  CHECK(host_inputs(attention, sizes) == 30 * kInput);
+  CHECK(host_activations(mixed, sizes) == Approx(30 * kInput + 10 * kAttention).epsilon(1e-6));
+  CHECK(host_inputs(mixed, sizes) == 30 * kInput);
 }
 
 }  // namespace mpzero
