@@ -430,6 +430,14 @@ std::string absolute_init_from(const std::string& init_from) {
   return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+void warn_of_device(RunSetup& setup) {
+  if (setup.device != "cpu" || !setup.config.zero.release_gradients.value_or(false)) return;
+  setup.warnings.push_back(
+      fmt::format("{}: zero_optimization.offload_optimizer.release_gradients has no effect on the CPU, where gradients "
+                  "are already in host memory.",
+                  setup.config.ds_config_path));
+}
+
 int64_t stage_2_bytes(const RunSetup& setup) {
   if (setup.config.zero.stage < 3 || setup.layout.ranks_per_node == 1) return 0;
   return num_parameters(setup.model) * (setup.config.dtype == "bf16" ? 2 : 4);

@@ -59,6 +59,9 @@ struct RunSetup {
 // of --epochs) are unset. kMayBeUnnamed: --train_data may also be omitted.
 enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
 
+// Adds a warning if ds_config.json sets release_gradients, but the run's device, `setup.device`, is the CPU.
+void warn_of_device(RunSetup& setup);
+
 // Returns the memory per rank of unsharded parameters, which stage 2 keeps on each GPU; 0 if no parameters are sharded.
 int64_t stage_2_bytes(const RunSetup& setup);
 

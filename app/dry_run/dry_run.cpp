@@ -195,6 +195,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   setup.layout = nodes.layout;
   setup.hosts = ranks.world_size / ranks.per_host;
   setup.device = !on_gpus ? "cpu" : machine.gpu_name.empty() ? "cuda" : machine.gpu_name;
+  warn_of_device(setup);
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   if (maybe_on_gpus) {
     if (setup.config.fp8_options && can_be_host_of(machine, ranks)) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace mpzero {
 namespace {
@@ -131,9 +132,13 @@ std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const
   return std::nullopt;
 }
 
-bool BottleneckWindow::add(const StepSplit& split) {
+bool BottleneckWindow::add(const StepSplit& split, bool clipped) {
   ++seen_;
-  if (seen_ > kWarmUp && seen_ <= kWarmUp + kSteps) sum_ += split;
+  const bool after_clipping = std::exchange(last_was_clipped_, clipped);
+  if (seen_ > kWarmUp && seen_ <= kWarmUp + kSteps) {
+    sum_ += split;
+    if (after_clipping) ++after_clipping_;
+  }
   return seen_ == kWarmUp + kSteps;
 }
 

@@ -36,12 +36,17 @@ class BottleneckWindow {
   static constexpr int64_t kWarmUp = 2;
   static constexpr int64_t kSteps = 18;
 
-  // Adds the times of one step. Returns true after the last step of the window.
-  bool add(const StepSplit& split);
+  // Adds the times of one step. `clipped`: the step clipped its gradients. Returns true after the window's last step.
+  bool add(const StepSplit& split, bool clipped = false);
   StepSplit mean() const { return sum_.divided_by(static_cast<double>(kSteps)); }
+  // Returns true if more than half of the averaged steps followed a step with clipped gradients (see
+  // parallel::ZeroEngine::begin_step()).
+  bool mostly_after_clipping() const { return 2 * after_clipping_ > kSteps; }
 
  private:
   int64_t seen_ = 0;
+  int64_t after_clipping_ = 0;
+  bool last_was_clipped_ = false;
   StepSplit sum_;
 };
 

@@ -26,7 +26,8 @@ struct PeakMemory {
 // exceeding the plan only causes a warning, because the available host memory is uncertain.
 class RunMemory {
  public:
-  // Must be constructed before large allocations on `device`.
+  // Must be constructed before large allocations on `device` and before NCCL starts: expected_limit() subtracts NCCL's
+  // memory.
   RunMemory(const RunSetup& setup, at::Device device, const parallel::MpiRuntime& mpi);
 
   // Checks that a micro-batch fits: its tokens in host memory, and its minimum activations in device memory. Must be

@@ -191,6 +191,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   const RankPlacement ranks = find_placement(choice.device, mpi);
   setup.hosts = ranks.hosts();
   setup.device = broadcast(mpi, device_name(choice.device));
+  warn_of_device(setup);
   const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, mpi);
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
@@ -237,6 +238,8 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     watchdog.use_device(device);
     ec2 = watch_ec2(setup.config, began, stop, warnings, mpi);
     control.ec2 = ec2.get();
+    // Before NCCL starts, because the expected limit subtracts NCCL's memory from the GPU memory that is left now.
+    memory.emplace(setup, device, mpi);
     watchdog.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, watchdog));
     control.network = network->proven();
@@ -246,7 +249,6 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
       if (const std::string warning = plan::assumed_network_warning(run); !warning.empty()) print_warning(warning);
     }
     watchdog.enter(RunPhase::kSetUp, /*step=*/0);
-    memory.emplace(setup, device, mpi);
     memory->check_micro_batch(mpi);
     return explain_out_of_memory(*memory, device, [&] {
       trainer.emplace(mpi, *network, std::move(setup), device, *memory, control);

@@ -214,7 +214,8 @@ void Trainer::comment_on(const StepReport& report, const Profiler::Outcome& trac
 }
 
 void Trainer::advise(const StepReport& report) {
-  if (!first_steps_.add(report.split)) return;
+  const bool clipped = config_.gradient_clipping > 0 && report.grad_norm > config_.gradient_clipping;
+  if (!first_steps_.add(report.split, clipped)) return;
   const std::vector<StepSplit> means = all_gather(mpi_, first_steps_.mean());
   const std::vector<std::string> throttled = all_gather(mpi_, gpu_throttling(device_));
   const auto slowed = std::find_if(throttled.begin(), throttled.end(), [](const auto& text) { return !text.empty(); });
@@ -242,8 +243,7 @@ void Trainer::advise(const StepReport& report) {
     run.processor = doctor::processor_name();
     run.threads = at::get_num_threads();
   }
-  const bool clipped = config_.gradient_clipping > 0 && report.grad_norm > config_.gradient_clipping;
-  const std::string line = plan::plan_beside_run(run, means.front(), clipped);
+  const std::string line = plan::plan_beside_run(run, means.front(), first_steps_.mostly_after_clipping());
   if (!line.empty()) log_.say(line);
 }
 

@@ -147,6 +147,14 @@ def test_released_gradients_change_no_bit_and_match_the_plan(tmp_path: Path) -> 
     assert measured[False] - measured[True] > 0.4
 
 
+def test_a_cpu_run_warns_once_that_it_releases_no_gradients(tmp_path: Path) -> None:
+    zero = {"stage": 2, "offload_optimizer": {"device": "cpu", "release_gradients": True}}
+    run = TinyRun(tmp_path, config={"gradient_accumulation_steps": 1, "zero_optimization": zero})
+    for flag in ("--dry_run", "--validation_freq=0"):
+        warnings = run.train("--max_steps=1", flag).stderr.splitlines()
+        assert sum("release_gradients" in line for line in warnings) == 1, warnings
+
+
 def test_tiles_of_the_mlp_train_as_all_tokens_at_once(tmp_path: Path) -> None:
     steps = {}
     for level in ("full", "tiled"):

@@ -156,3 +156,17 @@ TEST_CASE("the mean is over the steps after the first ones, once, at step 20") {
   CHECK(ends == 1);
   CHECK(window.mean().data == Approx(2));
 }
+
+TEST_CASE("most of the averaged steps decide whether they followed clipped steps, not the last one") {
+  // The predecessors of steps 3 to 20.
+  const auto after_clipping = [](int64_t first, int64_t last) {
+    BottleneckWindow window;
+    for (int64_t step = 1; step <= 20; ++step) window.add({}, first <= step && step <= last);
+    return window.mostly_after_clipping();
+  };
+  CHECK(after_clipping(2, 19));
+  CHECK(after_clipping(2, 11));
+  CHECK_FALSE(after_clipping(1, 10));
+  CHECK_FALSE(after_clipping(20, 20));
+  CHECK_FALSE(after_clipping(11, 19));
+}
