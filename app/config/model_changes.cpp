@@ -42,7 +42,8 @@ std::string show(const std::optional<model::T5Config>& t5) {
 std::string show(const std::optional<LoraConfig>& lora) { return lora ? describe_lora(*lora) : "none"; }
 
 // Adds the keys of config.json that differ. They belong to one model family, and all change the meaning of the weights.
-void add_keys_of_family(const ModelConfig& before, const ModelConfig& now, std::vector<ModelChange>& changes) {
+void add_keys_of_family(ModelConfig before, ModelConfig now, std::vector<ModelChange>& changes) {
+  before.unused = now.unused = {};
   if (before == now) return;
   const auto then = nlohmann::json::parse(before.to_json()), here = nlohmann::json::parse(now.to_json());
   nlohmann::json keys = then;
@@ -62,7 +63,6 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   ModelConfig rest = now;  // differs from `before` only in fields without a comparison below
   rest.lora = before.lora;
   rest.t5 = before.t5;
-  rest.unused = before.unused;
   const auto compare = [&](const char* key, auto member, ChangeRule rule) {
     rest.*member = before.*member;
     if (before.*member == now.*member) return;
