@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "model/operation/elementwise.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {
@@ -58,6 +59,7 @@ at::Tensor LayerAdapters::data_gradient(LayerProduct product, const Operand& dy,
   } else {
     const at::Tensor part = matmuls_->data_gradient(dz, a);
     dropout_(part, dropout_of(product));
+    const OperationScope scope = elementwise(dx, 3);
     dx.add_(part);
   }
   return dz;

@@ -6,7 +6,7 @@
 #include "model/adapters.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/matmuls.hpp"
-#include "model/operation/operation.hpp"
+#include "model/operation/elementwise.hpp"
 #include "model/rope_table.hpp"
 #include "model/rows.hpp"
 #include "model/t5.hpp"
@@ -136,8 +136,17 @@ at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) c
 
 void Decoder::embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const {
   const at::Tensor rows = dy.reshape({-1, config_.hidden_size});
-  const double multiplier = config_.embedding_multiplier;
-  embedding[0].add_rows(tokens.reshape(-1), multiplier == 1 ? rows : rows.mul(multiplier));
+  if (config_.embedding_multiplier == 1) return embedding[0].add_rows(tokens.reshape(-1), rows);
+  at::Tensor scaled;
+  {
+    const OperationScope scope = elementwise(rows, 2);
+    scaled = rows.mul(config_.embedding_multiplier);
+  }
+  embedding[0].add_rows(tokens.reshape(-1), scaled);
+}
+
+bool same_layers(const ModelConfig& config, int64_t one, int64_t other) {
+  return !config.t5 || t5_layer(config, one) == t5_layer(config, other);
 }
 
 std::unique_ptr<Decoder> make_model(ModelConfig config, DecoderOptions options) {

@@ -184,6 +184,9 @@ class Decoder {
   std::shared_ptr<RopeTable> rope_;
 };
 
+// Returns true if two layers perform the same operations. FP8 and frozen parameters may differ.
+bool same_layers(const ModelConfig& config, int64_t one, int64_t other);
+
 // Creates the model class for the architecture in `config`.
 std::unique_ptr<Decoder> make_model(ModelConfig config, DecoderOptions options = {});
 

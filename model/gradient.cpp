@@ -8,7 +8,7 @@
 
 #include "model/kernels/embedding.hpp"
 #include "model/matmuls.hpp"
-#include "model/operation/operation.hpp"
+#include "model/operation/elementwise.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {
@@ -20,6 +20,8 @@ Gradient Gradient::unwanted(at::IntArrayRef shape) {
 
 void Gradient::add(const at::Tensor& gradient) {
   if (!wanted()) return;
+  const double passes = (empty_ ? 1 : 2) + static_cast<double>(gradient.nbytes()) / static_cast<double>(view_.nbytes());
+  const OperationScope scope = elementwise(view_, passes);
   if (std::exchange(empty_, false)) {
     view_.copy_(gradient);
   } else {
@@ -106,7 +108,10 @@ PiecewiseGradients::PiecewiseGradients(std::span<Gradient> gradients, std::span<
   for (const size_t i : wide) {
     const at::Tensor& view = gradients[i].view();
     const at::Tensor sum = sums.narrow(0, std::exchange(begin, begin + view.numel()), view.numel()).view(view.sizes());
-    if (!gradients[i].empty()) sum.copy_(view);
+    if (!gradients[i].empty()) {
+      const OperationScope scope = elementwise(sum, 2);
+      sum.copy_(view);
+    }
     pieces_[i] = Gradient(sum, gradients[i].empty());
   }
 }

@@ -13,6 +13,7 @@
 #include "model/kernels/column_sum.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
+#include "model/operation/elementwise.hpp"
 #include "model/rope_table.hpp"
 
 namespace mpzero::model {
@@ -85,6 +86,7 @@ at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operan
     sublayer.output = {out, norm.rstd};
     out = norm.y;
   }
+  const OperationScope scope = elementwise(out, multiplier == 1 ? 3 : 5);
   if (multiplier != 1) out.mul_(multiplier);
   return out.add_(residual);
 }
@@ -100,12 +102,24 @@ at::Tensor rotated(const Layer& layer, LayerActivations& s) {
                                            w.token_norm.key, w.token_norm.eps);
   s.q_rstd = q.rstd;
   s.k_rstd = k.rstd;
-  at::Tensor qk = at::cat({q.y, k.y}, 2).view({rows.size(0), rows.size(1), heads.query + heads.key_value, -1});
+  at::Tensor qk;
+  {
+    const OperationScope scope =
+        elementwise(q.y, 2 * static_cast<double>(config.query_size() + config.key_value_size()) /
+                             static_cast<double>(config.query_size()));
+    qk = at::cat({q.y, k.y}, 2).view({rows.size(0), rows.size(1), heads.query + heads.key_value, -1});
+  }
   return qk_rope_forward(qk, heads, {}, rope);
+}
+
+// Marks the copies of x [B, T, heads, D] before and after an exchange.
+OperationScope head_exchange(const at::Tensor& x) {
+  return {"head_exchange", [&] { return on_matrix(x.scalar_type(), x.size(0) * x.size(1), x.size(2) * x.size(3), 4); }};
 }
 
 // Exchanges x [B, T/P, heads, D] of this rank's tokens for [B, T, local heads, D]; packed sequences one by one.
 at::Tensor to_heads(const AttentionMask& mask, const at::Tensor& x) {
+  const OperationScope scope = head_exchange(x);
   if (!mask.documents) return mask.ranks->to_heads(x);
   const int64_t tokens = mask.documents->seq_length / mask.ranks->size();
   const at::Tensor made = mask.ranks->to_heads(x.reshape({-1, tokens, x.size(2), x.size(3)}));
@@ -114,6 +128,7 @@ at::Tensor to_heads(const AttentionMask& mask, const at::Tensor& x) {
 
 // Transpose of to_heads.
 at::Tensor to_tokens(const AttentionMask& mask, const at::Tensor& y, int64_t heads) {
+  const OperationScope scope = head_exchange(y);
   if (!mask.documents) return mask.ranks->to_tokens(y, heads);
   const at::Tensor made =
       mask.ranks->to_tokens(y.reshape({-1, mask.documents->seq_length, y.size(2), y.size(3)}), heads);
@@ -205,7 +220,9 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
     LayerActivations tile;
     tile.h = rows_of(y);
     forward_to_gate_up(layer, tile, inputs);
-    rows_of(y).copy_(forward_from_gate_up(layer, tile, inputs));
+    const at::Tensor out = forward_from_gate_up(layer, tile, inputs);
+    const OperationScope scope = elementwise(out, 2);
+    rows_of(y).copy_(out);
   });
   return y.view(x.sizes());
 }
@@ -218,7 +235,10 @@ namespace {
 // Returns the gradient of add_output's matmul for `d` [N, H], the gradient of its sum.
 at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d, Gradients gradients,
                            RowSums& sums) {
-  if (layer.config.residual_multiplier != 1) d = d.mul(layer.config.residual_multiplier);
+  if (layer.config.residual_multiplier != 1) {
+    const OperationScope scope = elementwise(d, 2);
+    d = d.mul(layer.config.residual_multiplier);
+  }
   if (!sublayer.output_norm.defined()) return d;
   const NormedOutput output = std::exchange(sublayer.output, {});
   const RmsNormGradients norm = rms_norm_backward(d, output.x, sublayer.output_norm, output.rstd, at::Tensor());
@@ -234,6 +254,7 @@ at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::
   const bool dropped = !sublayer.normed.defined();
   if (!sublayer.input_norm.defined()) {
     if (dropped) sublayer.normed = layer.casts.input(sublayer.first, x, fp8::Forms::kColumns);
+    const OperationScope scope = elementwise(d_normed, 3);
     return d_normed.add_(dresidual);
   }
   RmsNormGradients norm =
@@ -305,7 +326,11 @@ at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerAct
     tile.h = rows_of(dh);
     recompute_mlp(layer, tile);
     RowSums norms;
-    rows_of(dh).copy_(mlp_backward(layer, rows_of(dy), tile, sums.pieces(), norms, at::Tensor()));
+    {
+      const at::Tensor d = mlp_backward(layer, rows_of(dy), tile, sums.pieces(), norms, at::Tensor());
+      const OperationScope scope = elementwise(d, 2);
+      rows_of(dh).copy_(d);
+    }
     norms.run();
   });
   sums.finish();
@@ -321,6 +346,7 @@ void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, const Layer
                            LayerRole role) {
     const auto rows = [&](const at::Tensor& x) { return x.view({x.size(0), x.size(1), -1}).narrow(2, begin, count); };
     const RmsNormGradients norm = rms_norm_backward(rows(dqkv), rows(s.qkv), weight, rstd, at::Tensor());
+    const OperationScope scope = elementwise(norm.dx, 2);
     rows(dqkv).copy_(norm.dx);
     sums.add(gradients[layer.layout[role]], norm.dweight_rows);
   };

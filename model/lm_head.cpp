@@ -12,6 +12,7 @@
 #include "model/kernels/rms_norm.hpp"
 #include "model/matmuls.hpp"
 #include "model/operation/accumulate_type.hpp"
+#include "model/operation/elementwise.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {
@@ -23,7 +24,9 @@ at::Tensor& weigh(at::Tensor& losses, const at::Tensor& loss_mask) {
 
 // Divides the head's input [N, H], which is smaller than the logits, or the gradient of the input.
 void divide(at::Tensor& normed, double logits_scaling) {
-  if (logits_scaling != 1) normed.div_(logits_scaling);
+  if (logits_scaling == 1) return;
+  const OperationScope scope = elementwise(normed, 2);
+  normed.div_(logits_scaling);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "model/kernels/relative_attention.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/matmuls.hpp"
-#include "model/operation/operation.hpp"
+#include "model/operation/elementwise.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {
@@ -67,15 +67,6 @@ Dropout after_scores(Dropout dropout) {
   return dropout;
 }
 
-// Marks ATen operators that read or write a matrix of the shape of x [N, C] `passes` times.
-OperationScope passes_over(const at::Tensor& x, double passes) {
-  return {"elementwise", [&] {
-            Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1), passes);
-            operation.launches = std::ceil(passes / 3);
-            return operation;
-          }};
-}
-
 // Indices of a layer's weights in its unit.
 struct Places {
   size_t table = 0, self_norm = 0, cross = 0, cross_norm = 0, inner = 0, down = 0, norm = 0, final_norm = 0;
@@ -128,7 +119,7 @@ struct Block {
     if (dropout.rate == 0) return matmuls.forward_add(y, weight, x);
     at::Tensor output = matmuls.forward(y, weight);
     dropout_(output, dropout);
-    const OperationScope scope = passes_over(x, 3);
+    const OperationScope scope = elementwise(x, 3);
     return output.add_(x);
   }
 
@@ -170,18 +161,18 @@ struct Block {
   at::Tensor activate(const at::Tensor& inner, const Dropout& dropout) const {
     at::Tensor y;
     if (config.t5->gated) {
-      const OperationScope scope = passes_over(inner, 2.5);
+      const OperationScope scope = elementwise(inner, 2.5);
       const std::vector<at::Tensor> halves = inner.chunk(2, 1);
       y = at::gelu(halves[0], "tanh").mul_(halves[1]);
     } else {
-      const OperationScope scope = passes_over(inner, 2);
+      const OperationScope scope = elementwise(inner, 2);
       y = at::clamp_min(inner, 0);
     }
     dropout_(y, at_place(dropout, DropoutPlace::kInner));
     return y;
   }
   at::Tensor activate_backward(const at::Tensor& dy, const at::Tensor& inner) const {
-    const OperationScope scope = passes_over(inner, config.t5->gated ? 7.5 : 3);
+    const OperationScope scope = elementwise(inner, config.t5->gated ? 7.5 : 3);
     if (!config.t5->gated) return at::threshold_backward(dy, inner, 0);
     const std::vector<at::Tensor> halves = inner.chunk(2, 1);
     return at::cat({at::gelu_backward(dy.mul(halves[1]), halves[0], "tanh"), at::gelu(halves[0], "tanh").mul_(dy)}, 1);
@@ -232,7 +223,7 @@ struct Block {
     if (d.dtable.defined()) d_table = d_table.defined() ? d_table.add(d.dtable) : d.dtable;
     const auto as_rows = [&](at::TensorList heads) {
       const at::Tensor joined = at::cat(heads, 2), rows = joined.view({joined.size(0) * joined.size(1), -1});
-      const OperationScope scope = passes_over(rows, 2);
+      const OperationScope scope = elementwise(rows, 2);
       return rows;
     };
     if (!s.memory.defined()) {

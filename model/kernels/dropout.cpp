@@ -2,8 +2,8 @@
 
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/operation/elementwise.hpp"
 #include "model/operation/launch.hpp"
-#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 
@@ -16,7 +16,11 @@ void dropout_(const at::Tensor& x, const Dropout& dropout) {
 
 at::Tensor after_dropout(const at::Tensor& x, const Dropout& dropout) {
   if (dropout.rate == 0) return x;
-  const at::Tensor copy = x.clone(at::MemoryFormat::Contiguous);
+  at::Tensor copy;
+  {
+    const OperationScope scope = elementwise(x, 2);
+    copy = x.clone(at::MemoryFormat::Contiguous);
+  }
   dropout_(copy, dropout);
   return copy;
 }

@@ -1,6 +1,9 @@
 // The simulated device against the CPU: the same operations, and the memory that tensors really take there.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +11,7 @@
 
 #include "tests/app/simulation/compared_units.hpp"
 #include "tests/app/simulation/memory_watch.hpp"
+#include "tests/app/simulation/unscoped_operators.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/small_configs.hpp"
 
@@ -230,6 +234,62 @@ TEST_CASE("the recorded floating-point operations are those of a token") {
     add(recorder.head(), 1);
     CHECK(backward_attention == Approx(2.5 * forward_attention));
     CHECK(products + 3 * forward_attention == Approx(48 * flops_per_token(config, 16)));
+  }
+}
+
+TEST_CASE("operators outside of scopes, which a plan ignores, move less than 0.5% of a step's bytes") {
+  ModelConfig adapted = model::small_llama(),
+              t5 = ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5_v1_1.json");
+  adapted.lora = LoraConfig{.r = 16, .alpha = 32, .targets = model::lora_targets(adapted, "a test"), .dropout = 0.1};
+  t5.t5->dropout_rate = 0.1;
+  struct Run {
+    std::string name;
+    ModelConfig config;
+    MicroBatchShape shape{};
+  };
+  std::vector<Run> runs{{"adapters", adapted}, {"T5", t5, {.source_length = 1000}}};
+  for (const ModelConfig& config : model::small_models()) runs.push_back({config.model_type, config});
+  const auto fp8 = [](model::fp8::Scaling scaling) {
+    return Fp8Options{.recipe = {.scaling = scaling, .gradients = model::fp8::Format::kE4m3}, .filter_fqns = {}};
+  };
+  for (const ModelConfig& config : {model::small_qwen3(), model::small_olmo2()}) {
+    runs.push_back({"FP8", config, {.fp8 = fp8(model::fp8::Scaling::kTensorwise)}});
+    runs.push_back({"FP8 by row", config, {.fp8 = fp8(model::fp8::Scaling::kRowwise)}});
+    runs.push_back({"FP8 codes", config, {.fp8 = fp8(model::fp8::Scaling::kTensorwise), .casts = WeightCasts::kCodes}});
+    runs.push_back({"sequence ranks, documents", config, {.sequence_ranks = 2, .documents = 4, .loss_mask = true}});
+    runs.push_back({"accumulation in fp32", config, {.gradient_type = at::kFloat, .accumulates = true}});
+  }
+  for (auto& [name, config, shape] : runs) {
+    config = wide(config);
+    config.hidden_size = 1024;
+    config.intermediate_size = 2816;
+    config.head_dim = 64;
+    shape.sequences = 2;
+    shape.length = 2048;
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kTiled}) {
+      for (const at::Device target : {at::kCUDA, at::kCPU}) {
+        UnscopedOperators outside;
+        UnitRecorder recorder(config, shape, target);
+        double scoped = 0;
+        const auto add = [&](const UnitCall& call) {
+          for (const Operation& operation : call.operations) scoped += operation.bytes;
+        };
+        const UnitRecorder::Layer layer = recorder.layer(recompute);
+        for (const UnitCall& call : {layer.forward, layer.backward, recorder.embedding_forward(),
+                                     recorder.embedding_backward(), recorder.head()}) {
+          add(call);
+        }
+        std::string list;
+        double bytes = 0;
+        for (const auto& [operation, moved] : outside.bytes) {
+          list += fmt::format("{} {:.3f}%, ", operation, 100 * moved / scoped);
+          bytes += moved;
+        }
+        INFO(config.model_type << ", " << name << ", recompute " << static_cast<int>(recompute) << ", " << target
+                               << ": " << list);
+        CHECK(bytes < 0.005 * scoped);
+      }
+    }
   }
 }
 

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+
+#include "model/operation/operation.hpp"
+
+namespace mpzero::model {
+
+// Marks ATen operators that read or write tensors of the shape of x [..., C] `passes` times in total.
+inline OperationScope elementwise(const at::Tensor& x, double passes) {
+  return {"elementwise", [&] {
+            const int64_t columns = x.size(-1);
+            Operation operation = on_matrix(x.scalar_type(), x.numel() / columns, columns, passes);
+            operation.launches = std::ceil(passes / 3);
+            return operation;
+          }};
+}
+
+}  // namespace mpzero::model
