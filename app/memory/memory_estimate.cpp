@@ -88,14 +88,14 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   sizes.levels = model::recompute_levels(decoder_.config(), config_.fp8_options.has_value());
   sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
   double attention_flops = 0;
-  for (const plan::LayerKind& kind : kinds_) {
-    shape.layer = kind.layers.front();
+  for (const std::vector<int64_t>& kind : kinds_) {
+    shape.layer = kind.front();
     const std::shared_ptr<const plan::UnitRecord> record = plan::unit_record(decoder_.config(), shape, device_);
     // The head reads the last layer's output. A backward pass reads the gradient of its layer's output.
     const int64_t hidden = record->hidden_bytes;
-    if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak + always;
+    if (kind.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak + always;
     const auto [flops, of_attention] = flops_of(record->layer(model::Recompute::kFull).forward);
-    const double share = static_cast<double>(kind.layers.size()) / static_cast<double>(sizes.layers.size());
+    const double share = static_cast<double>(kind.size()) / static_cast<double>(sizes.layers.size());
     sizes.flops += share * flops;
     attention_flops += share * of_attention;
     ActivationSizes::Layer sizes_of_layer;
@@ -107,7 +107,7 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
           .kept = kept,
           .workspace = always + std::max(hidden + layer.forward.peak - kept, hidden + layer.backward.peak)};
     }
-    for (const int64_t index : kind.layers) sizes.layers[static_cast<size_t>(index)] = sizes_of_layer;
+    for (const int64_t index : kind) sizes.layers[static_cast<size_t>(index)] = sizes_of_layer;
   }
   if (sizes.flops > 0) sizes.attention_share = attention_flops / sizes.flops;
   return sizes;
@@ -116,12 +116,12 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
 int64_t MemoryEstimate::cast_bytes(int64_t layers) const {
   if (layers == 0 || !config_.fp8_options) return 0;
   int64_t sum = 0;
-  for (const plan::LayerKind& kind : kinds_) {
+  for (const std::vector<int64_t>& kind : kinds_) {
     const plan::MicroBatchShape shape{.fp8 = config_.fp8_options,
                                       .casts = plan::WeightCasts::kFirstUse,
-                                      .layer = kind.layers.front(),
+                                      .layer = kind.front(),
                                       .deterministic = config_.deterministic};
-    sum += std::ranges::count_if(kind.layers, [&](int64_t layer) { return layer < layers; }) *
+    sum += std::ranges::count_if(kind, [&](int64_t layer) { return layer < layers; }) *
            plan::unit_record(decoder_.config(), shape, device_)->layer(model::Recompute::kNone).casts;
   }
   return sum;

@@ -81,7 +81,7 @@ class MemoryEstimate {
   parallel::ParallelLayout ranks_;
   std::shared_ptr<const parallel::WeightCodec> codec_;
   model::Decoder decoder_;
-  std::vector<plan::LayerKind> kinds_;
+  std::vector<std::vector<int64_t>> kinds_;  // see plan::layer_kinds()
   bool releases_gradients_;
   // Results of states_of() by stage, offload_optimizer, offload_param, release_gradients, micro-batches and
   // host_extra_bytes.

@@ -99,20 +99,6 @@ UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted) {
   return mean;
 }
 
-double StateTypes::adamw_bytes() const {
-  const auto bytes = [](at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); };
-  return bytes(gradient) + 2 * bytes(at::kFloat) + 4 * bytes(moments) + bytes(parameter);
-}
-
-double adamw_seconds(const Calibration& calibration, int64_t parameters, const StateTypes& types) {
-  return calibration.kernel_seconds("adamw", at::kFloat, types.adamw_bytes() * static_cast<double>(parameters)).seconds;
-}
-
-double sum_of_squares_seconds(const Calibration& calibration, int64_t gradients, at::ScalarType gradient) {
-  const double bytes = static_cast<double>(c10::elementSize(gradient)) * static_cast<double>(gradients);
-  return calibration.kernel_seconds("sum_of_squares", gradient, bytes).seconds;
-}
-
 double host_adamw_seconds(const Calibration& calibration, int64_t parameters) {
   const double rate = calibration.data().host.adamw_parameters_per_second;
   if (rate <= 0) throw_lacks(calibration, "AdamW's rate on the host");

@@ -45,16 +45,6 @@ UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& m
 // Returns the weighted mean of the times of different layers or micro-batches.
 UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted);
 
-// dtypes of AdamW's operands.
-struct StateTypes {
-  at::ScalarType gradient = at::kBFloat16, moments = at::kFloat, parameter = at::kBFloat16;
-  // Returns the bytes of an update per parameter: the gradient (read), master weight and moments (read and written),
-  // and the parameter (written).
-  double adamw_bytes() const;
-};
-double adamw_seconds(const Calibration& calibration, int64_t parameters, const StateTypes& types = {});
-double sum_of_squares_seconds(const Calibration& calibration, int64_t gradients,
-                              at::ScalarType gradient = at::kBFloat16);
 // Returns the time of AdamW with all threads of the calibrated machine. Throws MissingTimes if not measured.
 double host_adamw_seconds(const Calibration& calibration, int64_t parameters);
 // Returns the time of a copy of `bytes` bytes on the device.

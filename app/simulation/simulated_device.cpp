@@ -11,6 +11,13 @@ namespace {
 
 SimulatedDevice* the_current = nullptr;
 
+// Returns the bytes that an update reads and writes.
+int64_t bytes_of(const parallel::AdamWTensors& t) {
+  return static_cast<int64_t>(t.gradient.nbytes() +
+                              2 * (t.master.nbytes() + t.exp_avg.nbytes() + t.exp_avg_sq.nbytes()) +
+                              t.parameter.nbytes());
+}
+
 }  // namespace
 
 SimulatedDevice::SimulatedDevice(Costs costs, c10::DeviceType target) : costs_(std::move(costs)) {
@@ -20,10 +27,12 @@ SimulatedDevice::SimulatedDevice(Costs costs, c10::DeviceType target) : costs_(s
   parallel::simulated_kernels() = {
       .adamw =
           [this](const parallel::AdamWTensors& tensors) {
-            queue(Work::kOptimizer, "AdamW", costs_.adamw(tensors.master.numel()));
+            queue(Work::kOptimizer, "AdamW", costs_.adamw(bytes_of(tensors)));
           },
       .sum_of_squares =
-          [this](const at::Tensor& tensor) { queue(Work::kOptimizer, "squares", costs_.squares(tensor.numel())); },
+          [this](const at::Tensor& tensor) {
+            queue(Work::kOptimizer, "squares", costs_.squares(static_cast<int64_t>(tensor.nbytes())));
+          },
       .others = [this](int64_t bytes) { queue(Work::kElementwise, "compression", costs_.memory(bytes)); }};
   if (costs_.host) cores_.emplace(*costs_.host);
   the_current = this;

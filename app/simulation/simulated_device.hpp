@@ -33,8 +33,8 @@ class SimulatedDevice {
   struct Costs {
     std::function<double(int64_t)> memory = nothing;              // kernel that reads and writes N bytes in total
     std::function<double(int64_t)> down = nothing, up = nothing;  // copies of N bytes
-    std::function<double(int64_t)> adamw = nothing;               // update of N parameters on the device
-    std::function<double(int64_t)> squares = nothing;             // sum of squares of N gradients
+    std::function<double(int64_t)> adamw = nothing;               // update on the device that reads and writes N bytes
+    std::function<double(int64_t)> squares = nothing;             // sum of squares of N bytes of gradients
     double launch = 4e-6;                                         // host time to launch one kernel
     double call = 0;                                              // CPU time of an event record or stream wait
     double memory_bytes_per_second = 0;                           // shared by kernels and transfers; 0: unlimited

@@ -45,22 +45,21 @@ class Peers final : public parallel::Communicator {
 
 }  // namespace
 
-std::vector<LayerKind> layer_kinds(const model::Decoder& decoder, const std::vector<std::string>& frozen,
-                                   const std::function<std::pair<bool, bool>(int64_t layer)>& more) {
+std::vector<std::vector<int64_t>> layer_kinds(const model::Decoder& decoder, const std::vector<std::string>& frozen,
+                                              const std::function<std::pair<bool, bool>(int64_t layer)>& more) {
   const parallel::UnitParts parts(decoder.units(), frozen);
-  std::vector<LayerKind> kinds;
+  const std::vector<model::Fp8Products>& products = decoder.fp8_products();
+  const auto is_same = [&](int64_t one, int64_t other) {
+    const auto unit = [&](int64_t layer) -> const UnitSpec& { return parts.units()[decoder.layer_unit(layer)]; };
+    return model::same_layers(decoder.config(), one, other) && more(one) == more(other) &&
+           std::ranges::equal(unit(one).parameters, unit(other).parameters, {}, &ParameterSpec::trainable,
+                              &ParameterSpec::trainable) &&
+           (products.empty() || products[static_cast<size_t>(one)] == products[static_cast<size_t>(other)]);
+  };
+  std::vector<std::vector<int64_t>> kinds;
   for (int64_t layer = 0; layer < decoder.config().num_hidden_layers; ++layer) {
-    LayerKind kind{.trainable = {}, .more = more(layer), .layers = {}};
-    if (!decoder.fp8_products().empty()) kind.products = decoder.fp8_products()[static_cast<size_t>(layer)];
-    for (const ParameterSpec& parameter : parts.units()[decoder.layer_unit(layer)].parameters) {
-      kind.trainable.push_back(parameter.trainable);
-    }
-    if (decoder.config().t5) kind.place = model::t5_layer(decoder.config(), layer);
-    const auto same = std::ranges::find_if(kinds, [&](const LayerKind& other) {
-      return other.products == kind.products && other.trainable == kind.trainable && other.more == kind.more &&
-             other.place == kind.place;
-    });
-    (same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).layers.push_back(layer);
+    const auto kind = std::ranges::find_if(kinds, [&](const auto& layers) { return is_same(layers.front(), layer); });
+    (kind == kinds.end() ? kinds.emplace_back() : *kind).push_back(layer);
   }
   return kinds;
 }

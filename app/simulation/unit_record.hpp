@@ -56,15 +56,9 @@ struct UnitCall {
   int64_t launches() const { return static_cast<int64_t>(operations.size()); }
 };
 
-// Layers with equal FP8 matmuls, frozen parameters and `more`, which perform the same work.
-struct LayerKind {
-  model::Fp8Products products{};
-  std::vector<bool> trainable;  // by parameter
-  std::pair<bool, bool> more;
-  model::T5Layer place{};       // position in a T5 model
-  std::vector<int64_t> layers;  // ascending
-};
-std::vector<LayerKind> layer_kinds(
+// Returns the layers in groups that perform the same work: equal FP8 matmuls, frozen parameters, `more` and
+// model::same_layers(). Each group is in ascending order.
+std::vector<std::vector<int64_t>> layer_kinds(
     const model::Decoder& decoder, const std::vector<std::string>& frozen,
     const std::function<std::pair<bool, bool>(int64_t layer)>& more = [](int64_t) { return std::pair(false, false); });
 

@@ -258,12 +258,13 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .checkpoint = {},
                     .bottleneck = ""};
   const parallel::UnitParts units(model::model_units(setup.model), config.freeze_parameters);
-  for (const UnitSpec& unit : units.parts()) {
-    // A checkpoint of adapters refers to the base of --init_from, but contains a random base. Moments are stored in
-    // fp32, regardless of their dtype in memory.
-    const int64_t frozen = setup.model.lora && !config.init_from.empty() ? 0 : 4;
-    plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 12 : frozen);
-    if (setup.model.lora && !unit.trainable()) plan.checkpoint.of_base += unit.numel() * frozen;
+  for (UnitSpec unit : units.parts()) {
+    // A checkpoint of adapters refers to the base of --init_from, but contains a random base.
+    unit.in_base = setup.model.lora && !unit.trainable() && !config.init_from.empty();
+    // States are stored in fp32, regardless of their dtype in memory.
+    const int64_t bytes = unit.numel() * static_cast<int64_t>(states_of(unit).size() * sizeof(float));
+    plan.checkpoint.bytes += bytes;
+    if (setup.model.lora && !unit.trainable()) plan.checkpoint.of_base += bytes;
   }
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;

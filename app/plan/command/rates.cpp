@@ -22,6 +22,8 @@ namespace {
 
 // Minimum time of a kernel, independent of the size of its data.
 constexpr double kShortestKernel = 3e-6;
+// Bytes per parameter of the calibrated AdamW: gradient and parameter in bf16, master weight and moments in fp32.
+constexpr double kAdamWBytes = 28;
 // CPU time of an event record or stream wait, relative to a kernel launch. Fitted to the 60 such calls in the backward
 // pass of frozen_h100_qwen3_zero2_mb1_t512 on one GPU (bench/PLAN.md).
 constexpr double kCallOfLaunch = 0.35;
@@ -56,12 +58,13 @@ UnitTimes mean_times(const Calibration& calibration, const RunSetup& setup, Micr
   const std::vector<bool> in_codes =
       parallel::ZeroEngine::units_in_codes(decoder.units(), options_of_zero, setup.layout);
   std::vector<std::pair<double, UnitTimes>> all;
-  for (const LayerKind& kind : layer_kinds(decoder, shape.frozen, [&](int64_t layer) {
-         return std::pair(layer < kept_casts, in_codes[decoder.layer_unit(layer)]);
-       })) {
-    const auto layers = static_cast<double>(kind.layers.size());
-    const auto [keeps, codes] = kind.more;
-    shape.layer = kind.layers.front();
+  const auto keeps_and_codes = [&](int64_t layer) {
+    return std::pair<bool, bool>(layer < kept_casts, in_codes[decoder.layer_unit(layer)]);
+  };
+  for (const std::vector<int64_t>& kind : layer_kinds(decoder, shape.frozen, keeps_and_codes)) {
+    const auto layers = static_cast<double>(kind.size());
+    shape.layer = kind.front();
+    const auto [keeps, codes] = keeps_and_codes(shape.layer);
     const auto add = [&](double weight, WeightCasts casts) {
       shape.casts = casts;
       if (weight > 0) all.emplace_back(weight, unit_times(calibration, setup.model, shape));
@@ -153,21 +156,20 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine) {
   const CalibrationData& data = calibration.data();
   const double slower = threads_factor(calibration, machine);
-  const StateTypes types{.gradient = run.options.gradient_accumulation_steps > 1 ? run.options.accumulation_dtype
-                                                                                 : run.options.communication_dtype,
-                         .moments = run.options.moment_dtype,
-                         .parameter = run.options.dtype};
+  const at::ScalarType gradient =
+      run.options.gradient_accumulation_steps > 1 ? run.options.accumulation_dtype : run.options.communication_dtype;
   run.costs.memory = [&calibration, slower](int64_t bytes) {
     return kShortestKernel + slower * device_copy_seconds(calibration, static_cast<double>(bytes) / 2);
   };
-  // Use the rates at the size of the whole model, because the kernels of all units run back to back.
-  const int64_t whole = model::num_parameters(run.model);
-  run.costs.adamw = [rate = slower * adamw_seconds(calibration, whole, types) / static_cast<double>(whole)](
-                        int64_t parameters) { return kShortestKernel + rate * static_cast<double>(parameters); };
-  run.costs.squares = [rate = slower * sum_of_squares_seconds(calibration, whole, types.gradient) /
-                              static_cast<double>(whole)](int64_t gradients) {
-    return kShortestKernel + rate * static_cast<double>(gradients);
+  // Uses the rate at the size of the whole model, because the kernels of all units run back to back.
+  const auto back_to_back = [&](const char* kernel, at::ScalarType type, double bytes_per_parameter) {
+    const double whole = bytes_per_parameter * static_cast<double>(model::num_parameters(run.model));
+    return [rate = slower * calibration.kernel_seconds(kernel, type, whole).seconds / whole](int64_t bytes) {
+      return kShortestKernel + rate * static_cast<double>(bytes);
+    };
   };
+  run.costs.adamw = back_to_back("adamw", at::kFloat, kAdamWBytes);
+  run.costs.squares = back_to_back("sum_of_squares", gradient, static_cast<double>(c10::elementSize(gradient)));
   if (machine.is_cpu()) return set_cpu_rates(run, calibration, machine);
   const auto copies = [&](PcieDirection direction) -> std::function<double(int64_t)> {
     if (machine.pcie_bytes_per_second > 0) {
@@ -187,10 +189,10 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   // The ranks of a host share its memory bandwidth.
   const double memory = host_estimate(calibration, machine).bytes_per_second;
   // Copies of gradients pass through host memory: written by the GPU, read by AdamW.
-  const int64_t of_gradient =
-      run.options.release_gradients ? 2 * static_cast<int64_t>(c10::elementSize(types.gradient)) : 0;
+  const int64_t of_gradient = run.options.release_gradients ? 2 * static_cast<int64_t>(c10::elementSize(gradient)) : 0;
   run.host_adamw = [&calibration, ranks = machine.gpus, memory,
-                    bytes = host_bytes(types.moments) + static_cast<double>(of_gradient)](int64_t parameters) {
+                    bytes =
+                        host_bytes(run.options.moment_dtype) + static_cast<double>(of_gradient)](int64_t parameters) {
     // The calibration was measured with fp32 moments.
     const double one = memory > 0 ? static_cast<double>(parameters) * bytes / (kOfHostMemory * memory)
                                   : host_adamw_seconds(calibration, parameters) * bytes / host_bytes(at::kFloat);

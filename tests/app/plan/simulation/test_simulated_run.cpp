@@ -146,8 +146,8 @@ SimulatedRun with_bytes(int stage, double link_rate) {
   run.costs = {.memory = [](int64_t bytes) { return 1e-6 + static_cast<double>(bytes) * 1e-9; },
                .down = [](int64_t bytes) { return 1e-5 + static_cast<double>(bytes) * 3e-8; },
                .up = [](int64_t bytes) { return 1e-5 + static_cast<double>(bytes) * 3e-8; },
-               .adamw = [](int64_t parameters) { return static_cast<double>(parameters) * 1e-8; },
-               .squares = [](int64_t gradients) { return static_cast<double>(gradients) * 1e-9; },
+               .adamw = [](int64_t bytes) { return static_cast<double>(bytes) * 4e-10; },
+               .squares = [](int64_t bytes) { return static_cast<double>(bytes) * 5e-10; },
                .launch = 1e-5,
                .call = 4e-6,
                .memory_bytes_per_second = 1e9};
