@@ -142,30 +142,33 @@ void StepLog::step(const StepReport& report) {
     say(fmt::format("Batch {} Validation loss{}: {:.5f}", report.step, set.empty() ? "" : " of " + set, loss));
   }
   if (metrics_) write_metrics(report);
-  bar_->update(report.step, fmt::format("loss {:.4f}", report.loss));
+  const auto tokens = static_cast<double>(config_.train_batch_size * config_.seq_length);
+  bar_->update(report.step, fmt::format("loss {:.4f}, {:.0f} tokens/s", report.loss, tokens / report.seconds));
 }
 
 std::optional<double> StepLog::mfu(double step_seconds, double attention_share) const {
   return peak_ ? std::optional(peak_->seconds(attention_share) / step_seconds) : std::nullopt;
 }
 
+// At most 80 columns: terminals, logs and `grep Loss` show one line per step. Begins with the keys of DeepSpeed's
+// examples.
 void StepLog::log_line(const StepReport& report) {
-  const std::vector<double> exposed_shares = all_gather(group_, split_.exposed_communication() / seconds_);
+  const double exposed_share = split_.exposed_communication() / seconds_;
   const double steps = static_cast<double>(std::exchange(steps_, 0));
   const double step_seconds = std::exchange(seconds_, 0) / steps;
   const double attention_share = std::exchange(attention_shares_, 0) / steps;
   const StepSplit split = std::exchange(split_, {}).divided_by(steps);
-  if (!prints_) return;
   const auto samples_per_step = static_cast<double>(config_.train_batch_size);
-  const double tokens_per_step = samples_per_step * static_cast<double>(config_.seq_length);
-  say(
-      fmt::format("Batch {} Loss: {:.5f}, Speed: {:.2f} samples/sec, lr: {}, Grad norm: {:.4f}, Tokens/sec: "
-                  "{:.0f}, Memory: {:.2f} GiB",
-                  report.step, report.loss, samples_per_step / step_seconds, show_rate(report.lr), report.grad_norm,
-                  tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte));
-  std::string time = describe(split, step_seconds, exposed_shares);
-  if (const auto share = mfu(step_seconds, attention_share)) time += fmt::format("; MFU {:.1f}%", *share * 100);
-  say(time);
+  say(fmt::format("Batch {} Loss: {:.5f}, Speed: {:.4g} samples/sec, lr: {}, norm: {:.3g}", report.step, report.loss,
+                  samples_per_step / step_seconds, show_rate(report.lr), report.grad_norm));
+  if (!config_.wall_clock_breakdown) return;
+  const std::vector<double> exposed_shares = all_gather(group_, exposed_share);
+  const std::optional<double> share = mfu(step_seconds, attention_share);
+  say(fmt::format("  Tokens/sec: {:.0f}, Memory: {:.2f} GiB{}",
+                  samples_per_step * static_cast<double>(config_.seq_length) / step_seconds,
+                  static_cast<double>(report.peak_memory.total) / kGibibyte,
+                  share ? fmt::format(", MFU: {:.1f}%", *share * 100) : ""));
+  say(describe(split, step_seconds, exposed_shares));
 }
 
 void StepLog::write_metrics(const StepReport& report) {

@@ -17,7 +17,8 @@ using nlohmann::json;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::string kMonitors = "metrics are written to --metrics_file and to the log";
-const std::string kTimings = "throughput and memory are in the log and in --metrics_file";
+const std::string kTimings =
+    "throughput, memory and step times are in --metrics_file, and in the log with --wall_clock_breakdown";
 const std::string kNoPython = "it only affects DeepSpeed's Python process";
 
 void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
@@ -264,7 +265,7 @@ void read_observers(ObjectReader& root, NotActedOn& not_acted_on) {
     if (enabled.value) not_acted_on.add(root.path_of(observer.section), observer.what_happens_instead);
   }
   root.harmless({"timers"});
-  root.not_acted_on({"wall_clock_breakdown", "memory_breakdown"}, false, kTimings);
+  root.not_acted_on({"memory_breakdown"}, false, kTimings);
   root.not_acted_on({"dump_state", "disable_python_gc", "compile"}, false, kNoPython);
   root.not_acted_on({"log_level"}, "auto", kNoPython);
 }
@@ -301,6 +302,7 @@ DsConfig read_document(const json& document, const std::string& path, NotActedOn
   root.read("freeze", config.freeze);
   root.read("gradient_clipping", config.gradient_clipping, Auto::kAllowed, 0.0, kInfinity);
   root.read("steps_per_print", config.steps_per_print, Auto::kRefused, 1);
+  root.read("wall_clock_breakdown", config.wall_clock_breakdown, Auto::kRefused);
   read_communication(root, config);
   read_precision(root, config, not_acted_on);
   read_data_types(root, config);

@@ -118,6 +118,7 @@ struct DsConfig {
   Setting<int64_t> gradient_accumulation_steps;
   Setting<double> gradient_clipping{1.0};  // 0 disables clipping
   Setting<int64_t> steps_per_print;
+  Setting<bool> wall_clock_breakdown{false};
   Setting<int64_t> sequence_parallel_size{1};
   Setting<std::string> communication_data_type;   // "fp32" or "bf16"; default: compute dtype
   Setting<std::string> grad_accum_dtype{"fp32"};  // "fp32" or "bf16"

@@ -515,6 +515,14 @@ TEST_CASE("log lines follow --logging_freq, else the file's steps_per_print") {
   CHECK(run(trio(2, 0, 0)).config.logging_freq == 10);
 }
 
+TEST_CASE("a breakdown of the step time is logged if --wall_clock_breakdown or the file requests it") {
+  const std::string json = R"({"train_batch_size": 2, "wall_clock_breakdown": true})";
+  CHECK(run(json).config.wall_clock_breakdown);
+  CHECK_FALSE(run(json, {"--wall_clock_breakdown=false"}).config.wall_clock_breakdown);
+  CHECK_FALSE(run(trio(2, 0, 0)).config.wall_clock_breakdown);
+  CHECK(run(trio(2, 0, 0), {"--wall_clock_breakdown"}).config.wall_clock_breakdown);
+}
+
 // The Trainer's examples of ds_config.json have steps_per_print 2000, which does not concern the Trainer's own log.
 TEST_CASE("an interval that logs only the last step is a warning, unless it is the default") {
   const std::string json = R"({"train_batch_size": 2, "steps_per_print": 2000})";

@@ -323,7 +323,7 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
       {R"({"bf16": {"bf16_master_weights_and_grads": true}})",
        "bf16.bf16_master_weights_and_grads: gradients accumulate in bf16, but master weights"},
       {R"({"wandb": {"enabled": true, "project": "p"}})", "wandb: metrics are written to --metrics_file"},
-      {R"({"wall_clock_breakdown": true})", "wall_clock_breakdown: throughput and memory"},
+      {R"({"memory_breakdown": true})", "memory_breakdown: throughput"},
       {R"({"activation_checkpointing": {"partition_activations": true}})",
        "activation_checkpointing.partition_activations: use --recompute"},
       {R"({"checkpoint": {"load_universal": true}})", "checkpoint.load_universal: checkpoints"},
