@@ -106,7 +106,7 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         if name in OTHERS:
             continue
         if flag is None:
-            yield TABLE["unknown"].get(name) or unknown(name)
+            yield TABLE["unknown"].get(name.replace("-", "_")) or unknown(name)
         elif not has_value and not alone:
             yield f"--{name} needs a value; add a value, or omit the flag."
         elif name in seen:
@@ -120,7 +120,7 @@ def unknown(name: str) -> str:
     if name.replace("-", "_") in SBATCH:
         return f"--{name} is an option of sbatch; pass it before the script: sbatch --{name}=... train.sbatch"
     known = [name for name in FLAGS if name] + [*OTHERS, "build-only"]
-    meant = nearest(name, known)
+    meant = nearest(name.replace("-", "_"), known)
     return f"--{name} is not a known flag" + (f"; did you mean --{meant}?" if meant else "; --help lists all flags.")
 
 

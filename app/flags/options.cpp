@@ -187,7 +187,9 @@ void refuse_flag(const std::string& argument, const std::vector<std::string>& of
     throw_user_error("\"{}\" is not a flag; write --name value or --name=value.", argument);
   }
   const std::string name = argument.substr(2, argument.find('=') - 2);
-  if (const auto sentence = unknown_flags().find(name); sentence != unknown_flags().end()) {
+  std::string spelled = name;  // as in Megatron-LM: --micro-batch-size
+  std::replace(spelled.begin(), spelled.end(), '-', '_');
+  if (const auto sentence = unknown_flags().find(spelled); sentence != unknown_flags().end()) {
     throw_user_error("{}", sentence->second);
   }
   std::vector<std::string> known = {"help"};
@@ -197,7 +199,7 @@ void refuse_flag(const std::string& argument, const std::vector<std::string>& of
     }
   }
   known.insert(known.end(), of_command.begin(), of_command.end());
-  if (const auto nearest = nearest_name(name, known)) {
+  if (const auto nearest = nearest_name(spelled, known)) {
     throw_user_error("--{} is not a known flag; did you mean --{}?", name, *nearest);
   }
   throw_user_error("--{} is not a known flag; {}.", name, help);

@@ -96,7 +96,8 @@ def test_all_that_conversations_need_is_named_at_once(tmp_path):
 @pytest.mark.skipif(not (BUILD / "bin/mpzero").exists(), reason="mpzero is not built")
 @pytest.mark.parametrize(
     "flag", ["--lr", "--steps", "--resume", "--deepspeed", "--output_dir", "--eval_steps", "--hlp", "--lerning_rate",
-             "--micro_batch_size", "--learning-rate", "--fp16", "--tensor_parallel_size", "--xyzzy"],
+             "--micro_batch_size", "--learning-rate", "--max-steps", "--output-dir", "--fp16",
+             "--tensor_parallel_size", "--xyzzy"],
 )  # fmt: skip
 def test_an_unknown_flag_gets_the_advice_of_the_program(flag):
     """Oracle: mpzero train, whose table and distance the check repeats."""

@@ -10,7 +10,8 @@ using Catch::Contains;
 TEST_CASE("a flag of other programs is refused with what to do instead, and no flag of mpzero is") {
   const auto refused = [](const char* flag) { return error_from([&] { parse_command_line({flag, "5"}); }); };
   CHECK_THAT(refused("--report_to"), Contains("app/follow.py"));
-  for (const char* flag : {"--tensor_parallel_size", "--tensor_parallel", "--tp", "--grpo"}) {
+  for (const char* flag :
+       {"--tensor_parallel_size", "--tensor_parallel", "--tp", "--grpo", "--tensor-model-parallel-size"}) {
     CHECK_THAT(refused(flag), Contains("mpzero does not") && Contains("docs/limits.md"));
   }
   const std::pair<const char*, const char*> meant[] = {
@@ -20,6 +21,8 @@ TEST_CASE("a flag of other programs is refused with what to do instead, and no f
       {"--deepspeed", "--deepspeed_config"},
       {"--output_dir", "--checkpoint_dir"},
       {"--eval_steps", "--validation_freq"},
+      {"--output-dir", "--checkpoint_dir"},
+      {"--train-micro-batch-size-per-gpu", "--train_micro_batch_size_per_gpu"},
   };
   for (const auto& [given, ours] : meant)
     CHECK_THAT(refused(given), Contains("did you mean " + std::string(ours) + "?"));
