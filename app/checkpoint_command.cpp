@@ -391,10 +391,8 @@ int checkpoint_command(const std::vector<std::string>& arguments) {
       {"ls", list_command}, {"verify", verify_command}, {"show", show}, {"diff", diff}, {"prune", prune}};
   const auto found = commands.find(command);
   if (found == commands.end()) {
-    throw_user_error(
-        "\"{}\" is not a command of mpzero checkpoint; use ls, verify, show, diff or prune (see `mpzero checkpoint "
-        "--help`)",
-        command);
+    throw_user_error("{} of mpzero checkpoint; use ls, verify, show, diff or prune (see `mpzero checkpoint --help`)",
+                     command.empty() ? "pass a command" : fmt::format("\"{}\" is not a command", command));
   }
   return found->second(parse(command, {arguments.begin() + 1, arguments.end()}));
 }

@@ -23,6 +23,8 @@
 #include "app/dry_run/dry_run.hpp"
 #include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
+#include "app/flags/training_flags.hpp"
+#include "app/flags/unknown_flags.hpp"
 #include "app/generate/generate_command.hpp"
 #include "app/log/version.hpp"
 #include "app/machine/device.hpp"
@@ -64,18 +66,31 @@ constexpr const char* kUsage =
 const std::vector<std::string> kCommands = {"train", "doctor",  "checkpoint", "plan",   "generate",
                                             "top",   "failure", "help",       "version"};
 
-// Throws UserError for an unknown command.
-void check_command(const std::string& command) {
-  if (std::find(kCommands.begin(), kCommands.end(), command) != kCommands.end()) return;
-  const auto nearest = nearest_name(command, kCommands);
-  throw_user_error("'{}' is not a command{}", command,
-                   nearest ? fmt::format("; did you mean `mpzero {}`?", *nearest) : "; see `mpzero help`.");
+bool is_command(const std::string& name) { return std::ranges::find(kCommands, name) != kCommands.end(); }
+
+// Returns "max_steps" for "--max_steps=5".
+std::string name_in(const std::string& argument) {
+  const size_t begin = std::min(argument.find_first_not_of('-'), argument.size());
+  return argument.substr(begin, argument.find('=') - begin);
 }
 
-// Converts `help COMMAND` to `COMMAND --help`.
+// Throws UserError for an unknown command.
+void check_command(const std::string& command) {
+  if (is_command(command)) return;
+  const std::string name = name_in(command);
+  std::optional<std::string> meant = nearest_name(name, kCommands);
+  if (command.starts_with("--") && find_flag(meant_name(name)) != nullptr) meant = "train --" + meant_name(name);
+  if (name == "zero_to_fp32") throw_user_error("zero_to_fp32 is a separate program, in the same folder as mpzero.");
+  throw_user_error("'{}' is not a command{}", command,
+                   meant ? fmt::format("; did you mean `mpzero {}`?", *meant) : "; see `mpzero help`.");
+}
+
+// Converts `help COMMAND` to `COMMAND --help`, and `help FLAG` to `train --help FLAG`.
 std::vector<std::string> without_help(std::vector<std::string> arguments) {
-  if (arguments.size() == 2 && arguments.front() == "help") arguments = {arguments[1], "--help"};
-  return arguments;
+  if (arguments.size() != 2 || arguments.front() != "help") return arguments;
+  const std::string name = name_in(arguments[1]);
+  if (!is_command(name) && find_flag(meant_name(name)) != nullptr) return {"train", "--help", name};
+  return {arguments[1], "--help"};
 }
 
 // Returns the output of `mpzero train` for --help, --help=json, --help FLAG or -h; empty if none of these flags is set.

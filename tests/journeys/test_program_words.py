@@ -39,6 +39,29 @@ def test_a_data_set_without_its_flag(tmp_path: Path) -> None:
     assert "write --name value" in refusal("max_steps=2")
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["--hlp"], "`mpzero help`"),
+        (["trian"], "`mpzero train`"),
+        (["--max_steps=5"], "`mpzero train --max_steps`"),
+        (["--lr", "5"], "`mpzero train --learning_rate`"),
+        (["zero_to_fp32", "checkpoints", "out"], "separate program"),
+        (["checkpoint"], "ls, verify, show, diff or prune"),
+        (["plan", "--hlp"], "did you mean --help?"),
+    ],
+)
+def test_a_word_that_is_not_a_command(words: list[str], meant: str) -> None:
+    result = mpzero(*words)
+    assert result.returncode == 2
+    assert meant in the_sentence(result.stderr)
+
+
+def test_help_explains_a_command_or_a_flag() -> None:
+    for flag in ("learning_rate", "--lr"):
+        assert mpzero("help", flag).stdout == mpzero("train", "--help", "learning_rate").stdout != ""
+
+
 def test_a_mistyped_flag_is_answered_before_mpi_starts(tmp_path: Path) -> None:
     """MPI cannot start here: its session folder is a file. The flag is named all the same."""
     blocked = tmp_path / "file"

@@ -46,8 +46,7 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
     });
   };
   if (!gives("--dry_run")) arguments.emplace_back("--dry_run");
-  CommandLine line =
-      parse_command_line(arguments, plan_flag_names(), "mpzero plan --help and mpzero train --help list all flags");
+  CommandLine line = parse_command_line(arguments, plan_flag_names(), kListedByPlanHelp);
   if (line.world_size) {
     throw_user_error("--world_size {} does not apply to plans; pass --instance or --gpu, and --nodes.",
                      *line.world_size);

@@ -35,6 +35,9 @@ struct PlanOptions {
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
 // Returns the names of the flags specific to `mpzero plan`, without dashes.
 std::vector<std::string> plan_flag_names();
+
+constexpr const char* kListedByPlanHelp = "mpzero plan --help and mpzero train --help list all flags";
+
 // Returns the help of all flags or, if `flag` is not empty, of this flag; empty if there is no such flag.
 std::string plan_help(const std::string& flag = "");
 

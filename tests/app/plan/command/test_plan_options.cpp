@@ -24,6 +24,7 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   };
   CHECK_THAT(error({}), Contains("--instance") && Contains("--gpu"));
   CHECK_THAT(error({"--instnce=p5.48xlarge"}), Contains("--instnce is not a known flag; did you mean --instance?"));
+  CHECK_THAT(error({"--hlp"}), Contains("--hlp is not a known flag; did you mean --help?"));
   CHECK_THAT(error({"--instance=p5.48xlarge", "--gpu=H100"}), Contains("mutually exclusive"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=0"}), Contains("--nodes 0"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=1.5"}), Contains("--nodes"));
