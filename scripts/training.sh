@@ -233,9 +233,12 @@ read_prepare_args() {
 
 # prepare ARGUMENT...: runs prepare_data.py with messages that refer to the variables of this script.
 prepare() {
-  local again
+  local again code=0
   again="PREPARE_ARGS=$(printf %q "$(quoted_words "${PREPARATION[@]}" --overwrite)")"
-  MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@"
+  MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@" ||
+    code=$?
+  ((code != MPZERO_USER_ERROR)) || say "To pass flags to prepare_data.py, set PREPARE_ARGS, e.g. PREPARE_ARGS=\"--text_column body\"."
+  return "$code"
 }
 
 # lock_data FOLDER: acquires the lock of a dataset, so that only one job prepares it.
@@ -431,7 +434,7 @@ closing_message() {
       printf 'or convert it to fp32 safetensors for transformers:\n'
       printf '  %s %q %q\n' "$convert" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
     fi
-    if ! installed && lacks_gpu_libraries; then
+    if ! installed && lacks_gpu_libraries && ! compgen -G "$MPZERO_VENV/lib/python3*/site-packages/transformers" >/dev/null; then
       printf 'To install transformers in %s, with the 2.2 GB of GPU libraries that torch imports:\n' "$(command_path "$MPZERO_VENV")"
       uv=$(find_uv || echo uv)
       printf '  (cd %q && %q sync --frozen --inexact && %q pip install transformers)\n' "$MPZERO_ROOT" "$uv" "$uv"

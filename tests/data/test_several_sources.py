@@ -257,3 +257,9 @@ def test_a_data_set_after_the_last_document_is_listed_as_not_read(prepare, tmp_p
     assert read_tokens(tmp_path / "a.h5").texts() == ["first"]
     assert [line for line in lines if "0 files" in line or "()" in line] == []
     assert [line.split(":")[0] for line in lines if "b.txt" in line] == ["b.txt", "  b.txt (6 bytes)"]
+
+
+def test_a_column_of_a_dataset_that_is_not_an_input_gets_the_form_as_a_hint(prepare, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
+    assert "DATASET=NAME" in prepare("a.jsonl", "a.h5", "--text_column", "b.jsonl=body", fails=True).stderr
+    assert "DATASET=NAME" not in prepare("a.jsonl", "a.h5", "--text_column", "title", fails=True).stderr

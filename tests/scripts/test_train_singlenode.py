@@ -84,6 +84,8 @@ def test_an_environment_without_gpu_libraries_gets_the_command_that_adds_them(ch
     result = checkout.run(MPZERO_GPU_ARCHITECTURES="none")
     assert result.returncode == 0 and f"(cd {checkout.root} && " in result.stdout
     assert "uv sync --frozen --inexact && " in result.stdout and "pip install transformers)" in result.stdout
+    (checkout.root / ".venv/lib/python3.11/site-packages/transformers").mkdir(parents=True)
+    assert "--inexact" not in checkout.run(MPZERO_GPU_ARCHITECTURES="none").stdout
 
 
 def test_another_lock_file_is_synced_and_configured_again(checkout):
