@@ -83,7 +83,7 @@ std::vector<Flag> observing_flags() {
        .trainer = TrainersFlag{.name = "logging_steps"}},
       {.name = "wall_clock_breakdown",
        .value = Boolean{field<&Settings::wall_clock_breakdown>},
-       .help = "follow each log line with tokens/s, memory, MFU and a breakdown of the step time",
+       .help = "add a breakdown of the step time to each log line",
        .file = FileKey{.name = "wall_clock_breakdown",
                        .read = [](const io::DsConfig& file) { return file.wall_clock_breakdown; },
                        .conflict = FileKey::Conflict::kFlagHolds}},

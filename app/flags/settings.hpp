@@ -136,7 +136,7 @@ struct Settings {
   std::optional<int64_t> epochs;           // passes over the training data: see apply_epochs()
   std::optional<double> num_train_epochs;  // epochs, counted as in the Hugging Face Trainer
   int64_t logging_freq = 10;
-  bool wall_clock_breakdown = false;          // log rates, memory and a time breakdown with each log line
+  bool wall_clock_breakdown = false;          // log a breakdown of the step time
   int64_t validation_freq = 100;              // 0: never
   int64_t validation_sequences = 128;         // first sequences of each file; 0: all
   std::optional<int64_t> validation_batches;  // deprecated, micro-batches per rank: see settle_validation()

@@ -150,8 +150,7 @@ std::optional<double> StepLog::mfu(double step_seconds, double attention_share) 
   return peak_ ? std::optional(peak_->seconds(attention_share) / step_seconds) : std::nullopt;
 }
 
-// At most 80 columns: terminals, logs and `grep Loss` show one line per step. Begins with the keys of DeepSpeed's
-// examples.
+// Lines of at most 80 columns. The first line begins with the keys of DeepSpeed's examples.
 void StepLog::log_line(const StepReport& report) {
   const double exposed_share = split_.exposed_communication() / seconds_;
   const double steps = static_cast<double>(std::exchange(steps_, 0));
@@ -159,16 +158,14 @@ void StepLog::log_line(const StepReport& report) {
   const double attention_share = std::exchange(attention_shares_, 0) / steps;
   const StepSplit split = std::exchange(split_, {}).divided_by(steps);
   const auto samples_per_step = static_cast<double>(config_.train_batch_size);
-  say(fmt::format("Batch {} Loss: {:.5f}, Speed: {:.4g} samples/sec, lr: {}, norm: {:.3g}", report.step, report.loss,
-                  samples_per_step / step_seconds, show_rate(report.lr), report.grad_norm));
-  if (!config_.wall_clock_breakdown) return;
-  const std::vector<double> exposed_shares = all_gather(group_, exposed_share);
+  const double tokens_per_step = samples_per_step * static_cast<double>(config_.seq_length);
   const std::optional<double> share = mfu(step_seconds, attention_share);
-  say(fmt::format("  Tokens/sec: {:.0f}, Memory: {:.2f} GiB{}",
-                  samples_per_step * static_cast<double>(config_.seq_length) / step_seconds,
-                  static_cast<double>(report.peak_memory.total) / kGibibyte,
+  say(fmt::format("Batch {} Loss: {:.5f}, Speed: {:.2f} samples/sec, lr: {}", report.step, report.loss,
+                  samples_per_step / step_seconds, show_rate(report.lr)));
+  say(fmt::format("  Grad norm: {:.4f}, Tokens/sec: {:.0f}, Memory: {:.2f} GiB{}", report.grad_norm,
+                  tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte,
                   share ? fmt::format(", MFU: {:.1f}%", *share * 100) : ""));
-  say(describe(split, step_seconds, exposed_shares));
+  if (config_.wall_clock_breakdown) say(describe(split, step_seconds, all_gather(group_, exposed_share)));
 }
 
 void StepLog::write_metrics(const StepReport& report) {

@@ -32,8 +32,6 @@ def test_split_adds_up_to_the_step(tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     times = [number for number, line in enumerate(lines) if line.startswith("  time: ")]
     assert [lines[number - 2].split()[:2] for number in times] == [["Batch", "2"], ["Batch", "4"]]
-    for number in times:
-        assert re.fullmatch(r"  Tokens/sec: \d+, Memory: \d+\.\d\d GiB", lines[number - 1]), lines[number - 1]
     part = r"\d+\.\d+ (ms|s) \(\d+(\.\d)?%\)"
     exposed = r"\d+\.\d+ (ms|s) \(\d+(\.\d)?%(; rank 1: \d+(\.\d)?%)?\)"
     pattern = f"  time: forward {part}, backward {part}, communication exposed {exposed}, optimizer {part}, data {part}"
@@ -47,17 +45,17 @@ def test_split_adds_up_to_the_step(tmp_path: Path) -> None:
         assert exposed == pytest.approx(step["exposed_communication_seconds"])
 
 
-def test_a_logged_step_is_one_line_of_80_columns(tmp_path: Path) -> None:
+def test_lines_of_a_logged_step_have_at_most_80_columns(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     lines = run.train("--max_steps=6", "--logging_freq=2").stdout.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("Batch 4 "))
-    assert [line.split()[:2] for line in lines[first : first + 2]] == [["Batch", "4"], ["Batch", "6"]]
+    assert [line.split()[:2] for line in lines[first : first + 3 : 2]] == [["Batch", "4"], ["Batch", "6"]]
     number = r"\d[\d.e+-]*"
-    for line in lines[first : first + 2]:
-        assert re.fullmatch(
-            rf"Batch \d Loss: {number}, Speed: {number} samples/sec, lr: {number}, norm: {number}", line
-        )
-        assert len(line) + len("99999") <= 80, line  # room for large step numbers
+    batch, rest = lines[first : first + 2]
+    assert re.fullmatch(rf"Batch 4 Loss: {number}, Speed: {number} samples/sec, lr: {number}", batch)
+    assert re.fullmatch(rf"  Grad norm: {number}, Tokens/sec: \d+, Memory: \d+\.\d\d GiB", rest)
+    room = len("99999, MFU: 50.2%")  # for large numbers of steps or tokens, and for GPUs
+    assert len(batch) + room <= 80 and len(rest) + room <= 80
 
 
 def test_one_rank_communicates_nothing(tmp_path: Path) -> None:

@@ -85,7 +85,8 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
     part("attention outputs", (memory.host_activations - memory.host_inputs) * ranks);
   }
   if (!memory.fits)
-    lines.push_back(fmt::format("Does not fit: {}. To list configurations that fit, pass --compare.", memory.problem()));
+    lines.push_back(
+        fmt::format("Does not fit: {}. To list configurations that fit, pass --compare.", memory.problem()));
 }
 
 // Adds a line about the effect of the host's speed on small kernels.
