@@ -59,19 +59,15 @@ TEST_CASE("operations add up to what the roofline's six works add up to") {
     CHECK(layers * times.layer_forward.on_device() * ms == Approx(work.forward).epsilon(0.02));
     CHECK(layers * times.backward(Recompute::kNone).on_device() * ms == Approx(work.backward).epsilon(0.02));
     // The page's products of the head all add to a gradient; the first of a step overwrites it.
-    CHECK(times.head.on_device() * ms == Approx(work.head).epsilon(0.05));
+    // The works of the page exclude the copy of the gradient's fp32 sums to bf16.
+    CHECK(times.head.on_device() * ms == Approx(work.head).epsilon(0.06));
     CHECK(times.layer_forward.extrapolated == 0);
     CHECK(times.backward(Recompute::kNone).extrapolated == 0);
     CHECK(times.layer_forward.total() >= times.layer_forward.on_device());
   }
 }
 
-TEST_CASE("the optimizer's kernels of the roofline") {
-  // Qwen3-0.6B: 4.351 and 4.369 ms for 28 bytes of each of 596,049,920 parameters; squares 0.696 and 0.786 ms.
-  CHECK(adamw_seconds(roofline(), 596049920) == Approx(4.36e-3).epsilon(0.02));
-  CHECK(sum_of_squares_seconds(roofline(), 596049920) == Approx(0.74e-3).epsilon(0.1));
-  CHECK(StateTypes{}.adamw_bytes() == 28);
-  CHECK(StateTypes{.gradient = at::kFloat, .moments = at::kBFloat16}.adamw_bytes() == 22);
+TEST_CASE("the host's optimizer and copies of the roofline") {
   CHECK(host_adamw_seconds(roofline(), 605000000) == Approx(0.1));
   CHECK(pcie_seconds(roofline(), 55.6e9, PcieDirection::kToDevice) == Approx(1));
   CHECK(device_copy_seconds(roofline(), 2.12e12) == Approx(1));

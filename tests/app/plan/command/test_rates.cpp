@@ -1,4 +1,8 @@
+#include <ATen/ops/empty.h>
+
 #include "app/plan/command/rates.hpp"
+#include "app/simulation/simulated_device.hpp"
+#include "parallel/optimizer/adamw.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 
@@ -44,6 +48,39 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
   CHECK(run.host_adamw(1'000'000) == Approx(4 * host_adamw_seconds(calibration, 1'000'000) * 16 / 24));
   CHECK(run.costs.down(43'000'000) == Approx(1e-5 + 1e-3));
   CHECK(run.costs.up(43'000'000) == Approx(1e-5 + 1e-3));
+}
+
+TEST_CASE("the optimizer's kernels on the device take the time of their tensors' bytes") {
+  const Calibration calibration = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+  SimulatedRun run{.model = model::ModelConfig::from_file(kModels + "qwen3_0_6b.json"),
+                   .options = {},
+                   .layout = {},
+                   .ranks = {},
+                   .recompute = {},
+                   .times = {},
+                   .costs = {},
+                   .host_adamw = {},
+                   .links = {}};
+  run.options.communication_dtype = at::kBFloat16;
+  PlanOptions options;
+  options.gpu = "H200";
+  set_rates(run, calibration, find_machine(options, "auto", 1));
+  // Qwen3-0.6B: 4.351 and 4.369 ms for 28 bytes of each of 596,049,920 parameters; squares 0.696 and 0.786 ms.
+  CHECK(run.costs.adamw(int64_t{28} * 596'049'920) == Approx(4.36e-3).epsilon(0.02));
+  CHECK(run.costs.squares(int64_t{2} * 596'049'920) == Approx(0.74e-3).epsilon(0.1));
+  SimulatedDevice device(run.costs);
+  const auto of_type = [](at::ScalarType type) {
+    return at::empty({1000}, at::TensorOptions().dtype(type).device(SimulatedDevice::device()));
+  };
+  parallel::adamw({.gradient = of_type(at::kFloat),
+                   .master = of_type(at::kFloat),
+                   .exp_avg = of_type(at::kBFloat16),
+                   .exp_avg_sq = of_type(at::kBFloat16),
+                   .parameter = of_type(at::kBFloat16)},
+                  parallel::AdamWUpdate());
+  REQUIRE(device.records().size() == 1);
+  // Gradient 4, master 8, moments 8, parameter 2 bytes.
+  CHECK(device.records()[0].end - device.records()[0].begin == Approx(run.costs.adamw(22'000)));
 }
 
 TEST_CASE("a host that nobody measured has the memory of an instance with such GPUs") {
