@@ -266,9 +266,9 @@ TEST_CASE("--recompute auto chooses among the levels that the model supports") {
   CHECK(levels(kQwen3, {}) == Levels(model::kRecomputes.begin(), model::kRecomputes.end()));
   CHECK(levels("/tests/model/fixtures/t5.json", {"--seq_length=48", "--source_length=32"}) ==
         Levels{kNone, kSelective, kFull});
-  CHECK(levels(kQwen3, {"--lora_r=4"}) == Levels{kNone, kSelective, kAttention, kFull, kHost});
+  CHECK(levels(kQwen3, {"--lora_r=4"}) == Levels{kNone, kSelective, kAttention, kFull, kHostAttention, kHost});
   CHECK(levels(kQwen3, {"--fp8=tensorwise"}, R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1})") ==
-        Levels{kNone, kSelective, kAttention, kFull, kHost});
+        Levels{kNone, kSelective, kAttention, kFull, kHostAttention, kHost});
 }
 
 TEST_CASE("on the CPU layer inputs stay where they are") {

@@ -62,7 +62,7 @@ void for_all_mixes(int64_t layers, const Check& check) {
     }
   }
   check(LayerLevels{{kTiled, layers}});
-  for (int64_t host = 0; host <= layers; ++host) check(LayerLevels{{kHost, host}, {kHostAttention, layers - host}});
+  for (int64_t host = layers; host >= 0; --host) check(LayerLevels{{kHost, host}, {kHostAttention, layers - host}});
 }
 
 TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
@@ -214,8 +214,9 @@ TEST_CASE("the chosen levels are those of a search through all mixes") {
     if (draw(1) == 0) sizes.levels = {kNone, kSelective, kFull};
     for (ActivationSizes::Layer& layer : sizes.layers) {
       for (ActivationSizes::Level& level : layer.values) level = {.kept = draw(8), .workspace = draw(20)};
+      layer[kHostAttention].kept += layer[kHost].kept;
     }
-    const int64_t budget = draw(60);
+    const int64_t budget = draw(60), host_budget = draw(20);
     std::optional<LayerLevels> cheapest, leanest;
     std::pair<double, int64_t> least_cost;
     int64_t least_peak = 0;
@@ -223,22 +224,26 @@ TEST_CASE("the chosen levels are those of a search through all mixes") {
       for (const model::Recompute level : model::kRecomputes) {
         if (mix[level] > 0 && std::ranges::find(sizes.levels, level) == sizes.levels.end()) return;
       }
-      if (host_activations(mix, sizes) > 0) return;
+      const bool offloads = mix[kHost] + mix[kHostAttention] > 0;
+      if (offloads && (host_budget == 0 || host_activations(mix, sizes) > host_budget)) return;
       const int64_t peak = activation_peak(mix, sizes);
       if (!leanest || peak < least_peak) {
         leanest = mix;
         least_peak = peak;
       }
-      const std::pair cost(static_cast<double>(mix[kFull]) + 100.0 * static_cast<double>(mix[kTiled] + 2 * mix[kHost]) +
-                               (1 - sizes.attention_share) * static_cast<double>(mix[kAttention]),
-                           mix[kSelective]);
+      const auto of = [&](model::Recompute level) { return static_cast<double>(mix[level]); };
+      // The sizes state no FLOPs, so copies take no time.
+      const double bare = 1 - sizes.attention_share;
+      const std::pair cost(
+          of(kFull) + bare * of(kAttention) + 1.05 * of(kTiled) + 1.25 * of(kHost) + (0.25 + bare) * of(kHostAttention),
+          mix[kSelective]);
       if (peak > budget || (cheapest && cost >= least_cost)) return;
       cheapest = mix;
       least_cost = cost;
     });
-    CAPTURE(round, budget);
-    CHECK(cheapest_levels(sizes, budget) == cheapest);
-    CHECK(leanest_levels(sizes, Recomputation::kAuto) == leanest);
+    CAPTURE(round, budget, host_budget);
+    CHECK(cheapest_levels(sizes, budget, host_budget) == cheapest);
+    CHECK(leanest_levels(sizes, Recomputation::kAuto, host_budget) == leanest);
   }
 }
 

@@ -58,9 +58,12 @@ TEST_CASE("operations add up to what the roofline's six works add up to") {
     const auto layers = static_cast<double>(model.num_hidden_layers);
     CHECK(layers * times.layer_forward.on_device() * ms == Approx(work.forward).epsilon(0.02));
     CHECK(layers * times.backward(Recompute::kNone).on_device() * ms == Approx(work.backward).epsilon(0.02));
-    // The page's products of the head all add to a gradient; the first of a step overwrites it.
-    // The works of the page exclude the copy of the gradient's fp32 sums to bf16.
-    CHECK(times.head.on_device() * ms == Approx(work.head).epsilon(0.06));
+    // The page's products of the head all add to a gradient; the first of a step overwrites it. The page excludes the
+    // copy of the head's fp32 gradient, which is summed over chunks of tokens, to bf16.
+    const bool in_chunks = work.sequences * work.length > 4096;
+    const auto elements = static_cast<double>(model.vocab_size * model.hidden_size);
+    const double copied = in_chunks ? device_copy_seconds(roofline(), elements * (4 + 2) / 2) : 0;
+    CHECK(times.head.on_device() * ms == Approx(work.head + copied * 1e3).epsilon(0.05));
     CHECK(times.layer_forward.extrapolated == 0);
     CHECK(times.backward(Recompute::kNone).extrapolated == 0);
     CHECK(times.layer_forward.total() >= times.layer_forward.on_device());

@@ -196,7 +196,9 @@ TEST_CASE("states of a large unit are read in parts, which bounds the additional
   const int64_t numel = int64_t{mpi().world_size()} * ((17 << 20) + 3);
   const std::vector<UnitSpec> units{{.name = "large", .parameters = {{.name = "w", .shape = {numel}}}}};
   MpiCommunicator parameters(mpi()), gradients(mpi());
-  ZeroEngine engine(units, {.stage = 3}, parameters, gradients);
+  ZeroOptions options;
+  options.stage = 3;
+  ZeroEngine engine(units, options, parameters, gradients);
   const Positions source;
   engine.initialize(source, mpi());
   CHECK(source.largest * sizeof(float) <= size_t{64} << 20);
