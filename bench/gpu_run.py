@@ -229,7 +229,7 @@ def large_on_host(visit: Visit) -> None:
             **shared,
         )
     one_sequence = {**on_host, "train_micro_batch_size_per_gpu": 1}
-    for recompute in ("attention", "host"):
+    for recompute in ("attention", "host_attention"):
         visit.train(
             f"host_llama3_8b_4layers_t500000_{recompute}",
             seq_length=500_000,
