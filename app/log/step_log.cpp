@@ -150,7 +150,7 @@ std::optional<double> StepLog::mfu(double step_seconds, double attention_share) 
   return peak_ ? std::optional(peak_->seconds(attention_share) / step_seconds) : std::nullopt;
 }
 
-// Lines of at most 80 columns. The first line begins with the keys of DeepSpeed's examples.
+// The first two lines have at most 80 columns. The first line begins with the keys of DeepSpeed's examples.
 void StepLog::log_line(const StepReport& report) {
   const double exposed_share = split_.exposed_communication() / seconds_;
   const double steps = static_cast<double>(std::exchange(steps_, 0));

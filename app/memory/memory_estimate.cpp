@@ -1,6 +1,7 @@
 #include "app/memory/memory_estimate.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
@@ -176,7 +177,12 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
 
 LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host) const {
   if (config_.recompute != Recomputation::kAuto) return leanest(sizes, config_.recompute);
-  if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, on_host)) return *levels;
+  // Copies from pageable memory do not overlap. A plan may not know the host's memory.
+  const bool is_known = on_host < std::numeric_limits<int64_t>::max() / 2;
+  const int64_t to_save_time = config_.zero.pin_memory && is_known ? on_host / 2 : 0;
+  for (const int64_t host_budget : {to_save_time, on_host}) {
+    if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, host_budget)) return *levels;
+  }
   return leanest_levels(sizes, config_.recompute, on_host);
 }
 

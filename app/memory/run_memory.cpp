@@ -103,7 +103,7 @@ void RunMemory::prepare_changes() const {
 
 int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const {
   if (!estimate_.may_offload_activations()) return 0;
-  return std::max<int64_t>(0, min(group, host_available_) - host_bytes(states));
+  return std::max<int64_t>(0, min(group, host_available_ - host_bytes(states)));
 }
 
 LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
@@ -185,8 +185,8 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
         gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(activations), local_size_, of_host,
         available,
-        config_.recompute == Recomputation::kHostAttention ? "use --recompute host, tiled or full"
-        : config_.recompute == Recomputation::kHost        ? "use --recompute tiled or full"
+        config_.recompute == Recomputation::kHostAttention ? "use --recompute host or full"
+        : config_.recompute == Recomputation::kHost        ? "use --recompute full"
         : config_.zero.release_gradients.value_or(false)
             ? "remove \"release_gradients\" from offload_optimizer"
             : "keep part of the states on the GPUs with \"ratio\" in offload_optimizer");

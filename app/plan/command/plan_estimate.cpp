@@ -109,7 +109,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
   const std::string remedy =
       by_activations ? (setup.config.recompute == Recomputation::kHostAttention
                             ? "shorten the sequences, or pass --recompute host, which recomputes attention"
-                            : "shorten the sequences, or pass --recompute tiled, which keeps layer inputs on the GPU")
+                            : "shorten the sequences, or pass --recompute full, which keeps layer inputs on the GPU")
                      : fmt::format(
                            "{} to shard the states, or keep part of them on the GPUs with \"ratio\" in "
                            "offload_optimizer",

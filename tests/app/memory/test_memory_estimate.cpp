@@ -254,6 +254,33 @@ TEST_CASE("--deterministic counts a copy of the query gradients per group of mul
   simulated_target() = before;
 }
 
+TEST_CASE("--recompute auto takes half of the free host memory to save time, and all of it if necessary") {
+  ActivationSizes::Layer layer;
+  layer[kNone] = {.kept = 100, .workspace = 0};
+  layer[kSelective] = {.kept = 60, .workspace = 0};
+  layer[kAttention] = {.kept = 50, .workspace = 50};
+  layer[kFull] = {.kept = 1, .workspace = 50};
+  layer[kTiled] = layer[kHost] = {.kept = 1, .workspace = 10};
+  layer[kHostAttention] = {.kept = 2, .workspace = 10};
+  const ActivationSizes sizes{.layers = std::vector<ActivationSizes::Layer>(4, layer), .attention_share = 0.5};
+  const auto levels = [&](int64_t room, int64_t on_host, const char* json = kStage2) {
+    const auto read = model::ModelConfig::from_file(std::string(MPZERO_SOURCE_DIR) + "/configs/models/qwen3_0_6b.json");
+    const parallel::ParallelLayout ranks{.nodes = 1, .ranks_per_node = 1};
+    return MemoryEstimate(run(json, {}, 1).config, read, at::kCUDA, ranks).levels_within(sizes, room, on_host);
+  };
+  // The attention outputs and inputs of two layers stay on the GPU, those of the others need 4 bytes.
+  CHECK(levels(14, 8) == LayerLevels{{kHostAttention, 4}});
+  CHECK(levels(14, 7) == LayerLevels{{kHost, 1}, {kHostAttention, 3}});
+  CHECK(levels(14, 3) == LayerLevels{{kTiled, 4}});
+  CHECK(levels(12, 2) == LayerLevels{{kHost, 4}});
+  const int64_t unknown = std::numeric_limits<int64_t>::max() - 100;
+  CHECK(levels(14, unknown) == LayerLevels{{kTiled, 4}});
+  CHECK(levels(12, unknown) == LayerLevels{{kHost, 4}});
+  constexpr const char* kPageable = R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2,
+    "offload_optimizer": {"device": "cpu", "pin_memory": false}}})";
+  CHECK(levels(14, 8, kPageable) == LayerLevels{{kTiled, 4}});
+}
+
 TEST_CASE("--recompute auto chooses among the levels that the model supports") {
   const auto levels = [](const char* model, const std::vector<std::string>& flags, const char* json = kStage2) {
     RunConfig config = run(json, flags, 1).config;
