@@ -58,9 +58,9 @@ def first_in(folder: Path) -> dict:
     return json.loads((first.parent / f"rank_{first.read_text().split()[0]}.json").read_text())
 
 
-def blamed(folder: Path) -> list[int]:
+def blamed(folder: Path, *flags: str) -> list[int]:
     """The ranks of failure.json, as `mpzero failure` writes it."""
-    subprocess.run([sys.executable, str(REPOSITORY / "app/failure.py"), str(folder)], check=True, capture_output=True)
+    subprocess.run([sys.executable, str(REPOSITORY / "app/failure.py"), str(folder), *flags], capture_output=True)
     return json.loads((folder / "failure.json").read_text())["ranks"]
 
 
@@ -107,6 +107,19 @@ def test_a_rank_that_dies_ends_the_run(tmp_path: Path, number: signal.Signals, r
     # Not if the rank that counts the steps has died.
     if rank != 0:
         assert re.search(r"^Run [0-9a-f]{16}: [1-9]\d* steps in ", live.output, re.MULTILINE), live.output
+
+
+def test_a_start_that_is_refused_does_not_hide_the_failure_of_the_running_one(tmp_path: Path) -> None:
+    run, began = TinyRun(tmp_path), int(time.time())
+    (run.checkpoints / "failures").mkdir(parents=True)  # of an earlier failure: each start is recorded
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(3)
+        (start,) = (run.checkpoints / "failures").iterdir()
+        assert run.train(*ENDLESS, check=False).returncode == 2
+        assert list((run.checkpoints / "failures").iterdir()) == [start]
+        live.signal(signal.SIGKILL, 1)
+        live.finish(limit=SOON)
+    assert blamed(run.checkpoints, "--status=137", f"--since={began}") == [1]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
