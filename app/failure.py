@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Finds the rank and host that caused a failure from failures/START in the checkpoint folder, and writes failure.json.
 
-mpzero failure checkpoints                report the latest start
-mpzero failure checkpoints --status 143   print and exit with the run's status, given the launcher's
+mpzero failure checkpoints                report the last failure, also if later starts did not fail
+mpzero failure checkpoints --status 143   report the latest start; print and exit with the run's status, given the
+                                          launcher's
 
 The launch scripts run this program after a failure. It also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR
 and /tmp, to which ranks write if the checkpoint folder is not writable.
@@ -15,7 +16,15 @@ import sys
 import time
 from pathlib import Path
 
-from run_failure.merging import USER_ERROR, find_failure, newest_start, remove_old_starts, settle
+from run_failure.merging import (
+    USER_ERROR,
+    find_failure,
+    newest_reported_start,
+    newest_start,
+    remove_old_starts,
+    settle,
+    starts_of,
+)
 from run_files.utf8 import restart_in_utf8
 
 
@@ -38,12 +47,13 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = arguments.folder
     until = time.monotonic() + arguments.wait
-    start = newest_start(folder, arguments.since, until=until)
+    look = newest_reported_start if arguments.status is None else newest_start
+    start = look(folder, arguments.since, until=until)
     failure = find_failure(folder, start, until) if start else None
     if failure:
         settle(folder, failure, show=True)
-    remove_old_starts(folder)
     if arguments.status is not None:
+        remove_old_starts(folder)
         status = failure.status(arguments.status) if failure else arguments.status
         print(status)
         return status
@@ -54,6 +64,8 @@ def main() -> int:
         print(f"mpzero: {folder / 'failures'} has no evidence of a failure.", file=sys.stderr)
     elif failure.verdict.user_error:
         print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)
+    if failure and (latest := starts_of(folder)[-1]) != start:
+        print(f"mpzero: this failure is from start {start}; the latest start, {latest}, reports none.", file=sys.stderr)
     return 0
 
 

@@ -51,27 +51,43 @@ def newest_start(
     folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
     """The latest start of this job in this checkpoint folder; None if it began before `since` (Unix time in seconds).
-    Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
+    Also None if start.json of this or a later start is missing or damaged: the later start may be this job's."""
 
     def look() -> str | None:
-        for start in reversed(starts_of(folder)):
-            facts = load_start(places_of(folder, start)) if time_of(start) >= since - 1 else {}
-            if facts and job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
+        for start in reversed(starts_of(folder, since)):
+            if not (facts := load_start(places_of(folder, start))):
+                return None
+            if job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
                 return start
         return None
 
+    return wait_for(look, until)
+
+
+def newest_reported_start(folder: Path, since: float = 0, until: float = 0) -> str | None:
+    """The latest start of which a rank has written a report."""
+
+    def has_reports(start: str) -> bool:
+        return any(any(place.glob("rank_*.json")) for place in places_of(folder, start))
+
+    return wait_for(lambda: next(filter(has_reports, reversed(starts_of(folder, since))), None), until)
+
+
+def wait_for(look: Callable[[], str | None], until: float) -> str | None:
+    """Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
     while (start := look()) is None and time.monotonic() < until:
         time.sleep(PAUSE)
     return start
 
 
-def starts_of(folder: Path) -> list[str]:
-    """The names of all starts, oldest first; those of a wrong clock count as the oldest."""
+def starts_of(folder: Path, since: float = 0) -> list[str]:
+    """The names of the starts since `since`, oldest first; those of a wrong clock count as the oldest."""
     own, *others = places_of(folder)
     names = set(names_in(own))
     for place in others:
         names.update(name for name in names_in(place) if name not in names and belongs(place / name, folder))
-    return sorted(names, key=lambda name: (not is_future(name), name))
+    known = (name for name in names if time_of(name) >= since - 1)
+    return sorted(known, key=lambda name: (not is_future(name), name))
 
 
 def names_in(place: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -316,6 +317,20 @@ def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
     assert json.loads(path.read_text())["ranks"] == [0]
 
 
+def test_the_last_failure_is_found_after_later_starts(tmp_path):
+    names = [f"20261126T{number:06}Z-00000000" for number in range(22)]
+    crash(Evidence(tmp_path, start=names[0]))
+    for start in names[1:]:
+        Evidence(tmp_path, start=start)
+    result = run(tmp_path)
+    assert json.loads((tmp_path / "failure.json").read_text())["run"] == names[0]
+    assert names[0] in result.stderr and names[-1] in result.stderr
+    assert len(list((tmp_path / "failures").iterdir())) == len(names)
+    # Without a failure of the latest start, a launcher's status counts.
+    assert run(tmp_path, "--status", "137").returncode == 137
+    assert len(list((tmp_path / "failures").iterdir())) == 20
+
+
 def test_a_start_of_a_wrong_clock_does_not_hide_later_starts(tmp_path):
     for start in ("20261126T120000Z-0123abcd", "20991126T120000Z-0123abcd"):
         Evidence(tmp_path, start=start)
@@ -355,6 +370,20 @@ def test_only_the_newest_start_of_this_job_counts(tmp_path):
     assert newest_start(tmp_path, job="7", restart=0) == old
     assert newest_start(tmp_path, since=1_795_694_700, job="7", restart=0) is None
     assert newest_start(tmp_path, since=1_795_694_700) == new and newest_start(tmp_path, since=1_795_694_702) is None
+
+
+@pytest.mark.parametrize("content", [None, "", "{"])
+def test_a_start_without_a_readable_start_json_may_be_the_one_that_failed(tmp_path, content):
+    crash(Evidence(tmp_path, start="20261126T120000Z-0123abcd"))
+    found = Evidence(tmp_path, start="20261126T120500Z-0123abcd")
+    found.rank(0, "device_error")
+    (found.folder / "start.json").unlink()
+    if content is not None:
+        (found.folder / "start.json").write_text(content)
+    assert newest_start(tmp_path) is None and newest_start(tmp_path, job="7", restart=0) is None
+    assert run(tmp_path, "--status", "137").returncode == 137 and not (tmp_path / "failure.json").exists()
+    shutil.rmtree(found.folder)
+    assert newest_start(tmp_path, job="7", restart=0) == "20261126T120000Z-0123abcd"
 
 
 HOSTILE = [7, None, [], {}, "x", -1, 1e400, True, "\x1b]0;title\x07", [[]], [{}], {"a": 1}, 10**30, [7, "x", None]]
