@@ -70,6 +70,7 @@ class Record:
     host: str = ""  # empty: unknown
     pid: int = 0
     why: str = ""  # one of WHYS; empty: the rank wrote no failure report
+    provisional: bool = False  # the rank was still running when it wrote
     error: str = ""
     culprits: tuple[int, ...] = ()
     time: float = math.inf  # when the rank wrote its evidence; Unix time in seconds
@@ -78,14 +79,14 @@ class Record:
     idle: float = 0.0  # seconds without progress
     gap: float = 0.0  # seconds without a running watchdog since the rank last made progress
     channels: tuple[Channel, ...] = ()
-    # Last state seen by another rank on the host, if the rank wrote no evidence: "alive", "stopped", "dead" or "ended";
-    # empty: none.
+    # Last state seen by another rank on the host, if the rank wrote no final evidence: "alive", "stopped", "dead" or
+    # "ended"; empty: none.
     seen: str = ""
     died_first: bool = False  # already dead in the first view of its host in which any rank is dead
 
     @property
     def wrote(self) -> bool:
-        return self.why != ""
+        return self.why != "" and not self.provisional
 
     @property
     def stopped(self) -> bool:
@@ -189,6 +190,7 @@ def record_of(value: dict, known: Record, size: int) -> Record:
         host=host_of(value.get("host")) or known.host,
         pid=whole(value.get("pid")),
         why=str(value.get("why", "")),
+        provisional=value.get("provisional") is True,
         error=printable(value.get("error") or "", 1000),
         culprits=tuple(rank for rank in list_of(value.get("culprits")) if is_whole(rank) and rank < size),
         time=seconds(value.get("time")) or math.inf,
@@ -214,7 +216,8 @@ def channel_of(value: dict) -> Channel:
 
 
 def add_views(records: list[Record], objects: dict[int, dict]) -> None:
-    """For ranks without evidence, adds the newest view of another rank on the host. Marks the ranks that died first."""
+    """For ranks without final evidence, adds the newest view of another rank on the host. Marks the ranks that died
+    first."""
     bereaved = set()  # hosts on which a rank has died
     for observer in sorted(objects, key=lambda rank: records[rank].time):
         host = records[observer].host
@@ -224,7 +227,8 @@ def add_views(records: list[Record], objects: dict[int, dict]) -> None:
             if not is_whole(rank) or rank >= len(records) or records[rank].host not in ("", host):
                 continue
             known, seen = replace(records[rank], host=host), state_of(line)
-            if not known.wrote:
+            is_newer = not known.why or records[observer].time > known.time
+            if not known.wrote and is_newer:
                 died_first = known.died_first or (seen == "dead" and host not in bereaved)
                 of_line = record_of({**line, "why": "", "host": host}, known, len(records))
                 records[rank] = replace(of_line, seen=seen, died_first=died_first)

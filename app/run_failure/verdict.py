@@ -1,7 +1,8 @@
 """Determines the cause of a failed start: verdict_of(evidence), without I/O.
 
 Missing evidence alone is no proof: a rank without evidence is the cause only if another rank on its host saw it
-dead or stopped, or if the cluster reports its host as down. The first rule that applies determines the cause:
+dead or stopped, or if the cluster reports its host as down. Provisional evidence counts as missing. The first rule that
+applies determines the cause:
 
     1  a user error; not attributed to a rank
     2  ranks without evidence that were already dead in the first view of their host in which any rank is dead

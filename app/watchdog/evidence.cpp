@@ -194,6 +194,7 @@ ordered_json evidence_json(const Evidence& evidence, const StartRanks& start, co
           {"pid", start.pids.at(static_cast<size_t>(start.rank))},
           {"time", evidence.time},
           {"why", name_of(evidence.why)},
+          {"provisional", evidence.provisional},
           {"error", evidence.error},
           {"reason", describe(evidence, start)},
           {"culprits", evidence.culprits},

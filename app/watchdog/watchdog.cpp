@@ -209,7 +209,9 @@ void Watchdog::handle_stop() {
   // The launcher may have sent the signal because another rank has died.
   if (!is_early && report_.phase != RunPhase::kEnding && !std::exchange(wrote_signal_, true)) {
     const std::lock_guard lock(end_mutex_);  // do not replace the evidence of a thread that ends the process
-    writer_.write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), {}, /*claims=*/false);
+    Evidence own = evidence(Why::kSignal, stop_.reason(), kFailureExitCode);
+    own.provisional = true;
+    writer_.write(own, {}, /*claims=*/false);
   }
   const int first = writer_.read_first().rank;
   if (first >= 0) end_as_victim(fmt::format("rank {} has exited", first), kFailureExitCode);

@@ -52,6 +52,11 @@ def evidence_in(folder: Path) -> dict[int, dict]:
     return found
 
 
+def evidence_of(folder: Path, rank: int) -> dict:
+    (path,) = folder.glob(f"failures/*/rank_{rank}.json")
+    return json.loads(path.read_text())
+
+
 def first_in(folder: Path) -> dict:
     """The evidence of the rank that printed the line."""
     (first,) = (folder / "failures").glob("*/first")
@@ -120,6 +125,21 @@ def test_a_start_that_is_refused_does_not_hide_the_failure_of_the_running_one(tm
         live.signal(signal.SIGKILL, 1)
         live.finish(limit=SOON)
     assert blamed(run.checkpoints, "--status=137", f"--since={began}") == [1]
+
+
+def test_a_rank_that_dies_after_it_was_asked_to_stop_is_blamed(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(3)
+        live.signal(signal.SIGSTOP, 1)
+        live.signal(signal.SIGUSR1, 0)
+        live.wait_for(lambda: list(run.checkpoints.glob("failures/*/rank_0.json")) != [], "evidence of rank 0")
+        assert evidence_of(run.checkpoints, 0)["provisional"]
+        live.signal(signal.SIGKILL, 0)
+        live.signal(signal.SIGCONT, 1)
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+    assert not evidence_of(run.checkpoints, 1)["provisional"]
+    assert blamed(run.checkpoints) == [0]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -33,6 +33,20 @@ def crash(found):
     found.rank(2, "signal", neighbours=[line(3, alive=False, step=6)])
 
 
+def killed_after_a_stop_request(found):
+    """Rank 3 waited when it was asked to stop, like the others, and was killed before it could."""
+    found.rank(3, "signal", provisional=True, neighbours=[line(2)])
+    found.rank(0, "signal", provisional=True, neighbours=[line(1)])
+    found.rank(2, "signal", neighbours=[line(3, alive=False)])
+
+
+def stopped_and_killed_before_it_could_end(found):
+    """The launcher continued rank 2, which wrote later than the ranks that had seen it stopped."""
+    stuck(found, 0, 1)
+    stuck(found, 3, neighbours=[line(2)])
+    stuck(found, 2, why="signal", provisional=True, watchdog_gap_seconds=16.0)
+
+
 def crash_of_two(found):
     found.rank(0, "communicator_error", neighbours=[line(1, alive=False)])
     found.rank(2, "signal", neighbours=[line(3, alive=False)])
@@ -168,6 +182,8 @@ def two_lags(found):
 # The ranks to blame, and a fact of the reason.
 CASES = [
     (crash, (3,), "rank 3 on node1 (pid 103): ended without reporting an error in step 6"),
+    (killed_after_a_stop_request, (3,), "rank 3 on node1 (pid 103): ended without reporting an error in step 5"),
+    (stopped_and_killed_before_it_could_end, (2,), "the process is stopped"),
     (crash_of_two, (1, 3), "rank 1 on node0 (pid 101), rank 3 on node1 (pid 103): ended"),
     (killed_by_the_launcher, (2,), "the disk is full"),
     (stopped, (2,), "all_gather 8 of parameters"),
@@ -226,6 +242,16 @@ def test_a_neighbour_that_was_alive_may_still_write(tmp_path):
         found = Evidence(tmp_path / str(complete) / str(seen), hosts=1)
         found.rank(0, neighbours=[line(1, **seen)])
         assert read_evidence([found.folder]).complete == complete, seen
+
+
+def test_a_host_with_provisional_evidence_is_incomplete_and_silent(tmp_path):
+    found = Evidence(tmp_path)
+    dead_host(found)
+    for rank in (2, 3):
+        found.rank(rank, "signal", provisional=True)
+    evidence = read_evidence([found.folder])
+    assert (evidence.complete, evidence.silent_hosts, evidence.count) == (False, ("node1",), 2)
+    assert verdict(found, down=["node1"]).ranks == (2, 3)
 
 
 def test_without_start_json_evidence_is_incomplete_and_nobody_is_blamed(tmp_path):

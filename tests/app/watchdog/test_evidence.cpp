@@ -65,6 +65,7 @@ TEST_CASE("Evidence has the fields of docs/formats.md") {
   CHECK((evidence["start"] == start.id && all["job"] == "17" && all["restart"] == 2));
   CHECK(all["checkpoint_dir"] == "/data/checkpoints");
   CHECK((evidence["rank"] == 1 && evidence["host"] == "b" && evidence["pid"] == 12 && evidence["why"] == "stuck"));
+  CHECK(evidence["provisional"] == false);
   CHECK((evidence["phase"] == "training" && evidence["step"] == 12 && evidence["limit"] == 300));
   CHECK((evidence["watchdog_gap_seconds"] == 1.5 && evidence["host_condition"]["oom_kills"] == 3));
   const json channel = evidence["channels"][0];
