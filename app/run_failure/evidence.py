@@ -21,7 +21,8 @@ START = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 MOST_RANKS = 100_000
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog updates its line every 100 ms. If a line is older than this many seconds, the process counts as stopped.
+# A watchdog updates its line every 100 ms. If a line is older than this many seconds, or than half of the timeout, the
+# process counts as stopped.
 STOPPED_AFTER = 15.0
 # Exit statuses of ranks that end normally: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)
@@ -78,6 +79,7 @@ class Record:
     step: int = 0
     idle: float = 0.0  # seconds without progress
     gap: float = 0.0  # seconds without a running watchdog since the rank last made progress
+    limit: float = 0.0  # timeout without progress, in seconds; 0: none
     channels: tuple[Channel, ...] = ()
     # Last state seen by another rank on the host, if the rank wrote no final evidence: "alive", "stopped", "dead" or
     # "ended"; empty: none.
@@ -91,7 +93,7 @@ class Record:
     @property
     def stopped(self) -> bool:
         """True if the process was stopped. The launcher may have sent SIGCONT later, to terminate it."""
-        return self.seen == "stopped" or (self.why == "signal" and self.gap >= STOPPED_AFTER)
+        return self.seen == "stopped" or (self.why == "signal" and self.gap >= stopped_after(self.limit))
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ def record_of(value: dict, known: Record, size: int) -> Record:
         step=whole(value.get("step")),
         idle=seconds(value.get("seconds_since_progress")),
         gap=seconds(value.get("watchdog_gap_seconds")),
+        limit=seconds(value.get("limit")),
         channels=tuple(map(channel_of, objects_of(value.get("channels")))),
     )
 
@@ -220,13 +223,13 @@ def add_views(records: list[Record], objects: dict[int, dict]) -> None:
     first."""
     bereaved = set()  # hosts on which a rank has died
     for observer in sorted(objects, key=lambda rank: records[rank].time):
-        host = records[observer].host
+        host, limit = records[observer].host, seconds(objects[observer].get("limit"))
         any_dead = False
         for line in objects_of(objects[observer].get("neighbours"))[:MOST_RANKS]:
             rank = line.get("rank")
             if not is_whole(rank) or rank >= len(records) or records[rank].host not in ("", host):
                 continue
-            known, seen = replace(records[rank], host=host), state_of(line)
+            known, seen = replace(records[rank], host=host), state_of(line, limit)
             is_newer = not known.why or records[observer].time > known.time
             if not known.wrote and is_newer:
                 died_first = known.died_first or (seen == "dead" and host not in bereaved)
@@ -237,12 +240,16 @@ def add_views(records: list[Record], objects: dict[int, dict]) -> None:
             bereaved.add(host)
 
 
-def state_of(line: dict) -> str:
+def stopped_after(limit: float) -> float:
+    return min(STOPPED_AFTER, limit / 2) if limit > 0 else STOPPED_AFTER
+
+
+def state_of(line: dict, limit: float) -> str:
     if line.get("ended") is True or line.get("exit_status") in ENDS:
         return "ended"
     if line.get("alive") is not True:
         return "dead"
-    return "stopped" if seconds(line.get("quiet")) >= STOPPED_AFTER else "alive"
+    return "stopped" if seconds(line.get("quiet")) >= stopped_after(limit) else "alive"
 
 
 def host_of(value: object) -> str:

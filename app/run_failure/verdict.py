@@ -85,13 +85,15 @@ def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str],
 
 def of_waiting(records: list[Record], errors: list[Record]) -> Verdict:
     """NCCL reports a lost peer on innocent ranks (`errors`): the cause may be a rank that is late, in any state."""
+    reported = [record for record in records if record.why == "stuck" and record.error]
+    said = "".join(f"; rank {one.rank}: {error_of(one)}" for one in reported[:1])
     lag, on_gpu = find_lag(records, "queued"), ""
     if lag is None and not errors:
         lag, on_gpu = find_lag(records, "started"), " on the GPU"
     if lag is not None:
         late = [records[rank] for rank in lag.late]
         reason = f"did not reach {lag}{on_gpu}, {where(late[0])}; others have waited for {max(lag.waited, 0):.0f} s"
-        return of_ranks(late, reason, RANK_REMEDY)
+        return of_ranks(late, reason + said, RANK_REMEDY)
     if errors:
         reason = f"communicator error on {names(errors)}: {error_of(errors[0])} ({where(errors[0])})"
         return Verdict((), reason, UNKNOWN_REMEDY)
@@ -100,7 +102,7 @@ def of_waiting(records: list[Record], errors: list[Record]) -> Verdict:
     reason = (
         f"no rank has made progress for {idle:.0f} s {where(records[0])}{f', waiting in {oldest}' if oldest else ''}"
     )
-    return Verdict((), reason, SLOW_REMEDY)
+    return Verdict((), reason + said, SLOW_REMEDY)
 
 
 def where_awaited(records: Sequence[Record], gone: Sequence[Record]) -> str:

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -131,8 +131,11 @@ EvidenceWriter::First read_first_in(const std::filesystem::path& folder) {
   if (!io::path_exists(folder / "first")) return {};
   const std::string text = io::read_text_file(folder / "first", kMostBytes);
   const size_t end = text.find('\n');
-  if (end == std::string::npos) return {};  // being written
-  return {.rank = std::atoi(text.c_str()), .reason = text.substr(end + 1, text.find('\n', end + 1) - end - 1)};
+  int rank = -1;
+  const auto [read, error] = std::from_chars(text.data(), text.data() + std::min(end, text.size()), rank);
+  // The file is being written, or another program has written it.
+  if (end == std::string::npos || error != std::errc() || read != text.data() + end || rank < 0) return {};
+  return {.rank = rank, .reason = text.substr(end + 1, text.find('\n', end + 1) - end - 1)};
 }
 
 // Throws if the folder is not writable.

@@ -69,6 +69,16 @@ def stopped_and_continued_by_the_launcher(found):
     stuck(found, 2, why="signal", watchdog_gap_seconds=16.0)
 
 
+def stopped_for_half_of_a_short_timeout(found):
+    stuck(found, 0, 1, limit=10.0)
+    stuck(found, 3, limit=10.0, neighbours=[line(2, quiet=6.0)])
+
+
+def stopped_for_half_of_a_short_timeout_and_continued(found):
+    stuck(found, 0, 1, 3, limit=10.0)
+    stuck(found, 2, why="signal", limit=10.0, watchdog_gap_seconds=6.0)
+
+
 def stopped_before_a_device_failed(found):
     stuck(found, 0, 1, 2, why="signal", watchdog_gap_seconds=16.0)
     found.rank(3, "device_error", error="an uncorrectable ECC error")
@@ -133,6 +143,16 @@ def late_host_without_evidence(found):
     stuck(found, 0, 1)
 
 
+def hosts_that_do_not_connect(found):
+    stuck(found, 0, phase="network", channels=[], error="no connection to 10.0.0.2")
+    stuck(found, 1, 2, 3, why="signal", phase="network", channels=[])
+
+
+def a_late_rank_and_no_connection(found):
+    stuck(found, 0, 2, 3, why="signal")
+    stuck(found, 1, error="no connection to 10.0.0.2", channels=[channel(7, 7)])
+
+
 def everyone_at_one_place(found):
     stuck(found, 0, 1, 2, 3)
 
@@ -188,6 +208,8 @@ CASES = [
     (killed_by_the_launcher, (2,), "the disk is full"),
     (stopped, (2,), "all_gather 8 of parameters"),
     (stopped_and_continued_by_the_launcher, (2,), "the process is stopped"),
+    (stopped_for_half_of_a_short_timeout, (2,), "the process is stopped"),
+    (stopped_for_half_of_a_short_timeout_and_continued, (2,), "the process is stopped"),
     (stopped_before_a_device_failed, (3,), "an uncorrectable ECC error"),
     (stopped_before_an_error, (3,), "the disk is full"),
     (stopped_before_an_error_with_culprits, (2,), "the weights differ"),
@@ -200,6 +222,8 @@ CASES = [
     (lone_communicator_error, (), "a peer has gone"),
     (dead_host, (), "node1"),
     (late_host_without_evidence, (), "node1"),
+    (hosts_that_do_not_connect, (), "no connection to 10.0.0.2"),
+    (a_late_rank_and_no_connection, (1,), "no connection to 10.0.0.2"),
     (everyone_at_one_place, (), "waiting in all_gather 8"),
     (one_level_waits_for_the_other, (3,), "all_gather 3 of parameters (ranks 1 and 3)"),
     (finished_ranks_are_not_missed, (2,), "all_gather 8"),

@@ -128,6 +128,21 @@ TEST_CASE("Of several ranks that fail one is first, and the others learn its rea
   CHECK((outcome.first.rank == 1 && outcome.first.reason == describe(stuck(), one) && outcome.elsewhere.empty()));
 }
 
+TEST_CASE("A file `first` without the number of a rank reports no rank") {
+  const TemporaryFolder folder;
+  const StartRanks start = ranks(1);
+  const fs::path own = folder.path() / "failures" / start.id;
+  fs::create_directories(own);
+  const auto rank_of = [&](const char* text) {
+    std::ofstream(own / "first") << text;
+    return EvidenceWriter({folder.path()}, start).read_first().rank;
+  };
+  for (const char* text : {"", "1", "\n", "x\n", "1x\nbroke\n", " 1\n", "-3\n", "99999999999\n"}) {
+    CHECK(rank_of(text) == -1);
+  }
+  CHECK(rank_of("1\nbroke\n") == 1);
+}
+
 TEST_CASE("a start is recorded where evidence of earlier starts would be taken for its own") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(0);
