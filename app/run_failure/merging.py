@@ -40,11 +40,9 @@ class Failure:
         return tuple(dict.fromkeys(filter(None, hosts)))
 
     def status(self, status: int) -> int:
-        """The job's exit status. `status`: the launcher's exit status, which may only reflect the signal that it sent
-        to the remaining ranks, also if they took it for a request to stop."""
-        if self.verdict.user_error:
-            return USER_ERROR
-        return status if status in (0, USER_ERROR) else FAILURE
+        """The job's exit status. `status`: the launcher's nonzero exit status, which may only reflect the signal that
+        it sent to the remaining ranks, also if they took it for a request to stop."""
+        return USER_ERROR if self.verdict.user_error or status == USER_ERROR else FAILURE
 
 
 def newest_start(

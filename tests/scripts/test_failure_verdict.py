@@ -128,6 +128,12 @@ def hang_reported_by_a_communicator(found):
     stuck(found, 2, why="signal", channels=[channel(7, 7)])
 
 
+def lost_peer_before_a_kernel_started(found):
+    """NCCL starts no kernel on a rank whose peer is lost."""
+    stuck(found, 1, why="communicator_error", error="a peer has gone", channels=[channel(8, 7, started=7)])
+    stuck(found, 0, 2, 3, why="signal")
+
+
 def lone_communicator_error(found):
     stuck(found, 1, why="communicator_error", error="a peer has gone")
     stuck(found, 0, 2, 3, why="signal")
@@ -219,6 +225,7 @@ CASES = [
     (error_with_culprits, (2,), "the weights differ"),
     (first_error, (2,), "the disk is full"),
     (hang_reported_by_a_communicator, (2,), "all_gather 8 of parameters"),
+    (lost_peer_before_a_kernel_started, (), "a peer has gone"),
     (lone_communicator_error, (), "a peer has gone"),
     (dead_host, (), "node1"),
     (late_host_without_evidence, (), "node1"),
@@ -246,6 +253,20 @@ def test_a_silent_host_is_blamed_only_where_the_cluster_knows_it_to_be_down(tmp_
     assert verdict(found).silent_hosts == ("node1",)
     assert verdict(found, down=["node1"]).ranks == (2, 3)
     assert verdict(found, down=["node7"]).ranks == ()
+
+
+def test_of_silent_hosts_only_those_that_are_down_are_blamed(tmp_path):
+    found = Evidence(tmp_path, hosts=3)
+    dead_host(found)
+    assert verdict(found).silent_hosts == ("node1", "node2")
+    assert verdict(found, down=["node2"]).ranks == (4, 5)
+
+
+def test_the_first_view_of_a_host_is_the_earliest_and_not_that_of_the_lowest_rank(tmp_path):
+    found = Evidence(tmp_path, hosts=1, ranks=4)
+    found.rank(3, "signal", neighbours=[line(1), line(2, alive=False)])
+    found.rank(0, "communicator_error", neighbours=[line(1, alive=False), line(2, alive=False)])
+    assert verdict(found).ranks == (2,)
 
 
 def test_of_ranks_that_die_one_after_the_other_the_first_is_blamed(tmp_path):
