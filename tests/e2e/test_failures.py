@@ -159,6 +159,7 @@ def test_a_stopped_rank_ends_the_run_within_the_limit_and_no_process_remains(tmp
     # mpirun continues the rank before it ends it.
     assert evidence_in(run.checkpoints).get(rank, {"watchdog_gap_seconds": 9})["watchdog_gap_seconds"] > 1
     assert_recorded(run, "failed", first["reason"])
+    assert blamed(run.checkpoints) == [rank]
 
 
 def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
