@@ -61,8 +61,8 @@ TEST_CASE("a list of hosts is a comparison, and takes the place of --instance an
   };
   CHECK_THAT(list("p5.48xlarge:0"), Contains("--instances 0 is too small"));
   CHECK_THAT(list("p5.48xlarge:1.5"), Contains("\"1.5\""));
-  CHECK_THAT(list(":2"), Contains("types with counts"));
-  CHECK_THAT(list("p5.48xlarge,"), Contains("types with counts"));
+  CHECK_THAT(list(":2"), Contains("TYPE or TYPE:HOSTS"));
+  CHECK_THAT(list("p5.48xlarge,"), Contains("TYPE or TYPE:HOSTS"));
   CHECK_THAT(list("p5.48xlarge:1,p5.48xlarge"), Contains("twice"));
 }
 
