@@ -241,7 +241,7 @@ def large_on_host(visit: Visit) -> None:
             limit=300,
             **shared,
         )
-    for layers in (10, 11):  # the most layers that 125 GiB of host memory hold
+    for layers in (10, 11):  # parameters and states of 99 and 107 GiB
         visit.train(
             f"host_llama3_1_70b_{layers}layers_8x4096",
             seq_length=4096,

@@ -100,7 +100,7 @@ TEST_CASE("layer inputs are on the host if the GPU is too small for them, and on
 
 TEST_CASE("the level that auto chooses for long sequences is the fastest one that fits") {
   const auto plan = [](const char* tokens, const std::string& recompute) {
-    return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H200",
+    return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--instance=p5en.48xlarge",
                     std::string("--seq_length=") + tokens, "--max_position_embeddings=4000000",
                     "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config_llama3_8b_zero3_offload.json",
                     "--deepspeed_config_yields=true", "--train_micro_batch_size_per_gpu=1",
