@@ -69,8 +69,10 @@ class Mapping {
   void pin() {
     const cudaError_t result = cudaHostRegister(memory_, bytes_, cudaHostRegisterDefault);
     if (result != cudaSuccess) {
-      throw_failure("cudaHostRegister of {:.2f} GiB failed: {}; use more ranks, set pin_memory to false, or pass --recompute full",
-                    static_cast<double>(bytes_) / kGibibyte, cudaGetErrorString(result));
+      throw_failure(
+          "cudaHostRegister of {:.2f} GiB failed: {}; use more ranks, set pin_memory to false, or pass --recompute "
+          "full",
+          static_cast<double>(bytes_) / kGibibyte, cudaGetErrorString(result));
     }
     pinned_ = true;
   }
