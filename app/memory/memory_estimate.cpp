@@ -180,8 +180,9 @@ LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t 
   // Copies from pageable memory do not overlap. A plan may not know the host's memory.
   const bool is_known = on_host < std::numeric_limits<int64_t>::max() / 2;
   const int64_t to_save_time = config_.zero.pin_memory && is_known ? on_host / 2 : 0;
-  for (const int64_t host_budget : {to_save_time, on_host}) {
-    if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, host_budget)) return *levels;
+  if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, to_save_time)) return *levels;
+  if (on_host > to_save_time) {
+    if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, on_host)) return *levels;
   }
   return leanest_levels(sizes, config_.recompute, on_host);
 }

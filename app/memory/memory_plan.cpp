@@ -156,7 +156,6 @@ int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes
 }
 
 int64_t host_inputs(const LayerLevels& levels, const ActivationSizes& sizes) {
-  using enum model::Recompute;
   return host_activations({{kHost, levels[kHost] + levels[kHostAttention]}}, sizes);
 }
 
@@ -178,7 +177,7 @@ class Mixes {
  public:
   explicit Mixes(const ActivationSizes& sizes) : layers_(sizes.layers) {
     for (const model::Recompute level : {kFull, kAttention, kSelective, kNone}) {
-      if (std::ranges::find(sizes.levels, level) != sizes.levels.end()) levels_.push_back(level);
+      if (sizes.supports(level)) levels_.push_back(level);
     }
     rest_.assign(layers_.size() + 1, std::vector(levels_.size(), sizes.head));
     for (size_t layer = layers_.size(); layer-- > 0;) {
@@ -225,14 +224,10 @@ class Mixes {
 
 // Returns the levels that run tiles: all layers at tiled, and mixes of host and host_attention within `host_budget`.
 std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host_budget) {
-  using enum model::Recompute;
   const int64_t count = std::ssize(sizes.layers);
-  const auto supports = [&](model::Recompute level) {
-    return std::ranges::find(sizes.levels, level) != sizes.levels.end();
-  };
   std::vector<LayerLevels> found;
-  if (supports(kTiled)) found.push_back({{kTiled, count}});
-  if (host_budget <= 0 || !supports(kHost)) return found;
+  if (sizes.supports(kTiled)) found.push_back({{kTiled, count}});
+  if (host_budget <= 0 || !sizes.supports(kHost)) return found;
   for (int64_t attention = 0; attention <= count; ++attention) {
     const LayerLevels levels{{kHostAttention, attention}, {kHost, count - attention}};
     if (host_activations(levels, sizes) > host_budget) break;
@@ -244,7 +239,6 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
 // Returns the predicted time that activation checkpointing adds to a micro-batch, in forward passes of a layer, and the
 // number of selective layers, which are compared only if the times are equal.
 std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSizes& sizes) {
-  using enum model::Recompute;
   // FLOPs in the time of copying a byte over PCIe: 600 TFLOP/s and 40 GB/s (H100 with four GPUs copying at once);
   // 250 TFLOP/s and 22 GB/s (A100) are fewer.
   constexpr double kFlopsPerByte = 15'000;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -37,8 +38,8 @@ struct ByLevel {
 };
 
 // Number of decoder layers at each level. The first layers keep the least, because their backward pass runs after the
-// last layers have freed their memory. All layers or none are at kTiled, and all or
-// none are at kHost or kHostAttention.
+// last layers have freed their memory. All layers or none are at kTiled, and all or none are at kHost or
+// kHostAttention.
 struct LayerLevels : ByLevel<int64_t> {
   LayerLevels() = default;
   LayerLevels(std::initializer_list<std::pair<model::Recompute, int64_t>> layers) {
@@ -62,6 +63,8 @@ struct ActivationSizes {
   int64_t head = 0;            // workspace of the LM head
   double flops = 0;            // of a layer's forward pass, the mean of all layers
   double attention_share = 0;  // attention's part of `flops`
+
+  bool supports(model::Recompute level) const { return std::ranges::find(levels, level) != levels.end(); }
 };
 
 // Return the activations of all layers at the end of the forward pass, on the device and in host memory.

@@ -9,8 +9,28 @@
 using namespace mpzero;
 using namespace mpzero::plan;
 
+namespace {
+
+Calibration roofline_file() {
+  return Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+}
+
+SimulatedRun run_of_qwen3() {
+  return {.model = model::ModelConfig::from_file(kModels + "qwen3_0_6b.json"),
+          .options = {},
+          .layout = {},
+          .ranks = {},
+          .recompute = {},
+          .times = {},
+          .costs = {},
+          .host_adamw = {},
+          .links = {}};
+}
+
+}  // namespace
+
 TEST_CASE("a host's own memory and bus replace the calibrated ones, and its ranks share them") {
-  const Calibration calibration = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+  const Calibration calibration = roofline_file();
   PlanMachine machine{.name = "x",
                       .gpu = "H200",
                       .gpus = 4,
@@ -18,15 +38,7 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
                       .links = {},
                       .network_basis = "",
                       .price = std::nullopt};
-  SimulatedRun run{.model = model::ModelConfig::from_file(kModels + "qwen3_0_6b.json"),
-                   .options = {},
-                   .layout = {},
-                   .ranks = {},
-                   .recompute = {},
-                   .times = {},
-                   .costs = {},
-                   .host_adamw = {},
-                   .links = {}};
+  SimulatedRun run = run_of_qwen3();
   set_rates(run, calibration, machine);
   // Of the file: 12 us to queue a kernel, 4,240 GB/s of copies on the device.
   CHECK(run.costs.launch == Approx(12e-6));
@@ -51,16 +63,8 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
 }
 
 TEST_CASE("the optimizer's kernels on the device take the time of their tensors' bytes") {
-  const Calibration calibration = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
-  SimulatedRun run{.model = model::ModelConfig::from_file(kModels + "qwen3_0_6b.json"),
-                   .options = {},
-                   .layout = {},
-                   .ranks = {},
-                   .recompute = {},
-                   .times = {},
-                   .costs = {},
-                   .host_adamw = {},
-                   .links = {}};
+  const Calibration calibration = roofline_file();
+  SimulatedRun run = run_of_qwen3();
   run.options.communication_dtype = at::kBFloat16;
   PlanOptions options;
   options.gpu = "H200";
