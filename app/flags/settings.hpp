@@ -53,7 +53,8 @@ struct LoraSettings {
 
 // Activation checkpointing of decoder layers. kSelective recomputes cheap operations, kFull the whole layer, and
 // kAttention the layer except attention. kTiled is kFull with a tiled MLP, kHost is kTiled with layer inputs in host
-// memory, kHostAttention also keeps attention outputs there, and kAuto selects the fastest mix that fits.
+// memory, kHostAttention also keeps attention outputs there, and kAuto selects the levels that fit with the least
+// recomputation time.
 enum class Recomputation : uint8_t { kNone, kSelective, kAttention, kFull, kTiled, kHostAttention, kHost, kAuto };
 
 // Checkpoint interval: never, every checkpoint_freq steps, or after each pass over the training data.
