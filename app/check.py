@@ -280,7 +280,7 @@ def problems_of_data() -> Iterator[str]:
 
 
 def model_without_tokenizer() -> str | None:
-    """Returns why no tokenizer is known, or None if the model is invalid, which another check reports."""
+    """Returns the reason why no tokenizer is known, or None if the model is invalid, which another check reports."""
     model, weights = variable("MODEL_TYPE"), variable("INIT_FROM")
     if variable("MODEL_IS_FROM_WEIGHTS") == "true":
         return f"--init_from {weights} contains no tokenizer.json" if os.path.isdir(weights) else None

@@ -111,11 +111,11 @@ int dispatch(const std::vector<std::string>& arguments, const CommandLine& line,
   return train(line, mpi);
 }
 
-// Delay before other ranks report an error, so that rank 0 can report the same error first.
+// Delay before other ranks report an error, so that rank 0 can report it first.
 constexpr std::chrono::milliseconds kPrecedence(300);
 
-// Terminates all ranks. If the error occurred on all ranks, rank 0 reports the error and all ranks exit normally.
-// Otherwise, the failed rank reports the error and aborts the other ranks.
+// Terminates all ranks. If the error occurred on all ranks, rank 0 reports it and all ranks exit normally. Otherwise,
+// the failed rank reports it and aborts the other ranks.
 int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope scope, int exit_code) {
   if (scope == ErrorScope::kAllRanks) {
     if (mpi.rank() == 0) print_err("mpzero: error: {}\n", message);

@@ -160,7 +160,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
 
 void warn(const std::string& warning) { mpzero::print_err("zero_to_fp32: warning: {}\n", warning); }
 
-// "config.json, model-00001-of-00030.safetensors, model-00002-of-00030.safetensors and 29 more"
+// Returns text such as "config.json, model-00001-of-00030.safetensors, model-00002-of-00030.safetensors and 29 more".
 std::string show_names(const std::vector<std::string>& names) {
   constexpr size_t kShown = 6;
   const size_t shown = names.size() > kShown ? kShown / 2 : names.size();

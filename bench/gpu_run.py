@@ -290,7 +290,7 @@ def peers(visit: Visit) -> None:
         ("users_llama3_8b_zero3_4gpu_t8192", 4),
     ):
         peer(f"peer_deepspeed_{work}", gpus, 240, deepspeed, work, f"--gpus={gpus}")
-    # With bf16 rounding, gradients diverge slightly at each step. The control and fp32 runs show by how much.
+    # With bf16 rounding, gradients diverge slightly at each step. The control and fp32 runs measure this divergence.
     for name, flags in (("compare_hugging_face_bf16", ["--control"]), ("compare_hugging_face_fp32", ["--fp32"])):
         if not named(visit, name) or visit.gpus == 0:
             continue

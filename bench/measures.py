@@ -142,7 +142,7 @@ def ratio_table(results: dict[str, dict], peers: list[dict]) -> list[str]:
     `results`: by run name (speed_WORK or users_…). Peers are matched to runs by workload name.
     """
     table = [
-        "| workload | tok/s/GPU | MFU | exposed | first step | target | peer | peer tok/s/GPU | ratio | wanted |",
+        "| workload | tok/s/GPU | MFU | exposed | first step | target | peer | peer tok/s/GPU | ratio | target ratio |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     speeds = {

@@ -370,7 +370,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     visit.save()
     print(said_before(visit.runs) or "no run had a plan")
     print(f"left out: {visit.results['left_out'] or 'nothing'}; failed: {list(visit.failed()) or 'none'}")
-    print(f"{args.budget - visit.left():.0f} s in all; {visit.folder / 'plan_runs.json'}")
+    print(f"{args.budget - visit.left():.0f} s in total; {visit.folder / 'plan_runs.json'}")
     return 1 if visit.failed() else 0
 
 

@@ -247,7 +247,7 @@ def main(arguments: list[str]) -> int:
         visit.part("deepspeed_installed", lambda: install(visit))
     for stage in (2, 3):
         visit.part(f"deepspeed_zero{stage}", lambda stage=stage: deepspeed(visit, stage))
-    print(f"left out: {visit.results['left_out'] or 'nothing'}; {args.budget - visit.left():.0f} s in all")
+    print(f"left out: {visit.results['left_out'] or 'nothing'}; {args.budget - visit.left():.0f} s in total")
     return 0
 
 

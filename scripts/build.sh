@@ -97,7 +97,7 @@ build_programs() {
     forget_configuration
     hash=""
   elif [[ -n $source && ! $source -ef $MPZERO_ROOT ]]; then
-    say "$MPZERO_BUILD is the build folder of the checkout $source: building the sources there."
+    say "$MPZERO_BUILD belongs to the checkout $source: building that checkout's sources."
   fi
   if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
     architectures=${wanted##* }

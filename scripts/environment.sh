@@ -23,7 +23,7 @@ visible_gpus() {
   if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     local -a devices
     IFS=, read -r -a devices <<<"$CUDA_VISIBLE_DEVICES"
-    # Values for no devices: -1 for the CUDA driver, NoDevFiles for Slurm.
+    # Values that select no devices: -1 (CUDA driver), NoDevFiles (Slurm).
     if [[ ${devices[0]:-} == -1 || ${devices[0]:-} == NoDevFiles ]]; then echo 0; else echo "${#devices[@]}"; fi
   elif command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true

@@ -31,7 +31,7 @@ start_follower() {
   [[ -n ${SINK:-} ]] || return 0
   local traps
   traps=$(trap -p USR2 ALRM)
-  # Ignore them until follow_run handles them.
+  # Ignore these signals until follow_run handles them.
   trap '' USR2 ALRM
   follow_run $$ &
   MPZERO_FOLLOWER=$!

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Renames a Slurm job and its log to include the model.
 #
-# Slurm opens the log as logs/NAME_JOB.out (#SBATCH --job-name and --output) before the script knows the model. Later starts of the job open
-# the log by the job's name at that time. The log of an array task is NAME_ARRAY_TASK.out, because no single sbatch pattern suits both kinds
-# of jobs.
+# Slurm opens the log as logs/NAME_JOB.out (#SBATCH --job-name and --output) before the script has determined the model. Later starts use
+# the job's current name for the log. The log of an array task is NAME_ARRAY_TASK.out, because no single sbatch pattern suits both kinds of
+# jobs.
 
 readonly MPZERO_JOB_NAME=mpzero # --job-name in train.sbatch
 

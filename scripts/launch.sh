@@ -108,7 +108,7 @@ launch_ranks() {
 }
 
 # run_step ARGUMENTS OF srun...: retries a step that Slurm refuses, because a busy controller also refuses steps. If the controller does not
-# answer, retries for as long as the job has its nodes.
+# respond, retries for as long as the job has its nodes.
 run_step() {
   local attempt code log_bytes until=${MPZERO_ASK_UNTIL:-1}
   if ((until == 0)); then until=$(($(date +%s) + 86400)); fi
@@ -151,7 +151,7 @@ log_since() {
   { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null
 }
 
-# srun_got_no_answer BYTES: succeeds if the controller did not answer, according to srun's messages after the first BYTES bytes.
+# srun_got_no_answer BYTES: succeeds if the controller did not respond, according to srun's messages after the first BYTES bytes.
 srun_got_no_answer() { [[ $(log_since "$1" | grep '^srun: error: ') =~ $MPZERO_NO_ANSWER ]]; }
 
 # srun_refuses BYTES: succeeds if srun ended because of an error in its options, environment or configuration, which would recur at the next

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Checks the requirements of MPI and the ranks on each host before they start: mpzero's libraries, a driver, space in two folders, processes
-# and file sizes. If one is not met, ranks end with a signal or status 127, without a message.
+# and file sizes. If a requirement is not met, ranks end with a signal or status 127, without a message.
 
 # refuse_machine WORD...: ends the script with a message. MPZERO_MACHINE, if set, replaces the prefix with the host name.
 refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }
@@ -66,7 +66,7 @@ packages_of() {
 }
 
 # require_driver CUDA: checks that the driver, or a compatibility library in LD_LIBRARY_PATH, supports this CUDA version. The doctor handles
-# a driver that does not answer.
+# a driver that does not respond.
 require_driver() {
   local said="" pattern='Driver Version: *([0-9.]+).*CUDA Version: *([0-9]{1,3})\.'
   said=$(nvidia-smi 2>/dev/null) || return 0
@@ -83,10 +83,10 @@ require_limits() {
     ((size >= 65536)) || refuse_machine "'ulimit -f' limits files to $size KiB, too little for a checkpoint; 'ulimit -f unlimited' removes the limit."
     warn "'ulimit -f' limits files to $((size / 1024)) MiB: a larger checkpoint file ends the run; 'ulimit -f unlimited' removes the limit."
   fi
-  require_room "$folder" 1 "Open MPI creates its sockets there; free some space, or set TMPDIR to a different folder"
+  require_room "$folder" 1 "Open MPI creates its sockets in this folder; free some space, or set TMPDIR to a different folder"
   # Ranks on a host exchange messages through /dev/shm, 4 MiB each.
   [[ ! -d $shared ]] ||
-    require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages through it; delete files there, or enlarge it: mount -o remount,size=50% $shared"
+    require_room "$shared" $((4 * ranks + 1)) "ranks exchange messages through this folder; delete files in it, or enlarge it: mount -o remount,size=50% $shared"
   limit=$(process_limit)
   if [[ $limit != unlimited ]]; then
     # Without `ps`, assume 0.
@@ -94,7 +94,7 @@ require_limits() {
     # Threads for computation, MPI and mpzero, plus mpirun and this script.
     need=$((ranks * ($(positive_number_or "${OMP_NUM_THREADS:-}" "$(($(visible_cpus) / ranks + 1))") + 16) + 16))
     ((used + need <= limit)) ||
-      refuse_machine "'ulimit -u' limits $(id -un) to $limit processes and threads, of which $used exist; $(counted "$ranks" rank) may need $need more: stop other processes, or raise the limit."
+      refuse_machine "'ulimit -u' limits $(id -un) to $limit processes and threads, of which $used are in use; $(counted "$ranks" rank) may need $need more: stop other processes, or raise the limit."
   fi
 }
 
@@ -137,7 +137,7 @@ judge_machines() {
   ((${#problems[@]} == 0)) || die "${problems[*]}"
   ((nodes > 1)) || return 0
   text=$(awk '{ print $1 }' <<<"$report" | sort --unique | grep -c .) || true
-  ((text >= nodes)) || warn "only $text of $nodes nodes answered the check of libraries, drivers and limits."
+  ((text >= nodes)) || warn "only $text of $nodes nodes responded to the check of libraries, drivers and limits."
   mapfile -t routes < <(sed -n 's/^\([^ ]* \)route \([A-Za-z0-9_.@:-]\{1,15\} \([0-9.]\{7,15\}\/[0-9]\{1,2\}\|ipv6\|-\)\)$/\1\2/p' <<<"$report" | sort --unique)
   if ((${#routes[@]} == 0)); then
     avoid_bridges

@@ -13,7 +13,7 @@ MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG ME
 # "Qwen/Qwen3-0.6B", as in is_hub_name() in io/hub, except for punctuation inside names.
 readonly MPZERO_HUB_NAME='^[[:alnum:]_][[:alnum:]_.-]*/[[:alnum:]_][[:alnum:]_.-]*$'
 
-# Succeeds if the user's folder is the checkout, where the scripts run.
+# Succeeds if the user's folder is the checkout, in which the scripts run.
 user_is_in_checkout() { [[ $MPZERO_USER_FOLDER -ef $MPZERO_ROOT ]]; }
 
 # users_path PATH: the absolute path of a user's path.

@@ -25,7 +25,7 @@ read_hostfile() {
   MPZERO_HOSTS=()
   MPZERO_SLOTS=()
   [[ -f $file ]] ||
-    die "There is no hostfile $file; Kubeflow Trainer mounts it into the job \"launcher\" of a runtime with mlPolicy.mpi; to use another file, set MPZERO_HOSTFILE."
+    die "The hostfile $file does not exist; Kubeflow Trainer mounts it into the job \"launcher\" of a runtime with mlPolicy.mpi; to use another file, set MPZERO_HOSTFILE."
   while IFS= read -r line || [[ -n $line ]]; do
     number=$((number + 1))
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
@@ -61,7 +61,7 @@ require_hosts() {
   done
 }
 
-# on_pod HOST COMMAND...: runs a command on a pod, with a timeout of one minute if the pod does not answer.
+# on_pod HOST COMMAND...: runs a command on a pod, with a timeout of one minute if the pod does not respond.
 on_pod() {
   local host=$1
   shift
@@ -72,7 +72,7 @@ on_pod() {
   fi
 }
 
-# wait_for_hosts SECONDS: waits until all pods answer, polling them concurrently.
+# wait_for_hosts SECONDS: waits until all pods respond, polling them concurrently.
 wait_for_hosts() {
   local seconds=$1 folder host began waited=-1
   local -a missing=() asked=()
@@ -92,7 +92,7 @@ wait_for_hosts() {
       end_with "$MPZERO_ENDED_BY_SIGUSR1"
     fi
     if (($(seconds_since_boot) - began >= seconds)); then
-      refuse "$(counted "${#missing[@]}" pod) of ${#MPZERO_HOSTS[@]} did not answer within $seconds s (MPZERO_WAIT): ${missing[*]} ($(tail -n 1 "$folder/${missing[0]}.said" 2>/dev/null)); 'kubectl describe pod' shows the reason."
+      refuse "$(counted "${#missing[@]}" pod) of ${#MPZERO_HOSTS[@]} did not respond within $seconds s (MPZERO_WAIT): ${missing[*]} ($(tail -n 1 "$folder/${missing[0]}.said" 2>/dev/null)); 'kubectl describe pod' shows the reason."
     fi
     if ((waited < 0 || $(seconds_since_boot) - waited >= 60)); then
       waited=$(seconds_since_boot)
@@ -144,7 +144,7 @@ efa_devices() {
   echo "$own/$all"
 }
 
-# Answers of other pods are untrusted: refuse lines of any other form before reading a field.
+# Responses of other pods are untrusted: refuse lines of any other form before reading a field.
 MPZERO_SURVEY='^survey [A-Za-z0-9._-]{1,255} gpus=(0|[1-9][0-9]{0,5}) efa=(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5}) '
 MPZERO_SURVEY+='cores=[0-9]{1,6} shm=[0-9]{0,12} programs=[0-9a-f]{0,64} node=[A-Za-z0-9._-]{1,255}$'
 readonly MPZERO_SURVEY
@@ -164,7 +164,7 @@ survey_hosts() {
     asking+=($!)
   done
   wait "${asking[@]}" || true
-  # A signal ends the wait: do not report pods that have not answered yet.
+  # A signal ends the wait: do not report pods that have not responded yet.
   if [[ -n $MPZERO_STOP ]]; then
     rm -rf "$folder"
     end_with "$MPZERO_ENDED_BY_SIGUSR1"
@@ -265,7 +265,7 @@ run_ranks() {
 }
 
 # watch_mpirun FILE: ends mpirun, whose process id is in the file, if it continues after this pod's ranks have ended, as observed with Open
-# MPI 5. The ranks watch each other, but not mpirun.
+# MPI 5. The ranks monitor each other, but not mpirun.
 watch_mpirun() {
   local file=$1 seen=false patience gone=0
   patience=$(positive_number_or "${MPZERO_MPIRUN_PATIENCE:-}" 120)

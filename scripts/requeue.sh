@@ -19,14 +19,14 @@
 # A job that was submitted with --resume_from_checkpoint or --overwrite uses these flags only until it has saved a checkpoint. A requeued
 # job with a missing or damaged record ends if checkpoints exist, because they may be its own.
 #
-# The job ends for good
+# The job ends permanently
 #   - after MAX_RESTARTS requeues for failures, or for refused hosts, since the last checkpoint of a later step;
 #   - after two failures without a checkpoint in between, if the second failure is not attributed to another host;
 #   - after MAX_RESTARTS + 1 consecutive starts that saved no checkpoint, regardless of the cause (e.g. a short time limit).
 # Requeues after stops do not count if each run saves a checkpoint.
 #
 # The decisions are a table of standings and events in scripts/requeue/table.py. The Python program scripts/requeue collects its input,
-# stores the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts it and carries out its answer.
+# stores the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts it and acts on its answer.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are shorter
@@ -44,7 +44,7 @@ find_python() {
   return 1
 }
 
-# decide EVENT STATUS ARGUMENT...: runs scripts/requeue and carries out its answer. Returns if the run starts, else exits.
+# decide EVENT STATUS ARGUMENT...: runs scripts/requeue and acts on its answer. Returns if the run starts, else exits.
 decide() {
   local event=$1 status=$2 python
   shift 2

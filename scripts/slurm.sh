@@ -8,14 +8,14 @@ readonly MPZERO_NO_ANSWER="Unable to contact|timed out|[Ss]ocket|Connection|conn
 # States of a job that has an allocation and is not ending. While Slurm delivers a signal, the job is SIGNALING.
 readonly MPZERO_RUNNING="JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CONFIGURING)"
 
-# retry_seconds: the delay before retrying a controller that does not answer.
+# retry_seconds: the delay before retrying a controller that does not respond.
 retry_seconds() { if [[ ${MPZERO_RETRY_SECONDS:-} =~ ^[0-9]{1,3}$ ]]; then echo "$((10#$MPZERO_RETRY_SECONDS))"; else echo 3; fi; }
 
 # Unix time in seconds until which decisive requests to an unavailable controller are retried (remember_end); 0: the job has no time limit;
 # empty: ten attempts.
 MPZERO_ASK_UNTIL=""
 
-# remember_end RECORD: sets MPZERO_ASK_UNTIL to the job's time limit minus KillWait: the job keeps its nodes while the controller is
+# remember_end RECORD: sets MPZERO_ASK_UNTIL to the job's time limit minus KillWait, because the job keeps its nodes while the controller is
 # unavailable.
 remember_end() {
   local end configuration kill_wait=30
@@ -27,7 +27,7 @@ remember_end() {
   MPZERO_ASK_UNTIL=$((end - kill_wait))
 }
 
-# ask_slurm COMMAND...: runs a Slurm command, with ten attempts if the controller does not answer.
+# ask_slurm COMMAND...: runs a Slurm command, with ten attempts if the controller does not respond.
 ask_slurm() { ask_again 0 "$@"; }
 
 # ask_on COMMAND...: like ask_slurm, but retries for as long as the job keeps its nodes.
@@ -51,7 +51,7 @@ ask_again() {
     if ((attempt >= 10)); then
       (($(date +%s) + pause <= until)) || break
       ((attempt > 10)) ||
-        warn "Slurm does not answer '$*'. The job keeps its nodes; retrying until $(date --date="@$until" '+%F %T')."
+        warn "Slurm does not respond to '$*'. The job keeps its nodes; retrying until $(date --date="@$until" '+%F %T')."
       if ((attempt > 10)); then pause=$((2 * pause < 30 ? 2 * pause : 30)); fi
     fi
     sleep "$pause"
@@ -69,10 +69,10 @@ slurm_job() {
   fi
 }
 
-# show_job: Slurm's record of this job; empty if Slurm does not answer.
+# show_job: Slurm's record of this job; empty if Slurm does not respond.
 show_job() { ask_on scontrol show job "$(slurm_job)" || true; }
 
-# seconds_left: seconds until this job's time limit; fails without a limit or an answer.
+# seconds_left: seconds until this job's time limit; fails without a limit or a response.
 seconds_left() {
   local end
   end=$(SLURM_TIME_FORMAT=standard ask_slurm squeue --noheader --jobs="$(slurm_job)" --format=%e 2>/dev/null) || return

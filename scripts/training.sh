@@ -107,7 +107,7 @@ default_tokenizer() {
     llama_3_1_*) echo meta-llama/Llama-3.1-8B ;;
     llama_3_*) echo meta-llama/Meta-Llama-3-8B ;;
     mistral_*) echo mistralai/Mistral-7B-v0.3 ;;
-    *) ;; # app/check.py asks for one
+    *) ;; # app/check.py reports the missing tokenizer
   esac
 }
 
@@ -164,7 +164,7 @@ choose_settings() {
   check_settings
 }
 
-# ask_requeue PYTHON EVENT ARGUMENT...: runs scripts/requeue and carries out its answer. Returns if the run starts, else exits. Fails
+# ask_requeue PYTHON EVENT ARGUMENT...: runs scripts/requeue and acts on its answer. Returns if the run starts, else exits. Fails
 # without an answer.
 ask_requeue() {
   local python=$1 answer
@@ -279,7 +279,7 @@ prepare_data() {
     prepare "$text/validation.txt" "$VALIDATION_DATA" || end_with $?
   else
     local -a arguments=(--validation_output "$VALIDATION_DATA")
-    # Also pass it for a folder: prepare_data.py uses it, or warns that it has no effect.
+    # Also pass the name for a folder: prepare_data.py uses it, or warns that it has no effect.
     [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")

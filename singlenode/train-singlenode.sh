@@ -75,7 +75,7 @@ run_on_host() {
   if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
-  # Inside a job of the user, srun starts a step of that job.
+  # Within the user's own job, srun starts a step of that job.
   if [[ -n ${SLURM_JOB_ID:-} ]]; then build_slurm_environment; else forget_ranks; fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE MODEL_CONFIG DS_CONFIG SEQ_LENGTH \
     MAX_STEPS CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR TRAIN_DATA VALIDATION_DATA VALIDATION_FREQ METRICS_FILE NPROC CUDA_VERSION \

@@ -11,8 +11,8 @@
 // Checks that a resumed run changes only the settings that it may change (table in docs/runs.md).
 namespace mpzero {
 
-// Throws UserError if the checkpoint has different parameters, a different model configuration, optimizer or seed. The
-// message lists each difference with both values.
+// Throws UserError if the checkpoint has different parameters or a different model configuration, optimizer or seed.
+// The message lists each difference with both values.
 void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const std::vector<UnitSpec>& units);
 
 // The state and settings of a run that resumes from a checkpoint accepted by check_resumable().

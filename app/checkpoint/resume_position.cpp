@@ -52,7 +52,7 @@ double total_weight(const std::vector<RecordedSource>& sources) {
   return total;
 }
 
-// "a.h5:0.7,b.h5:0.3"
+// Formats sources as "a.h5:0.7,b.h5:0.3".
 std::string show_shares(const std::vector<RecordedSource>& sources) {
   std::vector<std::string> items;
   for (const RecordedSource& source : sources) {
@@ -170,7 +170,7 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
   resumed.position.sequences_seen = window_after(progress.sequences_seen, data->num_tokens, before, config.seq_length);
   const int64_t next = resumed.position.sequences_seen - epoch * windows;
   if (was_shuffled || config.shuffle) {
-    // Each token was seen with probability `share` and is seen after the resume with probability 1 - share.
+    // Each token was seen with probability `share` and is seen after resuming with probability 1 - share.
     const double share = static_cast<double>(seen) / static_cast<double>(windows_before * before);
     const auto tokens = static_cast<int64_t>(share * (1 - share) * static_cast<double>(windows_before * before));
     std::string& report = tokens > 0 ? resumed.warning : resumed.line;

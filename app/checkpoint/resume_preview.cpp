@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Throws UserError if the folder, or files in the folder, cannot be created.
+// Throws UserError if the folder, or files in it, cannot be created.
 void check_could_be_written(const fs::path& folder) {
   std::error_code ignored;
   fs::path existing = fs::absolute(folder);

@@ -67,8 +67,8 @@ std::optional<int64_t> remaining(const RunConfig& config, int64_t step) {
   return (config.schedule_ends_at_max_steps ? config.max_steps : *config.schedule.total_num_steps()) - step;
 }
 
-// Fits the configured schedule to the remaining steps: warms up from `lr`, or decays from `lr` if the schedule has no
-// warm-up, to the schedule's final learning rate.
+// Fits the configured schedule to the remaining steps: from `lr`, it warms up (or decays, if it has no warm-up) and
+// ends at its final learning rate.
 LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   LrSchedule schedule = config.schedule;
   if (schedule.warmup_num_steps() == 0) {
@@ -107,12 +107,12 @@ bool trains_at_almost_nothing(const LrSchedule& schedule, const RunConfig& confi
 
 // The default of --schedule_on_resume: the learning rate does not jump.
 ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int64_t step, double lr) {
-  // The configured schedule must only be recorded if it has a clock, since its time then differs from the step.
+  // Record the configured schedule only if it has a clock, because its time then differs from the step.
   const ResumedSchedule as_extended{
       .schedule = config.schedule.clock() ? std::optional(config.schedule) : std::nullopt, .line = "", .warning = ""};
   if (same_lr(config.schedule.lr(step + 1), before.lr(step + 1))) return as_extended;
   const LrSchedule kept = held(before, step);
-  // False if the run ends before the schedule does.
+  // False if the run ends before the schedule.
   const bool is_held = kept.held_from() && kept.time(config.max_steps) > *kept.held_from();
   const bool warms_up = is_held && kept.lr(config.max_steps) < kAlmostNothing * before.peak_lr() &&
                         remaining(config, step).value_or(0) > 0;

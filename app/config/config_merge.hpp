@@ -21,8 +21,7 @@ class ConfigMerge {
   // `line` and `file` must outlive this object.
   ConfigMerge(const CommandLine& line, const io::DsConfig& file) : line_(line), file_(file) {}
 
-  // Sets the flag's member of `settings` and the flag's origin. The member must already have the value from the command
-  // line.
+  // Sets the flag's member of `settings` and its origin. The member must already have the value from the command line.
   void merge(const Flag& flag, Settings& settings, Origins& origins) {
     origins.set(flag.name, line_.gives(flag.name) ? Origin{Origin::Kind::kFlag, line_.name_of(flag.name)} : Origin{});
     if (!flag.file) return;

@@ -31,7 +31,7 @@ struct ModelChange {
 inline constexpr std::array<const char*, 4> kChangedOnPurpose = {"rope_theta", "rope_scaling", "rms_norm_eps",
                                                                  kTokenizerKey};
 
-// Returns the keys that differ, first those of all families. Other keys in config.json are refused.
+// Returns the keys that differ. Keys of all model families come first; changes of other keys are refused.
 std::vector<ModelChange> model_changes(const model::ModelConfig& before, const model::ModelConfig& now);
 
 }  // namespace mpzero

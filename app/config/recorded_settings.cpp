@@ -130,7 +130,7 @@ ValidationIdentities to_validation(const json& value) {
   return sets;
 }
 
-// "validation_data", or "validation_data wiki".
+// Returns "validation_data" or, for a named set, "validation_data wiki".
 std::string validation_key(const std::string& set) {
   return set.empty() ? kValidationData : fmt::format("{} {:.100}", kValidationData, set);
 }

@@ -192,7 +192,8 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   const std::optional<std::string> from_flag = line.gives("fp8") ? std::optional(line.fp8) : std::nullopt;
   Setting<std::string> recipe;
   recipe.value = !section.present || !section.enabled.value ? "none" : section.recipe.value;
-  // A section without `enabled` and `recipe` allows any flag. If a section only enables FP8, the flag sets the recipe.
+  // If the section sets neither `enabled` nor `recipe`, any flag is valid. If it only enables FP8, the flag sets the
+  // recipe.
   const bool is_off = recipe.value == "none";
   if (section.recipe.given() || (section.enabled.given() && (is_off || from_flag.value_or("none") == "none"))) {
     recipe.source = io::SettingSource::kGiven;
@@ -336,7 +337,7 @@ void check_release(RunConfig& config, std::vector<std::string>& warnings) {
                      config.ds_config_path, kKey);
   }
   if (config.gradient_accumulation_steps == 1) return;
-  // The number of steps follows from the number of ranks, so a restart on fewer ranks must not be refused.
+  // The accumulation steps depend on the number of ranks, so do not refuse a restart on fewer ranks.
   if (config.origins.of(kAccumulation).kind == Origin::Kind::kComputed) {
     config.zero.release_gradients.reset();
     warnings.push_back(

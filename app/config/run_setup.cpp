@@ -230,7 +230,7 @@ io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setu
   }
 }
 
-// A new model has no weights that depend on the ids in its config.json, so it uses those of the tokenizer.
+// A new model has no weights that depend on the ids in its config.json, so it uses the tokenizer's ids.
 void adopt_special_ids(const TokenFile& file, ExpectedTokens& expected, RunSetup& setup) {
   const io::Tokenization& tokens = file.tokens;
   std::vector<std::string> adopted;

@@ -73,7 +73,7 @@ Finding failed_call(const CudaSurvey& survey) {
       why.remedy);
 }
 
-// Returns true if a rank sees fewer GPUs than assigned by the cluster and listed in CUDA_VISIBLE_DEVICES.
+// Returns true if a rank sees fewer GPUs than the cluster assigned and CUDA_VISIBLE_DEVICES lists.
 bool is_short(const CudaSurvey& survey, int allotted) {
   return static_cast<int>(survey.gpus.size()) < std::min(allotted, survey.listed.value_or(allotted));
 }

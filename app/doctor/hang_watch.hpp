@@ -43,7 +43,7 @@ class HangWatch {
 
   // Sets the current check of this rank. `look` must outlive the watch.
   void enter(const Look& look) { change(&look); }
-  // Marks that this rank waits for other ranks.
+  // Records that this rank is waiting for other ranks.
   void leave() { change(nullptr); }
 
  private:

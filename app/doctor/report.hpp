@@ -25,9 +25,9 @@ struct TableStyle {
 };
 
 // Returns a table for a terminal. Hosts with the same warnings and failures share an entry. Entries and findings are
-// ordered by decreasing severity. Findings with status kOk are those of the first host of the entry. The table ends
-// with a summary. If several hosts were checked and all failed, the summary states whether other hosts would help. Call
-// after tell_job_from_hosts().
+// ordered by decreasing severity. Findings with status kOk are from the first host of the entry. The table ends with a
+// summary. If several hosts were checked and all failed, the summary states whether other hosts would help. Call after
+// tell_job_from_hosts().
 std::string to_table(const std::vector<HostReport>& reports, TableStyle style);
 
 }  // namespace mpzero::doctor

@@ -19,7 +19,8 @@ namespace {
 // Scheduled events are announced days in advance, so poll for events only once per minute.
 constexpr int kPollsPerEventPoll = 12;
 // Seconds between the notice of an interruption and the interruption, counted from the first poll that returns the
-// notice. The time in the notice is not used: with a fast host clock, the run would skip a save that is still possible.
+// notice. The time in the notice is not used: if the host clock is fast, the run would skip a save that is still
+// possible.
 constexpr double kInterruptionLead = 120;
 // Seconds between the stop of a run and a scheduled event.
 constexpr double kEventLead = 900;
@@ -141,7 +142,7 @@ void Ec2Watch::act_on(const Ec2Notice& notice) {
     warn_(fmt::format(
         "{}: {}", text,
         later ? "the run saves and stops 15 minutes before the event"
-              : "announced before the start of this run, so the run continues; drain the node to move the run"));
+              : "the notice precedes the start of this run, so the run continues; drain the node to move the run"));
   }
 }
 

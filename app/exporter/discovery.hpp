@@ -11,8 +11,8 @@
 namespace mpzero {
 
 // The Prometheus target file of a run (file_sd_configs), FOLDER/RUN_ID.json. The file remains until remove() is called,
-// so Prometheus continues to scrape a killed run and shows the run as down. The label discovered_run_id is the id of
-// this run. The label run_id is the id of the run that responds, possibly a later run on the same port.
+// so Prometheus continues to scrape a killed run and shows it as down. The label discovered_run_id is the id of this
+// run. The label run_id is the id of the run that responds, possibly a later run on the same port.
 class Discovery {
  public:
   // Creates the folder and the file. `targets`: "host:port" of each node. Throws the errors of throw_system_error().

@@ -9,7 +9,7 @@
 
 namespace mpzero::doctor {
 
-// Readings of one GPU. Optional values are empty if the GPU or the driver does not report the value.
+// Readings of one GPU. Optional values are empty if the GPU or the driver does not report them.
 struct GpuReading {
   unsigned index = 0;  // nvidia-smi's index
   std::string uuid;

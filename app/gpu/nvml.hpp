@@ -14,8 +14,7 @@ struct GpuProcess {
   std::optional<uint64_t> bytes;  // empty: not reported
 };
 
-// State of one GPU according to the driver. Optional values are empty if the GPU or the driver does not report the
-// value.
+// State of one GPU according to the driver. Optional values are empty if the GPU or the driver does not report them.
 struct GpuState {
   std::string name;
   std::string pci_address;                         // "00000000:10:1C.0"; empty: not reported

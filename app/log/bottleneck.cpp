@@ -10,9 +10,9 @@ namespace mpzero {
 namespace {
 
 constexpr double kMostData = 0.05;
-// In seconds. Shorter waits are not caused by a slow disk.
+// Seconds. Waits for a slow disk are longer.
 constexpr double kNoticeableData = 0.002;
-// Also the limit for waits for a slow rank.
+// Also applies to waits for a slow rank.
 constexpr double kMostCommunication = 0.10;
 constexpr double kMostHostUpdate = 0.25;
 constexpr double kLeastMfu = 0.30;

@@ -59,7 +59,7 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
     if (steps_done == 0) check_metrics_file(config_.metrics_file);
     metrics_.emplace(config_.metrics_file, steps_done, run, [this](const std::string& remark) { warn(remark + "."); });
   }
-  // Warnings about the event log cannot be recorded in the event log, so only print them.
+  // The event log cannot record warnings about itself, so only print them.
   events_ = std::make_shared<RunEvents>(start_, facts, [](const std::string& line) { print_warning(line + "."); });
   const std::vector<std::string> early = *std::exchange(early_warnings_, std::nullopt);
   for (const std::string& line : early) events_->warning(line);

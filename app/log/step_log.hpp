@@ -78,7 +78,7 @@ class StepLog {
   void observe(RunObserver& observer);
   // Prints a line to stdout.
   void say(const std::string& line);
-  // Prints a warning to stderr and records the warning in the event log. May be called before begin().
+  // Prints a warning to stderr and records it in the event log. May be called before begin().
   void warn(const std::string& line);
   // Records a warning that has already been printed.
   void record_warning(const std::string& line);

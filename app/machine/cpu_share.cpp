@@ -133,8 +133,8 @@ std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>
         "one thread; unset it to let mpzero bind threads, or also set OMP_NUM_THREADS",
         *limits.bound_by, online);
   }
-  // If several ranks have the same allowed cores, the limit is intended, but mpirun's default binding may affect a
-  // single rank.
+  // A limit is intended if several ranks have the same allowed cores, but mpirun's default binding may limit a single
+  // rank.
   const bool alone = shares.size() == 1 && limits.launched;
   if (first.placement != CpuPlacement::kByLauncher && !alone) return std::nullopt;
   if (kFewPart * std::ssize(shares) > online) return std::nullopt;

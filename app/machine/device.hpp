@@ -35,10 +35,10 @@ class DeviceFailure final : public Error {
 // MpiRuntime chooses the same mode on all ranks.
 parallel::MpiThreads mpi_threads(const std::string& requested);
 
-// Chooses this rank's device and makes the device current. The device is the CPU or a visible GPU, with a different GPU
-// for each rank of a host (choose_gpu()). Initializes CUDA on the GPU. `requested`: "auto" (GPUs if any rank sees a
-// GPU), "cuda" or "cpu". Collective. Throws on all ranks: DeviceFailure if a GPU assigned by Slurm fails, or if CUDA
-// reports a broken GPU; UserError if the user can choose other GPUs or the CPU.
+// Chooses this rank's device and makes it current: the CPU, or a visible GPU that no other rank of the host uses
+// (choose_gpu()). Initializes CUDA on the GPU. `requested`: "auto" (GPUs if any rank sees a GPU), "cuda" or "cpu".
+// Collective. Throws on all ranks: DeviceFailure if a GPU assigned by Slurm fails, or if CUDA reports a broken GPU;
+// UserError if the user can choose other GPUs or the CPU.
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
 // Returns "cpu" or the GPU's name, e.g. "NVIDIA H200".

@@ -121,14 +121,14 @@ bool forbids_device_rdma(const parallel::Environment& environment) {
                      [&](const char* no) { return strcasecmp(value->c_str(), no) == 0; });
 }
 
-// Returns true if NCCL's plugin may start without GPUDirect on instance types that support GPUDirect. The plugin
-// accepts "true" or a nonzero number.
+// Returns true if NCCL's plugin may start without GPUDirect on instance types that support it. The plugin accepts
+// "true" or a nonzero number.
 bool plugin_does_without_gpu_direct(const parallel::Environment& environment) {
   const auto value = environment("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK");
   return value && (strcasecmp(value->c_str(), "true") == 0 || std::atoi(value->c_str()) != 0);
 }
 
-// Returns the finding for a missing GPUDirect on an instance type that supports GPUDirect.
+// Returns the finding if GPUDirect is unavailable on an instance type that supports it.
 Finding without_gpu_direct(const std::string& why, const std::string& remedy) {
   if (plugin_does_without_gpu_direct(parallel::process_environment)) {
     return warning("libfabric", why + ", so data passes through host memory (OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK)",

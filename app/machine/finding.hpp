@@ -88,7 +88,7 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
 // The name of a check in kChecks. Other names do not compile.
 class Check {
  public:
-  // NOLINTNEXTLINE(google-explicit-constructor): a check is written as its name
+  // NOLINTNEXTLINE(google-explicit-constructor): callers pass the name of a check
   consteval Check(const char* name)
       : info_(
             std::find_if(kChecks.begin(), kChecks.end(), [&](const CheckInfo& check) { return check.name == name; })) {
@@ -101,7 +101,7 @@ class Check {
   const CheckInfo* info_;
 };
 
-// Returns the attribution of `check`; kHost if kChecks does not contain the check.
+// Returns the attribution of `check`; kHost if kChecks does not contain it.
 Fault fault_of(std::string_view check);
 
 // The result of one check of one host.

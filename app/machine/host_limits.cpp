@@ -41,7 +41,7 @@ void for_each_group(const fs::path& root, const std::string& controller,
       group = group.parent_path();
     }
   }
-  // In a container, the path may be relative to the host's root, while the mount is the cgroup of the container.
+  // In a container, the path may be relative to the host's root, while the mount is the container's cgroup.
   visit(mount);
 }
 

@@ -8,7 +8,7 @@ namespace mpzero::measure {
 
 // Return the seconds of an AdamW update of `parameters` parameters, with gradient and parameter in bf16, and master
 // weight and moments in fp32. The host version uses `threads` threads, like the host optimizer. If `device` is a GPU,
-// gradients and parameters are copied from and to it at the same time, because copies share the memory bandwidth.
+// gradients are copied from it and parameters to it during the update, because the copies share the memory bandwidth.
 double adamw_seconds(at::Device device, int64_t parameters);
 double host_adamw_seconds(int64_t parameters, int threads, at::Device device);
 // Returns the seconds of the sum of squares of bf16 gradients.

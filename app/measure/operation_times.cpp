@@ -42,7 +42,7 @@ struct Call {
   Mark begin{}, end{};
 };
 
-// Marks the begin and the end of the current thread's operations during its lifetime.
+// Marks the beginning and end of each operation of the current thread during the observer's lifetime.
 class Observer final : public model::OperationObserver {
  public:
   Observer(std::deque<Call>& calls, bool on_gpu)

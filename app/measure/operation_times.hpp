@@ -18,21 +18,20 @@ struct OperationTime {
   double calls = 0;  // per run of the unit
 };
 
-// Time from an operation's first mark to its last one, and the index of the operation that contains it.
+// Time between an operation's first and last mark, and the index of the enclosing operation.
 struct MarkedCall {
   double seconds = 0;
   std::optional<size_t> caller{};
 };
 
-// Returns the times of operations without the operations inside them, at least 0. `overhead`: time between two
-// consecutive marks without work between them.
+// Returns the times of operations, excluding nested operations; at least 0. `overhead`: time between two consecutive
+// marks without work between them.
 std::vector<double> own_seconds(const std::vector<MarkedCall>& calls, double overhead);
 
-// Runs a unit repeatedly and returns the times of its distinct operations, in order of their first call. An operation
-// is timed between its neighbors, with operands that the unit computes, and its time excludes nested operations. Reads
-// `evicted_bytes` of other data before each run, as other units do in training. On a GPU, CUDA events time each
-// operation, and a sleep kernel before each run hides launch latency. Synchronizes the device. The caller must have run
-// the unit once.
+// Runs a unit repeatedly and returns the times of its distinct operations, in order of their first call. Operations are
+// timed within the unit, on the operands that it computes, excluding nested operations. Reads `evicted_bytes` of other
+// data before each run, as other units do in training. On a GPU, CUDA events time each operation, and a sleep kernel
+// before each run hides launch latency. Synchronizes the device. The caller must have run the unit once.
 std::vector<OperationTime> operation_times(at::Device device, const Effort& effort, int64_t evicted_bytes,
                                            const std::function<void()>& unit);
 

@@ -22,7 +22,7 @@ struct Round {
   double seconds() const { return begin.elapsed_time(end) * 1e-3; }
 };
 
-// `round` makes `sets` calls. The two functions below return the timing of a round.
+// The next two functions return the timing of `round`, which makes `sets` calls.
 Timing measure_on_gpu(const Effort& effort, const std::function<void()>& round) {
   const auto timed_round = [&] {
     Round made;
@@ -83,7 +83,7 @@ Timing timing_of(std::vector<double> seconds, at::Device device) {
 }
 
 double host_lead(double host_seconds, double device_seconds) {
-  // As short as possible, because a GPU that cools down runs faster than in training.
+  // Keep the sleep short: a GPU that cools down runs faster than in training.
   return std::clamp(1.5 * host_seconds - device_seconds, 0.0, 0.02) + 2e-5;
 }
 

@@ -32,7 +32,7 @@ int repeats_for(const Effort& effort, double round_seconds);
 // Returns the median of the rounds' times (lower quartile on the CPU), without host time.
 Timing timing_of(std::vector<double> seconds, at::Device device);
 
-// Returns the seconds that a GPU must sleep before a round, so that the host queues its kernels in time.
+// Returns the seconds that a GPU must sleep before a round, so that the host queues the round's kernels in time.
 double host_lead(double host_seconds, double device_seconds);
 void sleep_on_gpu(double seconds);
 

@@ -33,7 +33,7 @@ class NodeView:
     """Values of a node between two scrapes. None: not reported."""
 
     host: str
-    problem: str = ""  # why the node has no values
+    problem: str = ""  # reason for missing values
     cpu: float | None = None  # share of all cores
     memory_available: float | None = None
     sent: float | None = None  # bytes per second over all RDMA devices, else over all network interfaces

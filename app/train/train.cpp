@@ -179,7 +179,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   check_fp8(setup.config, choice.device, mpi);
   if (choice.device.is_cpu()) parallel::use_tensor_memory();
   if (choice.device.is_cuda()) {
-    // The maximum, because all ranks must plan the same recomputation and layout.
+    // Use the maximum, because all ranks must plan the same recomputation and layout.
     simulated_target().multiprocessors = max(mpi, parallel::gpu_properties(choice.device.index()).multiprocessors);
   }
   // Must precede find_nodes(), because the mode affects the kernels and therefore the estimated memory.
@@ -238,7 +238,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     watchdog.use_device(device);
     ec2 = watch_ec2(setup.config, began, stop, warnings, mpi);
     control.ec2 = ec2.get();
-    // Before NCCL starts, because the expected limit subtracts NCCL's memory from the GPU memory that is left now.
+    // Must precede NCCL's start, because the expected limit subtracts NCCL's memory from the free GPU memory.
     memory.emplace(setup, device, mpi);
     watchdog.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, watchdog));

@@ -259,7 +259,7 @@ std::vector<double> Trainer::figures() const {
 void Trainer::name_straggler() {
   const std::optional<Straggler> late = stragglers_.take_straggler();
   if (!late) return;
-  // All ranks detect the same straggler, but only the straggler knows its host and GPU.
+  // All ranks detect the same straggler, but only the straggler can report its host and GPU.
   std::pair<std::string, std::string> mine;
   if (mpi_.rank() == late->rank) mine = {doctor::host_name(doctor::System{}), gpu_condition(device_)};
   const auto [host, gpu] = all_gather(mpi_, mine)[static_cast<size_t>(late->rank)];

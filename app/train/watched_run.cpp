@@ -18,7 +18,7 @@ constexpr const char* kOutOfHostMemory =
     "out of host memory; lower train_micro_batch_size_per_gpu, use --recompute full, a higher ZeRO stage, more ranks, "
     "or a smaller model";
 
-// For errors during setup only; train() reports out-of-memory errors during training.
+// Used only during setup; train() reports out-of-memory errors during training.
 constexpr const char* kGpuTaken =
     "GPU memory is already in use; stop the processes that `nvidia-smi` lists, or choose other GPUs with "
     "CUDA_VISIBLE_DEVICES";

@@ -9,9 +9,9 @@ Messages are written to stdout and stderr, and the answer to file descriptor 3, 
 
     start asked    the run starts with the job's flags
     start own      the run resumes from the job's last checkpoint, without the flags of its first start
-    exit STATUS    the job's shell exits with this status; Slurm was asked for the next action
+    exit STATUS    the job's shell exits with this status; the next action was requested from Slurm
 
-If this program fails, it does not answer, and scripts/requeue.sh uses its fallback. Slurm's variables (SLURM_JOB_ID,
+If this program fails, it prints no answer, and scripts/requeue.sh uses its fallback. Slurm's variables (SLURM_JOB_ID,
 SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST, SLURM_JOB_PARTITION) identify the job.
 """
 
@@ -53,7 +53,7 @@ ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch.sh
 # Maximum seconds of retries for a job without a time limit.
 DAY = 86_400
-# Wait for missing evidence as long as this many attempts to reach Slurm take: one minute.
+# Wait for missing evidence for the duration of this many attempts to reach Slurm: one minute.
 EVIDENCE_TRIES = 20
 
 

@@ -198,7 +198,7 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
 
 
 def what_stays(event: Event, verb: Verb) -> str:
-    """The resume point, and the job that will use it: a new job if this job has ended for good."""
+    """The resume point, and the job that will use it: a new job if this job has ended permanently."""
     who = "'sbatch train.sbatch'" if verb is Verb.FINISH else "the same job"
     if event.newest.step > 0:
         return f"{who} resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"

@@ -79,7 +79,7 @@ def without_sockets(gres: str) -> str:
 
 
 class Unreached(Enum):
-    """Why srun could not start tasks on nodes."""
+    """The reason why srun could not start tasks."""
 
     SICK = "the nodes in srun's messages are at fault"
     BY_OWN = "the node that runs srun is at fault"

@@ -23,7 +23,7 @@ MOST_HOSTS = 10_000
 
 @dataclass(frozen=True)
 class Report:
-    """Why a run ended. `hosts`: faulty or reclaimed hosts; may be empty."""
+    """The reason why a run ended. `hosts`: faulty or reclaimed hosts; may be empty."""
 
     hosts: tuple[str, ...]
     reason: str

@@ -23,7 +23,7 @@ MOST_OF_REASON = 300
 
 def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
     """Returns True if Slurm is ending or preempting the job, or is about to end it at its time limit, and False if
-    Slurm does not answer."""
+    Slurm does not respond."""
     record = slurm.job_record()
     if record is None:
         return False
@@ -36,14 +36,14 @@ def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
 
 
 def preempts(slurm: Slurm) -> bool:
-    """Returns True if Slurm preempts the job, and False if Slurm does not answer."""
+    """Returns True if Slurm preempts the job, and False if Slurm does not respond."""
     record = slurm.job_record()
     return record is not None and record.preempted
 
 
 def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[], None]) -> None:
     """`restart`: number of earlier starts of the job. Calls `done` as soon as the outcome is certain."""
-    # If the job was cancelled, preempted or out of time, Slurm is already ending it. If Slurm does not answer, request
+    # If the job was cancelled, preempted or out of time, Slurm is already ending it. If Slurm does not respond, request
     # the requeue anyway.
     record = slurm.job_record()
     if record is not None and not record.running:
@@ -115,7 +115,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
         place = placement(slurm, record)
     except Silent as error:
         tell(error)
-        warn(f"cannot exclude {names}, because Slurm does not answer; the job may start there again.")
+        warn(f"cannot exclude {names}, because Slurm does not respond; the job may start there again.")
         return
     why_not = why_waiting(place) or why_not_excluded(place, action.nodes, record.required)
     if why_not:

@@ -34,11 +34,11 @@ RUNNING = re.compile("JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CON
 
 
 class Silent(Exception):
-    """Slurm does not answer, or its answer is invalid."""
+    """Slurm does not respond, or its response is invalid."""
 
 
 def ask(*command: str, until: float = 0) -> str:
-    """The output of a command. If the controller does not answer, retries at least ATTEMPTS times and until `until`
+    """The output of a command. If the controller does not respond, retries at least ATTEMPTS times and until `until`
     (Unix time in seconds). Raises Silent with the command's output if it fails."""
     pause, attempt = retry_seconds(), 0
     while True:
@@ -51,7 +51,7 @@ def ask(*command: str, until: float = 0) -> str:
             raise Silent(printable(f"{result.stdout} {result.stderr}"))
         if attempt == ATTEMPTS:
             warn(
-                f"Slurm does not answer '{' '.join(command)}'. The job keeps its nodes; "
+                f"Slurm does not respond to '{' '.join(command)}'. The job keeps its nodes; "
                 f"retrying until {datetime.fromtimestamp(until):%Y-%m-%d %H:%M:%S}."
             )
         time.sleep(pause)
@@ -60,7 +60,7 @@ def ask(*command: str, until: float = 0) -> str:
 
 
 def unanswered(result: subprocess.CompletedProcess) -> bool:
-    """Returns True if the command received no answer, as opposed to a refusal. (A busy MUNGE ends it with SIGPIPE.)"""
+    """Returns True if the command received no response, rather than a refusal. (A busy MUNGE ends it with SIGPIPE.)"""
     return result.returncode == -signal.SIGPIPE or NO_ANSWER.search(result.stderr) is not None
 
 
@@ -150,7 +150,7 @@ class Slurm:
     ask_until: float = 0  # Unix time in seconds: retry decisive requests until then
 
     def job_record(self, patiently: bool = True) -> JobRecord | None:
-        """None if Slurm does not answer. `patiently`: retries until ask_until."""
+        """None if Slurm does not respond. `patiently`: retries until ask_until."""
         try:
             text = ask("scontrol", "show", "job", self.job, until=self.ask_until if patiently else 0)
         except Silent:
@@ -166,7 +166,7 @@ class Slurm:
             raise Silent(f"squeue reported no end time: {printable(text, 60)}") from error
 
     def nodes(self) -> list[Node]:
-        """The nodes of the job. If Slurm does not answer, host names are assumed to equal node names."""
+        """The nodes of the job. If Slurm does not respond, host names are assumed to equal node names."""
         try:
             record = ask("scontrol", "show", "node", self.nodelist, "--oneliner")
         except Silent:
@@ -198,7 +198,7 @@ class Slurm:
 
     def requeues_preempted_jobs(self) -> bool:
         """Returns True if Slurm itself requeues preempted jobs of this partition when they end, as 24.05 and later do
-        for jobs with GraceTime. Returns False if Slurm does not answer, or if preemption depends on a QOS, whose mode
+        for jobs with GraceTime. Returns False if Slurm does not respond, or if preemption depends on a QOS, whose mode
         is only in Slurm's accounting: Slurm may then start such a job once more after its end."""
         try:
             configuration = ask("scontrol", "show", "config")
@@ -218,7 +218,7 @@ class Slurm:
         try:
             ask("scontrol", "requeue", "Incomplete", self.job, until=self.ask_until)
         except Silent as error:
-            # An earlier attempt, whose answer was lost, has already requeued the job.
+            # An earlier attempt, whose response was lost, has already requeued the job.
             if "pending execution" not in str(error):
                 raise
 

@@ -19,8 +19,6 @@ ENDED_BY_STOP = (129, 130, 138, 140, 143)
 
 
 class Kind(Enum):
-    """An event."""
-
     STARTED = "a start of the job"
     USER_ERROR = "a user error"
     STOPPED = "Slurm or the user asked the run to end"
@@ -47,7 +45,7 @@ class Standing(Enum):
 
 class Verb(Enum):
     START = "starts"  # the run starts
-    FINISH = "ends"  # the job ends for good
+    FINISH = "ends"  # the job ends permanently
     REQUEUE = "is requeued"  # the job is requeued without the faulty nodes
 
 

@@ -13,7 +13,7 @@ NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect 
         (3, "{root}/sbatch/train.sbatch", 2, "CUDA_VERSION=99.9"),
         (25, "{root}/sbatch/train.sbatch", 2, "CUDA_VERSION=99.9"),
         (3, "(null)", 2, "CUDA_VERSION=99.9"),
-        (99, "{root}/sbatch/train.sbatch", 1, 'Slurm does not answer "scontrol show job 7"'),
+        (99, "{root}/sbatch/train.sbatch", 1, 'Slurm does not respond to "scontrol show job 7"'),
         (1, "/no/such/file", 2, "CUDA_VERSION=99.9"),
     ],
 )

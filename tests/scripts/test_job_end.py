@@ -164,7 +164,7 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
         ("wanted='Features=a&x' features_of='a,x x,a,y a,x,z b'", "", "node1", "Excluded"),
         ("wanted='Features=[a*1|b*1]' features_of='a b c b'", "", "node1", "Excluded"),
         ("wanted='Features=[a*1|b*1]' features_of='a b c c'", "", None, "only 1 other node of"),
-        ("", "sinfo", None, "cannot exclude node1, because Slurm does not answer"),
+        ("", "sinfo", None, "cannot exclude node1, because Slurm does not respond"),
         ("", "scontrol update", "node1", "Slurm did not exclude node1; the job may start there again."),
     ],
 )  # fmt: skip

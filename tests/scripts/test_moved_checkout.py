@@ -88,7 +88,7 @@ def test_another_checkouts_build_folder_is_named(original, tmp_path):
     result = build(original, copy)
     assert result.returncode == 0, result.stderr
     assert (
-        f"{copy}/build is the build folder of the checkout {original.root}: building the sources there."
+        f"{copy}/build belongs to the checkout {original.root}: building that checkout's sources."
         in result.stdout
     )
 

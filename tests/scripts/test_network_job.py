@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "sbatch/network_experiment.sbatch
     [
         ("exit 1", "", 2, "network_experiment.sbatch is a Slurm job: submit it with"),
         ("exit 1", "PATH[$(id)]", 2, "SLURM_JOB_ID"),
-        ("exit 1", "7", 1, 'Slurm does not answer "scontrol show job 7"'),
+        ("exit 1", "7", 1, 'Slurm does not respond to "scontrol show job 7"'),
         ("echo '   Command=/nowhere/network_experiment.sbatch --seed 3'", "7", 2, "the script of this job"),
         (f"echo '   Command={SCRIPT} --overwrite false'", "7", 2, "SLURM_JOB_NUM_NODES"),
     ],

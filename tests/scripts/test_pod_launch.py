@@ -208,7 +208,7 @@ def test_ranks_that_all_start_on_the_launcher_are_no_run(pods):
         ({"NPROC": "4"}, HOSTS, ["2 slots", "4 ranks", "numProcPerNode"]),
         ({}, [*HOSTS, HOSTS[0]], ["lists job-node-0-0.job twice"]),
         ({}, [], ["does not list any hosts"]),
-        ({"MPZERO_HOSTFILE": "/no/such/file"}, HOSTS, ["no hostfile /no/such/file"]),
+        ({"MPZERO_HOSTFILE": "/no/such/file"}, HOSTS, ["hostfile /no/such/file"]),
         ({"MPZERO_GPUS": "4"}, HOSTS, ["4 GPUs", "2 ranks", "numProcPerNode"]),
         ({"MPZERO_NODES": "a[$(touch hacked)]"}, HOSTS, ["must be an integer"]),
         ({"CHECK_NODES": "perhaps"}, HOSTS, ["CHECK_NODES=perhaps"]),

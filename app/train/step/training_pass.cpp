@@ -123,7 +123,7 @@ void TrainingPass::recompute(std::vector<model::Recompute> levels, int64_t seque
   allocate(inputs_, std::ranges::count_if(recompute_, model::keeps_on_host),
            sequences * length * config.hidden_size * element);
   allocate(attended_, attended, sequences * length * config.query_size() * element);
-  // The kernel whose log-sum-exps are largest.
+  // This kernel has the largest log-sum-exps.
   allocate(
       log_sums_, attended,
       model::attention_saved_bytes(model::AttentionKernel::kEfficient, sequences, config.num_attention_heads, length));
@@ -160,7 +160,7 @@ void TrainingPass::offload(model::LayerActivations& saved) {
   if (saved.recompute != model::Recompute::kHostAttention) return;
   model::AttentionOutput& attended = saved.attended;
   attended_->put(std::exchange(attended.out, {}));
-  // Kernels that run once per document save more; the sums of the other documents stay on the device.
+  // Offload only the first tensor: kernels that run once per document save tensors for each document.
   if (!attended.saved.empty()) log_sums_->put(std::exchange(attended.saved.front(), {}));
 }
 

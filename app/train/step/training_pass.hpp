@@ -21,8 +21,8 @@ namespace mpzero {
 model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length,
                       std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
-// Runs the forward and backward of micro-batches, unit by unit. Gathers the parameters before each unit, releases the
-// parameters after the unit, and reduces the gradients over all ranks after the unit's backward.
+// Runs the forward and backward of micro-batches, unit by unit. Gathers the parameters before each unit, releases them
+// after it, and reduces the gradients over all ranks after the unit's backward.
 class TrainingPass {
  public:
   // `micro_batches`: number per step. The other arguments must outlive the pass.
