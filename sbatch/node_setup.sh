@@ -37,7 +37,7 @@ install_open_mpi() {
   printf 'node_setup: warning: Open MPI could not be installed on %s; jobs on this node will fail.\n' "$(hostname)" >&2
 }
 
-# Only warns, because ParallelCluster would repeatedly replace a node on which this script fails.
+# Only warns: after a failure, ParallelCluster would replace the node repeatedly.
 check_driver() {
   local driver
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p) || return 0

@@ -54,7 +54,7 @@ asked_gpus() {
   tasks=$(positive_number_or "$(record_field "$record" NumTasks)" 0)
   tasks_per_node=$(record_field "$record" NtasksPerN:B:S:C)
   tasks_per_node=$(positive_number_or "${tasks_per_node%%:*}" 0)
-  # Without a number of tasks, Slurm assumes one task per node, so --gpus-per-task alone does not determine a number of GPUs.
+  # Without a number of tasks, Slurm assumes one task per node, so --gpus-per-task alone does not determine the number of GPUs.
   if ((per_task > 0 && tasks_per_node > 0)); then
     per_node=$((per_task * tasks_per_node))
   elif ((per_task > 0 && tasks > nodes)); then

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Common code of all scripts in this folder. The caller sets MPZERO_ROOT, the checkout, before sourcing anything.
 
-# Disable POSIX mode of bash and the GNU programs, in which `wait` forgets a status and options must come first.
+# Disable POSIX mode of bash and the GNU programs: in this mode, `wait` forgets a status and options must come first.
 set +o posix
 unset POSIXLY_CORRECT
 

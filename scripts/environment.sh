@@ -100,8 +100,8 @@ expect_start() {
   rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
-# status_of_start STATUS: the status of the ranks, or a user error if MPI initialization failed, for which mpirun and srun return other
-# statuses.
+# status_of_start STATUS: the status of the ranks, or a user error if MPI initialization failed (mpirun and srun then return other
+# statuses).
 status_of_start() {
   # Neither a signal that ended mpirun nor a failure after MPI initialization is a user error.
   if (($1 != 0 && $1 <= 128)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} && ! -e $MPZERO_START_FILE.ok ]]; then
@@ -133,7 +133,7 @@ set_rank_environment() {
   # 4 waits twice as long, even if all ranks have ended.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-2}
   export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-2}
-  # Containers usually forbid the system call with which Open MPI reads the memory of other ranks. Each rank would then print a warning.
+  # Containers usually forbid the system call that Open MPI uses to read other ranks' memory. Each rank would then print a warning.
   if in_container; then
     export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
   fi

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Resolves the user's paths. A relative path refers to the folder in which the user started the script or submitted the job, but the scripts
-# run in the checkout.
+# Resolves the user's paths. A relative path refers to the folder from which the user started the script or submitted the job, but the
+# scripts run in the checkout.
 #
 # MPZERO_USER_FOLDER is the user's folder. A script on another node receives it from the script that starts it (run_on_host).
 

@@ -18,7 +18,7 @@ refuse() {
 # own_pod HOST: succeeds if a host of the hostfile is this pod.
 own_pod() { [[ ${1%%.*} == "$(hostname -s)" ]]; }
 
-# read_hostfile FILE: fills MPZERO_HOSTS and MPZERO_SLOTS. This pod comes first, so that rank 0 runs where the job's log is.
+# read_hostfile FILE: fills MPZERO_HOSTS and MPZERO_SLOTS. This pod comes first, so that rank 0 runs on the pod with the job's log.
 read_hostfile() {
   local file=$1 line number=0 host pattern='^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)[[:space:]]+slots=([1-9][0-9]{0,4})[[:space:]]*$'
   local own="" own_slots=""

@@ -46,7 +46,7 @@ ask_again() {
     code=0
     { errors=$("$@" 2>&1 >&4) || code=$?; } 4>&1
     attempt=$((attempt + 1))
-    # 141: SIGPIPE, with which a busy MUNGE ends a command.
+    # 141: a busy MUNGE has ended the command with SIGPIPE.
     if ((code == 0)) || [[ $code != 141 && ! $errors =~ $MPZERO_NO_ANSWER ]]; then break; fi
     if ((attempt >= 10)); then
       (($(date +%s) + pause <= until)) || break

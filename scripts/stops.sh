@@ -16,8 +16,8 @@ MPZERO_CHILD=""
 MPZERO_REPEATER=""
 MPZERO_CLOCK=""
 
-# Signals with which Slurm may stop a job's shell (--signal=B:...), or Kubernetes a pod. Ranks, which receive --signal without B:, save on
-# all except the last two (app/health/stop_request.hpp).
+# Stop signals that Slurm (--signal=B:...) may send to a job's shell, or Kubernetes to a pod. Ranks, which receive --signal without B:, save
+# on all except the last two (app/health/stop_request.hpp).
 readonly MPZERO_STOP_SIGNALS=(TERM USR1 USR2 HUP INT QUIT ALRM)
 
 # Return value of run_interruptibly if it did not start the program because of a stop, as if SIGUSR1 had ended the program.
@@ -123,7 +123,7 @@ require_stop_signal() {
     signals=" ${MPZERO_STOP_SIGNALS[*]} " whom="the job's shell"
   fi
   [[ -z $text || $signals == *" $(signal_of_warning "$1") "* ]] ||
-    die "--signal=$text sends a signal on which $whom would not save a checkpoint; use one of$signals, e.g. --signal=B:USR1@300."
+    die "--signal=$text sends a signal that does not make $whom save a checkpoint; use one of$signals, e.g. --signal=B:USR1@300."
 }
 
 # signal_lead SCRIPT: the seconds between the warning signal and the time limit.

@@ -228,7 +228,7 @@ start_ranks() {
   exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- && without_notice 5>&- | tee -p /dev/fd/5 >&2)
   local filter_pid=$!
   catch_signals
-  # Remove Slurm's variables, with which mpirun would query Slurm for its hosts.
+  # Remove Slurm's variables; otherwise, mpirun would query Slurm for its hosts.
   without_launcher setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
   local mpirun_pid=$!
   exec 3>&- 4>&- 5>&-

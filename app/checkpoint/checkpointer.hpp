@@ -42,8 +42,8 @@ class Checkpointer {
   // Each step must call the next three functions in this order. All functions from here to finish_after_error() are
   // collective.
   //
-  // Must be called before the engine's update. Returns the seconds for which training has paused for checkpoints since
-  // the previous call.
+  // Must be called before the engine's update. Returns the seconds that training has paused for checkpoints since the
+  // previous call.
   double before_update();
   // Must be called before validation. Removes the write throttle, since there is no training step to slow down.
   void before_validation();

@@ -48,7 +48,7 @@ void check_sizes(const RunConfig& config, const model::ModelConfig& model, const
   if (config.micro_batch_size > kMaxMicroBatchTokens / (config.seq_length / config.sequence_parallel_size)) {
     throw_user_error(
         "{}: train_micro_batch_size_per_gpu {} x --seq_length {} exceeds the maximum of {} tokens per micro-batch; "
-        "reduce one of the two.",
+        "reduce either value.",
         where, config.micro_batch_size, config.seq_length, kMaxMicroBatchTokens);
   }
   const int64_t uses = 2 * model.num_hidden_layers + 3;
@@ -60,7 +60,7 @@ void check_sizes(const RunConfig& config, const model::ModelConfig& model, const
   }
   if (config.train_batch_size > kMaxStepTokens / config.seq_length) {
     throw_user_error(
-        "{}: train_batch_size {} x --seq_length {} exceeds the maximum of 2^53 tokens per step; reduce one of the two.",
+        "{}: train_batch_size {} x --seq_length {} exceeds the maximum of 2^53 tokens per step; reduce either value.",
         where, config.train_batch_size, config.seq_length);
   }
 }
@@ -128,8 +128,8 @@ void check_sequence_ranks(int64_t size, const std::string& where, int world_size
 void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model) {
   const int64_t size = config.sequence_parallel_size;
   if (config.seq_length % size != 0) {
-    throw_user_error("{}: sequence_parallel_size {} does not divide --seq_length {}; change one of the two", where,
-                     size, config.seq_length);
+    throw_user_error("{}: sequence_parallel_size {} does not divide --seq_length {}; change either value", where, size,
+                     config.seq_length);
   }
   if (size > 1 && model.lora && model.lora->dropout > 0) {
     throw_user_error("{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set it to 0", where,

@@ -48,7 +48,7 @@ void check_are_different(const std::vector<io::TokenIdentity>& sources, const Ru
     for (size_t j = 0; j < i; ++j) {
       if (!io::same_tokens(sources[i], sources[j]).value_or(false)) continue;
       throw_user_error(
-          "--train_data {}: files {} and {} contain the same tokens; keep one of the two, with the sum of both "
+          "--train_data {}: files {} and {} contain the same tokens; keep only one, with the sum of both "
           "weights.",
           config.train_data, j + 1, i + 1);
     }

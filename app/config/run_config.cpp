@@ -89,7 +89,7 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
   const std::string where = file.given() ? file.path : std::string("the command line");
   if (!total && !micro) {
     if (file.given() && !file.train_micro_batch_size_per_gpu.is_auto() && !file.train_batch_size.is_auto()) {
-      throw_user_error("{} sets neither train_micro_batch_size_per_gpu nor train_batch_size; add one of the two.",
+      throw_user_error("{} sets neither train_micro_batch_size_per_gpu nor train_batch_size; set one of them.",
                        where);
     }
     micro = 1;
@@ -285,7 +285,7 @@ void resolve_compression(const DsConfig& file, const CommandLine& line, ZeroConf
   }
   if (zero.quantized_weights && zero.offload_param) {
     throw_user_error(
-        "{}: zero_optimization.zero_quantized_weights does not support offload_param; remove one of the two.",
+        "{}: zero_optimization.zero_quantized_weights does not support offload_param; remove one of these keys.",
         file.path);
   }
 }

@@ -407,7 +407,7 @@ io::InitialFolder find_init_from(const CommandLine& command_line) {
   const bool exists = io::has_initial_weights(found.folder);
   if (!exists) found = folder_that_run_began_with(command_line).value_or(found);
   if (!command_line.base_model.empty() && found.adapters.empty()) {
-    throw_user_error("--base_model {}: --init_from {} contains no adapters that need a base; omit one of the two",
+    throw_user_error("--base_model {}: --init_from {} contains no adapters that need a base; omit one of these flags",
                      command_line.base_model, command_line.init_from);
   }
   if (exists && !found.problem.empty()) {

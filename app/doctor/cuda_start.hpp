@@ -17,7 +17,7 @@ struct CudaSurvey {
   std::vector<std::string> gpus;  // PCI addresses of visible GPUs
   std::optional<int> listed;      // number of entries in CUDA_VISIBLE_DEVICES; std::nullopt: unset
   std::string failed_call;        // such as "cuInit"; empty if no call failed
-  std::string failed_gpu;         // PCI address of the GPU for which the call failed; may be empty
+  std::string failed_gpu;         // PCI address of the GPU of the failed call; may be empty
   int error = 0;                  // CUresult
   std::string error_name;         // such as "CUDA_ERROR_SYSTEM_NOT_READY"
 

@@ -126,7 +126,7 @@ DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& l
   ranks.started = !line.world_size && launch.world_size > 1;
   ranks.consecutive = line.world_size.has_value() || !launch.around_hosts;
   if (all % ranks.per_host != 0) {
-    throw_user_error("{} ranks are not a multiple of --nproc_per_node {}; change one of the two.", all, ranks.per_host);
+    throw_user_error("{} ranks are not a multiple of --nproc_per_node {}; change either number.", all, ranks.per_host);
   }
   return ranks;
 }

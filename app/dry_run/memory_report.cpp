@@ -74,8 +74,8 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (limit.host == kUnlimited) {
     lines.emplace_back(
-        "Memory not checked: the hosts are unknown. If memory is short, the run may choose another layout or more "
-        "recomputation.");
+        "Memory not checked: the hosts are unknown. If memory is insufficient, the run may choose another layout "
+        "or more recomputation.");
   }
   if (on_gpus) {
     const MemoryNeed need = estimate.need_within(limit, estimate.scenario());

@@ -68,7 +68,7 @@ void check(const GenerateOptions& options) {
   }
   if (options.describe) return;
   if (options.prompt && options.prompt_tokens) {
-    throw_user_error("--prompt and --prompt_tokens are mutually exclusive; keep one of the two.");
+    throw_user_error("--prompt and --prompt_tokens are mutually exclusive; pass only one.");
   }
   if (!options.prompt && !options.prompt_tokens) {
     throw_user_error("the prompt is missing; pass --prompt TEXT or --prompt_tokens IDS.");

@@ -57,7 +57,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Returns the fraction of a step for which the median rank waits for the slowest rank.
+// Returns the fraction of a step that the median rank waits for the slowest rank.
 double share_of_straggler(const std::vector<StepSplit>& means, const StepSplit& slowest) {
   std::vector<double> own_times;
   for (const StepSplit& mean : means) own_times.push_back(mean.own());

@@ -26,17 +26,17 @@ std::vector<std::string> ordered_targets(const std::vector<std::string>& given, 
 
 void refuse_other_methods(const Settings& config, const std::string& source) {
   if (config.lora.load_in_8bit && config.lora.load_in_4bit) {
-    throw_user_error("{}: --load_in_8bit and --load_in_4bit are mutually exclusive; omit one of the two", source);
+    throw_user_error("{}: --load_in_8bit and --load_in_4bit are mutually exclusive; pass only one", source);
   }
   if (!config.freeze_parameters.empty()) {
     throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all other weights; omit it",
                      source, fmt::join(config.freeze_parameters, ","));
   }
   if (config.fp8 != "none" && (config.lora.load_in_8bit || config.lora.load_in_4bit)) {
-    throw_user_error("{}: --fp8 does not support --load_in_8bit and --load_in_4bit; omit one of the two", source);
+    throw_user_error("{}: --fp8 does not support --load_in_8bit and --load_in_4bit; omit one of these flags", source);
   }
   if (config.deepspeed_format) {
-    throw_user_error("{}: --checkpoint_format deepspeed does not support adapters (--lora_r); omit one of the two",
+    throw_user_error("{}: --checkpoint_format deepspeed does not support adapters (--lora_r); omit one of these flags",
                      source);
   }
 }

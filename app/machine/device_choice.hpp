@@ -39,7 +39,7 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
 std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
                           const parallel::Environment& environment);
 
-// Returns the error message for a GPU on which CUDA fails to initialize.
+// Returns the error message if CUDA fails to initialize on a GPU.
 std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu);
 
 // Returns the error message for a GPU that is assigned to this job while other processes use its memory. Empty if no

@@ -91,7 +91,7 @@ class Examples:
         if isinstance(conversation, Completion):
             if self.unused:
                 raise PrepareError(
-                    f"{conversation.where}: 'prompt' and 'completion' are strings, for which --{self.unused} has no "
+                    f"{conversation.where}: 'prompt' and 'completion' are strings, so --{self.unused} has no "
                     "effect: omit it."
                 )
             if not conversation.text:

@@ -17,7 +17,7 @@ class NotReadable(Exception):
 
 
 def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
-    """`follow`: if False, refuses symbolic links, with which users who can write to the folder could redirect reads.
+    """`follow`: if False, refuses symbolic links: users who can write to the folder could redirect reads with a link.
 
     Raises: NotReadable; FileNotFoundError
     """

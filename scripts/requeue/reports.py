@@ -124,7 +124,7 @@ def refusals_of(report: dict) -> list[Refusal]:
 
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
-    """Refusals in a check in which at least half of the job's hosts hang, because of a shared resource such as a file
+    """Refusals in a check that hangs on at least half of the job's hosts because of a shared resource, such as a file
     system. One host of two is itself at fault if it hangs in a local resource (GPUs, ports, libraries) or in a folder
     to which the other host can write."""
     if not doctor.hung:

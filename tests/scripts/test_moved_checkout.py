@@ -87,10 +87,7 @@ def test_another_checkouts_build_folder_is_named(original, tmp_path):
     (copy / "build").symlink_to(original.root / "build")
     result = build(original, copy)
     assert result.returncode == 0, result.stderr
-    assert (
-        f"{copy}/build belongs to the checkout {original.root}: building that checkout's sources."
-        in result.stdout
-    )
+    assert f"{copy}/build belongs to the checkout {original.root}: building that checkout's sources." in result.stdout
 
 
 def test_a_job_of_a_moved_checkout_says_what_builds_it(checkout):
