@@ -4,11 +4,10 @@
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
 Prints a table for each session on a machine. Plans that were recorded before the runs are evaluated separately. --runs:
-output files of bench/plan_runs.py, used instead of bench/plan_measured.json. Keys that are added by hand: "title" of a
-session; "calibrated" of a session: measurements of a host that is slower than the host of the shipped calibration;
-"left_out" of a run: the reason for its exclusion; "has_chosen" of a run: the constant of the plan that was later fitted
-to this run (only the recorded plan is evaluated). CPU runs use the calibration of their session, or else the recorded
-plan.
+output files of bench/plan_runs.py, used instead of bench/plan_measured.json. The following keys are added by hand. In a
+session: "title", and "calibrated", measurements of a host that is slower than that of the shipped calibration. In a
+run: "left_out", the reason for its exclusion, and "has_chosen", a constant of the plan that was later fitted to this
+run (only the recorded plan is evaluated). CPU runs use the calibration of their session, or else the recorded plan.
 
 Needs no GPU. Exits with status 1 if fewer than 90% of a table's steps are within 10%, or not all are within 20%.
 """

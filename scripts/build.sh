@@ -55,8 +55,8 @@ forget_configuration() {
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
 
-# gpu_architectures GPUS BUILT: CMake's MPZERO_GPU_ARCHITECTURES: the user's value, else the value of the build folder (BUILT), else `all`
-# if this host or its Slurm cluster has GPUs, else `none`, which shortens the first build by minutes.
+# gpu_architectures GPUS BUILT: CMake's MPZERO_GPU_ARCHITECTURES. In order of precedence: the user's value; the value of the build folder
+# (BUILT); `all` if this host or its Slurm cluster has GPUs; `none`, which shortens the first build by minutes.
 gpu_architectures() {
   if [[ -n ${MPZERO_GPU_ARCHITECTURES:-} ]]; then
     are_architectures "$MPZERO_GPU_ARCHITECTURES" ||
@@ -153,7 +153,7 @@ build_quietly() {
 # is_built TARGET...: succeeds if the targets are up to date.
 is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2>/dev/null) == *"ninja: no work to do."* ]]; }
 
-# end_if_stopped: ends the script if the Slurm job was stopped, which is not a failed build. (ninja may exit with 2, a user error.)
+# end_if_stopped: exits if the Slurm job was stopped, which is not a failed build. (ninja may exit with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
 # built_by_another: succeeds if this checkout is built and belongs to another user, so that this user cannot write to it.

@@ -117,7 +117,7 @@ positive_number_or() {
   if [[ ${1:-} =~ ^[1-9][0-9]{0,14}$ ]]; then printf '%s\n' "$1"; else printf '%s\n' "$2"; fi
 }
 
-# require_number VARIABLE LEAST: ends the script unless the variable is unset, empty or an integer of at least LEAST.
+# require_number VARIABLE LEAST: exits unless the variable is unset, empty or an integer of at least LEAST.
 require_number() {
   local value=${!1:-}
   [[ -n $value ]] || return 0
@@ -151,7 +151,7 @@ shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 
 # A program that uses lock, build_programs or prepare_data defines two functions:
 #   run_long COMMAND... runs a command that may take minutes; a Slurm job can be stopped meanwhile (scripts/stops.sh)
-#   end_with STATUS ends the program after a failed step that has printed its reason; a Slurm job may be requeued
+#   end_with STATUS exits after a failed step that has printed its reason; a Slurm job may be requeued
 #   (scripts/requeue.sh)
 
 # lock FILE WHAT: waits for and acquires the lock of a file, across all hosts that share the folder. The kernel releases it when the script

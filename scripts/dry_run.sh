@@ -2,7 +2,7 @@
 # Finds errors in flags, model, ds_config, data and checkpoint before long steps. `mpzero train --dry_run` runs in one process, needs no
 # GPU and takes seconds.
 
-# check_run RANKS NODES: ends the script with mpzero's message if the run would be refused, or with mpzero's output if the user passed
+# check_run RANKS NODES: exits with mpzero's message if the run would be refused, or with mpzero's output if the user passed
 # --dry_run. Must be called after training_flags.
 check_run() {
   local ranks=$1 nodes=$2 code=0 said
@@ -23,7 +23,7 @@ check_run() {
   ((code == 0)) || { printf '%s\n' "$said" >&2 && end_with "$code"; }
 }
 
-# check_settings: ends the script and lists all problems if flags, variables or the files in them are invalid.
+# check_settings: lists all problems and exits if flags, variables or the files in them are invalid.
 check_settings() {
   local variable
   local -a variables=()

@@ -5,7 +5,7 @@
 MPZERO_FOLLOWER="" # the process id of follow_run
 MPZERO_FOLLOW_ARGUMENTS=()
 
-# require_sink: ends the script if SINK is unknown or its package is not installed.
+# require_sink: exits if SINK is unknown or its package is not installed.
 require_sink() {
   local said
   if [[ -z ${SINK:-} ]]; then

@@ -113,7 +113,7 @@ install_rights() {
   fi
 }
 
-# install_packages ENTRY...: installs missing packages, or ends the script with a message that lists them.
+# install_packages ENTRY...: installs missing packages, or exits with a message that lists them.
 install_packages() {
   local -a missing rights
   find_mpi

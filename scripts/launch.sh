@@ -25,7 +25,7 @@ choose_launcher() {
   MPZERO_SRUN=()
   MPZERO_MPIRUN=()
   if has_pmix; then
-    # On fewer nodes than TreeWidth, Slurm (20.11 and later) does not synchronize nodes in an empty PMIx fence unless the fence is a ring,
+    # Use ring fences: otherwise, on fewer nodes than TreeWidth, Slurm (20.11 and later) does not synchronize nodes in an empty PMIx fence,
     # and a rank that receives a message during MPI_Init crashes.
     export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
     mapfile -t MPZERO_SRUN < <(hyperpod_arguments "$gpus")

@@ -2,10 +2,10 @@
 # Checks the requirements of MPI and the ranks on each host before they start: mpzero's libraries, a driver, space in two folders, processes
 # and file sizes. If a requirement is not met, ranks end with a signal or status 127, without a message.
 
-# refuse_machine WORD...: ends the script with a message. MPZERO_MACHINE, if set, replaces the prefix with the host name.
+# refuse_machine WORD...: exits with a message. MPZERO_MACHINE, if set, replaces the prefix with the host name.
 refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }
 
-# require_machine RANKS GPUS: ends the script if this host does not meet the requirements of that many ranks.
+# require_machine RANKS GPUS: exits if this host does not meet the requirements of that many ranks.
 require_machine() {
   require_toolkit
   require_libraries "$2"
@@ -101,7 +101,7 @@ require_limits() {
 # process_limit: this user's limit, which does not apply to root.
 process_limit() { if ((EUID == 0)); then echo unlimited; else ulimit -u; fi; }
 
-# require_room FOLDER MIB WORDS: ends the script if the folder has less free space.
+# require_room FOLDER MIB WORDS: exits if the folder has less free space.
 require_room() {
   local folder=$1 file code=0
   file=$(mktemp "$folder/mpzero-room.XXXXXX" 2>/dev/null) || refuse_machine "cannot create a file in $folder ($(reason_of mktemp "$folder/mpzero-room.XXXXXX")): $3."
@@ -127,7 +127,7 @@ report_machine() {
   if route=$(route_to "$3"); then printf 'route %s\n' "$route"; else printf 'route none\n'; fi
 }
 
-# judge_machines NODES REPORT: ends the script if a node has a problem, and sets MPI's network for several nodes. REPORT: the lines of
+# judge_machines NODES REPORT: exits if a node has a problem, and sets MPI's network for several nodes. REPORT: the lines of
 # report_machine, each prefixed with its node and a blank.
 judge_machines() {
   local nodes=$1 report=$2 text without

@@ -9,7 +9,7 @@ readonly MPZERO_NOT_AS_ASKED=3 # exit status: pods are missing, or `mpzero docto
 MPZERO_HOSTS=() # the pods that run ranks, starting with this pod
 MPZERO_SLOTS=() # the number of ranks of each pod, from the hostfile
 
-# refuse WORD...: ends the script because the pods do not match the request. Other pods may match.
+# refuse WORD...: exits because the pods do not match the request. Other pods may match.
 refuse() {
   printf 'mpzero: error: %s\n' "$(printable "$*")" >&2 || true
   exit "$MPZERO_NOT_AS_ASKED"
@@ -186,14 +186,14 @@ survey_hosts() {
   judge_machines "${#MPZERO_HOSTS[@]}" "$report"
 }
 
-# judge_driver HOST LINE WORDS: ends the script with these words and the node's name if nvidia-smi fails in a pod with GPUs.
+# judge_driver HOST LINE WORDS: exits with these words and the node's name if nvidia-smi fails in a pod with GPUs.
 judge_driver() {
   local host=$1 line=$2 words=$3
   [[ -z $words ]] || on_cpu ||
     refuse "The NVIDIA driver of $host fails: nvidia-smi printed '$words'; 'kubectl cordon $(surveyed node "$line")' excludes its node from the next start."
 }
 
-# judge_pod HOST LINE GPUS EFA: ends the script if the devices of a pod differ from the request. (A run on fewer EFA devices than the node
+# judge_pod HOST LINE GPUS EFA: exits if the devices of a pod differ from the request. (A run on fewer EFA devices than the node
 # has is slower. Without EFA devices in the pod, NCCL would find devices in /sys and fail to open them.)
 judge_pod() {
   local host=$1 line=$2 gpus=$3 efa=$4 devices has all older

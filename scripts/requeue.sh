@@ -13,8 +13,8 @@
 #   123 srun could not start tasks on some nodes             requeue without these nodes
 #   125 srun failed to create the job step three times       the job ends, because the ranks have not run
 #
-# 129, 130, 138, 140 and 143 (SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM) are stops if this shell received a signal or Slurm's record of
-# the job shows that Slurm is reclaiming the nodes. All other signals that end ranks are failures.
+# 129, 130, 138, 140 and 143 (SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM) count as stops if this shell received a signal, or if Slurm's
+# record of the job shows that Slurm is reclaiming the nodes. All other signals that end ranks are failures.
 #
 # A job that was submitted with --resume_from_checkpoint or --overwrite uses these flags only until it has saved a checkpoint. A requeued
 # job with a missing or damaged record ends if checkpoints exist, because they may be its own.

@@ -115,7 +115,7 @@ signal_of_warning() {
   printf '%s\n' "${name#SIG}"
 }
 
-# require_stop_signal SCRIPT: ends the script if mpzero does not save a checkpoint on Slurm's warning signal.
+# require_stop_signal SCRIPT: exits if mpzero does not save a checkpoint on Slurm's warning signal.
 require_stop_signal() {
   local text whom="mpzero's ranks" signals=" TERM USR1 USR2 HUP INT "
   text=$(warning_signal "$1")
@@ -133,8 +133,8 @@ signal_lead() {
   if [[ $text =~ @([0-9]{1,9})$ ]]; then echo "$((10#${BASH_REMATCH[1]}))"; else echo 60; fi
 }
 
-# stop_grace SCRIPT: the seconds in which a stopped run must save: the minimum of signal_lead and, if jobs of this partition can be
-# preempted, its GraceTime, or KillWait if GraceTime is 0. (Ignores the GraceTime of a QOS; set GRACE_PERIOD instead.)
+# stop_grace SCRIPT: the seconds that a stopped run has for saving: signal_lead or, if jobs of this partition can be preempted, at most its
+# GraceTime (KillWait if GraceTime is 0). (Ignores the GraceTime of a QOS; set GRACE_PERIOD instead.)
 stop_grace() {
   local lead configuration partition seconds=0
   lead=$(signal_lead "$1")

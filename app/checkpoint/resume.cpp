@@ -199,7 +199,7 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings) {
   const auto fill = [&](const io::StoredCheckpoint& stored) {
-    // Collected separately, to be discarded if the checkpoint is damaged or must be read again.
+    // Collect these warnings separately: they are discarded if the checkpoint is damaged or must be read again.
     std::vector<std::string> about_carried;
     const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
     // If --init_from is a folder of checkpoints, `latest` may have changed since the run started.

@@ -89,8 +89,7 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
   const std::string where = file.given() ? file.path : std::string("the command line");
   if (!total && !micro) {
     if (file.given() && !file.train_micro_batch_size_per_gpu.is_auto() && !file.train_batch_size.is_auto()) {
-      throw_user_error("{} sets neither train_micro_batch_size_per_gpu nor train_batch_size; set one of them.",
-                       where);
+      throw_user_error("{} sets neither train_micro_batch_size_per_gpu nor train_batch_size; set one of them.", where);
     }
     micro = 1;
     if (file.given()) {

@@ -32,10 +32,10 @@ bool expects_cpu(const std::string& requested, bool driver_found, const parallel
 // Returns the error message for `--device cuda` on a host without visible GPUs.
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment);
 
-// Returns the error message for a host with broken GPUs: CUDA fails, or CUDA detects fewer GPUs than the cluster has
-// assigned to the host, and too few for the ranks of the host. Empty if the host is not at fault, for example if GPUs
-// are hidden or were not requested. `seen`: CUDA's result on local rank `local_rank`. `views`: visible GPUs of the
-// host's ranks. `others_see_gpus`: any rank of the job sees GPUs.
+// Returns the error message for a host with broken GPUs: CUDA fails, or detects fewer GPUs than the cluster assigned to
+// the host and too few for its ranks. Empty if the host is not at fault, for example if GPUs are hidden or were not
+// requested. `seen`: CUDA's result on local rank `local_rank`. `views`: visible GPUs of the host's ranks.
+// `others_see_gpus`: any rank of the job sees GPUs.
 std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
                           const parallel::Environment& environment);
 
