@@ -41,7 +41,7 @@ std::string show(const std::optional<model::T5Config>& t5) {
 // Excludes dropout, which may change.
 std::string show(const std::optional<LoraConfig>& lora) { return lora ? describe_lora(*lora) : "none"; }
 
-// Adds the keys of config.json that differ. They belong to one model family, and all change the meaning of the weights.
+// Adds the differing config.json keys of one model family. All of them change the meaning of the weights.
 void add_keys_of_family(ModelConfig before, ModelConfig now, std::vector<ModelChange>& changes) {
   before.unused = now.unused = {};
   if (before == now) return;

@@ -30,7 +30,7 @@ inline CudaErrorCause explain_cuda_error(int error) {
       return {.cause = "libcuda.so.1 and the kernel driver have different versions",
               .remedy = "reboot the node after a driver update, or remove cuda-compat from LD_LIBRARY_PATH"};
     case cuda_error::kOutOfMemory:
-      return {.cause = "other processes use all of its memory", .remedy = "stop the processes that `nvidia-smi` lists"};
+      return {.cause = "other processes use all GPU memory", .remedy = "stop the processes that `nvidia-smi` lists"};
     case cuda_error::kUnavailable:
       return {.cause = "another process has exclusive use of the GPU, or the GPU needs a reset",
               .remedy = "stop the processes that `nvidia-smi` lists, or reset the GPU (nvidia-smi -r)"};
