@@ -126,7 +126,7 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
         }
         if constexpr (requires { schedule.total_num_steps; }) {
           rows.push_back(
-              {"schedule's end",
+              {"schedule end",
                "step " + show_steps(config.schedule_ends_at_max_steps ? config.max_steps : schedule.total_num_steps),
                describe(origins.schedule_end)});
         }
@@ -165,7 +165,7 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   };
   add("communication", "communication_data_type", config.communication_dtype, origins.communication_dtype);
   add("accumulation dtype", "grad_accum_dtype", config.accumulation_dtype, origins.accumulation_dtype);
-  add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
+  add("AdamW moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
 }
 
 // Adds only a row, since validation_sequences is already recorded as a flag.

@@ -13,7 +13,7 @@ namespace mpzero {
 // --schedule_on_resume.
 inline constexpr const char* kScheduleInForce = "schedule_in_force";
 inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
-// RunConfig::epoch_batch, if it differs from train_batch_size.
+// Key of RunConfig::epoch_batch, recorded if it differs from train_batch_size.
 inline constexpr const char* kEpochBatch = "epoch_batch";
 
 // Keys that are recorded only if the feature is enabled.

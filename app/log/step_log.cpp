@@ -41,7 +41,7 @@ std::string describe(const StepSplit& split, double seconds, const std::vector<d
     most_exposed = fmt::format("; rank {}: {}", most - exposed_shares.begin(), show_share(*most));
   }
   return fmt::format("  time: {}, {}, {}, {}, {}", part("forward", split.forward), part("backward", split.backward),
-                     part("communication exposed", split.exposed_communication(), most_exposed),
+                     part("exposed communication", split.exposed_communication(), most_exposed),
                      part("optimizer", split.optimizer), part("data", split.data));
 }
 

@@ -9,7 +9,7 @@ STEP_PARTS = {  # in stacking order, from the bottom
     "forward_seconds": "forward",
     "backward_seconds": "backward",
     "optimizer_seconds": "optimizer",
-    "exposed_communication_seconds": "communication exposed",
+    "exposed_communication_seconds": "exposed communication",
     "data_seconds": "data",
 }
 UNNAMED = "validation_loss"  # loss on --validation_data FILE, or the mean of several validation_NAME_loss

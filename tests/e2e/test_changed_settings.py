@@ -223,6 +223,6 @@ def test_the_schedule_of_epochs_ends_with_the_run_after_a_resume(tmp_path: Path)
     run.train("--num_train_epochs=1", "--checkpoint_freq=0")
     run.config = {"gradient_accumulation_steps": 3, "scheduler": cosine}
     shown = run.train("--num_train_epochs=3", "--checkpoint_freq=0").stdout
-    (end,) = re.findall(r"^  schedule's end +step (\d+)", shown, re.MULTILINE)
+    (end,) = re.findall(r"^  schedule end +step (\d+)", shown, re.MULTILINE)
     (steps,) = re.findall(r"^  steps +(\d+)", shown, re.MULTILINE)
     assert end == steps

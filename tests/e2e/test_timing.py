@@ -34,7 +34,7 @@ def test_split_adds_up_to_the_step(tmp_path: Path) -> None:
     assert [lines[number - 2].split()[:2] for number in times] == [["Batch", "2"], ["Batch", "4"]]
     part = r"\d+\.\d+ (ms|s) \(\d+(\.\d)?%\)"
     exposed = r"\d+\.\d+ (ms|s) \(\d+(\.\d)?%(; rank 1: \d+(\.\d)?%)?\)"
-    pattern = f"  time: forward {part}, backward {part}, communication exposed {exposed}, optimizer {part}, data {part}"
+    pattern = f"  time: forward {part}, backward {part}, exposed communication {exposed}, optimizer {part}, data {part}"
     for number in times:
         assert re.fullmatch(pattern, lines[number]), lines[number]
     for step in run.metrics():

@@ -139,8 +139,7 @@ TEST_CASE("a recommendation after the start requests a stop, and one before it o
     const Ec2Watch late(ec2.options(/*began=*/kNoticeTime + 1), stop, warn);
     ec2.wait_for(4);
     CHECK_FALSE(stop.requested());
-    CHECK_THAT(warnings.wait_for(1).front(),
-               Contains("i-42") && Contains("node-7") && Contains("drain the node"));
+    CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("node-7") && Contains("drain the node"));
     CHECK(warnings.count() == 1);
     CHECK(late.counts() == std::map<Kind, int64_t>{{Kind::kRebalance, 1}});
   }
