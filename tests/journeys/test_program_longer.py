@@ -29,7 +29,7 @@ def finished(folder: Path, end: float, steps: int = 8) -> TinyRun:
 
 
 def test_longer_without_a_word_keeps_the_last_rate(tmp_path: Path) -> None:
-    """The README's MAX_STEPS=4000 after a run of 2000 steps: the learning rate does not jump."""
+    """The README's MAX_STEPS=2000 after a run of 1000 steps: the learning rate does not jump."""
     run = finished(tmp_path, 0.1)
     last = rates(run)[-1]
     said = run.train("--max_steps=16")
