@@ -10,7 +10,7 @@ _mpzero() {
   [[ $1 == *.sh ]] || case ${COMP_WORDS[1]} in
     doctor) names='--bandwidth --checkpoint_dir --device --json --network --patience --quick' ;;
     checkpoint) names='--dry_run --keep_last --run' ;;
-    plan) names+=' --calibrate --calibration --compare --device --disk_rate --gpu --host_gigabits --instance --instances --json --largest_model --max_seq_length --network_factor --network_rate --nodes --price --prices --straggler_factor --tokens' ;;
+    plan) names+=' --calibrate --calibration --compare --device --disk_rate --gpu --host_gigabits --host_memory --instance --instances --json --largest_model --max_seq_length --network_factor --network_rate --nodes --price --prices --straggler_factor --tokens' ;;
     generate) names='--base_model --describe --device --dtype --max_tokens --model_config --prompt --prompt_tokens --seed --statistics_last --tag --temperature --tokenizer --top_k --untrained' ;;
     top | failure | help | version) names='' ;;
   esac

@@ -353,6 +353,7 @@ PlanMachine find_machine(const PlanOptions& options, const std::string& network,
   PlanMachine machine = options.instance.empty() ? machine_of_gpu(options.gpu, per_host, nodes, network == "efa",
                                                                   options.host_gigabits.value_or(kTcpGigabits))
                                                  : machine_of_instance(options.instance, nodes, network);
+  if (options.host_memory) machine.host_bytes = static_cast<int64_t>(*options.host_memory * (int64_t{1} << 30));
   machine.price = options.price;
   if (options.network_rate) set_network_rate(machine, *options.network_rate);
   if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);

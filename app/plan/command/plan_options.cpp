@@ -55,6 +55,7 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
       {"nodes", integer(o.nodes, 1, kMostHosts), "N", "number of hosts"},
       {"host_gigabits", real(o.host_gigabits, kLeastRate), "N",
        "network bandwidth per host in Gb/s, with --gpu (default: 100)"},
+      {"host_memory", real(o.host_memory, kLeastRate), "N", "memory per host in GiB, with --gpu (default: unlimited)"},
       {"tokens",
        {.read = real(o.tokens, 1).read},
        "N",
@@ -136,9 +137,11 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     throw_user_error("--instance {} and --gpu {} are mutually exclusive; remove one of them.", options.instance,
                      options.gpu);
   }
-  if (options.host_gigabits && options.gpu.empty()) {
-    throw_user_error("--host_gigabits {} conflicts with --instance {}, which sets the bandwidth; remove one of them.",
-                     *options.host_gigabits, options.instance);
+  for (const auto& [flag, value] :
+       {std::pair("host_gigabits", options.host_gigabits), {"host_memory", options.host_memory}}) {
+    if (!value || !options.gpu.empty()) continue;
+    throw_user_error("--{} {} is only supported with --gpu; remove it, or plan for --gpu instead of {}.", flag, *value,
+                     options.instance.empty() ? "--device cpu" : "--instance " + options.instance);
   }
   if (options.host_gigabits && options.nodes == 1) {
     throw_user_error("--host_gigabits {} has no effect on one host; pass --nodes, or remove the flag.",

@@ -21,6 +21,7 @@ struct PlanOptions {
   bool compare = false;
   PlanLimit limit = PlanLimit::kNone;
   std::optional<double> host_gigabits;  // network bandwidth per host in Gb/s, with --gpu
+  std::optional<double> host_memory;    // GiB per host, with --gpu
   std::optional<double> network_rate;   // collective bandwidth per host in GB/s
   double straggler_factor = 1;
   double network_factor = 1;

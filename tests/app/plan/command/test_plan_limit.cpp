@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero;
 using namespace mpzero::plan;
@@ -132,6 +134,28 @@ TEST_CASE("the largest model has the most layers that fit") {
   const nlohmann::json next = memory_of(layers + 1);
   const double total = next["gpu_bytes"]["of"];
   CHECK((next["fits"] == false || total - next["gpu_bytes"]["total"].get<double>() < total / 25));
+}
+
+TEST_CASE("the memory of the host limits the largest model with offload") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::string file = (folder / "ds_config.json").string();
+  std::ofstream(file) << R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})";
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100", "--largest_model",
+                               "--deepspeed_config=" + file});
+    return more;
+  };
+  CHECK_THAT(error_from([&] { plan_output(with({})); }), Contains("--host_memory"));
+  int64_t most = 0;
+  for (const int64_t gibibytes : {32, 64, 128}) {
+    const nlohmann::json plan = json_of(with({"--host_memory=" + std::to_string(gibibytes)}));
+    const int64_t layers = plan["model"]["layers"];
+    CAPTURE(gibibytes, layers);
+    CHECK(plan["memory"]["host_bytes"]["of"] == gibibytes << 30);
+    CHECK(plan["memory"]["host_bytes"]["total"].get<int64_t>() <= gibibytes << 30);
+    CHECK(layers > most);
+    most = layers;
+  }
 }
 
 TEST_CASE("contradicting flags of the searches are refused") {

@@ -39,6 +39,10 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400 has no effect on one host"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=2", "--network_rate=4", "--host_gigabits=100"}), Contains("both set"));
   CHECK_THAT(error({"--gpu=H100", "--price=1", "--prices=p.json"}), Contains("both set"));
+  CHECK_THAT(error({"--gpu=H100", "--host_memory=0"}), Contains("--host_memory"));
+  CHECK_THAT(error({"--instance=p5.48xlarge", "--host_memory=512"}),
+             Contains("--host_memory") && Contains("p5.48xlarge"));
+  CHECK_THAT(error({"--device=cpu", "--host_gigabits=100"}), Contains("--host_gigabits") && Contains("--device cpu"));
 }
 
 TEST_CASE("a list of hosts is a comparison, and takes the place of --instance and --nodes") {
