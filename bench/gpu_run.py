@@ -208,7 +208,7 @@ def long_sequences(visit: Visit) -> None:
 
 
 def large_on_host(visit: Visit) -> None:
-    """Trains large models and long sequences on one GPU. Parameters and bf16 moments are in host memory."""
+    """Trains large models and long sequences with bf16 moments in host memory."""
     on_host = ds_config(stage=3, offload=True, offload_param=True, micro_batch=16, bf16_moments=True)
     shared = {"model_type": "llama_3_8b", "ranks": 1, "random": True, "endless": True}
     for name, clipping in (("", 1.0), ("_unclipped", 0.0)):
@@ -241,6 +241,17 @@ def large_on_host(visit: Visit) -> None:
             limit=300,
             **shared,
         )
+    visit.train(
+        "host_llama3_8b_4layers_t1000000_2gpu_host_attention",
+        seq_length=1_000_000,
+        users_config={**one_sequence, "sequence_parallel_size": 2},
+        steps=2,
+        warm_up=1,
+        recompute="host_attention",
+        flags={"num_hidden_layers": 4, "max_position_embeddings": 1_000_000},
+        limit=420,
+        **{**shared, "ranks": 2},
+    )
     for layers in (10, 11):  # parameters and states of 99 and 107 GiB
         visit.train(
             f"host_llama3_1_70b_{layers}layers_8x4096",
@@ -252,6 +263,19 @@ def large_on_host(visit: Visit) -> None:
             limit=200,
             **{**shared, "model_type": "llama_3_1_70b"},
         )
+    # Optimizer states divided between the host and two GPUs; parameters on the GPUs.
+    divided = ds_config(stage=3, offload=True, micro_batch=8, bf16_moments=True)
+    divided["zero_optimization"]["offload_optimizer"]["ratio"] = "auto"
+    visit.train(
+        "host_llama3_1_70b_36layers_2gpu_8x4096",
+        seq_length=4096,
+        users_config=divided,
+        steps=4,
+        warm_up=2,
+        flags={"num_hidden_layers": 36},
+        limit=300,
+        **{**shared, "ranks": 2, "model_type": "llama_3_1_70b"},
+    )
 
 
 def named(visit: Visit, name: str) -> bool:
