@@ -265,7 +265,7 @@ def large_on_host(visit: Visit) -> None:
         )
     # Optimizer states divided between the host and two GPUs; parameters on the GPUs.
     divided = ds_config(stage=3, offload=True, micro_batch=8, bf16_moments=True)
-    divided["zero_optimization"]["offload_optimizer"]["ratio"] = "auto"
+    divided["zero_optimization"]["offload_optimizer"]["ratio"] = 0.9
     visit.train(
         "host_llama3_1_70b_36layers_2gpu_8x4096",
         seq_length=4096,
