@@ -2,7 +2,7 @@
 
 namespace mpzero {
 
-// Key of an exported config.json: the tokenizer of the model if it has no files ("bytes").
+// Key in an exported config.json for a tokenizer without files ("bytes").
 inline constexpr const char* kExportedTokenizer = "mpzero_tokenizer";
 
 }  // namespace mpzero

@@ -1,5 +1,6 @@
 // Compiles fmt's non-template functions once. The torch wheel contains fmt's headers but not its library. With
-// FMT_HEADER_ONLY, every file would recompile these functions, which takes longer than most files' own code.
+// FMT_HEADER_ONLY, every source file would compile these functions again, which takes longer than the rest of most
+// files.
 
 #include <fmt/format-inl.h>
 
@@ -13,8 +14,8 @@ template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 
 namespace detail {
 
-// Definitions for the `extern template` declarations in fmt/format.h. Only char, because mpzero does not format wide
-// characters.
+// Definitions for the `extern template` declarations in fmt/format.h. Only the char versions, because mpzero does not
+// format wide characters.
 template FMT_API auto thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 // Declared in fmt's public headers, but defined only in fmt/format-inl.h.

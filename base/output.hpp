@@ -62,7 +62,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // Sets the progress to `done` of `total`. `note` is printed after the bar (e.g. "loss 2.31").
+  // Sets the progress to `done` of `total`. Prints `note` after the bar (e.g. "loss 2.31").
   void update(int64_t done, const std::string& note = "");
   // Erases the bar until the next update().
   void clear();

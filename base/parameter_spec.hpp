@@ -38,7 +38,6 @@ struct UnitSpec {
     for (const ParameterSpec& parameter : parameters) sum += parameter.numel();
     return sum;
   }
-  // Returns true if any parameter is trainable.
   bool trainable() const {
     return std::ranges::any_of(parameters, [](const ParameterSpec& parameter) { return parameter.trainable; });
   }

@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// Tells a destructor whether it runs because of stack unwinding. now() is false for objects that are created and
+// Detects whether a destructor runs because of stack unwinding. now() is false for objects that are created and
 // destroyed during the unwinding of an enclosing scope.
 class Unwinding {
  public:

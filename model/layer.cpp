@@ -72,7 +72,7 @@ void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x
   sublayer.rstd = norm.rstd;
 }
 
-// Returns residual + residual_multiplier * norm(a weight^T), [N, H].
+// Returns residual + residual_multiplier * norm(a * weight^T), [N, H].
 at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operand& a, const Operand& weight,
                       const at::Tensor& residual) {
   const double multiplier = layer.config.residual_multiplier;
@@ -167,7 +167,7 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   s.qkv = qkv.view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
   const auto [q, k, v] = attention_inputs(layer, s);
-  // Recompute::kAttention and kHostAttention save the result.
+  // Recompute::kAttention and kHostAttention save the attention output.
   if (!s.attended.out.defined()) {
     s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
   }
@@ -305,7 +305,8 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
 // Recomputes the part of the MLP's forward pass, from s.h, that the backward pass reads.
 void recompute_mlp(const Layer& layer, LayerActivations& s) {
   forward_to_gate_up(layer, s, fp8::Forms::kBoth);
-  // mlp_backward recomputes SwiGLU. Only a norm of the MLP's output or an adapter of its last matmul needs the rest.
+  // mlp_backward recomputes SwiGLU. Only a norm of the MLP's output or an adapter of its last matmul needs the rest of
+  // the forward pass.
   if (layer.w.mlp_output_norm.defined() || layer.adapters.adapts(LayerProduct::kDown))
     forward_from_gate_up(layer, s, fp8::Forms::kBoth);
 }
@@ -402,7 +403,7 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
                             of(s.low_rank, LayerProduct::kOutput), gradients);
   s.attended_tokens.reset();
   d.reset();
-  // With token norms, token_norm_backward writes the gradient last.
+  // token_norm_backward changes the gradient after qk_rope_backward, which would compute the maximum.
   const at::Tensor maximum = w.token_norm.defined() ? at::Tensor() : casts.maximum(LayerProduct::kQkv, dh.device());
   at::Tensor dqkv = heads_backward(layer, std::move(d_attended), s, gradients, sums, maximum);
   if (w.qkv_bias.defined()) {
@@ -469,7 +470,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
     if (saved.tile == 0) recompute_mlp(layer, saved);
   }
   RowSums sums;
-  // If dh is the gradient of attention's output matmul, the backward of the MLP's input norm computes the maximum.
+  // If dh is the gradient of attention's output matmul, the backward pass of the MLP's input norm computes its maximum.
   const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
                      config_.residual_multiplier == 1;
   const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kCandidates = 24;
 static_assert(kCandidates <= 32, "Product::cannot_add has one bit per candidate");
-// About 100 us, so that the host can queue the first runs of a series.
+// About 100 us, enough for the host to queue the first runs of a series.
 constexpr int64_t kHeadStartCycles = 200'000;
 
 bool fits_cublas_lt(const at::Tensor& x) {
@@ -46,7 +46,8 @@ uint32_t common_alignment(std::initializer_list<std::reference_wrapper<const at:
 }
 
 // Times runs with events on the current stream. Before each run, reads as many bytes as a matmul's workspace, because
-// in a training step some operands have left the cache and others were just written. Needs only the memory of a matmul.
+// in a training step some operands have left the cache and others were just written. Needs no more memory than a
+// matmul.
 class RunTimer {
  public:
   // run(candidate) queues one run or throws c10::Error.
@@ -79,7 +80,7 @@ class RunTimer {
   }
 
  private:
-  // Runs each candidate once, because the first run of a kernel loads it.
+  // Runs a candidate once without timing, because the first run loads its kernel.
   void warm_up(size_t candidate) {
     if (!warm_.insert(candidate).second) return;
     try {
@@ -166,7 +167,7 @@ void Matmuls::aten_multiply(const Operands& operands) {
   } else if (widens) {
     at::mm_out(out, first, second, at::kFloat);
   } else if (operands.accumulates()) {
-    // ATen's addition of two dtypes makes this copy implicitly, but the simulated device would not count it.
+    // ATen's mixed-dtype addition makes this copy implicitly, but the simulated device would not count the copy.
     out.add_(at::mm(first, second).to(out.scalar_type()));
   } else {
     out.copy_(addend.defined() ? at::addmm(addend, first, second) : at::mm(first, second));
@@ -259,7 +260,7 @@ void Matmuls::multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor&
 void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a, const fp8::Matrix& b,
                            const at::Tensor& addend) {
   using enum fp8::FastAccumulation;
-  // cuBLASLt would read one scale per row of both matrices.
+  // cuBLASLt applies one scaling mode to both matrices.
   TORCH_CHECK(a.is_rowwise() == b.is_rowwise(),
               "matmul: both FP8 operands must have one scale per row, or both a single scale");
   const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);

@@ -48,22 +48,22 @@ class Matmuls {
  public:
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
 
-  // Returns a weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, either both operands or neither
-  // are FP8.
+  // Returns a * weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, either both operands or
+  // neither are FP8.
   at::Tensor forward(const Operand& a, const Operand& weight);
-  // Returns a weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. A GPU rounds the sum only once.
+  // Returns a * weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. A GPU rounds the sum only once.
   at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
   at::Tensor forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend);
-  // Adds a weight^T to out [N, out].
+  // Adds a * weight^T to out [N, out].
   void add_forward(at::Tensor& out, const Operand& a, const Operand& weight);
-  // Returns dy weight, [N, in], for dy [N, out] and weight [out, in].
+  // Returns dy * weight, [N, in], for dy [N, out] and weight [out, in].
   at::Tensor data_gradient(const Operand& dy, const Operand& weight);
-  // Writes dy weight to `out`.
+  // Writes dy * weight to `out`.
   void data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight);
-  // Adds dy weight to out [N, in].
+  // Adds dy * weight to out [N, in].
   void add_data_gradient(at::Tensor& out, const Operand& dy, const Operand& weight);
-  // Writes dy^T x to out [out, in], or adds dy^T x with `accumulate`. dy [N, out] and x [N, in] have one dtype; out may
-  // have a wider dtype.
+  // Writes dy^T * x to out [out, in], or adds dy^T * x with `accumulate`. dy [N, out] and x [N, in] have one dtype; out
+  // may have a wider dtype.
   void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
   // Same as weight_gradient_out, with ATen's matmul.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);

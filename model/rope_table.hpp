@@ -24,7 +24,7 @@ class RopeTable {
   explicit RopeTable(ModelConfig config) : config_(std::move(config)) {}
 
   // Returns magnitude * cos and magnitude * sin of position * frequency for positions 0 … length - 1. Angles are
-  // computed in fp32, and results are rounded to the dtype in `options`. Returns 1 and 0 if the layer does not rotate.
+  // computed in fp32, and results are rounded to the dtype in `options`. If `rotates` is false, returns 1 and 0.
   RopeTables get(int64_t length, const at::TensorOptions& options, bool rotates = true);
   // Returns the tables for the positions of x [B, T, ...], which contains this rank's tokens under sequence
   // parallelism. Positions restart at 0 in each packed document.

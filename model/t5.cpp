@@ -113,7 +113,7 @@ struct Block {
     return {.padding = s.padding, .dropout = at_place(s.dropout, DropoutPlace::kCrossScores)};
   }
 
-  // Returns x plus a sublayer's output y w^T.
+  // Returns x plus a sublayer's output y * w^T.
   at::Tensor add_output(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& x,
                         const Dropout& dropout) const {
     if (dropout.rate == 0) return matmuls.forward_add(y, weight, x);

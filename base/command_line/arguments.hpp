@@ -27,8 +27,8 @@ struct Argument {
   void check_value() const;
 };
 
-// Splits a command line. A word that begins with -- is never the value of the flag before it. `takes` receives the flag
-// with its dashes.
+// Splits a command line. A word that begins with -- is never the value of the flag before it. `takes` is called with
+// the flag, including its dashes.
 std::vector<Argument> split_arguments(const std::vector<std::string>& arguments,
                                       const std::function<Takes(const std::string& flag)>& takes);
 

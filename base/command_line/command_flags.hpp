@@ -26,8 +26,7 @@ struct CommandFlag {
   std::string letter = {};  // short name: "t" for -t
 };
 
-// Values that are stored in a member or, if it is a std::optional, in its value. The member's initial value is the
-// default.
+// Flags that store their value in a member, which may be a std::optional. The member's initial value is the default.
 
 template <typename T>
 std::string default_text(const T& member) {
@@ -87,7 +86,7 @@ using HelpRows = std::vector<std::pair<std::string, std::string>>;
 // name. Lines are broken only between words.
 std::string in_columns(const HelpRows& rows, size_t column);
 
-// Returns the help of the flags, after the rows `before`.
+// Returns the help text: the rows `before`, followed by the flags.
 std::string describe_flags(const std::vector<CommandFlag>& flags, HelpRows before = {});
 
 }  // namespace mpzero

@@ -39,7 +39,7 @@ uint64_t from_hex(std::string_view digits) {
 
 namespace {
 
-// zlib takes 32-bit lengths.
+// zlib's lengths are 32-bit.
 constexpr size_t kMaxCall = size_t{1} << 30;
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace mpzero::io {
 
-// Block size for checksums of large data, in bytes. A multiple of the transfer size of file systems, and small compared
-// to a shard, because a read may verify one extra block at each end.
+// Block size for checksums of large data, in bytes. A multiple of the transfer size of file systems. Small compared to
+// a shard, because a read may verify one extra block at each end.
 inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
 
 // Returns the 64-bit XXH3 hash, which is not cryptographic. Hashing is limited by memory bandwidth.

@@ -69,7 +69,7 @@ std::string carried_file_name(const std::string& dtype, int rank) {
 bool is_carried_file(const std::string& name) { return name.ends_with(kNameEnd); }
 
 int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks) {
-  // Assumes two page-aligned fp32 datasets per unit. A dataset contains no more than the elements of the unit plus the
+  // Assumes two page-aligned fp32 datasets per unit. A dataset contains at most the elements of the unit plus the
   // padding of all shards, and needs less than one page of HDF5 metadata.
   constexpr int64_t kMostOfShard = 64, kDataSets = 2;
   int64_t elements = 0;

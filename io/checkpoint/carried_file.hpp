@@ -25,7 +25,7 @@ struct CarriedValues {
   int64_t bytes() const;
 };
 
-// The carried state of one rank to be saved. Only a rank at the same position in an identical layout can load it.
+// The carried state that one rank saves. Only a rank at the same position in an identical layout can load this state.
 struct CarriedState {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kFloatsPerBlock = kChecksumBlockBytes / kFloatBytes;
-// With fewer blocks, starting the threads costs more time than they save.
+// With fewer blocks, starting threads takes longer than verifying the blocks on one thread.
 constexpr int64_t kBlocksWorthThreads = 4;
 
 // A dataset and the state of its blocks.
@@ -167,7 +167,7 @@ struct Hdf5Checkpoint::Impl {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     if (begin < 0 || end > unit.numel()) {
       throw_user_error(
-          "{} is a checkpoint of a different model: unit {} has {} elements, but the model needs its elements {} to {}",
+          "{} is a checkpoint of a different model: unit {} has {} elements, but this model needs elements {} to {}",
           folder.string(), unit.name, unit.numel(), begin, end);
     }
     if (kind != StateKind::kMaster && !unit.trainable()) {
@@ -190,7 +190,7 @@ struct Hdf5Checkpoint::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_incomplete("{} is incomplete: no file has element {} of {} of unit {}; {}", folder.string(), position,
+      throw_incomplete("{} is incomplete: no file contains element {} of {} of unit {}; {}", folder.string(), position,
                        name_of(kind), unit.name, kChooseAnother);
     }
   }
@@ -226,7 +226,7 @@ void Hdf5Checkpoint::read(const std::string& parameter, StateKind kind, int64_t 
   const int64_t end = begin + static_cast<int64_t>(out.size());
   if (begin < 0 || end > numel) {
     throw_user_error(
-        "{} is a checkpoint of a different model: {} has {} elements, but the model needs its elements {} to {}",
+        "{} is a checkpoint of a different model: {} has {} elements, but this model needs elements {} to {}",
         folder().string(), parameter, numel, begin, end);
   }
   impl_->read(units()[unit], kind, offset + begin, out);

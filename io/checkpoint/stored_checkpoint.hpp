@@ -26,7 +26,7 @@ namespace mpzero::io {
 class ReplacedWhileRead final : public Error {
  public:
   ReplacedWhileRead(const std::filesystem::path& folder, OpenFolder::Change change)
-      : Error(fmt::format("{} {} by another process while it was being read: start again", folder.string(),
+      : Error(fmt::format("{} {} by another process while it was being read; run the command again", folder.string(),
                           name_of(change))),
         change_(change) {}
   OpenFolder::Change change() const { return change_; }

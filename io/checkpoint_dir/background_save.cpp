@@ -30,7 +30,7 @@ constexpr size_t kStepsMeasured = 4;
 constexpr double kForget = 0.8;
 // Maximum duration of a save relative to a save without throttling.
 constexpr double kLongest = 8;
-// Maximum fraction of the save interval for one save.
+// Maximum fraction of the save interval that a save may take.
 constexpr double kShareOfTime = 0.75;
 
 double median(std::vector<double> values) {

@@ -102,7 +102,6 @@ class BackgroundSave {
   // Removes the rate limit and polls until the checkpoint is saved or abandoned. Collective.
   State wait();
 
-  // Returns the rate limiter of this rank's writes.
   WritePace& pace() { return pace_; }
 
   bool in_flight() const { return state_ != State::kSaved && state_ != State::kAbandoned; }

@@ -79,7 +79,7 @@ struct ResumeCandidates {
   // Problem with `latest` in one sentence, or empty.
   std::string problem_of_latest;
   // Reason why the run that saved the target of `latest` is unknown: one sentence, or empty. If set, `run` is the run
-  // that saved last and `newest_of_runs` contains the newest checkpoint of each run in the folder.
+  // of the newest save, and `newest_of_runs` contains the newest checkpoint of each run in the folder.
   std::string problem_of_run;
   std::vector<CatalogEntry> newest_of_runs;
 };

@@ -218,7 +218,7 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
   }
   sync_folder(checkpoint_dir, files);
   replace_text_file(checkpoint_dir / kLatestName, tag + "\n", files);
-  // The checkpoint is complete. If the replaced checkpoint cannot be removed, the next save retries.
+  // The checkpoint is complete. If the replaced checkpoint cannot be removed, the next save retries the removal.
   std::vector<Leftover> left;
   if (!outdated.empty()) attempt(outdated, left, [&] { remove_folder(outdated, files); });
   return left;
@@ -273,7 +273,7 @@ static std::string use_one_of(std::vector<std::string> names) {
   return fmt::format("use one of {}{}", fmt::join(names, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
 }
 
-// Returns the end of a message with the available tags.
+// Returns the last clause of a message, which lists the available tags.
 static std::string show_tags_in(const fs::path& folder) {
   std::vector<std::string> tags;
   std::error_code error;

@@ -57,7 +57,8 @@ std::vector<Leftover> publish(const std::filesystem::path& checkpoint_dir, const
 void discard_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                      FileSystem& files = disk()) noexcept;
 
-// Removes checkpoints atomically with respect to crashes. Returns the folders that could not be removed.
+// Removes checkpoints. A crash never leaves an incomplete checkpoint under its tag. Returns the folders that could not
+// be removed.
 std::vector<Leftover> remove_checkpoints(const std::vector<std::filesystem::path>& folders,
                                          const std::string& writer = "", FileSystem& files = disk());
 
@@ -86,7 +87,7 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const
 // Returns the subfolders with checkpoints, i.e. with a file `latest`, in alphabetical order.
 std::vector<std::filesystem::path> runs_in(const std::filesystem::path& folder);
 
-// Returns the end of a message that suggests these subfolders, or `otherwise` if none exists.
+// Returns the last clause of a message, which suggests these subfolders, or `otherwise` if none exists.
 std::string suggest_runs(const std::filesystem::path& folder, const std::string& otherwise);
 
 // Returns the run in the manifest of the checkpoint `folder`, or an empty record for DeepSpeed's own checkpoints, which

@@ -49,7 +49,7 @@ uint64_t Permutation::encrypt(uint64_t value) const {
   uint64_t left = value >> half_bits_;
   uint64_t right = value & mask;
   for (const uint64_t key : keys_) {
-    // The high bits of the product are mixed best.
+    // The high bits of the product are the best mixed.
     const uint64_t next = left ^ (mix(right + key) >> (64 - half_bits_));
     left = right;
     right = next;
@@ -293,7 +293,7 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 MicroBatch DataLoader::next() {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait(lock, [this] { return !impl_->ready.empty() || impl_->failure; });
-  // Returns the batches that were read before the failure first, so that the run stops at the step with the invalid
+  // First returns the batches that were read before the failure, so that the run stops at the step with the invalid
   // window.
   if (impl_->ready.empty()) std::rethrow_exception(impl_->failure);
   MicroBatch batch = std::move(impl_->ready.front());

@@ -113,7 +113,7 @@ class DataLoader {
 // One micro-batch of this rank in a validation pass.
 struct ValidationBatch {
   MicroBatch tokens;
-  // Number of windows in `tokens` that count toward the loss. If 0, `tokens` contains one window for the collectives of
+  // Number of windows in `tokens` that count toward the loss. If 0, `tokens` is a placeholder for the collectives of
   // the forward pass, and the caller must ignore its loss.
   int64_t num_windows = 0;
 };

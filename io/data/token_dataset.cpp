@@ -255,7 +255,7 @@ void TokenDataset::Impl::check_ends() {
                      last, tokens.size());
   }
   if (tokens.size() == 0) throw_user_error("{} has no tokens", path.string());
-  // Checks only some tokens to avoid reading the full file. Reads check the other tokens.
+  // Checks only some tokens to avoid reading the full file. Later reads check all other tokens.
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
   if (!row_length && tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
@@ -350,7 +350,7 @@ void TokenDataset::Impl::for_windows(std::span<const int64_t> windows, const Rea
   try {
     for (size_t i = 0; i < windows.size(); ++i) read(i, windows[i]);
   } catch (const UserError&) {
-    // A changed file is reported first because invalid tokens may be a consequence.
+    // Reports a changed file first, because the change may have caused the invalid tokens.
     watch.check();
     throw;
   }

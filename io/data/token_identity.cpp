@@ -92,7 +92,7 @@ TokenIdentity identity_of(std::span<const TokenIdentity> sources) {
   for (const TokenIdentity& source : sources) {
     all.num_tokens += source.num_tokens;
     has_tokens = has_tokens && !source.tokens_xxh3.empty();
-    // Plain text sources have neither.
+    // Plain text sources have neither an end-of-turn token nor a chat template.
     Tokenization& tokens = all.tokenization;
     if (!tokens.end_of_turn_token_id) tokens.end_of_turn_token_id = source.tokenization.end_of_turn_token_id;
     if (tokens.chat_template.empty()) tokens.chat_template = source.tokenization.chat_template;

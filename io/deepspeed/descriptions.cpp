@@ -192,7 +192,7 @@ std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const Tr
                                const DeepSpeedSettings& settings) {
   std::vector<pickle::Entry> states = {
       {"zero_stage", pickle::integer(layout.stage())},
-      // Loss scaling is disabled, but DeepSpeed's stage 3 requires the object.
+      // Loss scaling is disabled, but DeepSpeed's stage 3 requires a LossScaler.
       {"loss_scaler", pickle::object("deepspeed.runtime.fp16.loss_scaler", "LossScaler",
                                      {{"cur_scale", pickle::number(1.0)}, {"dynamic", pickle::boolean(false)}})},
       {"dynamic_loss_scale", pickle::boolean(false)},

@@ -15,7 +15,7 @@
 namespace mpzero::io {
 namespace {
 
-// Limit for 4-byte elements in the address space.
+// Maximum number of 4-byte elements in the address space.
 constexpr int64_t kMaxNumel = int64_t{1} << 60;
 // nccl_start_alignment_factor of DeepSpeed.
 constexpr int64_t kAlignment = 2;

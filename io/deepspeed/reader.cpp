@@ -275,7 +275,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     made_by_mpzero_ = files_.manifest() || is_of_save(own, progress_.sequences_seen);
     if (made_by_mpzero_ && !files_.manifest()) throw_no_manifest(folder_);
     if (made_by_mpzero_) return read_client_state(own, progress_);
-    // DeepSpeed has resumed from this checkpoint of mpzero. The model is unchanged, but the data position is outdated.
+    // DeepSpeed resumed from a checkpoint of mpzero and saved this one. The model is unchanged, but the data position
+    // is outdated.
     progress_.model_config_json = own.at("model_config").text();
   }
 
@@ -346,8 +347,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
                     fmt::format("it has {} AdamW updates, but {} has {}: the files are from different saves", found,
                                 first_optimizer_file_, adamw_updates_));
     }
-    // If DeepSpeed discards the AdamW states on load, the AdamW step count restarts at 0, but the step count does not.
-    // The result looks like a file from an older save.
+    // If DeepSpeed discards the AdamW states on load, the AdamW step count restarts at 0, but the run's step count does
+    // not. The result looks like a file from an older save.
     throw_damaged(
         files_.path_of(name),
         fmt::format("it has {} AdamW updates, but {} has {} updates: the files are from different saves{}", found,
@@ -413,7 +414,7 @@ void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int
   }
   if (begin < 0 || end > spec->numel()) {
     throw_user_error(
-        "{} is a checkpoint of a different model: {} has {} elements, but the model needs its elements {} to {}",
+        "{} is a checkpoint of a different model: {} has {} elements, but this model needs elements {} to {}",
         folder().string(), parameter, spec->numel(), begin, end);
   }
   layout_->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {

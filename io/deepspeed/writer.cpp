@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
-// Small enough for the values to stay in the CPU cache from rounding and checksum to write.
+// Small enough that the values stay in the CPU cache while they are rounded, hashed and written.
 constexpr size_t kCachedNumel = size_t{1} << 17;
 
 int64_t offset_of(const DeepSpeedPlan& plan, const DeepSpeedPlan::Place& place) {

@@ -41,7 +41,7 @@ OutputFile::OutputFile(fs::path path, const Options& options, FileSystem& files)
     do {
       error = files.reserve(descriptor_, options.expected_size);
     } while (error == EINTR);
-    // Ignores unsupported calls because many network file systems cannot allocate space in advance.
+    // Ignores errors of unsupported calls because many network file systems cannot allocate space in advance.
     if (error != 0 && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL) {
       files.close(std::exchange(descriptor_, -1));
       throw_system_error("write", path_, error);

@@ -29,7 +29,7 @@ class OutputFile {
     // Final size of the file in bytes, or 0 if unknown. The space is allocated in advance to detect a full disk before
     // the first write.
     int64_t expected_size = 0;
-    int threads = 0;     // number of writing threads; 0 selects enough for one disk
+    int threads = 0;     // number of writing threads; 0 selects enough to saturate one disk
     bool direct = true;  // bypass the page cache if possible
     // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
     std::stop_token stop{};     // append() throws Failure after a stop request

@@ -45,8 +45,6 @@ bool Handle::reset() noexcept {
 
 std::string Node::where() const { return fmt::format("{} of {}", name_, file_.string()); }
 
-// Datasets
-
 Dataset::Dataset(Handle handle, std::filesystem::path file, std::string name)
     : Node(std::move(handle), std::move(file), std::move(name)) {
   const Handle space(H5Dget_space(handle_.id()), &H5Sclose);
@@ -144,8 +142,6 @@ void Dataset::write_slab(std::span<const uint64_t> start, std::span<const uint64
     throw_not_written("write " + where(), file_);
   }
 }
-
-// Groups and files
 
 std::string Group::path_of(const std::string& name) const { return name_ == "/" ? "/" + name : name_ + "/" + name; }
 

@@ -130,7 +130,7 @@ class Dataset : public Node {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // Reads elements without verifying HDF5's fletcher32 checksums. For callers that verify another checksum.
+  // Reads elements without verifying HDF5's fletcher32 checksums. The caller must verify another checksum.
   template <Number T>
   void read_unverified(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};

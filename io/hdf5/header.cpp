@@ -86,7 +86,7 @@ uint64_t FileBytes::left(uint64_t offset) const {
 }
 
 std::vector<std::byte> FileBytes::read(uint64_t offset, uint64_t size, std::string_view what) const {
-  // Limits allocations for damaged sizes. Valid reads are much smaller.
+  // Limits the allocation if a size is damaged. Valid reads are much smaller.
   constexpr uint64_t kMaxBytes = 64 << 20;
   if (size > left(offset) || size > kMaxBytes) throw Malformed{what};
   std::vector<std::byte> bytes(static_cast<size_t>(size));

@@ -303,7 +303,7 @@ void FolderOwner::remove_own() noexcept {
     const std::optional<OwnerRecord> record = text ? parse(*text) : std::nullopt;
     // The file may be empty during a claim.
     if (text && (text->empty() || (record && record->token == self_.token))) (void)files_.remove_file(path_of(number_));
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it stays as a record that nobody renews
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the record is not renewed and expires
   }
   file_.reset();
 }

@@ -33,7 +33,7 @@ constexpr std::string_view kPlainKeys[] = {"r",
                                            "runtime_config",
                                            "task_type"};
 
-// Throws UserError unless all other keys have the values of plain LoRA. This also rejects future PEFT methods.
+// Throws UserError unless all other keys have the values of plain LoRA. This check also rejects future PEFT methods.
 void refuse_other_methods(const json& config, const std::string& source) {
   // Only these initializations do not change the base weights.
   const std::map<std::string_view, std::vector<json>> plain = {

@@ -23,7 +23,6 @@ std::string size(std::span<const int64_t> shape);  // a torch.Size
 std::string tensor(const Tensor& tensor);
 std::string json(const nlohmann::json& value);
 
-// A key and a value of a dict.
 struct Entry {
   Entry(std::string_view key, const std::string& value) : code(text(key) + value) {}
   Entry(int64_t key, const std::string& value) : code(integer(key) + value) {}

@@ -294,7 +294,7 @@ TorchZipReader::TorchZipReader(ZipDirectory directory, File file)
 const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const {
   const auto found = records_.find(prefix_ + "data/" + tensor.storage);
   if (found == records_.end()) {
-    throw_damaged(path(), fmt::format("it lacks storage {:.100}, which a tensor needs", tensor.storage));
+    throw_damaged(path(), fmt::format("it lacks storage {:.100}, which a tensor uses", tensor.storage));
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(tensor.storage_numel, pickle::bytes_of(tensor.type), &bytes) ||

@@ -63,7 +63,7 @@ struct InitialFolder {
   bool adapters_latest = false;          // the adapters are the target of `latest`
   LoraConfig adapter_settings{};
   std::string base_hash{};  // hash of the base in the adapters' metadata; may be empty
-  std::string problem{};    // reason that eos_token_ids and tokenizer_hash are unknown; may be empty
+  std::string problem{};    // reason why eos_token_ids and tokenizer_hash are unknown; may be empty
 };
 
 // Returns the snapshot folder if `given` is the name of a cached model with weights or adapters and not an existing

@@ -78,7 +78,8 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
   if (begin < 0 || end < begin) throw_bad_tensor(file, name, fmt::format("has invalid offsets {} to {}", begin, end));
   if (end > data_bytes) {
     throw_bad_tensor(file, name,
-                     fmt::format("ends at byte {} of the data, but the file has {}: it is truncated", end, data_bytes));
+                     fmt::format("ends at byte {} of the data, but the file has {} bytes of data: it is truncated", end,
+                                 data_bytes));
   }
   const std::optional<int64_t> bits = element_bits(tensor.dtype);
   if (!bits) throw_bad_tensor(file, name, fmt::format("has dtype {}, which the format does not define", tensor.dtype));
@@ -140,8 +141,8 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, static_cast<int64_t>(kHeaderLimits.bytes)))) {
     throw_user_error(
-        "{} declares a header of {} bytes, but the file has {}: it is truncated or not a safetensors file; {}", path,
-        length, size, kRemedy);
+        "{} declares a header of {} bytes, but the file has {} bytes: it is truncated or not a safetensors file; {}",
+        path, length, size, kRemedy);
   }
   std::string text(length, '\0');
   file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));

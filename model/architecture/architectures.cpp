@@ -11,7 +11,7 @@
 namespace mpzero::model {
 namespace {
 
-// Guesses the kind of an unsupported model from Hugging Face's naming conventions. Returns null if it is unknown.
+// Guesses the kind of an unsupported model from Hugging Face's naming conventions. Returns null if the kind is unknown.
 const char* kind_not_trained(std::string_view model_type) {
   const auto has_any = [&](std::initializer_list<std::string_view> parts) {
     return std::ranges::any_of(parts, [&](auto part) { return model_type.find(part) != std::string_view::npos; });

@@ -12,7 +12,7 @@
 namespace mpzero::model {
 namespace {
 
-// 64 rows resolve zero shares of 0.01% at a low cost.
+// Enough to measure underflow rates of 0.01% at a low cost.
 constexpr int64_t kSampledRows = 64;
 
 // Returns sampled rows of a matrix with `count` rows: all rows if there are few, otherwise one random row from each of

@@ -13,7 +13,6 @@
 
 namespace mpzero::model {
 
-// Operand of a layer's matmul.
 enum class OperandKind : uint8_t { kInput, kWeight, kGradient };
 inline constexpr std::array kOperandKinds{OperandKind::kInput, OperandKind::kWeight, OperandKind::kGradient};
 

@@ -20,7 +20,7 @@ constexpr int64_t kColumnsAThread = 16;
 
 float scalar(const at::Tensor& x) { return *x.const_data_ptr<float>(); }
 
-// Returns the larger magnitude. Bits of magnitudes sort like magnitudes, and NaN sorts above infinity.
+// Returns the larger magnitude. The bits of magnitudes have the same order as magnitudes, and NaN sorts above infinity.
 float larger(float a, float b) { return std::bit_cast<uint32_t>(a) >= std::bit_cast<uint32_t>(b) ? a : b; }
 
 }  // namespace

@@ -27,7 +27,7 @@ uint8_t encode(Format format, float x) {
   const int exponent =
       std::max(static_cast<int>(std::bit_cast<uint32_t>(magnitude) >> 23) - 127, smallest_exponent(format));
   const int step = exponent - mantissa_bits(format);
-  // Scaling by a power of two is exact here, and the current rounding mode is to nearest even. Rounding up to the next
+  // Scaling by a power of two is exact here, and nearbyint rounds to nearest even by default. Rounding up to the next
   // power of two carries into the exponent, because FP8 bits have the same order as their numbers.
   const auto steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, -step)));
   const int code = ((exponent - smallest_exponent(format)) << mantissa_bits(format)) + steps;

@@ -77,7 +77,7 @@ __device__ float largest(const uint4 (&packs)[kPacks]) {
 // A cluster of kCluster blocks keeps one row in registers, kPacks packs per thread, so that the row is read and written
 // only once. Several clusters share a multiprocessor: while one cluster waits for memory, another computes
 // exponentials, which take half as long as the memory accesses. (A row in the shared memory of a single block prevents
-// this overlap and is no faster than reading the row twice.) Results are equal to `kernel`.
+// this overlap and is no faster than reading the row twice.) Results are equal to those of `kernel`.
 template <typename T, int kPacks>
 __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads)
     cluster_kernel(T* logits, const int64_t* targets, const float* weights, float* losses, int columns,

@@ -199,7 +199,7 @@ void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::
     set(&description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b);
     set(&description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.a);
   }
-  // Not a tensor, because ATen fills new tensors under deterministic algorithms.
+  // Not allocated as a tensor, because ATen fills new tensors under deterministic algorithms.
   const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(kWorkspaceBytes);
   check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &description, &alpha, b.const_data_ptr(), b_.get(),
                        a.const_data_ptr(), a_.get(), &beta, c.const_data_ptr(), out_.get(), out.mutable_data_ptr(),

@@ -19,7 +19,8 @@ struct LtScales {
 
 class LtMatmul {
  public:
-  // Alignment of all addresses and rows, in bytes. kAlignment is required. More than kFullAlignment has no benefit.
+  // Alignment of all addresses and rows, in bytes. kAlignment is required. Alignment beyond kFullAlignment has no
+  // benefit.
   static constexpr uint32_t kAlignment = 16, kFullAlignment = 256;
   // Workspace size of a matmul, as recommended by cuBLAS for Hopper.
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
@@ -31,8 +32,8 @@ class LtMatmul {
     kRepeatable,  // only algorithms with a fixed order of split-K additions
   };
 
-  // Queries cuBLASLt's heuristic for at most `most` algorithms for the current device, fastest first by its prediction.
-  // The list may be empty. All processes on the same kind of device get the same list.
+  // Queries cuBLASLt's heuristic for at most `most` algorithms for the current device, predicted fastest first. The
+  // list may be empty. All processes on the same kind of device get the same list.
   LtMatmul(const MatmulShape& shape, int most, Candidates candidates = Candidates::kAll);
   ~LtMatmul();
   LtMatmul(LtMatmul&& other) noexcept;

@@ -118,7 +118,7 @@ __device__ inline float block_sum(float x) {
   return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
 }
 
-// Returns the amax of a pack as fp32 bits, which sort like magnitudes (NaN above infinity).
+// Returns the amax of a pack as fp32 bits, which have the same order as magnitudes. NaN sorts above infinity.
 template <typename T, int kPack>
 __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
   unsigned largest = 0;
@@ -129,10 +129,10 @@ __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
   return largest;
 }
 
-// Raises *maximum to the largest magnitude of all threads. Must be called by all threads of a warp.
+// Sets *maximum to max(*maximum, `largest` of all threads). Must be called by all threads of a warp.
 __device__ inline void raise(unsigned* maximum, unsigned largest) {
   largest = __reduce_max_sync(0xffffffffu, largest);
-  // Most warps skip the atomic operation, because *maximum is already larger.
+  // Most warps skip the atomic operation, because *maximum is already large enough.
   if (threadIdx.x % kWarp == 0 && largest > *static_cast<volatile unsigned*>(maximum)) atomicMax(maximum, largest);
 }
 
@@ -147,7 +147,8 @@ __device__ void copy_async(Pack<T, kPack>* to, const T* from) {
   __pipeline_memcpy_async(to, from, sizeof(*to));
 }
 
-// Lets `kernel` use `bytes` of dynamic shared memory and requests the maximum shared memory carveout for occupancy.
+// Allows `kernel` to use `bytes` of dynamic shared memory and requests the maximum shared memory carveout for
+// occupancy.
 template <typename Kernel>
 void use_shared_memory(Kernel* kernel, size_t bytes) {
   C10_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));

@@ -21,8 +21,8 @@ cpu::Heads cpu_heads(HeadCounts heads, const QkNormWeights& norm) {
   return {heads.query, heads.key_value, norm.query, norm.key, norm.eps};
 }
 
-// Forward: q and k, read and written. Backward: dq, dk, dv and the gradient of the packed projection; with norms, also
-// their inputs.
+// The forward pass reads and writes q and k. The backward pass reads dq, dk, dv and, with norms, the inputs of the
+// norms, and writes the gradient of the packed projection.
 Operation on_heads(const at::Tensor& x, HeadCounts heads, bool norm, bool backward) {
   const int64_t rotated = heads.query + heads.key_value, packed = rotated + heads.key_value;
   const int64_t moved = backward ? 2 * packed + (norm ? rotated : 0) : 2 * rotated;

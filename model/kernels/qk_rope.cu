@@ -117,8 +117,8 @@ struct Staging {
   static constexpr size_t kBytes = std::max(kSumBytes, sizeof(Packs) * kStages * kSlots * kThreads);
 };
 
-// For the weight gradient, each lane sums over its heads, then the block sums over its groups, in a fixed order.
-// kMaximum: updates *maximum to the amax of the result.
+// Each lane sums the weight gradient over its heads, then the block sums over its groups, in a fixed order. kMaximum:
+// updates *maximum to the amax of the result.
 template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     backward_kernel(const HeadRange<T> query, const HeadRange<T> key, const HeadRange<T> value, const T* cos,

@@ -28,7 +28,7 @@ namespace {
 
 at::Tensor wide_heads(const at::Tensor& x) { return x.transpose(1, 2).to(accumulate_type(x.scalar_type())); }
 
-// Cached across steps: a run has few lengths, and computing the buckets takes a dozen operators.
+// Caches the buckets across steps, because a run uses few lengths, and computing the buckets takes a dozen operators.
 at::Tensor buckets_on(c10::Device device, int64_t queries, int64_t keys, const RelativeAttention& call) {
   const auto make = [&] {
     // A blocking copy would wait for all queued work.
@@ -158,8 +158,8 @@ RelativeAttentionGradients fused_backward(const at::Tensor& dout, const at::Tens
   return made;
 }
 
-// `matmuls`: number of matmuls. `passes`: number of reads and writes of the scores by other kernels, in fp32; of the
-// bias or its gradient, if fused.
+// `matmuls`: number of matmuls. `passes`: number of times that other kernels read or write the fp32 scores or, if
+// fused, the bias or its gradient.
 Operation relative_operation(const at::Tensor& q, const at::Tensor& k, bool fused, int matmuls, double passes,
                              double launches) {
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), head_dim = q.size(3), keys = k.size(1);
@@ -196,8 +196,8 @@ at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int6
 AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const RelativeAttention& call) {
   const OperationScope scope("relative_attention_forward", [&] {
-    // Passes over the scores: write, add the bias, mask, softmax, read. Fused: only passes over the bias: two to create
-    // it, mask, read.
+    // Passes over the scores: write, add the bias, mask, softmax, read. If fused, passes over the bias: create (two
+    // passes), mask, read.
     return is_fused(q, call) ? relative_operation(q, k, true, 2, 4, 6) : relative_operation(q, k, false, 2, 8, 14);
   });
   if (is_fused(q, call)) return fused_forward(q, k, v, call);
@@ -211,8 +211,8 @@ RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout_in
                                                        const AttentionOutput& forward, const RelativeAttention& call) {
   const OperationScope scope("relative_attention_backward", [&] {
     // Passes over the scores as in the forward pass, and over their gradient: write, multiply by p and sum, subtract,
-    // multiply by p, read twice, sum for the table. Fused: passes over the bias as in the forward pass; the gradient of
-    // the scores is written and read once.
+    // multiply by p, read twice, sum for the table. If fused, passes over the bias as in the forward pass, and one
+    // write and one read of the gradient of the scores.
     return is_fused(q_in, call) ? relative_operation(q_in, k_in, true, 5, 6, 16)
                                 : relative_operation(q_in, k_in, false, 5, 21, 28);
   });

@@ -40,7 +40,7 @@ struct RowLayout {
   }
 };
 
-// `kForward`: the forward pass does not keep sums, and more, smaller blocks are faster.
+// `kForward`: the forward pass does not keep sums, and is faster with more and smaller blocks.
 template <typename T, bool kForward, typename Body>
 void with_layout(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
   constexpr int kVector = 16 / sizeof(T);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
                    unsigned* maximum) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Layout::kRows + threadIdx.y;
-  if (row >= rows) return;  // applies to all threads of a warp or to none
+  if (row >= rows) return;  // whole warps return
   x += row * columns;
   y += row * columns;
   Pack<T, kPack> in[kPacks] = {};

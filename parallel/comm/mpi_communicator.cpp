@@ -112,7 +112,7 @@ class MpiCommunicator::Collective final : public HostTask {
                       .received = place(piece % depth, from, pieces.length),
                       .received_bytes = pieces.size(own_size, piece)};
     };
-    // A piece is received into the memory of the piece `depth` before it, after that piece has been added.
+    // A piece reuses the memory of the piece `depth` positions earlier, after that piece has been added.
     plan.may_begin = [=, this](int64_t index, int64_t done) { return index / peers_ < done / peers_ + depth; };
     plan.done = [=, this](int64_t index) {
       if ((index + 1) % peers_ == 0) add_up(index / peers_);
@@ -179,7 +179,6 @@ class MpiCommunicator::Collective final : public HostTask {
   }
 
  private:
-  // Memory of the messages.
   struct Memory {
     std::vector<at::Tensor> tensors;
     std::shared_ptr<std::vector<char>> received;

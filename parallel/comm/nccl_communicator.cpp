@@ -18,7 +18,7 @@
 #include "parallel/comm/shard_sum.hpp"
 
 // Throws (see throw_nccl_error) with the NCCL call, the rank and NCCL's last error, or throws an out-of-memory error if
-// memory was the cause.
+// the GPU is out of memory.
 #define MPZERO_NCCL_CHECK(call)                                                                               \
   do {                                                                                                        \
     const ncclResult_t nccl_result_ = (call);                                                                 \

@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-// Two blocks per multiprocessor of the largest GPUs, in a grid-stride loop. This keeps enough bytes in flight and
+// Two blocks per multiprocessor of the largest GPUs, in a grid-stride loop. This grid keeps enough bytes in flight and
 // leaves resources for concurrent compute.
 constexpr int64_t kMostBlocks = 264;
 

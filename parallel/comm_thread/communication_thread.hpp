@@ -61,7 +61,7 @@ class CommunicationThread {
  public:
   enum class Runs : uint8_t {
     kBeside,   // in a separate thread
-    kInCaller  // in the caller of submit(), which returns after the job. For an MPI that only one thread may call.
+    kInCaller  // in the caller of submit(), which returns after the job; required if only one thread may call MPI
   };
   class Job;
   class Lane;
@@ -82,8 +82,8 @@ class CommunicationThread {
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
-  // For each lane, runs one step of its first job if it is ready. The result tells whether any job was ready and
-  // whether any made progress.
+  // Runs one step of each lane's first job if that job is ready. Returns whether any job was ready and whether any job
+  // made progress.
   struct Turn {
     bool has_work = false, has_moved = false;
   };

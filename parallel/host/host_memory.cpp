@@ -111,7 +111,7 @@ std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::Scal
     mappings.push_back(count == 0 ? nullptr
                                   : std::make_shared<Mapping>(static_cast<size_t>(count) * c10::elementSize(dtype)));
     if (count == 0) continue;
-    // Touch the memory before registration, which would touch it with one thread.
+    // Touch the memory before registration, because registration would touch it with only one thread.
     mappings.back()->touch(team);
     if (pinned) to_pin.push_back(mappings.back().get());
   }

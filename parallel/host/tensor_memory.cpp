@@ -110,7 +110,7 @@ size_t TensorMemory::kept_bytes() const {
 
 c10::DataPtr TensorMemory::allocate(size_t bytes) {
   void* memory = bytes < kLarge ? nullptr : take(bytes);
-  // PyTorch's allocator reports an out-of-memory error.
+  // PyTorch's allocator serves small tensors and reports out-of-memory errors.
   if (memory == nullptr) {
     memory = c10::alloc_cpu(bytes);
     count(static_cast<int64_t>(malloc_usable_size(memory)));
@@ -132,7 +132,7 @@ const TensorMemory& tensor_memory() { return instance(); }
 TensorMemory& use_tensor_memory() {
   constexpr uint8_t kBeforeOthers = UINT8_MAX;
   c10::SetCPUAllocator(&instance(), kBeforeOthers);
-  // The heap serves only small tensors, and should also keep freed memory.
+  // The heap serves only small tensors. Make it keep freed memory, too.
   constexpr int kMappedFrom = 32 << 20, kTrimmedFrom = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kMappedFrom);
   mallopt(M_TRIM_THRESHOLD, kTrimmedFrom);

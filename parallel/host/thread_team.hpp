@@ -49,7 +49,6 @@ class ThreadTeam {
 
   int size() const { return static_cast<int>(threads_.size()); }
   std::shared_ptr<Task> start(int64_t blocks, Work work);
-  // Runs a task and waits for its completion.
   void run(int64_t blocks, Work work) { start(blocks, std::move(work))->wait(); }
 
  private:

@@ -23,7 +23,7 @@ void end_process(const std::string& sentence);
 // own its data and must not throw.
 bool run_detached(const std::function<void()>& work);
 
-// What happens to work whose thread cannot be started. kRunInline: at the limit, SIGALRM ends the process.
+// Used if the thread cannot be started. kRunInline: runs on the calling thread; SIGALRM ends the process at the limit.
 enum class WithoutThread : uint8_t { kSkip, kRunInline };
 
 // Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed.

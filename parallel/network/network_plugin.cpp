@@ -31,7 +31,6 @@ const void* find_net(void* library) {
   return nullptr;
 }
 
-// Returns the file that contains `net`.
 std::string file_of(const void* net) {
   Dl_info place{};
   if (dladdr(net, &place) == 0 || place.dli_fname == nullptr) return {};

@@ -4,8 +4,9 @@
 
 // NF4 with double quantization (arXiv:2305.14314) on raw memory. A value is a level times the scale of its block. A
 // scale is the minimum scale of its group plus an 8-bit multiple of the group's step. Unlike 8-bit floats around the
-// mean, this is equally precise for all scales. A message contains the 4-bit level indices (the first of a byte in the
-// lower half), the 8-bit scales, the minimum scale and the step of each group (fp32), and up to 15 unused bytes.
+// mean, this encoding is equally precise for all scales. A message contains the 4-bit level indices (the first of a
+// byte in the lower half), the 8-bit scales, the minimum scale and the step of each group (fp32), and up to 15 unused
+// bytes.
 namespace mpzero::parallel {
 
 struct Nf4Levels {

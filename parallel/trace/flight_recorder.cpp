@@ -6,7 +6,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// More than a step of a large model queues before the device has completed the first collective.
+// More collectives than a step of a large model queues before the first one completes.
 constexpr size_t kRingEntries = 512;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -54,7 +54,7 @@ void FlightRecorder::Channel::queued_on_device(int64_t sequence, std::shared_ptr
 }
 
 void FlightRecorder::Channel::poll() {
-  // Queries devices without the lock, because the training thread uses it.
+  // Queries devices without the lock, because the training thread also acquires it.
   std::vector<std::pair<int64_t, std::shared_ptr<const DeviceWork>>> open;
   {
     const std::lock_guard lock(mutex_);
@@ -106,7 +106,7 @@ ChannelRecord FlightRecorder::Channel::record(size_t count) const {
     ++first;
   }
   for (int64_t sequence = first; sequence <= queued_; ++sequence) add(sequence);
-  // A queued collective without a device has started.
+  // A queued collective without device work has started.
   if (queued_ > started_ && !entry(queued_).work) record.started = queued_;
   return record;
 }

@@ -25,7 +25,7 @@ class Timeline {
   // Returns true if the host does the work. A mark is then passed when mark() returns, and the duration of a call is
   // host time.
   virtual bool is_host() const = 0;
-  // Returns true if work queued now belongs to this timeline. On a GPU, work on other streams does not belong to it.
+  // Returns true if work queued now belongs to this timeline. On a GPU, excludes work on other streams.
   virtual bool is_current() const = 0;
 
   // Stalls are recorded only between start() and stop().
@@ -37,13 +37,12 @@ class Timeline {
   bool running_ = false;
 };
 
-// A period in which a timeline was stalled.
 struct Stall {
   Timeline::Mark begin = 0;
   Timeline::Mark end = 0;
 };
 
-// Source of stalls of a timeline.
+// Reports the stalls of a timeline.
 class StallSource {
  public:
   virtual ~StallSource() = default;

@@ -84,7 +84,6 @@ struct Compression {
   bool weights = false;   // send parameters as int8 differences
   uint64_t seed = 0;      // seed of the stochastic rounding of gradients
 
-  // Returns the format of compressed gradients.
   const BlockFormat& gradient_format() const { return gradient_bits == 4 ? kInt4 : kInt8; }
 };
 

@@ -84,7 +84,7 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   if (sizes.partitioned || (ranks.ranks() > 1 && converted && !only_exchanged)) sizes.buffers = under_way(units);
   if (sizes.partitioned && ranks.nodes > 1 && converted && !compressed)
     sizes.inter_node_buffers = under_way(node_shards);
-  // One more than in use, so that a copy overlaps with the next unit's backward pass.
+  // One more buffer than in use, so that a copy overlaps with the next unit's backward pass.
   if (ranks.ranks() > 1) sizes.released = under_way(released);
   for (const auto& [numel, count] : released) {
     int64_t& buffers = sizes.released[numel];
@@ -169,7 +169,7 @@ GradientViews GradientStore::gradients(size_t unit) {
     } else {
       place(unit, take_released(layout.padded_numel()));
     }
-    // Other units have used the buffer.
+    // Other units may have overwritten the padding.
     state.full.narrow(0, layout.numel(), layout.padded_numel() - layout.numel()).zero_();
   }
   return {state.views, !sizes_.partitioned && !state.empty};

@@ -67,7 +67,6 @@ class GradientStore {
   };
   // Returns the format of the gradients that a micro-batch's backward pass writes.
   static GradientTarget target(const ParallelLayout& ranks, const Options& options);
-  // Allocation sizes of a store.
   struct Sizes {
     bool partitioned = false;
     at::ScalarType kept_dtype = at::kFloat;
@@ -115,7 +114,6 @@ class GradientStore {
   // Returns the compressed exchange between nodes, or null without compression.
   GradientExchange* exchange() const { return exchange_.get(); }
 
-  // Returns the memory of this store's tensors.
   MemoryUse memory_use() const;
 
  private:

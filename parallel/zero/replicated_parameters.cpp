@@ -47,7 +47,7 @@ void ReplicatedParameters::start(size_t unit) {
     c10::OptionalStreamGuard on_copy_stream;
     std::optional<HostOrder> in_order;
     if (copy_stream_ && (two_levels || exchange_ || state.written == Written::kLater)) {
-      // For shards that are written later, invalidate() made the stream wait for the last use of the old parameters.
+      // If the shard is written later, invalidate() has made the stream wait for the last use of the old parameters.
       if (state.written == Written::kNow) follow_current_stream(*copy_stream_);
       on_copy_stream.reset_stream(*copy_stream_);
     }

@@ -25,7 +25,8 @@ constexpr size_t kOwnTotals = 2;
 
 std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                      const ParallelLayout& ranks) {
-  // Replicas stay equal only if the sums are bitwise equal on all ranks. Two consecutive sums do not guarantee this.
+  // Replicas stay equal only if the sums are bitwise equal on all ranks. Two consecutive sums do not guarantee bitwise
+  // equality.
   if (options.stage == 0 && ranks.nodes > 1)
     throw_failure("ZeRO stage 0 does not support {} shard groups; use one", ranks.nodes);
   std::vector<FlatLayout> layouts;
@@ -368,7 +369,7 @@ void ZeroEngine::take_gradient(size_t unit) {
     on_measuring_stream.reset_stream(*measuring_stream_);
   }
   partial_sums_of_squares(gradient, partial);
-  // Once a released gradient is copied, its memory is reused. The copy therefore follows the squares.
+  // The memory of a released gradient is reused after the copy, so the copy must run after the squares.
   if (!releases_gradients(options_)) on_measuring_stream.reset();
   if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_->shard(unit));
 }

@@ -29,8 +29,8 @@ namespace mpzero::parallel {
 
 // Options for optimizer updates in host memory.
 struct HostUpdateOptions {
-  // Number of dedicated threads, concurrent with the engine's caller. If 0, update() uses the process's threads on the
-  // CPU, and on a GPU there are as many dedicated threads as the process has threads.
+  // Number of dedicated threads, concurrent with the engine's caller. 0: on a GPU, as many as the process has threads;
+  // on the CPU, update() uses the process's threads.
   int threads = 0;
   std::vector<int> cores;              // hardware threads for the ThreadTeam; empty: no binding
   std::optional<int64_t> extra_bytes;  // memory for updates before the norm is known; see default_extra_bytes()
@@ -158,7 +158,8 @@ class ZeroEngine {
   bool state_on_host(size_t unit) const {
     return on_host(unit) || options_.device.is_cpu() || (is_frozen(unit) && parameters_->shard(unit).is_cpu());
   }
-  // Returns true if the unit's states can be held. bf16 moments are copied instead, because a checkpoint stores fp32.
+  // Returns true if hold() supports the unit's states. bf16 moments are copied instead, because a checkpoint stores
+  // fp32.
   bool can_hold(size_t unit) const { return on_host(unit) && options_.moment_dtype == at::kFloat; }
   // Holds all three states of a unit with can_hold(), as returned by state() but including padding. The states do not
   // change until the hold ends, because updates write to spare states. Can be called from any thread that the next

@@ -11,7 +11,7 @@ safetensors = pytest.importorskip("safetensors.numpy")
 
 READS = 20
 # The message of a reader whose checkpoint was replaced at each of its attempts.
-GIVEN_UP = "by another process while it was being read: start again"
+GIVEN_UP = "by another process while it was being read; run the command again"
 
 
 @contextmanager

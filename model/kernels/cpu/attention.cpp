@@ -379,7 +379,7 @@ int64_t attention_forward_bytes(int64_t batch, int64_t heads, int64_t key_value_
 int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type) {
   const auto element = static_cast<int64_t>(c10::elementSize(type)), wide = static_cast<int64_t>(sizeof(float));
   const int64_t padded = round_up(length, kQueries);
-  // HeadBackward: the panels of one head, the gradient and sums of its queries, and a block.
+  // Memory of a HeadBackward: the panels of one head, the gradient and sums of its queries, and a block.
   const int64_t of_thread = 5 * padded * head_dim * element + (length * head_dim + 2 * padded) * wide +
                             kQueries * kKeys * (2 * wide + 3 * element);
   return 2 * batch * heads * length * head_dim * wide + std::min<int64_t>(threads(), batch * heads) * of_thread;

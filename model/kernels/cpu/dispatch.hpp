@@ -41,7 +41,7 @@ void for_rows(int64_t rows, int64_t columns, const Body& body) {
 // Number of rows per partial sum.
 inline constexpr int64_t kSummedRows = 32;
 
-// Calls body(block, first row, last row + 1) in parallel for blocks of kSummedRows rows. The last may be smaller.
+// Calls body(block, first row, last row + 1) in parallel for blocks of kSummedRows rows. The last block may be smaller.
 template <typename Body>
 void for_blocks(int64_t rows, int64_t columns, const Body& body) {
   for_rows(ceil_div(rows, kSummedRows), kSummedRows * columns, [&](int64_t begin, int64_t end) {

@@ -22,7 +22,7 @@ constexpr int64_t kPanel = 64, kBlock = 64;
 constexpr int64_t kDepth = 1024;
 // Maximum rows of A and maximum number of sums per task.
 constexpr int64_t kRows = 512, kSums = 1 << 18;
-// AMX's micro-kernel requires this multiple in bf16.
+// In bf16, AMX's micro-kernel requires a multiple of this depth.
 constexpr int64_t kDepthMultiple = 32;
 
 // Matrix: address of the first element and stride between contiguous rows or columns.
@@ -130,7 +130,7 @@ struct Division {
   int64_t panels, depth, rows, row_groups = 0, width = 0, groups = 0;
 };
 
-// For A with contiguous rows: each task packs panels of B and multiplies all of its rows of A by each panel.
+// Requires contiguous rows of A. Each task packs panels of B and multiplies all of its rows of A by each panel.
 template <typename T>
 void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
   const Division d(m, n, k);
@@ -161,7 +161,7 @@ void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64
   });
 }
 
-// B in pieces of the inner dimension: [chunks, panels, depth, kPanel]. All pieces except the last have `depth`
+// B, split along the inner dimension: [chunks, panels, depth, kPanel]. All pieces except the last have `depth`
 // elements. All pieces are padded to the micro-kernel's multiple.
 struct Pieces {
   Pieces(int64_t n, int64_t k)
@@ -173,7 +173,7 @@ struct Pieces {
   int64_t n, k, panels, chunks, depth;
 };
 
-// For A with contiguous columns (weight gradients): B is packed first, then each task transposes a block of A.
+// Requires contiguous columns of A (weight gradients). Packs B first, then each task transposes a block of A.
 template <typename T>
 void multiply_by_blocks(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
   const Pieces p(n, k);

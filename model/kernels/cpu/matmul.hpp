@@ -25,7 +25,7 @@ void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, 
 int64_t matmul_bytes(int64_t m, int64_t n, int64_t k, bool a_transposed, at::ScalarType type, bool rounds);
 
 // Returns the number of bytes that oneDNN allocates for ATen's matmul over an inner dimension of `k` if
-// prefers_aten(bf16): measured with LibTorch 2.11 on Sapphire Rapids; above a `k` of 3,072, at most 0.9 MB per thread.
+// prefers_aten(bf16). Measured with LibTorch 2.11 on Sapphire Rapids: at most 0.9 MB per thread for `k` above 3,072.
 int64_t aten_matmul_bytes(int64_t k);
 
 }  // namespace mpzero::model::cpu
