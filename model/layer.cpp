@@ -117,7 +117,8 @@ OperationScope head_exchange(const at::Tensor& x) {
   return {"head_exchange", [&] { return on_matrix(x.scalar_type(), x.size(0) * x.size(1), x.size(2) * x.size(3), 4); }};
 }
 
-// Exchanges x [B, T/P, heads, D] of this rank's tokens for [B, T, local heads, D]; packed sequences one by one.
+// Exchanges x [B, T/P, heads, D] of this rank's tokens for [B, T, local heads, D]. Exchanges packed sequences one by
+// one.
 at::Tensor to_heads(const AttentionMask& mask, const at::Tensor& x) {
   const OperationScope scope = head_exchange(x);
   if (!mask.documents) return mask.ranks->to_heads(x);

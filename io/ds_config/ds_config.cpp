@@ -333,7 +333,7 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
 
 nlohmann::ordered_json ds_config_keys() {
   NotActedOn keys;
-  // Contains every section, and all optimizers and schedules with different keys.
+  // The two documents contain every section and cover the keys of all optimizers and schedules.
   read_document(json::parse(R"({"bf16": {}, "fp16": {}, "data_types": {}, "fp8": {}, "lora": {},
       "optimizer": {"type": "AdamW", "params": {}}, "scheduler": {"type": "WarmupDecayLR", "params": {}},
       "zero_optimization": {"offload_optimizer": {}, "offload_param": {}}, "tensorboard": {}, "csv_monitor": {},

@@ -14,7 +14,7 @@ namespace mpzero::io {
 inline constexpr const char* kChooseAnother =
     "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
 
-// Throws Damaged: "FILE is damaged: WHAT; choose an older checkpoint ...".
+// Throws Damaged: "FILE is damaged: WHAT; choose another checkpoint ...".
 [[noreturn]] inline void throw_damaged(const std::filesystem::path& file, const std::string& what) {
   throw Damaged(fmt::format("{} is damaged: {}; {}", file.string(), what, kChooseAnother));
 }

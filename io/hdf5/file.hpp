@@ -14,8 +14,8 @@
 // not thread-safe, so every call locks a process-wide mutex. Threads may use different objects concurrently, but not
 // the same object.
 //
-// Opening and reading throw UserError, for example if the file is missing, truncated or not an HDF5 file. Writing
-// throws UserError if the user can fix the cause, for example a full disk, and Failure otherwise.
+// Opening and reading throw UserError, for example if the file is missing, truncated or not an HDF5 file. System errors
+// throw like throw_system_error(). Other write errors throw Failure.
 namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t

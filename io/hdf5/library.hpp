@@ -29,11 +29,11 @@ class Lock {
 // Returns the error text of the last failed call, from the system or from HDF5.
 std::string reason();
 
-// Throws the error of the last failed call, which read `what` from `file`. System errors are reported unchanged. All
-// other errors mean that the file is damaged, and throw UserError.
+// Throws the error of the last failed call, which read `what` from `file`. System errors throw like
+// throw_system_error(). All other errors mean that the file is damaged, and throw UserError.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 
-// Throws the error of the last failed call, which wrote `what` to `file`. A full disk is a UserError.
+// Throws the error of the last failed call, which wrote `what` to `file`. A full disk is a Failure.
 [[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
 
 hid_t native(Type type);

@@ -271,7 +271,7 @@ void widen(const File& file, int64_t offset, std::span<float> out, float (*conve
 
 }  // namespace
 
-// Brace initialization evaluates the first argument first.
+// Brace initialization reads the directory before it moves `file`.
 TorchZipReader::TorchZipReader(File file) : TorchZipReader{read_zip_directory(file), std::move(file)} {}
 
 TorchZipReader::TorchZipReader(ZipDirectory directory, File file)

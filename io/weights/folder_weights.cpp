@@ -208,7 +208,7 @@ struct FolderWeights::Impl {
     read_shards(read_index(index));
   }
 
-  // Same precedence as in transformers.
+  // The order of precedence matches transformers.
   EntryNames choose_names() const {
     std::error_code error;
     for (const EntryNames& candidate : {kSafetensorsNames, kTorchNames}) {

@@ -130,7 +130,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
       copy_engines_(engine == NcclEngine::kCopyEngines && world_size_ > 1 && all_peers(mpi)) {
   if (std::optional<std::string> hazard = copy_engine_hazard(nccl_version_code(), world_size_)) {
-    // For registered windows, NCCL may select copy engines automatically (on Blackwell).
+    // NCCL may select copy engines automatically for registered windows (on Blackwell).
     windows_ = false;
     if (std::exchange(copy_engines_, false)) hazard_ = std::move(hazard);
   }

@@ -132,7 +132,7 @@ const TensorMemory& tensor_memory() { return instance(); }
 TensorMemory& use_tensor_memory() {
   constexpr uint8_t kBeforeOthers = UINT8_MAX;
   c10::SetCPUAllocator(&instance(), kBeforeOthers);
-  // The heap serves only small tensors. Make it keep freed memory, too.
+  // The heap, which serves only small tensors, should also keep freed memory.
   constexpr int kMappedFrom = 32 << 20, kTrimmedFrom = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kMappedFrom);
   mallopt(M_TRIM_THRESHOLD, kTrimmedFrom);

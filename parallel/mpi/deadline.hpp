@@ -56,8 +56,8 @@ auto answer_within(std::chrono::milliseconds limit, Work work, WithoutThread wit
 // overflow.
 std::chrono::milliseconds to_milliseconds(double seconds);
 
-// Ends the process if this object lives longer than `patience`. For network and file system calls that have no timeout
-// of their own.
+// Ends the process if this object lives longer than `patience`. Guards network and file system calls that have no
+// timeout.
 class Deadline {
  public:
   // `sentence` is called on a separate thread after the deadline. `patience` is limited to a hundred years.

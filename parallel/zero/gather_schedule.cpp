@@ -24,7 +24,7 @@ GatherSchedule::GatherSchedule(std::vector<int64_t> unit_numel, const GatherLimi
 
 void GatherSchedule::plan(std::vector<size_t> uses) {
   position_ = 0;
-  if (uses == uses_) return;  // the usual case from step to step
+  if (uses == uses_) return;  // the usual case
   uses_ = std::move(uses);
   buffers_ = merged(std::move(buffers_), most_at_once(buffers_.empty() ? limits_ : kLeast));
 }

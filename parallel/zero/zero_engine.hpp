@@ -38,7 +38,7 @@ struct HostUpdateOptions {
 };
 
 struct ZeroOptions {
-  int stage = 2;  // sharded states: 0: none; 1: optimizer states; 2: also gradients; 3: also parameters
+  int stage = 2;  // shards no states (0), optimizer states (1), also gradients (2), also parameters (3)
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;                // parameters and activations
   at::ScalarType communication_dtype = at::kBFloat16;  // gradients in collectives
