@@ -17,7 +17,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// Called for folders whose name is not a tag. Returns false for an unreadable folder.
+// Returns false if the folder is unreadable. Called for folders whose name is not a tag.
 bool holds_checkpoint(const fs::path& folder) {
   try {
     return looks_like_checkpoint(folder);
@@ -26,7 +26,7 @@ bool holds_checkpoint(const fs::path& folder) {
   }
 }
 
-// Fills `entry` until the first failure. Throws Error on failure.
+// Fills `entry` field by field. Throws Error if a read fails; the remaining fields keep their defaults.
 void read_entry(CatalogEntry& entry) {
   // DeepSpeed's own checkpoints have no manifest.
   if (!path_exists(entry.folder / kManifestName) && looks_like_checkpoint(entry.folder)) {

@@ -54,7 +54,7 @@ struct InitialFolder {
   std::filesystem::path folder;  // Hugging Face folder or checkpoint; for adapters, the base model
   bool is_checkpoint = false;
   bool is_latest = false;                // the checkpoint is the target of `latest`
-  bool is_gone = false;                  // the folder, recorded by a run, no longer contains weights
+  bool is_gone = false;                  // the folder that a run recorded no longer contains weights
   std::string model_config_json;         // recorded by the checkpoint or the run; may be empty
   std::vector<int64_t> eos_token_ids{};  // in addition to the ids in config.json; see more_eos_ids()
   std::string tokenizer_hash{};          // see Tokenization::tokenizer_hash; empty if unknown

@@ -25,7 +25,7 @@ struct ExportOptions {
   std::string model_config_json;            // overrides the config.json of the checkpoint if not empty
   std::vector<int64_t> eos_token_ids;       // in addition to the ids in config.json
   std::optional<int64_t> bos_token_id;      // used if config.json has no bos_token_id
-  std::string tokenizer;                    // recorded in config.json if it has no files ("bytes"); empty: not recorded
+  std::string tokenizer;                    // recorded in config.json unless empty
   // Returns the transformers class for a model_type, for example "Qwen3ForCausalLM". Called if config.json has no
   // "architectures". If not set or if the result is empty, the key is omitted.
   std::function<std::string(const std::string& model_type)> causal_lm_class;

@@ -25,7 +25,7 @@ std::string mpi_version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string all(text, static_cast<size_t>(length));
-  // The rest of the text describes the builder and the build date.
+  // The rest describes the builder and the build date.
   return all.substr(0, all.find_first_of(",\n"));
 }
 

@@ -82,8 +82,8 @@ class CommunicationThread {
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
-  // Runs one step of each lane's first job if that job is ready. Returns whether any job was ready and whether any job
-  // made progress.
+  // Runs one step of each lane's first job if that job is ready. Returns whether any job was ready and whether any made
+  // progress.
   struct Turn {
     bool has_work = false, has_moved = false;
   };

@@ -20,7 +20,7 @@ class LateSum {
 
  private:
   struct Round;
-  std::unique_ptr<Round> round_;  // pointer, because MPI writes to the address of the round
+  std::unique_ptr<Round> round_;  // on the heap, because MPI writes to its address
 };
 
 }  // namespace mpzero::parallel

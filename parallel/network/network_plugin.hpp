@@ -13,7 +13,7 @@ struct NetworkPlugin {
   std::string library;      // value of NCCL_NET_PLUGIN: a file, or a name for the dynamic loader
   std::string file;         // file that the dynamic loader finds for `library`
   std::string net_name;     // name of the plugin's network, for NCCL_NET
-  bool by_default = false;  // NCCL loads it by default
+  bool by_default = false;  // NCCL loads the plugin by default
 };
 
 struct PluginSearch {

@@ -59,8 +59,7 @@ struct ChannelRecord {
 // collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Meaning of activity on a communicator. kProgress: training makes progress. kNothing: no progress (a control plane,
-  // which polls).
+  // Meaning of activity on a communicator. kProgress: training makes progress. kNothing: a control plane, which polls.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().
