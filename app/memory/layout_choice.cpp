@@ -20,7 +20,7 @@ std::string traffic(int64_t bytes) {
 }
 
 // Returns the minimum memory required, without spare states, which a run omits if memory is short. With `limit`,
-// --recompute auto offloads activations to the host if necessary to fit.
+// gradients are released and --recompute auto offloads activations to the host if necessary to fit.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout,
                    const std::optional<MemoryNeed>& limit) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);
@@ -95,8 +95,11 @@ Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacem
                                offloads_within),
         .limit = limit};
   };
+  const Candidates all = both(limit);
+  if (!all.nodes.fits || !all.one_level.fits || (all.nodes.step && all.one_level.step)) return all;
+  // Without predictions, a layout that fits as it is takes precedence over one that requires these measures.
   const Candidates without = both(std::nullopt);
-  return without.nodes.fits || without.one_level.fits ? without : both(limit);
+  return without.nodes.fits || without.one_level.fits ? without : all;
 }
 
 // Returns true if the step is shorter by more than the error of the predictions.

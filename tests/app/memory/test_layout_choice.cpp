@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <limits>
 
@@ -32,6 +33,13 @@ RunSetup setup_of(const std::string& zero) {
 LayoutChoice choose(const std::string& zero, const RankPlacement& ranks, const MemoryNeed& limit = kMuch,
                     const PredictStep& predict = {}) {
   return choose_layout(setup_of(zero), at::kCUDA, ranks, limit, predict);
+}
+
+// Predicts a step of one second with one level of ZeRO.
+PredictStep two_levels_in(double seconds) {
+  return [=](const parallel::ParallelLayout& layout) -> std::optional<PredictedStep> {
+    return PredictedStep{.seconds = layout.nodes == 1 ? 1 : seconds};
+  };
 }
 
 bool is(const LayoutChoice& choice, int nodes, int ranks_per_node) {
@@ -227,9 +235,29 @@ TEST_CASE("layer inputs count as on the host where no layout fits otherwise") {
   REQUIRE(host.device < need(1, Recomputation::kAuto).device);
   CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, host), 2, 4));
   CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, {.device = host.device, .host = host.host - 1}), 1, 8));
-  // One level fits without.
-  const int64_t device = need(1, Recomputation::kAuto).device;
-  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, {.device = device, .host = host.host}), 1, 8));
+  // Only one level fits without. Predicted times decide if known.
+  const MemoryNeed tight{.device = need(1, Recomputation::kAuto).device, .host = host.host};
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, tight), 1, 8));
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, tight, two_levels_in(0.1)), 2, 4));
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, tight, two_levels_in(10)), 1, 8));
+}
+
+TEST_CASE("two levels that fit only with released gradients are chosen if their step is shorter") {
+  const std::string file = R"("stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"})";
+  RunSetup setup = setup_of(file);
+  setup.config.gradient_accumulation_steps = 1;
+  const auto need = [&](int nodes, bool release) {
+    const MemoryEstimate estimate(setup.config, setup.model, at::kCUDA, {.nodes = nodes, .ranks_per_node = 8 / nodes});
+    MemoryScenario scenario = estimate.scenario();
+    scenario.release_gradients = release;
+    return estimate.need(scenario, std::nullopt, 0);
+  };
+  const MemoryNeed one_level = need(1, false), released = need(2, true);
+  const MemoryNeed limit{.device = std::max(one_level.device, released.device), .host = kMuch.host};
+  REQUIRE(need(2, false).device > limit.device);
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, limit, two_levels_in(0.1)), 2, 4));
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, limit, two_levels_in(10)), 1, 8));
+  CHECK(is(choose_layout(setup, at::kCUDA, kTwoHostsOfFour, limit), 1, 8));
 }
 
 TEST_CASE("internode bytes follow the papers' formulas") {
