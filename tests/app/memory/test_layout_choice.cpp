@@ -172,6 +172,16 @@ TEST_CASE("only a number makes nodes of several hosts") {
   CHECK(is(choose(R"("stage": 3, "mics_shard_size": 4)", ranks), 2, 4));
 }
 
+TEST_CASE("both layouts keep the sequence-parallel ranks") {
+  RunSetup setup = setup_of(R"("stage": 3)");
+  setup.config.sequence_parallel_size = setup.layout.sequence_ranks = 2;
+  for (const double seconds : {0.1, 10.0}) {
+    const LayoutChoice choice = choose_layout(setup, at::kCUDA, kTwoHostsOfFour, kMuch, two_levels_in(seconds));
+    CHECK(choice.layout.nodes == (seconds < 1 ? 2 : 1));
+    CHECK(choice.layout.sequence_ranks == 2);
+  }
+}
+
 TEST_CASE("if no layout fits it is one level") {
   const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
   CHECK(is(choose(open, kTwoHostsOfFour, {.device = 1, .host = 1}), 1, 8));
