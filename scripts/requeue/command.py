@@ -100,7 +100,7 @@ def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
     # The file system may have shown files of the previous start late, or its end may not have been recorded.
-    earlier = newest_start(job.folder, job=job.number)
+    earlier = newest_start(job.folder)
     if earlier and (failure := find_failure(job.folder, earlier, down=lambda hosts: down(job, hosts))):
         settle(job.folder, failure)
     carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))
@@ -128,7 +128,9 @@ def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:
     except Silent:
         return frozenset()
     broken = {name for name, node in states.items() if is_down(node.state)}
-    return frozenset(host for host in hosts if broken & set(job.nodes((host,))))
+    # At the next start, these nodes are no longer part of the job.
+    nodes = [*job.slurm.nodes(), *map(Node, broken)]
+    return frozenset(host for host in hosts if broken & set(nodes_of_hosts((host,), nodes)))
 
 
 def doctor(job: Job) -> None:

@@ -121,7 +121,9 @@ case "$1 $2" in
     echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted${reservation:+ Reservation=$reservation}"
     [[ -z $comment ]] || echo "   Comment=$comment " ;;
   requeue*) echo "$*" >>"$RECORD/requeues" ;;
-  "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
+  "show node")
+    nodes=${3/"node[0-1]"/node0,node1}
+    for node in ${nodes//,/ }; do echo "NodeName=$node X=1 NodeHostName=ip-10-0-0-${node#node} X=1"; done ;;
   "show config") echo "SLURM_VERSION = $version"; echo "PreemptType = preempt/$type" ;;
   "show partition") echo "PartitionName=all PreemptMode=$mode State=UP" ;;
   "show reservation") echo "ReservationName=$3 Nodes=node[0-1] State=ACTIVE" ;;

@@ -337,10 +337,30 @@ def test_a_host_without_evidence_is_left_out_only_where_slurm_knows_it_to_be_dow
     assert (exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"]) == left_out, result.stdout + result.stderr
     path = job.checkpoints / "failure.json"
     assert job.requeued() and "node1" in json.loads(path.read_text())["reason"]
-    # The next start judges as the end did, also where the end could not write what it found.
-    path.unlink()
-    job(f'states="idle {state} idle idle"; begin_run', SLURM_RESTART_COUNT="1")
-    assert json.loads(path.read_text())["hosts"] == (["node1"] if left_out else [])
+    # The next start judges as the end did, on other nodes too, and where the end could not write what it found.
+    for nodes in ("node[0-1]", "node2,node3"):
+        path.unlink()
+        job(f'states="idle {state} idle idle"; SLURM_JOB_NODELIST={nodes}; begin_run', SLURM_RESTART_COUNT="1")
+        assert json.loads(path.read_text())["hosts"] == (["node1"] if left_out else [])
+
+
+@pytest.mark.parametrize(("status", "ends"), [(123, 1), (125, 2)])
+def test_evidence_from_before_a_step_that_did_not_start_is_not_read(job, status, ends):
+    blame(job.checkpoints, host=0)
+    result = job(f"begin_run; MPZERO_NO_TASKS_ON=node1; end_run {status}")
+    assert (result.returncode, job.requeued()) == (ends, status == 123), result.stdout + result.stderr
+    assert exclusions(job) == (["scontrol update JobId=7 ExcNodeList=node1"] if status == 123 else [])
+
+
+def test_a_user_error_is_not_followed_by_a_wait_for_evidence(job):
+    assert job("begin_run; export MPZERO_RETRY_SECONDS=999; end_run 2").returncode == 2
+
+
+def test_old_starts_are_removed_at_each_start(job):
+    for number in range(22):
+        Evidence(job.checkpoints, start=f"20261126T{number:06}Z-00000000")
+    job("begin_run")
+    assert len(list((job.checkpoints / "failures").iterdir())) == 20
 
 
 def test_evidence_that_shows_late_is_judged_at_the_next_start(job):
