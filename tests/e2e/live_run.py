@@ -98,6 +98,12 @@ class LiveRun:
         for rank in ranks:
             os.kill(self.ranks()[rank], number)
 
+    def signal_waiting_rank(self, number: int) -> None:
+        """Sends the signal to rank 0 while it waits in a step for rank 1, which is suspended."""
+        self.wait_for_step(3)
+        self.signal(signal.SIGSTOP, 1)
+        self.signal(number, 0)
+
     def finish(self, *, limit: float = LIMIT_SECONDS) -> int:
         """Waits for the end; returns mpirun's exit status. No rank is left then."""
         ranks = list(map(str, self.ranks()))

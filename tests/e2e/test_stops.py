@@ -138,10 +138,7 @@ def test_interrupted_once(tmp_path: Path) -> None:
 def test_interrupted_twice(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     with LiveRun(run, *ENDLESS) as live:
-        live.wait_for_step(2)
-        # Rank 0 cannot finish its step meanwhile: the other rank does not take part.
-        live.signal(signal.SIGSTOP, 1)
-        live.signal(signal.SIGINT, 0)
+        live.signal_waiting_rank(signal.SIGINT)
         live.wait_for(lambda: "interrupt again" in live.errors, "word on the first interruption")
         live.signal(signal.SIGINT, 0)
         assert live.finish() == INTERRUPTED, live.errors
