@@ -24,8 +24,8 @@ WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_
 # A watchdog updates its line every 100 ms. If a line is older than this many seconds, or than half of the timeout, the
 # process counts as stopped.
 STOPPED_AFTER = 15.0
-# Exit statuses of ranks that end normally: finished, stopped, interrupted (base/error.hpp).
-ENDS = (0, 75, 130)
+# Exit statuses of ranks that end the run without a failure: stopped, interrupted (base/error.hpp).
+ENDS = (75, 130)
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,6 @@ class Evidence:
     restart: int = 0
     started: int = 0
     first: int = -1  # the rank that wrote first; -1: unknown
-
-    @property
-    def count(self) -> int:
-        """Number of ranks that wrote evidence."""
-        return sum(record.wrote for record in self.records)
 
     @property
     def complete(self) -> bool:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from run_files.replacing import replace_text
-from run_files.values import whole
 
 from run_failure.evidence import START, Evidence, load, load_start, read_evidence
 from run_failure.verdict import Verdict, verdict_of
@@ -23,8 +22,6 @@ from run_failure.verdict import Verdict, verdict_of
 FAILURE, USER_ERROR = 1, 2
 MOST_STARTS = 20
 PAUSE = 0.5
-# Seconds. A start time further in the future indicates a wrong clock.
-FUTURE = 3600
 
 
 @dataclass(frozen=True)
@@ -79,19 +76,23 @@ def wait_for(look: Callable[[], str | None], until: float) -> str | None:
 
 
 def starts_of(folder: Path, since: float = 0) -> list[str]:
-    """The names of the starts since `since`, oldest first; those of a wrong clock count as the oldest."""
+    """The names of the starts since `since`, in the order of their latest evidence: a start that is refused while
+    another one runs does not hide that one's later failure."""
     own, *others = places_of(folder)
-    names = set(names_in(own))
+    times = times_in(own)
     for place in others:
-        names.update(name for name in names_in(place) if name not in names and belongs(place / name, folder))
-    known = (name for name in names if time_of(name) >= since - 1)
-    return sorted(known, key=lambda name: (not is_future(name), name))
+        for name, changed in times_in(place).items():
+            if name in times or belongs(place / name, folder):
+                times[name] = max(changed, times.get(name, 0))
+    known = (name for name in times if time_of(name) >= since - 1)
+    return sorted(known, key=lambda name: (times[name], name))
 
 
-def names_in(place: Path) -> list[str]:
+def times_in(place: Path) -> dict[str, int]:
+    """When evidence was last added to the starts in this folder."""
     with contextlib.suppress(OSError):
-        return [path.name for path in place.iterdir() if START.fullmatch(path.name)]
-    return []
+        return {path.name: path.lstat().st_mtime_ns for path in place.iterdir() if START.fullmatch(path.name)}
+    return {}
 
 
 def places_of(folder: Path, start: str = "") -> list[Path]:
@@ -120,10 +121,6 @@ def time_of(start: str) -> float:
         return 0.0
 
 
-def is_future(start: str) -> bool:
-    return time_of(start) >= time.time() + FUTURE
-
-
 def find_failure(
     folder: Path,
     start: str,
@@ -141,13 +138,14 @@ def find_failure(
 
 
 def keep(folder: Path, failure: Failure) -> None:
-    """Writes failure.json, unless the existing file describes a later start or attributes the same evidence to ranks:
-    the cluster may no longer report their hosts as down. Raises: OSError"""
+    """Writes failure.json, unless the existing file describes a later start, contains the same verdict, or attributes
+    the failure to silent hosts, which the cluster may no longer report as down. Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
-    later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"] and not is_future(before["run"])
-    same = before.get("run") == now["run"] and failure.evidence.count <= whole(before.get("foundation"))
-    if not later and not same:
+    runs = [name for name in starts_of(folder) if name in (before.get("run"), now["run"])]
+    later = runs != [] and runs[-1] != now["run"]
+    were_down = before.get("run") == now["run"] and before.get("ranks") and failure.verdict.silent_hosts
+    if not later and not were_down and {**now, "time": before.get("time")} != before:
         replace_text(path, json.dumps(now, indent=1) + "\n")
 
 
@@ -185,5 +183,4 @@ def as_object(failure: Failure) -> dict:
         "run": evidence.start,
         "started": evidence.started,
         "found_by": evidence.first,
-        "foundation": evidence.count if verdict.ranks else 0,
     }

@@ -349,7 +349,6 @@ void Trainer::start() {
     validation_.emplace(config_, options, communicators_.sequence());
   });
   folder_.make_room();
-  control_.watchdog.record_start();
 }
 
 void Trainer::log_memory() {

@@ -141,9 +141,6 @@ void Watchdog::meet(const Options& options) {
     if (warning_.empty()) warning_ = one;
   }
   board_->remove_name();
-}
-
-void Watchdog::record_start() const {
   if (mpi_.rank() == 0) writer_.record_start();
 }
 

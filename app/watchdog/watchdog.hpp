@@ -49,9 +49,6 @@ class Watchdog {
   const std::string& warning() const { return warning_; }
   // Starts monitoring a device. Call once, before the first collective on the device.
   void use_device(at::Device device) { poll_.use_device(device); }
-  // Records this start, so that failure reports of earlier starts are not attributed to it. Call only after the run has
-  // locked its folder: the record of a refused start would hide the failure of the run that uses the folder.
-  void record_start() const;
   void enter(RunPhase phase, int64_t step) { activity_.enter(phase, step); }
   // Reports progress other than collectives.
   void moved_on() { activity_.moved_on(); }

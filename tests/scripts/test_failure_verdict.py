@@ -317,6 +317,13 @@ def test_a_view_of_a_rank_on_another_host_does_not_count(tmp_path):
     assert [record.seen for record in read_evidence([found.folder]).records] == ["", "alive", "", ""]
 
 
+@pytest.mark.parametrize("status", [None, 0, 1, 2, 75, 130, 143])
+def test_only_a_stop_that_a_dead_rank_announced_is_a_normal_end(tmp_path, status):
+    found = Evidence(tmp_path, hosts=1)
+    found.rank(0, neighbours=[line(1, alive=False, exit_status=status)])
+    assert read_evidence([found.folder]).records[1].seen == ("ended" if status in (75, 130) else "dead")
+
+
 def test_a_neighbour_that_was_alive_may_still_write(tmp_path):
     for seen, complete in (({}, False), ({"quiet": 99.0}, False), ({"alive": False}, True), ({"ended": True}, True)):
         found = Evidence(tmp_path / str(complete) / str(seen), hosts=1)
@@ -330,7 +337,7 @@ def test_a_host_with_provisional_evidence_is_incomplete_and_silent(tmp_path):
     for rank in (2, 3):
         found.rank(rank, "signal", provisional=True)
     evidence = read_evidence([found.folder])
-    assert (evidence.complete, evidence.silent_hosts, evidence.count) == (False, ("node1",), 2)
+    assert (evidence.complete, evidence.silent_hosts) == (False, ("node1",))
     assert verdict(found, down=["node1"]).ranks == (2, 3)
 
 
@@ -413,7 +420,7 @@ def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
     assert report.pop("time").endswith("Z") and "rank 3" in report.pop("reason")
     assert report == {
         "job": "7", "restart": 0, "step": 6, "ranks": [3], "hosts": ["node1"], "run": "20261126T120000Z-0123abcd",
-        "started": 1_700_000_000, "found_by": 0, "foundation": 3,
+        "started": 1_700_000_000, "found_by": 0,
     }  # fmt: skip
     later = Evidence(tmp_path, start="20261126T130000Z-0123abcd")
     later.rank(0, "device_error")
@@ -438,11 +445,20 @@ def test_the_last_failure_is_found_after_later_starts(tmp_path):
 
 
 def test_a_start_of_a_wrong_clock_does_not_hide_later_starts(tmp_path):
-    for start in ("20261126T120000Z-0123abcd", "20991126T120000Z-0123abcd"):
+    for start in ("20991126T120000Z-0123abcd", "20261126T120000Z-0123abcd"):
         Evidence(tmp_path, start=start)
     assert newest_start(tmp_path) == "20261126T120000Z-0123abcd"
-    # It is found if no other start matches.
-    assert newest_start(tmp_path, since=1_795_694_700) == "20991126T120000Z-0123abcd"
+
+
+def test_a_refused_start_does_not_hide_the_failure_of_the_running_one(tmp_path):
+    running = Evidence(tmp_path, start="20261126T120000Z-0123abcd")
+    user_error(Evidence(tmp_path, start="20261126T120500Z-0123abcd"))
+    assert run(tmp_path, "--status", "143").returncode == 2
+    crash(running)
+    assert run(tmp_path, "--status", "143").returncode == 1
+    Evidence(tmp_path, start="20261126T121000Z-0123abcd")
+    run(tmp_path)
+    assert json.loads((tmp_path / "failure.json").read_text())["run"] == running.folder.name
 
 
 def test_failure_json_of_a_wrong_clock_is_replaced(tmp_path):
@@ -463,6 +479,10 @@ def test_failure_json_keeps_the_blame_until_the_evidence_has_grown(tmp_path):
     assert (kept(), kept(down=["node1"]), kept()) == ([], [2, 3], [2, 3])
     found.rank(2, "device_error")
     assert kept() == [2]
+    found.rank(2, "communicator_error", culprits=[3])
+    assert kept() == [3]
+    before = (tmp_path / "failure.json").stat()
+    assert kept() == [3] and (tmp_path / "failure.json").stat() == before
 
 
 def test_only_the_newest_start_of_this_job_counts(tmp_path):

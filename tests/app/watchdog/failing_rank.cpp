@@ -114,7 +114,6 @@ int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double st
   }
   Watchdog watchdog(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after});
   watchdog.use_device(device);
-  watchdog.record_start();
   return run_watched(watchdog, [&] {
     connect(mpi, watchdog, what, which, /*overdue=*/stuck_after < 600);
     return sum(mpi, watchdog, what, which, device);
