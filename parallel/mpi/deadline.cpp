@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -20,6 +21,15 @@ namespace {
 
 // Maximum that can be added to a time point in 64-bit nanoseconds without overflow.
 constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
+
+// Handles SIGALRM during work that runs inline. The default action of a second SIGALRM ends a write() that blocks.
+void end_inline(int) {
+  constexpr std::string_view kLine =
+      "mpzero: error: a disk does not respond, and no thread can be started; raise the limit on processes or memory\n";
+  alarm(1);
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
+  _exit(kFailureExitCode);
+}
 
 }  // namespace
 
@@ -45,7 +55,10 @@ bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work,
   };
   if (!run_detached(run)) {
     if (without_thread == WithoutThread::kSkip) return false;
-    std::signal(SIGALRM, SIG_DFL);
+    struct sigaction action {};
+    action.sa_handler = end_inline;
+    action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_NODEFER;
+    sigaction(SIGALRM, &action, nullptr);
     alarm(static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(limit).count()));
     run();
     alarm(0);
