@@ -1,32 +1,7 @@
 # shellcheck shell=bash
 # Requeues a Slurm job after its run ends, and excludes faulty nodes.
-#
-#   exit status of mpzero                                    action
-#   0   finished                                             the job ends
-#   2   user error                                           the job ends, because a new start would fail in the same way
-#   75  stopped by Slurm, saved                              requeue
-#   other, after a stop by Slurm                             requeue; the job resumes from the previous checkpoint
-#   other: a rank was lost, stuck or failed                  requeue without the faulty hosts in the report
-#   `mpzero doctor` refuses a host or hangs on a host        requeue without that host
-#   `mpzero doctor` hangs on at least half of the hosts      requeue with all hosts, after a wait
-#       in one check
-#   123 srun could not start tasks on some nodes             requeue without these nodes
-#   125 srun failed to create the job step three times       the job ends, because the ranks have not run
-#
-# 129, 130, 138, 140 and 143 (SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM) count as stops if this shell received a signal, or if Slurm's
-# record of the job shows that Slurm is reclaiming the nodes. All other signals that end ranks are failures.
-#
-# A job that was submitted with --resume_from_checkpoint or --overwrite uses these flags only until it has saved a checkpoint. A requeued
-# job with a missing or damaged record ends if checkpoints exist, because they may be its own.
-#
-# The job ends permanently
-#   - after MAX_RESTARTS requeues for failures, or for refused hosts, since the last checkpoint of a later step;
-#   - after two failures without a checkpoint in between, if the second failure is not attributed to another host;
-#   - after MAX_RESTARTS + 1 consecutive starts that saved no checkpoint, regardless of the cause (e.g. a short time limit).
-# Requeues after stops do not count if each run saves a checkpoint.
-#
-# The decisions are a table of standings and events in scripts/requeue/table.py. The Python program scripts/requeue collects its input,
-# stores the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts it and acts on its answer.
+# docs/stopping-and-failures.md has the decisions. The Python program scripts/requeue makes them, stores the job's state in
+# CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts it and carries out its answer.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are shorter

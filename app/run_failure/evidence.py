@@ -6,6 +6,7 @@ printable.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import sys
@@ -153,7 +154,8 @@ def load(path: Path) -> dict:
 @lru_cache(maxsize=4096)
 def skip(reason: str) -> dict:
     """Prints each warning once."""
-    print(f"mpzero: warning: ignored {printable(reason)}.", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):  # a full log
+        print(f"mpzero: warning: ignored {printable(reason)}.", file=sys.stderr, flush=True)
     return {}
 
 

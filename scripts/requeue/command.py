@@ -33,7 +33,7 @@ from run_files.untrusted import NAME, printable
 from requeue.checkpoint import newest_checkpoint, requested_step
 from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
 from requeue.log import say, warn
-from requeue.nodes import Node, Unreached, is_down, nodes_of_hosts, nodes_without_tasks
+from requeue.nodes import Node, is_down, nodes_of_hosts, short
 from requeue.reports import (
     DOCTOR_HUNG,
     Doctor,
@@ -209,12 +209,14 @@ def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
     named = job.arguments.no_tasks_on
     own = os.environ.get("SLURMD_NODENAME", "")
     reason = f"srun could not start tasks on {' '.join(named)} (see above)"
-    unreached = nodes_without_tasks(named, tuple(node.name for node in job.slurm.nodes()), own)
-    if unreached is Unreached.BY_OWN:
+    nodes = {node.name for node in job.slurm.nodes()}
+    found = {node for node in nodes if short(node) in set(map(short, named))}
+    # One node of two is at fault itself.
+    if len(found) < 2 or 2 * len(found) < len(nodes):
+        return Kind.NO_TASKS, job.nodes(named), reason
+    if found == nodes - {own}:
         return Kind.NO_TASKS, (own,), f"{reason}: {own}, where srun runs, cannot reach any other node of the job"
-    if unreached is Unreached.BY_ALL:
-        return Kind.SURROUNDINGS, (), f"{reason}, at least half of the job's nodes"
-    return Kind.NO_TASKS, job.nodes(named), reason
+    return Kind.SURROUNDINGS, (), f"{reason}, at least half of the job's nodes"
 
 
 def carry_out(job: Job, event: Event) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from requeue.log import counted
 
@@ -76,22 +75,6 @@ def features_of(node: NodeState) -> list[str]:
 def without_sockets(gres: str) -> str:
     """ "gpu:h100:8" for "gpu:h100:8(S:0-1)"."""
     return gres if gres == NONE else re.sub(r"\([^)]*\)", "", gres)
-
-
-class Unreached(Enum):
-    """The reason why srun could not start tasks."""
-
-    SICK = "the nodes in srun's messages are at fault"
-    BY_OWN = "the node that runs srun is at fault"
-    BY_ALL = "a resource shared by the nodes is at fault"
-
-
-def nodes_without_tasks(named: tuple[str, ...], nodes: tuple[str, ...], own: str) -> Unreached:
-    """`named`: nodes in srun's messages. `own`: the node that runs srun. One node of two counts as SICK."""
-    found = {node for node in nodes if short(node) in {short(name) for name in named}}
-    if len(found) < 2 or 2 * len(found) < len(nodes):
-        return Unreached.SICK
-    return Unreached.BY_OWN if found == set(nodes) - {own} else Unreached.BY_ALL
 
 
 # States of `sinfo --format=%T` in which Slurm allocates a node, immediately or after its current jobs. A node in any

@@ -13,10 +13,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_files.regular_files import SMALL_BYTES, NotReadable, read_text
-from run_files.untrusted import NAME, parse_json, printable
-
-from requeue.log import warn
+from run_failure.evidence import host_of, list_of, load, objects_of
+from run_files.regular_files import SMALL_BYTES
+from run_files.untrusted import NAME, printable
 
 MOST_HOSTS = 10_000
 
@@ -63,8 +62,7 @@ def stop_of(path: Path, job: str, restart: int) -> Report | None:
     report = load(path)
     if not is_of_start(report, job, restart):
         return None
-    named = report.get("hosts", [])
-    hosts = [host for host in named if is_host(host)] if isinstance(named, list) else []
+    hosts = filter(None, map(host_of, list_of(report.get("hosts"))))
     return Report(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason given")
 
 
@@ -81,11 +79,9 @@ def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
     if is_of_start(report, job, restart) or not path.parent.is_dir():
         return Doctor(tuple(refusals_of(report)), hung=False)
     hung = [refusal for report in reports_of_hosts(path, ".hung", job, restart) for refusal in refusals_of(report)]
-    answers = [
-        host for report in reports_of_hosts(path, ".answers", job, restart) for host in objects(report.get("hosts"))
-    ]
-    answering = tuple(host["host"] for host in answers if is_host(host.get("host")))
-    return Doctor(tuple(hung), hung=True, answering=answering)
+    answers = reports_of_hosts(path, ".answers", job, restart)
+    answering = (host_of(host.get("host")) for report in answers for host in objects_of(report.get("hosts")))
+    return Doctor(tuple(hung), hung=True, answering=tuple(filter(None, answering)))
 
 
 def reports_of_hosts(path: Path, suffix: str, job: str, restart: int) -> list[dict]:
@@ -113,11 +109,11 @@ def is_of_start(report: dict, job: str, restart: int) -> bool:
 def refusals_of(report: dict) -> list[Refusal]:
     """Hosts to which a report attributes a failure."""
     refusals = []
-    for host in objects(report.get("hosts")):
-        failures = [f for f in objects(host.get("findings")) if f.get("status") == "failure"]
+    for host in objects_of(report.get("hosts")):
+        failures = [f for f in objects_of(host.get("findings")) if f.get("status") == "failure"]
         # Resources of the whole job, such as a full checkpoint folder, would also fail on other hosts.
         found = [f for f in failures if f.get("blame") != "job"]
-        if found and is_host(host.get("host")):
+        if found and host_of(host.get("host")):
             messages = "; ".join(str(f.get("message", "no reason given")) for f in found)
             refusals.append(Refusal(host["host"], printable(found[0].get("check", ""), 60), printable(messages)))
     return refusals
@@ -135,26 +131,3 @@ def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
         if 2 * len(hung) >= hosts and not (len(hung) == 1 and own):
             return hung
     return ()
-
-
-def load(path: Path) -> dict:
-    try:
-        text = read_text(path, follow=False)
-        report = {} if text is None else parse_json(text)
-    except NotReadable as error:
-        warn(f"{error}: ignored.")
-    except ValueError:
-        warn(f"{path} is not JSON: ignored.")
-    else:
-        if isinstance(report, dict):
-            return report
-        warn(f"{path} is not a JSON object: ignored.")
-    return {}
-
-
-def is_host(name: object) -> bool:
-    return isinstance(name, str) and NAME.fullmatch(name) is not None
-
-
-def objects(value: object) -> list[dict]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

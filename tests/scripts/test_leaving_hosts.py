@@ -44,4 +44,4 @@ def test_a_damaged_report_is_not_followed(job):
     (job.checkpoints / "stop.json").write_text('{"hosts": ["node1"]')
     result = job("begin_run; end_run 75")
     assert job.requeued() and exclusions(job) == []
-    assert result.stderr.count("stop.json is not JSON: ignored.") == 1
+    assert result.stderr.count("stop.json is not JSON") == 1
