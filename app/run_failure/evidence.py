@@ -122,8 +122,8 @@ def read_evidence(folders: list[Path]) -> Evidence:
     """Reads the evidence of one start. `folders`: in the checkpoint folder, then in the log folder."""
     start = load_start(folders)
     size = min(whole(start.get("ranks")), MOST_RANKS)
-    hosts = list_of(start.get("hosts"))[:size]
-    records = [Record(rank, host=host_of(host)) for rank, host in enumerate(hosts + [""] * (size - len(hosts)))]
+    hosts, pids = (dict(enumerate(list_of(start.get(key)))) for key in ("hosts", "pids"))
+    records = [Record(rank, host=host_of(hosts.get(rank)), pid=whole(pids.get(rank))) for rank in range(size)]
     found = {rank: load_rank(folders, rank) for rank in range(size)}
     objects = {rank: value for rank, value in found.items() if value.get("why") in WHYS}
     for rank, value in objects.items():

@@ -31,7 +31,19 @@ from run_failure.merging import Failure, find_failure, newest_start, remove_old_
 from run_files.untrusted import NAME, printable
 
 from requeue.checkpoint import newest_checkpoint, requested_step
-from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
+from requeue.decision import (
+    NO_STEP,
+    NO_TASKS,
+    STOPPED,
+    USER_ERROR,
+    Action,
+    Event,
+    Kind,
+    Verb,
+    decide,
+    kind_of_end,
+    may_be_stop,
+)
 from requeue.log import say, warn
 from requeue.nodes import Node, is_down, nodes_of_hosts, short
 from requeue.reports import (
@@ -46,7 +58,6 @@ from requeue.reports import (
 from requeue.return_to_queue import MOST_OF_REASON, preempts, return_to_queue, wants_the_nodes
 from requeue.slurm import FOLDER_SECONDS, Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
-from requeue.table import NO_STEP, NO_TASKS, STOPPED, USER_ERROR, Kind, Verb
 
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor

@@ -21,7 +21,7 @@ WRITERS = [
     ("metrics.jsonl", "app/log/step_log.cpp", PAIR, 16),
     ("metrics.jsonl", "app/log/step_log.cpp", r'step\["(\w+)"\]', 8),
     ("failures", "app/watchdog/evidence.cpp", PAIR, 35),
-    ("failure.json", "app/run_failure/merging.py", r'(?m:^        "(\w+)": )', 11),
+    ("failure.json", "app/run_failure/merging.py", r'(?m:^        "(\w+)": )', 10),
     ("Checkpoint", "io/checkpoint/manifest.cpp", PAIR, 15),
     ("Checkpoint", "io/checkpoint/manifest.cpp", r'(?:entry|content)(?:\["run"\])?\["(\w+)"\] =', 3),
     ("Checkpoint", "io/checkpoint/shard_files.cpp", ATTRIBUTE, 14),

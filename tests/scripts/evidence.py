@@ -30,7 +30,8 @@ class Evidence:
         self.common = {"version": 1, "start": start, "job": "7", "restart": 0}
         self.common.update((key, facts.pop(key)) for key in ("job", "restart", "checkpoint_dir") if key in facts)
         self.times = time.time()
-        started = {"ranks": len(self.hosts), "hosts": self.hosts, "started": 1_700_000_000, **facts}
+        self.pids = [100 + rank for rank in range(hosts * ranks)]
+        started = {"ranks": len(self.hosts), "hosts": self.hosts, "pids": self.pids, "started": 1_700_000_000, **facts}
         self.write("start.json", {**self.common, **started})
 
     def write(self, name: str, value: dict) -> None:

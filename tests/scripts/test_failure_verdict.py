@@ -286,7 +286,8 @@ def test_a_silent_host_is_blamed_only_where_the_cluster_knows_it_to_be_down(tmp_
     found = Evidence(tmp_path)
     dead_host(found)
     assert verdict(found).silent_hosts == ("node1",)
-    assert verdict(found, down=["node1"]).ranks == (2, 3)
+    blamed = verdict(found, down=["node1"])
+    assert blamed.ranks == (2, 3) and "rank 2 on node1 (pid 102)" in blamed.reason
     assert verdict(found, down=["node7"]).ranks == ()
 
 
@@ -523,7 +524,7 @@ def test_a_value_of_another_kind_hurts_nobody(tmp_path, value):
         found.rank(2, **{key: value})
         found.rank(0, channels=[{**WAITS, "last": value}, {**WAITS, "ranks": value}, {**WAITS, "queued": value}])
         found.rank(1, neighbours=[line(2, channels=value), {**line(2), "rank": value}, {**line(2), "quiet": value}])
-        found.write("start.json", {**found.common, "ranks": 3, "hosts": value, "started": value})
+        found.write("start.json", {**found.common, "ranks": 3, "hosts": value, "pids": value, "started": value})
         failure = find_failure(found.checkpoints, found.folder.name)
         assert failure is None or failure.verdict.reason.isprintable()
 
