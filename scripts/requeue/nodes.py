@@ -41,35 +41,26 @@ class NodeState:
     features: str = NONE  # "p5,rack1"
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A job's requirements for its nodes."""
-
-    features: str = ""  # --constraint; empty: none
-    gres: bool = False  # GPUs, or other generic resources
-
-
-def suitable(nodes: Mapping[str, NodeState], wanted: Wanted, own: Iterable[str]) -> dict[str, NodeState]:
-    """Nodes that satisfy the job's requirements. `own`: the nodes of the job's latest start, which satisfy them."""
+def suitable(
+    nodes: Mapping[str, NodeState], features: str, wants_gres: bool, own: Iterable[str]
+) -> dict[str, NodeState]:
+    """Nodes that satisfy the job's --constraint (`features`; empty: none) and, if it requests GPUs or other generic
+    resources, have these. `own`: the nodes of the job's latest start, which satisfy both."""
     had = [nodes[name] for name in own if name in nodes]
     gres = {without_sockets(node.gres) for node in had}
-    names = set(re.split("[&,]", wanted.features)) if SIMPLE_CONSTRAINT.fullmatch(wanted.features) else None
+    names = set(re.split("[&,]", features)) if SIMPLE_CONSTRAINT.fullmatch(features) else None
 
     def has_features(node: NodeState) -> bool:
-        if not wanted.features:
-            return True
+        if names is not None:
+            return names <= set(node.features.split(","))
         # For a constraint with counts or alternatives, accept only nodes with the same features as the job's nodes.
-        return node.features in {other.features for other in had} if names is None else names <= set(features_of(node))
+        return not features or node.features in {other.features for other in had}
 
     return {
         name: node
         for name, node in nodes.items()
-        if has_features(node) and (not wanted.gres or without_sockets(node.gres) in gres)
+        if has_features(node) and (not wants_gres or without_sockets(node.gres) in gres)
     }
-
-
-def features_of(node: NodeState) -> list[str]:
-    return node.features.split(",")
 
 
 def without_sockets(gres: str) -> str:

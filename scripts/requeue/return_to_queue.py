@@ -11,7 +11,7 @@ from run_files.untrusted import printable
 
 from requeue.decision import Action
 from requeue.log import say, warn, write
-from requeue.nodes import Placement, Wanted, suitable, why_not_excluded, why_waiting
+from requeue.nodes import Placement, suitable, why_not_excluded, why_waiting
 from requeue.slurm import JobRecord, Silent, Slurm
 
 # Slurm may send the warning signal up to a minute earlier than --signal specifies.
@@ -98,8 +98,7 @@ def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
     try:
         slurm.delay(minutes)
     except Silent as error:
-        tell(error)
-        warn(f"Slurm did not delay the job by {minutes} minutes; it may start earlier.")
+        complain(error, f"Slurm did not delay the job by {minutes} minutes; it may start earlier.")
         return
     say(f"It starts again in {minutes} minutes at the earliest.")
     earlier = f"'scontrol update JobId={slurm.job} StartTime=now' starts it earlier"
@@ -114,8 +113,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
             raise Silent("")
         place = placement(slurm, record)
     except Silent as error:
-        tell(error)
-        warn(f"cannot exclude {names}, because Slurm does not respond; the job may start there again.")
+        complain(error, f"cannot exclude {names}, because Slurm does not answer; the job may start there again.")
         return
     why_not = why_waiting(place) or why_not_excluded(place, action.nodes, record.required)
     if why_not:
@@ -126,8 +124,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
     try:
         slurm.exclude(nodelist)
     except Silent as error:
-        tell(error)
-        warn(f"Slurm did not exclude {nodelist}; the job may start there again.")
+        complain(error, f"Slurm did not exclude {nodelist}; the job may start there again.")
         return
     back = f"To allow these nodes again, run 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}'."
     say(f"Excluded from now on: {nodelist}. {back}")
@@ -140,11 +137,11 @@ def placement(slurm: Slurm, record: JobRecord) -> Placement:
         reserved = set(slurm.reservation_nodes(record.reservation))
         states = {name: state for name, state in states.items() if name in reserved}
     own = slurm.expand(slurm.nodelist)
-    wanted = Wanted(record.features, record.gres_per_node or record.gres_per_job)
+    fitting = suitable(states, record.features, record.gres_per_node or record.gres_per_job, own)
     return Placement(
         required=frozenset(slurm.expand(record.required)),
         excluded=frozenset(slurm.expand(record.excluded)),
-        states={name: node.state for name, node in suitable(states, wanted, own).items()},
+        states={name: node.state for name, node in fitting.items()},
         least=record.least_nodes(len(own)),
         partition=slurm.partition,
         reservation=record.reservation,
@@ -164,7 +161,8 @@ def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:
         slurm.comment(f"{own}; {comment}" if own else comment)
 
 
-def tell(error: Silent) -> None:
-    """Prints Slurm's own message."""
+def complain(error: Silent, text: str) -> None:
+    """Prints Slurm's own message and a warning."""
     if str(error):
         write(sys.stderr, str(error))
+    warn(text)
