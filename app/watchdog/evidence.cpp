@@ -68,9 +68,9 @@ ordered_json to_json(const std::vector<Neighbor>& neighbors) {
                    {"alive", one.alive},
                    {"ended", one.has_left},
                    {"exit_status", one.exit_status ? ordered_json(*one.exit_status) : ordered_json()},
-                   {"phase", name_of(one.phase)},
-                   {"step", one.step},
-                   {"seconds_since_progress", one.idle},
+                   {"phase", name_of(one.activity.phase)},
+                   {"step", one.activity.step},
+                   {"seconds_since_progress", one.activity.idle},
                    {"quiet", one.quiet},
                    {"channels", to_json(one.channels)}});
   }

@@ -162,10 +162,10 @@ std::vector<Neighbor> HostBoard::neighbors() const {
                  .alive = is_alive(line),
                  .has_left = line.has_left != 0,
                  .exit_status = line.ended != 0 ? std::optional(line.ended - 1) : std::nullopt,
-                 .phase = static_cast<RunPhase>(static_cast<uint8_t>(line.phase)),
-                 .step = line.step,
-                 .progress = line.progress,
-                 .idle = seconds_since(line.moved_at),
+                 .activity = {.phase = static_cast<RunPhase>(static_cast<uint8_t>(line.phase)),
+                              .step = line.step,
+                              .progress = line.progress,
+                              .idle = seconds_since(line.moved_at)},
                  .quiet = seconds_since(line.turned_at),
                  .channels = {}};
     for (size_t c = 0; c < static_cast<size_t>(line.num_channels); ++c) {

@@ -16,13 +16,10 @@ namespace mpzero {
 struct Neighbor {
   int rank = 0;
   int64_t pid = 0;
-  bool alive = false;              // also true if unknown (different PID namespace)
-  bool has_left = false;           // ended normally
-  std::optional<int> exit_status;  // set by announce_end(), otherwise empty
-  RunPhase phase = RunPhase::kSetUp;
-  int64_t step = 0;
-  int64_t progress = 0;
-  double idle = 0;                                // seconds since the rank last made progress
+  bool alive = false;                             // also true if unknown (different PID namespace)
+  bool has_left = false;                          // ended normally
+  std::optional<int> exit_status;                 // set by announce_end(), otherwise empty
+  RankActivity::Report activity;                  // without `limit` and `gap`
   double quiet = 0;                               // seconds since the rank's watchdog last ran
   std::vector<parallel::ChannelRecord> channels;  // in the order in which they were opened; `name` and `last` are empty
 };

@@ -32,22 +32,11 @@ const char* name_of(RunPhase phase) {
 }
 
 std::string describe(RunPhase phase, int64_t step) {
-  switch (phase) {
-    case RunPhase::kNetwork:
-      return "while connecting the hosts";
-    case RunPhase::kSetUp:
-      return "during setup";
-    case RunPhase::kFirstStep:
-      return fmt::format("in step {}, the run's first", step);
-    case RunPhase::kTraining:
-      return fmt::format("in step {}", step);
-    case RunPhase::kValidation:
-      return fmt::format("during validation after step {}", step);
-    case RunPhase::kCheckpoint:
-      return fmt::format("during checkpointing after step {}", step);
-    default:
-      return fmt::format("during shutdown after step {}", step);
-  }
+  constexpr std::array kPlaces = {"while connecting the hosts",      "during setup",
+                                  "in step {}, the run's first",     "in step {}",
+                                  "during validation after step {}", "during checkpointing after step {}",
+                                  "during shutdown after step {}"};
+  return fmt::format(fmt::runtime(kPlaces[std::min(static_cast<size_t>(phase), kPlaces.size() - 1)]), step);
 }
 
 RankActivity::RankActivity(double stuck_after, Now now)

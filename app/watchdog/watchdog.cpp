@@ -193,7 +193,7 @@ void Watchdog::follow_neighbors() {
   // A rank that waits for other ranks at the end of the run is not stuck while any other rank of the host makes
   // progress.
   const auto waits = [](const Neighbor& now, const Neighbor& then) {
-    return now.phase == RunPhase::kEnding || now.progress == then.progress;
+    return now.activity.phase == RunPhase::kEnding || now.activity.progress == then.activity.progress;
   };
   if (report_.phase == RunPhase::kEnding && !std::ranges::equal(neighbors_, before, waits)) activity_.moved_on();
 }

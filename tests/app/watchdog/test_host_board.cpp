@@ -54,8 +54,8 @@ TEST_CASE("A rank reads what another process of its host wrote, and sees that it
   });
   Neighbor seen = board.neighbors().at(0);
   CHECK((seen.rank == 5 && seen.pid == pid && seen.alive && seen.has_left && seen.exit_status == 2));
-  CHECK((seen.phase == RunPhase::kCheckpoint && seen.step == 7 && seen.progress == 9));
-  CHECK((seen.idle >= 100 && seen.quiet < 100));
+  CHECK((seen.activity.phase == RunPhase::kCheckpoint && seen.activity.step == 7 && seen.activity.progress == 9));
+  CHECK((seen.activity.idle >= 100 && seen.quiet < 100));
   CHECK(seen.channels.at(0).ranks == parallel::RankGroup{.first = 1, .count = 2, .stride = 4});
   CHECK((seen.channels[0].queued == 8 && seen.channels[0].started == 7 && seen.channels[0].completed == 6));
   // Also one that its parent has not waited for.
