@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 from run_failure.merging import (
@@ -37,19 +36,11 @@ def main() -> int:
     parser.add_argument(
         "--since", type=float, default=0, metavar="TIME", help="ignore starts before this Unix time (default: 0)"
     )
-    parser.add_argument(
-        "--wait",
-        type=float,
-        default=0,
-        metavar="SECONDS",
-        help="time to wait for delayed evidence on a network file system (default: 0)",
-    )
     arguments = parser.parse_args()
     folder = arguments.folder
-    until = time.monotonic() + arguments.wait
     look = newest_reported_start if arguments.status is None else newest_start
-    start = look(folder, arguments.since, until=until)
-    failure = find_failure(folder, start, until) if start else None
+    start = look(folder, arguments.since)
+    failure = find_failure(folder, start) if start else None
     if failure:
         settle(folder, failure, show=True)
     if arguments.status is not None:

@@ -185,14 +185,14 @@ ask_requeue() {
 
 MPZERO_FOLDER_SECONDS=300 # timeout if the file system of the checkpoint folder does not respond
 
-# judged_status STATUS SINCE WAIT: the exit status of a run, given the launcher's exit status STATUS and the ranks' failure reports since
-# SINCE (app/failure.py). Reports the failure. WAIT: seconds to wait for missing failure reports.
+# judged_status STATUS SINCE: the exit status of a run, given the launcher's exit status STATUS and the ranks' failure reports since
+# SINCE (app/failure.py). Reports the failure.
 judged_status() {
   local judged=""
   if (($1 != 0 && $1 != MPZERO_USER_ERROR)); then
     # Use the output instead of the exit status, because Python itself may exit with 2.
     judged=$(timeout --foreground --kill-after=10 "$MPZERO_FOLDER_SECONDS" "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" \
-      --status "$1" --since "$2" --wait "$3" -- "$CHECKPOINT_DIR") || true
+      --status "$1" --since "$2" -- "$CHECKPOINT_DIR") || true
   fi
   if [[ ! $judged =~ ^(1|$MPZERO_USER_ERROR|$1)$ ]]; then judged=$1; fi
   echo "$judged"

@@ -294,7 +294,7 @@ start_follower > >(trap '' INT TERM HUP USR1 USR2 && exec tee -a "$MPZERO_LOG") 
 expect_start "$(hostname -s).$$"
 start_ranks "$ranks"
 stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
-status=$(judged_status "$status" "$began" 0)
+status=$(judged_status "$status" "$began")
 ended=$status
 status=$(final_status "$before")
 if ((status != 0)); then

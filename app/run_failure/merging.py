@@ -46,7 +46,8 @@ def newest_start(
     folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
     """The latest start of this job in this checkpoint folder; None if it began before `since` (Unix time in seconds).
-    Also None if start.json of this or a later start is missing or damaged: the later start may be this job's."""
+    Also None if start.json of this or a later start is missing or damaged: the later start may be this job's.
+    Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
 
     def look() -> str | None:
         for start in reversed(starts_of(folder, since)):
@@ -56,23 +57,18 @@ def newest_start(
                 return start
         return None
 
-    return wait_for(look, until)
+    while (start := look()) is None and time.monotonic() < until:
+        time.sleep(PAUSE)
+    return start
 
 
-def newest_reported_start(folder: Path, since: float = 0, until: float = 0) -> str | None:
+def newest_reported_start(folder: Path, since: float = 0) -> str | None:
     """The latest start of which a rank has written a report."""
 
     def has_reports(start: str) -> bool:
         return any(any(place.glob("rank_*.json")) for place in places_of(folder, start))
 
-    return wait_for(lambda: next(filter(has_reports, reversed(starts_of(folder, since))), None), until)
-
-
-def wait_for(look: Callable[[], str | None], until: float) -> str | None:
-    """Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
-    while (start := look()) is None and time.monotonic() < until:
-        time.sleep(PAUSE)
-    return start
+    return next(filter(has_reports, reversed(starts_of(folder, since))), None)
 
 
 def starts_of(folder: Path, since: float = 0) -> list[str]:

@@ -394,7 +394,7 @@ def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, st
 def test_the_scripts_believe_only_a_verdict(checkout, case, before, status):
     case(Evidence(checkout.root / "-run"))
     folders = 'MPZERO_VENV="$MPZERO_ROOT/.venv"; CHECKPOINT_DIR=-run'
-    result = checkout.shell(f"{folders}; {before}; judged_status ${{1:-143}} 0 0")
+    result = checkout.shell(f"{folders}; {before}; judged_status ${{1:-143}} 0")
     assert result.stdout == f"{status}\n", result.stderr
 
 
