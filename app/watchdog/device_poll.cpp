@@ -12,23 +12,14 @@
 
 namespace mpzero {
 
-DevicePoll::~DevicePoll() {
-  {
-    const std::lock_guard lock(mutex_);
-    leaving_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
-
 void DevicePoll::use_device(at::Device device) {
   std::latch uses(1);
-  thread_ = std::thread([this, device, &uses] {
+  thread_ = std::jthread([this, device, &uses](const std::stop_token& leaving) {
     if (device.is_cuda()) c10::cuda::set_device(device.index());
     index_ = device.index();
     type_ = device.type();
     uses.count_down();
-    run();
+    run(leaving);
   });
   uses.wait();
 }
@@ -52,15 +43,15 @@ std::optional<DevicePoll::Error> DevicePoll::error() const {
   return error_;
 }
 
-void DevicePoll::run() {
+void DevicePoll::run(const std::stop_token& leaving) {
   constexpr std::chrono::milliseconds kTurn(100);
   std::unique_lock lock(mutex_);
-  while (!leaving_ && !error_) {
+  while (!leaving.stop_requested() && !error_) {
     lock.unlock();
     std::optional<Error> error = ask();
     lock.lock();
     error_ = std::move(error);
-    changed_.wait_for(lock, kTurn, [this] { return leaving_; });
+    leaves_.wait_for(lock, leaving, kTurn, [] { return false; });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,9 +22,6 @@ namespace mpzero {
 class DevicePoll {
  public:
   explicit DevicePoll(parallel::FlightRecorder& recorder) : recorder_(recorder) {}
-  ~DevicePoll();
-  DevicePoll(const DevicePoll&) = delete;
-  DevicePoll& operator=(const DevicePoll&) = delete;
 
   // Starts the polling thread and returns once the thread uses the device. CUDA reads the environment during this call.
   void use_device(at::Device device);
@@ -42,7 +40,7 @@ class DevicePoll {
   at::Device device() const { return at::Device(at::Device::Type(type_.load()), index_.load()); }
 
  private:
-  void run();
+  void run(const std::stop_token& leaving);
   std::optional<Error> ask();
 
   parallel::FlightRecorder& recorder_;
@@ -50,11 +48,10 @@ class DevicePoll {
   std::atomic<c10::DeviceIndex> index_{-1};
   std::mutex asking_;  // guards communicators_
   std::vector<parallel::Communicator*> communicators_;
-  mutable std::mutex mutex_;  // guards the members below
+  mutable std::mutex mutex_;  // guards error_
   std::optional<Error> error_;
-  bool leaving_ = false;
-  std::condition_variable changed_;
-  std::thread thread_;
+  std::condition_variable_any leaves_;
+  std::jthread thread_;  // last: joined before the other members are destroyed
 };
 
 }  // namespace mpzero
