@@ -121,7 +121,7 @@ def column_of(given: str, datasets: list[str]) -> tuple[str | None, str]:
 def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
     own = argparse.Namespace(**{**vars(arguments), "dataset": dataset, "text_column": "text"})
     columns = [column_of(given, arguments.datasets) for given in arguments.text_column]
-    # A column given for this dataset takes precedence.
+    # A column for this dataset takes precedence over a column for all datasets.
     for of, column in sorted(columns, key=lambda one: one[0] == dataset):
         if of in (None, dataset):
             own.text_column = column
@@ -208,7 +208,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     try:
         for path in job.outputs:
             outputs.append(output_of(path))
-        first = list(islice(pieces, 1))  # sets the size of the source
+        first = list(islice(pieces, 1))  # the first read sets source.total
         workers = arguments.workers or default_workers(source.num_bytes, encoder)
         progress = Progress("Tokenizing", source.total)
         for done, parts in encode(chain(first, pieces), source, work, workers):

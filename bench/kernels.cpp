@@ -91,7 +91,7 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
   Roofline roofline(workload.name, ceilings);
   FullStep step(config, workload.micro_batch, workload.length, workload.with_optimizer);
   const auto layers = static_cast<double>(config.num_hidden_layers);
-  std::vector<std::vector<measure::OperationTime>> times;  // of each call
+  std::vector<std::vector<measure::OperationTime>> times;  // per call
   const plan::UnitRecorder::RealDevice gpu{
       .device = at::kCUDA, .measure = [&](const std::function<void()>& unit) {
         unit();

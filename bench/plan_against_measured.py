@@ -3,11 +3,14 @@
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
-Prints a table for each session on a machine. Plans that were recorded before the runs are evaluated separately. --runs:
-output files of bench/plan_runs.py, used instead of bench/plan_measured.json. The following keys are added by hand. In a
-session: "title", and "calibrated", measurements of a host that is slower than that of the shipped calibration. In a
-run: "left_out", the reason for its exclusion, and "has_chosen", a constant of the plan that was later fitted to this
-run (only the recorded plan is evaluated). CPU runs use the calibration of their session, or else the recorded plan.
+Prints a table for each session on a machine. Plans that were recorded before the runs are evaluated separately. --runs
+reads output files of bench/plan_runs.py instead of bench/plan_measured.json. CPU runs use the calibration of their
+session, or else the recorded plan. These keys are added by hand:
+
+    session  "title"
+             "calibrated": measurements of the host, if it is slower than the host of the shipped calibration
+    run      "left_out": reason for the exclusion
+             "has_chosen": constant of the plan that was later fitted to this run; only the recorded plan is evaluated
 
 Needs no GPU. Exits with status 1 if fewer than 90% of a table's steps are within 10%, or not all are within 20%.
 """

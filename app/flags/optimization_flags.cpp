@@ -84,7 +84,7 @@ std::vector<Flag> lora_flags() {
   return {
       {.name = "lora_r",
        .value = Integer{.field = field<&Settings::lora, &LoraSettings::r>, .minimum = 1},
-       .help = "train LoRA adapters of this rank; all other weights are frozen",
+       .help = "rank of the LoRA adapters to train; all other weights are frozen",
        .default_text = "no adapters",
        .file = FileKey{.name = "lora.r", .read = [](const io::DsConfig& file) { return file.lora.r; }}},
       {.name = "lora_alpha",

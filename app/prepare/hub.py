@@ -61,7 +61,7 @@ def refusal(what: str, name: str, error: BaseException) -> str | None:
 
 
 def refused_with(error: BaseException | None) -> int | None:
-    """Returns the HTTP status of a refused request, from this error or its causes, or None if it was not refused."""
+    """Returns the HTTP status of a refused request, from this error or its causes, or None for other errors."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -154,7 +154,7 @@ def _is_empty(message: dict) -> bool:
 
 def _check_calls(message: dict, answer: str) -> None:
     """Raises Dropped if the template omits tool calls of the message. answer: the text to search."""
-    for text in (message.get("reasoning_content"), message["content"]):  # may mention the function
+    for text in (message.get("reasoning_content"), message["content"]):  # these texts may contain the name of the function
         answer = answer.replace((text or "").strip(), "", 1)
     if not all(_is_in(call.get("function", call)["name"], [answer]) for call in message.get("tool_calls", ())):
         raise Dropped(NO_CALLS)

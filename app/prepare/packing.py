@@ -14,7 +14,7 @@ def best_fit_decreasing(lengths: list[int], size: int) -> list[list[int]]:
     """Returns the rows as lists of indices. Adds each example, longest first, to the fullest row with enough space.
     lengths: at most `size` each."""
     rows: list[list[int]] = []
-    open_rows: dict[int, list[int]] = defaultdict(list)  # by free space
+    open_rows: dict[int, list[int]] = defaultdict(list)  # incomplete rows by free space
     rooms: list[int] = []  # keys of open_rows, ascending
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         at = bisect_left(rooms, lengths[index])

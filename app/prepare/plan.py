@@ -52,7 +52,7 @@ class Plan:
 class Input:
     """One of the datasets. plan: None for a Hugging Face dataset."""
 
-    arguments: argparse.Namespace  # for this dataset
+    arguments: argparse.Namespace  # with the options of this dataset
     plan: Plan | None
 
 

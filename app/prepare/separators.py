@@ -9,7 +9,7 @@ from pathlib import Path
 from . import PrepareError
 from .streams import open_stream
 
-Document = Iterable[str]  # the text in parts
+Document = Iterable[str]  # the text, split into parts
 
 # " = Title = ", but not " = = Section = = "
 WIKITEXT_TITLE = re.compile(r" = [^=\n]+ = \r?\n?")

@@ -19,7 +19,7 @@ SPANS = "spans"  # value of --format
 OF_SPANS = ("span_seed",)  # flags
 NOISE_DENSITY, MEAN_SPAN = 0.15, 3
 LONGEST_SOURCE = 1 << 16
-LEFT_OVER = "tokens after the last window"  # name of a count
+LEFT_OVER = "tokens after the last window"  # key of `counts`
 
 
 def span_counts(window: int) -> tuple[int, int]:

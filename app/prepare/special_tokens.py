@@ -160,7 +160,7 @@ def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> se
     def is_unknown(word: str) -> bool:
         try:
             ids = [token.id for token in tokenize(word)]
-        except Exception:  # from the library: the model has no unknown token
+        except Exception:  # raised if the model has no unknown token
             return True
         return not ids or unknown in ids
 

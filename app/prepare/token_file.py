@@ -112,7 +112,7 @@ class TokenFile:
         self._check_written()
 
     def commit(self, attributes: dict[str, int | str], arguments: dict | None) -> None:
-        """attributes: including format_version if it is not 1. arguments: the inputs of the file; None: unknown."""
+        """attributes: must include format_version unless it is 1. arguments: inputs of the file; None: unknown."""
         facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
         self._blocks.finish()
         self._extend(self._checksums, self._blocks.take())

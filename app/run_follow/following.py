@@ -21,7 +21,7 @@ FACTS = (
     "devices",
     "world_size",
     "job",
-)  # facts of a start other than its settings
+)  # keys of a start event that are not settings
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 

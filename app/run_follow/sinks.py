@@ -59,7 +59,7 @@ def install_command(package: str) -> str:
 
 
 class TensorBoard(Sink):
-    """Event files in FOLDER/NAME-ID: the name of the run's folder and the run's id."""
+    """Event files in FOLDER/NAME-ID. NAME: name of the run's folder. ID: id of the run."""
 
     most_unsaved = 1000  # a repeated step replaces the earlier one
 
@@ -194,7 +194,7 @@ class MLflow(Sink):
         self.id = run.info.run_id
         if found:
             self.client.update_run(self.id, status="RUNNING")
-        # MLflow parameters are immutable: a start with different settings keeps the first values.
+        # MLflow parameters are immutable, so a start with different settings keeps the first values.
         known = run.data.params if found else {}
         params = [self.param(key, str(value)[:500]) for key, value in config.items() if key not in known]
         self.client.log_batch(self.id, params=params)

@@ -108,7 +108,7 @@ def post(address: str, status: dict[str, object]) -> None:
     if not TOKEN_FORM.fullmatch(token):
         raise ValueError(f"{os.environ[TOKEN]} contains no token")
     parts = urllib.parse.urlsplit(address)
-    # http.client follows no redirects and uses no proxies, either of which would see the token.
+    # Unlike urllib, http.client neither follows redirects nor uses proxies, which would see the token.
     if parts.scheme == "https":
         context = ssl.create_default_context(cafile=os.environ[CERTIFICATE])
         connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=PATIENCE_SECONDS, context=context)

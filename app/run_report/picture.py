@@ -40,7 +40,7 @@ PART_COLORS = ("#2f6fb0", "#7fb0dc", "#3f8f5f", "#d1495b", "#e0a13c")  # by inde
 
 
 def draw(runs: list[Run], output: Path, title: str | None, smoothing: int | None) -> None:
-    """Plots only loss and learning rate for several runs. Raises: OSError; ValueError for an unsupported format."""
+    """For several runs, plots only loss and learning rate. Raises: OSError; ValueError for an unsupported format."""
     plt.rcParams.update(STYLE)
     panels = [(3.4, lambda axis: draw_loss(axis, runs, smoothing)), (1, lambda axis: draw_lr(axis, runs))]
     columns = runs[0].columns
