@@ -92,7 +92,7 @@ def main() -> int:
     except OSError as error:
         print(f"prepare_data.py: {place_of(error, arguments)}: {error.strerror or error}.", file=sys.stderr)
         return 1
-    except RecursionError:  # from pickle, which sends rows to workers
+    except RecursionError:  # raised by pickle, which sends rows to workers
         print("prepare_data.py: a row is nested too deeply for several workers: use --workers 1.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -75,7 +75,7 @@ def rows() -> list[dict]:
     ]
 
 
-# 7.6 million parameters, between the tiny and the next larger preset; no calibration includes this model.
+# A model of 7.6 million parameters, between the tiny and the next larger preset. No calibration includes it.
 CPU_MID = {
     "hidden_size": 256,
     "intermediate_size": 768,

@@ -15,7 +15,7 @@
 namespace mpzero {
 namespace {
 
-// Classifies the flag, given with its dashes, by the value that it takes.
+// Returns whether the flag requires a value. `flag`: with leading dashes.
 Takes takes_of(const std::string& flag) {
   if (asks_for_help(flag)) return Takes::kNothing;
   // DeepSpeed's launcher passes --local_rank, but mpzero gets ranks from MPI.
@@ -25,7 +25,7 @@ Takes takes_of(const std::string& flag) {
   return known->alone().empty() ? Takes::kValue : Takes::kOptionalValue;
 }
 
-// Returns true if the argument is an existing path or looks like a name on the Hugging Face Hub.
+// Returns true if the argument is an existing path or has the form of a Hugging Face Hub name.
 bool is_data_set(const std::string& argument) {
   if (argument.starts_with("-")) return false;
   std::error_code ignored;

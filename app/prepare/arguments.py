@@ -80,8 +80,8 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--seq_length",
         type=positive,
         metavar="S",
-        help="tokens per packed row, equal to the --seq_length of training; longer examples are truncated; for pairs, "
-        "source plus target",
+        help="tokens per packed row (for pairs, source plus target), equal to the --seq_length of training; longer "
+        "examples are truncated",
     )
     group.add_argument("--source_length", type=positive, metavar="S", help="number of source tokens per pair")
     group.add_argument(
@@ -94,7 +94,9 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument("--train_padding", action="store_true", help="for pairs, include target padding in the loss")
     group.add_argument("--span_seed", type=int, default=0, metavar="N", help="random seed for spans (default: 0)")
     group.add_argument(
-        "--packing", choices=("true", "false"), help="false: one example per row, padded (default: true)"
+        "--packing",
+        choices=("true", "false"),
+        help="pack several examples per row; false: one padded example per row (default: true)",
     )
     group.add_argument("--chat_template", type=Path, metavar="FILE", help="Jinja template (default: the tokenizer's)")
     group.add_argument(
@@ -105,8 +107,8 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--rewritten_turns",
         choices=(SPLIT, MASK, REFUSE),
-        help="for assistant turns that the template renders differently if messages follow (e.g. Qwen3's reasoning): "
-        "split them into separate examples, exclude them from the loss, or refuse them with an error (default: split)",
+        help="how to handle assistant turns that the template renders differently if messages follow (e.g. Qwen3's "
+        "reasoning): split (separate examples, default), mask (exclude from the loss) or refuse (error)",
     )
     group = parser.add_argument_group("tokenizer")
     group.add_argument(

@@ -48,7 +48,7 @@ class Renderer:
         return has_generation_tags(self.template)
 
     def examples(self, conversation: Conversation, counts: Counter) -> list[Marked]:
-        """Returns the conversation, and an example for each answer that must be separate."""
+        """Returns the full conversation, followed by one example per answer that must be separate."""
         answers = [i for i, trained in enumerate(conversation.trained) if trained]
         if not answers:
             raise Dropped(UNTRAINED)
@@ -154,7 +154,7 @@ def _is_empty(message: dict) -> bool:
 
 def _check_calls(message: dict, answer: str) -> None:
     """Raises Dropped if the template omits tool calls of the message. answer: the text to search."""
-    for text in (message.get("reasoning_content"), message["content"]):  # these texts may contain the name of the function
+    for text in (message.get("reasoning_content"), message["content"]):  # may contain the function name
         answer = answer.replace((text or "").strip(), "", 1)
     if not all(_is_in(call.get("function", call)["name"], [answer]) for call in message.get("tool_calls", ())):
         raise Dropped(NO_CALLS)

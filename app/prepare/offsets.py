@@ -22,7 +22,7 @@ def encoding_with_offsets(encoder: Encoder):
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     definition = json.loads(encoder.definition)
-    definition["post_processor"] = None  # some exclude leading spaces from the offsets
+    definition["post_processor"] = None  # some post-processors exclude leading spaces from the offsets
     tokenizer = Tokenizer.from_str(json.dumps(definition))
 
     def encode(texts: list[str]) -> list[Encoded]:

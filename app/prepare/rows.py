@@ -186,7 +186,7 @@ class _Ahead:
                     raise PrepareError(f"{where} is not JSON ({error.msg}): a list of objects is expected.") from error
                 self._read()
                 continue
-            except (ValueError, RecursionError) as error:  # ValueError: an integer of too many digits
+            except (ValueError, RecursionError) as error:  # ValueError: an integer with too many digits
                 raise PrepareError(f"{where} is not JSON ({_reason(error)}): a list of objects is expected.") from error
             text, self._begin = self._text[self._begin : end], end
             return value, text

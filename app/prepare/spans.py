@@ -56,7 +56,7 @@ def check_lengths(arguments: argparse.Namespace) -> None:
 
 
 def _segments(total: int, count: int, random: np.random.RandomState) -> np.ndarray:
-    """Returns the lengths of `count` segments of `total`; every partition has the same probability."""
+    """Splits `total` into `count` segments and returns their lengths. All partitions are equally likely."""
     begins = np.arange(total - 1) < count - 1
     random.shuffle(begins)
     return np.bincount(np.cumsum(np.concatenate([[False], begins])), minlength=count)

@@ -73,7 +73,7 @@ def card(run: Run, place: int) -> str:
     facts = run.facts
     rows = [
         ("model", f"{facts.get('model_type', '')}, {whole(facts.get('parameters')):,} parameters" if facts else ""),
-        ("on", f"{facts.get('devices', '')}; {hosts(facts)}" if facts else ""),
+        ("hardware", f"{facts.get('devices', '')}; {hosts(facts)}" if facts else ""),
         ("step", show(run.last("step")) + (f" of {whole(facts['max_steps']):,}" if "max_steps" in facts else "")),
         ("loss", show(run.last("loss"))),
         *[(f"{label} loss", show(run.last(key))) for key, label in validation_losses(run.columns).items()],
@@ -182,7 +182,7 @@ def rows_of(value: object) -> list[list[str]]:
 
 def starts_table(run: Run) -> str:
     rows = [(start_cells(start), "") for start in run.starts]
-    return table_of(["began (UTC)", "job", "on", "ranks", "after step", "steps", "checkpoints", "end"], rows)
+    return table_of(["start (UTC)", "job", "hosts", "ranks", "after step", "steps", "checkpoints", "end"], rows)
 
 
 def start_cells(start: Start) -> list[str]:

@@ -23,7 +23,7 @@ struct SaveJob {
   std::filesystem::path checkpoint_dir;
   std::string tag;
   TrainingProgress progress;
-  std::vector<UnitShard> shards;  // of this rank; contains every unit, in the model's order
+  std::vector<UnitShard> shards;  // this rank's shard of every unit, in the model's order
   std::string model_type;         // prefix of the tags that keep_last applies to
   int64_t keep_last = 0;          // number of the run's checkpoints to keep, 0 for all
   RunRecord run{};

@@ -38,7 +38,7 @@ LockReach lock_reach(const Mount& mount);
 // read.
 LockReach lock_reach_of(const std::filesystem::path& folder);
 
-// Excludes other processes from a folder during the lifetime of this object. Released if the process is killed.
+// Excludes other processes from a folder during the lifetime of this object.
 //
 // The lock file `.lock` in the folder records the owner and is never removed. The operating system releases the lock
 // when the process ends. On file systems without locks, or with locks that are local to a host, FolderOwner records

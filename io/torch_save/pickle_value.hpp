@@ -53,7 +53,7 @@ struct Tensor {
   std::string storage;  // key in the archive
   ScalarType type = ScalarType::kFloat32;
   int64_t storage_numel = 0;
-  int64_t offset = 0;  // of the first element in the storage, in elements
+  int64_t offset = 0;  // position of the first element in the storage, in elements
   std::vector<int64_t> shape;
   int64_t numel = 0;
 };

@@ -68,7 +68,7 @@ class ExportFolder {
   bool made_folder_;
   std::filesystem::path staging_;
   std::optional<OpenFolder> held_;  // the staging folder, so that its inode is not reused
-  std::optional<Inode> own_;        // of the staging folder
+  std::optional<Inode> own_;        // inode of the staging folder
 };
 
 }  // namespace mpzero::io

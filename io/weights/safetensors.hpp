@@ -20,7 +20,7 @@ namespace mpzero::io {
 struct StoredTensor {
   std::string dtype;  // "F32", "BF16", "F16", ...
   std::vector<int64_t> shape;
-  int64_t offset = 0;  // of the first byte in the file
+  int64_t offset = 0;  // position of the first byte in the file
   int64_t bytes = 0;
 };
 
