@@ -276,7 +276,7 @@ def print_texts(outputs: list[TextOutput], encoder: Encoder) -> None:
 
 
 def report(source: Source, outputs: list[Path], max_documents: int | None) -> list[LeftOut]:
-    """Returns the files that were not read."""
+    """Prints the files that were read, and returns the files beyond --max_documents."""
     if not isinstance(source, FileSource):
         return []
     outputs = " and ".join(shown(path) for path in outputs)

@@ -16,7 +16,7 @@ struct CommandLine : Settings {
 
   // Returns true if the flag was set, under any of its names. Throws Failure if no such flag exists.
   bool gives(const std::string& flag) const;
-  // Returns the flag's name as written on the command line; the flag's own name if it was not set.
+  // Returns the flag's name as written on the command line, or the flag's own name if the flag was not set.
   std::string name_of(const std::string& flag) const;
 
   bool operator==(const CommandLine&) const = default;

@@ -127,7 +127,7 @@ struct Settings {
   int64_t quantized_gradient_bits = 8;  // 8 or 4; used with zero_quantized_gradients
   std::string lr_scheduler_type;        // empty: see resolve_schedule()
   std::optional<int64_t> warmup_steps;
-  std::optional<int64_t> num_decay_steps;  // warmup_stable_decay and step_lr only
+  std::optional<int64_t> num_decay_steps;  // used by warmup_stable_decay and step_lr
   std::optional<double> lr_gamma;          // decay factor of step_lr
   ScheduleOnResume schedule_on_resume = ScheduleOnResume::kUnset;
   std::optional<double> warmup_ratio;  // warm-up as a fraction of max_steps: see fit_schedule()

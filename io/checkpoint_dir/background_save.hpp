@@ -135,7 +135,7 @@ class BackgroundSave {
   // Declared last, so that the threads are joined before the objects that they use are destroyed.
   std::unique_ptr<BackgroundTask> writing_;
   std::unique_ptr<BackgroundTask>
-      finishing_;  // rank 0 only: publishes the checkpoint or removes the files of an abandoned save
+      finishing_;  // on rank 0: publishes the checkpoint or removes the files of an abandoned save
 };
 
 }  // namespace mpzero::io

@@ -11,7 +11,7 @@
 #include "io/checkpoint/run_record.hpp"
 #include "io/files/file_system.hpp"
 
-// Creates, renames and removes checkpoint folders. Call on rank 0 only, except for staging_folder().
+// Creates, renames and removes checkpoint folders. Call only on rank 0, except for staging_folder().
 //
 // A checkpoint is written to the staging folder `<tag>.<8 digits of its writer>.tmp`, or to `<tag>.tmp` without a
 // writer. A writer is one attempt of a run, identified by 16 hexadecimal digits, so that two attempts never write to

@@ -47,7 +47,7 @@ struct LoaderOptions {
   std::optional<int64_t> first_window;
   // Sources of a mixture, one per dataset, with their state at first_window. Empty for a single dataset.
   std::vector<MixtureSource> sources{};
-  // Decoder start token id, for files of pairs only.
+  // Decoder start token id. Used only for files of pairs.
   std::optional<int64_t> decoder_start = {};
 };
 
@@ -68,7 +68,8 @@ struct MicroBatch {
   std::vector<int32_t> document_ends;
   int64_t sequences = 0;  // B
   int64_t epoch = 0;      // epoch of the first window, from 0
-  // Index of the first window, counted over the whole run. The windows of a micro-batch are consecutive. Training only.
+  // Index of the first window, counted over the whole run. The windows of a micro-batch are consecutive. Set only in
+  // training.
   int64_t first_window = 0;
 
   double weight() const;  // the mean of loss_mask

@@ -31,8 +31,8 @@ class TokenDataset {
   struct Pairs {
     int64_t source_length = 0, pad_token_id = 0;
   };
-  // `document_mask` enables append_document_ends(), which keeps all document offsets in memory (8 bytes each). Enabled
-  // by default for packed files only.
+  // `document_mask` enables append_document_ends(), which keeps all document offsets in memory (8 bytes each). The
+  // default enables it only for packed files.
   TokenDataset(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask = std::nullopt);
   ~TokenDataset();
   TokenDataset(TokenDataset&&) noexcept;

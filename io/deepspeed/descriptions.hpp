@@ -24,7 +24,7 @@ std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const Tr
                                const DeepSpeedSettings& settings);
 
 // Returns the number of elements of a storage in an optimizer file. In stages 1 and 2, DeepSpeed removes the padding
-// from the master weights only.
+// only from the master weights.
 int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, StateKind kind);
 
 // Key of mpzero's entry in the model states. DeepSpeed returns the entry as client state.

@@ -51,7 +51,7 @@ class DeepSpeedLayout {
   int64_t used_numel(size_t group, int rank) const;
   // Returns true if the rank's partitions contain parameter elements, not only padding.
   bool holds_weights(int rank) const;
-  // Returns the offset of a parameter in the flat group. Valid for stages 1 and 2 only.
+  // Returns the offset of a parameter in the flat group. Valid only for stages 1 and 2.
   int64_t flat_offset(const std::string& parameter) const { return places_.at(parameter).offset; }
 
   // Calls `visit` with each rank's slice of the parameter's elements [begin, end). Returns false for unknown

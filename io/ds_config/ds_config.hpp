@@ -69,7 +69,7 @@ struct ZeroSection {
   Setting<int64_t> stage{0};
   OffloadOptimizerSection offload_optimizer;
   OffloadParamSection offload_param;
-  Setting<bool> overlap_comm{false};  // DeepSpeed's default: true at stage 3 only
+  Setting<bool> overlap_comm{false};  // DeepSpeed's default: true only at stage 3
   Setting<int64_t> reduce_bucket_size{500'000'000};
   Setting<int64_t> allgather_bucket_size{500'000'000};
   Setting<int64_t> prefetch_bucket_size{50'000'000};
