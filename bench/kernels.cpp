@@ -133,7 +133,8 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
   fmt::print("\n");
   measure_full_passes(workload, step, roofline);
   roofline.tuned(step.decoder().matmuls().tuned());
-  fmt::print("{}: tuning in the step took {:.0f} ms\n", workload.name, step.decoder().tuning_seconds() * 1e3);
+  fmt::print("{}: matmul tuning in the full step took {:.0f} ms\n", workload.name,
+             step.decoder().tuning_seconds() * 1e3);
   markdown += roofline.to_markdown();
   return roofline.to_json();
 }
@@ -144,7 +145,7 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
 int main(int argc, char** argv) {
   using namespace mpzero::bench;
   if (argc < 3 || c10::cuda::device_count() == 0) {
-    fmt::print(stderr, "usage: bench_kernels CONFIG_DIR OUTPUT.json [WORD ...], on a machine with a GPU\n");
+    fmt::print(stderr, "usage: bench_kernels CONFIG_DIR OUTPUT.json [WORD ...] (requires a GPU)\n");
     return 2;
   }
   const std::vector<std::string> patterns(argv + 3, argv + argc);

@@ -39,7 +39,7 @@ class RunView:
 
     @property
     def metrics_file(self) -> str | None:
-        """The metrics file of the latest start. "": none is written; None: unknown."""
+        """The metrics file of the latest start. "": no file; None: unknown."""
         name = self.start.get("metrics_file")
         return name if isinstance(name, str) else None
 

@@ -84,7 +84,7 @@ struct MicroBatch {
 //
 // In a mixture, draw() selects the source of each window. Each source has separate epochs and a separate order. An
 // epoch of the mixture has as many windows as all sources combined. Without weights (see TrainFile), an epoch contains
-// every window once. With weights, some sources repeat and others are incomplete.
+// every window once. With weights, an epoch repeats some windows and omits others.
 class DataLoader {
  public:
   // Loads a single dataset, starting at optimizer step `first_step`.

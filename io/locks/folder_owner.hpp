@@ -49,7 +49,7 @@ struct OwnerRecord {
   std::string host;
   std::string kernel;  // boot id and PID namespace; PIDs are comparable if equal
   int64_t pid = 0;
-  int64_t start = 0;   // start time in clock ticks, because PIDs are reused
+  int64_t start = 0;   // start time in clock ticks; identifies the process even if the PID is reused
   std::string run;     // run id; empty if not yet known
   std::string job;     // job id of the batch system; empty without one
   std::string folder;  // device and inode of the folder; a copied folder has no owner
