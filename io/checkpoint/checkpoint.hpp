@@ -25,10 +25,10 @@ struct TrainingProgress {
   int64_t step = 0;  // completed optimizer steps; the position in the learning rate schedule
   int64_t tokens_seen = 0;
   int64_t sequences_seen = 0;  // training windows consumed by all ranks; the data position
-  uint64_t seed = 0;           // for initial weights and shuffling
+  uint64_t seed = 0;           // seed of initial weights and shuffling
   // Identifies the sequences and their order. A run with a different data order cannot resume at this position.
   std::string data_order;
-  double lr = std::numeric_limits<double>::quiet_NaN();  // used in the last step; NaN if unknown
+  double lr = std::numeric_limits<double>::quiet_NaN();  // learning rate of the last step; NaN if unknown
   std::string dtype;                                     // "bf16" or "fp32"
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json

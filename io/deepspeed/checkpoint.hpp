@@ -16,8 +16,8 @@ namespace mpzero::io {
 // The manifest of a checkpoint from mpzero identifies the files of one save. DeepSpeed's own checkpoints have no
 // manifest, so verify_what_was_read() and verify() compare the step counts in the files of all ranks.
 //
-// An archive contains one checksum per storage. Reads compute the checksums of their ranges, and verify_what_was_read()
-// combines and compares them.
+// An archive contains one checksum per storage. Each read computes the checksum of its range, and
+// verify_what_was_read() combines these checksums and compares the results with the archive.
 std::unique_ptr<StoredCheckpoint> open_deepspeed_checkpoint(std::shared_ptr<const OpenFolder> folder);
 
 // Creates a writer for the files of DeepSpeedPlan.
