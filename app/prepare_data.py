@@ -121,7 +121,7 @@ def column_of(given: str, datasets: list[str]) -> tuple[str | None, str]:
 def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
     own = argparse.Namespace(**{**vars(arguments), "dataset": dataset, "text_column": "text"})
     columns = [column_of(given, arguments.datasets) for given in arguments.text_column]
-    # A column for this dataset takes precedence over a column for all datasets.
+    # A column for this dataset takes precedence.
     for of, column in sorted(columns, key=lambda one: one[0] == dataset):
         if of in (None, dataset):
             own.text_column = column

@@ -3,7 +3,7 @@
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
-Prints a table for each session on a machine. Plans that were recorded before the runs are evaluated separately. --runs
+Prints a table for each session on a machine. Plans recorded before the runs are evaluated separately. --runs
 reads output files of bench/plan_runs.py instead of bench/plan_measured.json. CPU runs use the calibration of their
 session, or else the recorded plan. These keys are added by hand:
 
