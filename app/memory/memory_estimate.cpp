@@ -6,16 +6,17 @@
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
 #include "app/simulation/planned_states.hpp"
+#include "base/device/simulated.hpp"
 #include "model/kernels/cublas_lt.hpp"
 
 namespace mpzero {
 namespace {
 
-// Returns the FLOPs of all operations, and of attention.
+// Returns the FLOPs of all operations, and of attention. FP8 matmuls count half, because they run twice as fast.
 std::pair<double, double> flops_of(const plan::UnitCall& call) {
   double all = 0, attention = 0;
   for (const model::Operation& operation : call.operations) {
-    all += operation.flops;
+    all += operation.matmul && operation.matmul->fp8 ? operation.flops / 2 : operation.flops;
     if (operation.attention) attention += operation.flops;
   }
   return {all, attention};
@@ -73,7 +74,9 @@ MemoryScenario MemoryEstimate::scenario() const {
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {
   MemoryScenario now = scenario();
   now.micro_batch_size = micro_batch_size;
-  return sizes_of(now, decoder_.kept_casts());
+  ActivationSizes sizes = sizes_of(now, decoder_.kept_casts());
+  sizes.host_parameters = states_of(now, 0).host_parameters;
+  return sizes;
 }
 
 ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const {
@@ -88,7 +91,7 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   ActivationSizes sizes;
   sizes.levels = model::recompute_levels(decoder_.config(), config_.fp8_options.has_value());
   sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
-  double attention_flops = 0;
+  double all_flops = 0, attention_flops = 0;
   for (const std::vector<int64_t>& kind : kinds_) {
     shape.layer = kind.front();
     const std::shared_ptr<const plan::UnitRecord> record = plan::unit_record(decoder_.config(), shape, device_);
@@ -97,10 +100,10 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
     if (kind.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak + always;
     const auto [flops, of_attention] = flops_of(record->layer(model::Recompute::kFull).forward);
     const double share = static_cast<double>(kind.size()) / static_cast<double>(sizes.layers.size());
-    sizes.flops += share * flops;
+    all_flops += share * flops;
     attention_flops += share * of_attention;
     ActivationSizes::Layer sizes_of_layer;
-    for (const model::Recompute level : model::kRecomputes) {
+    for (const model::Recompute level : sizes.levels) {
       const plan::UnitRecorder::Layer& layer = record->layer(level);
       const int64_t kept = layer.forward.kept - hidden;
       // The workspace of the forward pass is the input plus the peak, minus the kept bytes.
@@ -110,7 +113,10 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
     }
     for (const int64_t index : kind) sizes.layers[static_cast<size_t>(index)] = sizes_of_layer;
   }
-  if (sizes.flops > 0) sizes.attention_share = attention_flops / sizes.flops;
+  if (all_flops > 0) {
+    sizes.copy_passes = simulated_target().flops_per_byte / all_flops;
+    sizes.attention_share = attention_flops / all_flops;
+  }
   return sizes;
 }
 
@@ -188,9 +194,11 @@ LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t 
 }
 
 LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {
-  const bool stays =
-      recompute != Recomputation::kAuto && recompute > Recomputation::kTiled && !may_offload_activations();
-  return leanest_levels(sizes, stays ? Recomputation::kTiled : recompute);
+  if (recompute == Recomputation::kAuto) return leanest_levels(sizes, recompute);
+  if (recompute > Recomputation::kTiled && !may_offload_activations()) recompute = Recomputation::kTiled;
+  // Advice on lack of memory may ask for levels that the model does not support.
+  const bool supported = sizes.supports(static_cast<model::Recompute>(recompute));
+  return leanest_levels(sizes, supported ? recompute : Recomputation::kFull);
 }
 
 MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels,

@@ -227,7 +227,7 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
   const int64_t count = std::ssize(sizes.layers);
   std::vector<LayerLevels> found;
   if (sizes.supports(kTiled)) found.push_back({{kTiled, count}});
-  if (host_budget <= 0 || !sizes.supports(kHost)) return found;
+  if (!sizes.supports(kHost)) return found;
   for (int64_t attention = 0; attention <= count; ++attention) {
     const LayerLevels levels{{kHostAttention, attention}, {kHost, count - attention}};
     if (host_activations(levels, sizes) > host_budget) break;
@@ -237,25 +237,28 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
 }
 
 // Returns the predicted time that activation checkpointing adds to a micro-batch, in forward passes of a layer, and the
-// number of selective layers, which are compared only if the times are equal.
-std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSizes& sizes) {
-  // FLOPs in the time of copying a byte over PCIe: 600 TFLOP/s and 40 GB/s (H100 with four GPUs copying at once);
-  // 250 TFLOP/s and 22 GB/s (A100) are fewer.
-  constexpr double kFlopsPerByte = 15'000;
+// number of selective layers, which are compared only if the times are equal. Copies overlap with one forward pass; the
+// backward pass takes longer. `budget`: device memory for activations and offloaded parameters.
+std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSizes& sizes, int64_t budget) {
   // All other mixes are preferred to tiled. A step takes three forward passes and more, so copies must save 5% of it:
   // they also delay transfers and AdamW on the host, which is not predicted.
   constexpr double kTiles = 0.05, kCopies = 0.2;
   const double layers = static_cast<double>(sizes.layers.size()), bare = 1 - sizes.attention_share;
+  const auto exposed = [&](int64_t bytes) {
+    return std::max(0.0, static_cast<double>(bytes) / layers * sizes.copy_passes - 1);
+  };
   const auto copies = [&](model::Recompute level, double recomputed) {
-    const double bytes = static_cast<double>(host_activations({{level, std::ssize(sizes.layers)}}, sizes)) / layers;
-    const double copy = sizes.flops > 0 ? bytes * kFlopsPerByte / sizes.flops : 0;
-    // Copies overlap with one forward pass, and with the recomputation and two passes of backward.
-    return kTiles + kCopies + recomputed + std::max(0.0, copy - 1) + std::max(0.0, copy - 2 - recomputed);
+    const int64_t bytes = host_activations({{level, std::ssize(sizes.layers)}}, sizes);
+    return kTiles + kCopies + recomputed + exposed(bytes);
   };
   const auto of = [&](model::Recompute level) { return static_cast<double>(levels[level]); };
   double cost = of(kFull) + bare * of(kAttention) + (1 + kTiles) * of(kTiled);
   if (levels[kHost] > 0) cost += of(kHost) * copies(kHost, 1);
   if (levels[kHostAttention] > 0) cost += of(kHostAttention) * copies(kHostAttention, bare);
+  if (const int64_t offloaded = sizes.host_parameters; offloaded > 0) {
+    const int64_t displaced = std::clamp<int64_t>(offloaded + activation_peak(levels, sizes) - budget, 0, offloaded);
+    cost += static_cast<double>(displaced) / static_cast<double>(offloaded) * layers * exposed(offloaded);
+  }
   return {cost, levels[kSelective]};
 }
 
@@ -266,7 +269,7 @@ std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t
   std::optional<LayerLevels> cheapest;
   std::pair<double, int64_t> least;
   const auto compare = [&](const LayerLevels& levels) {
-    const std::pair<double, int64_t> cost = cost_of(levels, sizes);
+    const std::pair<double, int64_t> cost = cost_of(levels, sizes, budget);
     if (cheapest && cost >= least) return;
     cheapest = levels;
     least = cost;
@@ -275,7 +278,12 @@ std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t
     if (cheapest && static_cast<double>(full) > least.first) break;  // each of them costs a layer
     if (const std::optional<LayerLevels> mix = mixes.within(budget, full)) compare(*mix);
   }
-  for (const LayerLevels& levels : tiled_levels(sizes, host_budget)) {
+  std::vector<LayerLevels> others = tiled_levels(sizes, host_budget);
+  // The mixes above fill the budget, although less memory may leave more of it to offloaded parameters.
+  for (const model::Recompute level : {kSelective, kAttention, kFull}) {
+    if (sizes.supports(level)) others.push_back({{level, std::ssize(sizes.layers)}});
+  }
+  for (const LayerLevels& levels : others) {
     if (activation_peak(levels, sizes) <= budget) compare(levels);
   }
   return cheapest;

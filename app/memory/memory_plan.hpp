@@ -60,9 +60,10 @@ struct ActivationSizes {
   std::vector<Layer> layers;  // in forward order
   // Levels that the model supports.
   std::vector<model::Recompute> levels{model::kRecomputes.begin(), model::kRecomputes.end()};
-  int64_t head = 0;            // workspace of the LM head
-  double flops = 0;            // of a layer's forward pass, the mean of all layers
-  double attention_share = 0;  // attention's part of `flops`
+  int64_t head = 0;             // workspace of the LM head
+  int64_t host_parameters = 0;  // offloaded parameters, which move to free device memory
+  double copy_passes = 0;       // time of copying a byte over PCIe, in forward passes of a layer (mean of all layers)
+  double attention_share = 0;   // attention's part of a layer's FLOPs
 
   bool supports(model::Recompute level) const { return std::ranges::find(levels, level) != levels.end(); }
 };
@@ -80,8 +81,8 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 // fit. The time is that of the recomputed FLOPs of layers at `full`, which recompute their whole forward, and
 // `attention`, which recompute all but attention, then the number of layers at `selective`, which recompute less than a
 // tenth as much. `tiled` keeps as much as `full` and reduces the peak only if all layers use it. `host` and
-// `host_attention` require at most `host_budget` of host memory; they also add the PCIe time that does not overlap with
-// computation.
+// `host_attention` require at most `host_budget` of host memory. The time includes PCIe copies that exceed the forward
+// pass: of activations, and of offloaded parameters for which the levels leave no device memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);

@@ -20,6 +20,7 @@
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/ec2/ec2_watch.hpp"
+#include "app/gpu/gpu_models.hpp"
 #include "app/gpu/nvml.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/log/warning_queue.hpp"
@@ -191,6 +192,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   const RankPlacement ranks = find_placement(choice.device, mpi);
   setup.hosts = ranks.hosts();
   setup.device = broadcast(mpi, device_name(choice.device));
+  if (const auto flops = flops_per_pcie_byte(setup.device)) simulated_target().flops_per_byte = *flops;
   warn_of_device(setup);
   const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, mpi);
   setup.layout = nodes.layout;

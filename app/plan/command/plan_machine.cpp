@@ -303,6 +303,7 @@ void simulate_hardware(const std::string& gpu, int threads) {
   simulated_target() = {.threads = threads};
   const GpuModel* const model = find_gpu_model(gpu);
   if (model != nullptr && model->multiprocessors > 0) simulated_target().multiprocessors = model->multiprocessors;
+  if (const auto flops = flops_per_pcie_byte(gpu)) simulated_target().flops_per_byte = *flops;
 }
 
 namespace {

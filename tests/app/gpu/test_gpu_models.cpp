@@ -28,6 +28,11 @@ TEST_CASE("the rates of GPUs are half of those with sparsity") {
   CHECK(dense_bf16_flops("NVIDIA A100-SXM4-40GB") == 312e12);
   CHECK(dense_bf16_flops("NVIDIA A10G") == 70e12);
   CHECK(fp32_flops("NVIDIA H200") == 67e12);
+  // 989 TFLOP/s and 64 GB/s; 2,250 TFLOP/s and 64 GB/s.
+  CHECK(flops_per_pcie_byte("NVIDIA H200").value() == Approx(989e12 / 64e9));
+  CHECK(flops_per_pcie_byte("B200").value() == Approx(2250e12 / 64e9));
+  CHECK_FALSE(flops_per_pcie_byte("NVIDIA GH200 480GB"));
+  CHECK_FALSE(flops_per_pcie_byte("Tesla T4"));
   CHECK(fp32_flops("NVIDIA A100-SXM4-80GB") == 19.5e12);
 }
 

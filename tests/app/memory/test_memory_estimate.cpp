@@ -281,6 +281,14 @@ TEST_CASE("--recompute auto takes half of the free host memory to save time, and
   CHECK(levels(14, 8, kPageable) == LayerLevels{{kTiled, 4}});
 }
 
+TEST_CASE("a level that the model does not support needs the memory of full recomputation") {
+  const RunConfig config = run(kStage2, {"--seq_length=48", "--source_length=32"}, 1).config;
+  const auto t5 = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
+  const MemoryEstimate estimate(config, t5, at::kCUDA, {.nodes = 1, .ranks_per_node = 1});
+  CHECK(estimate.leanest(Recomputation::kTiled) == estimate.leanest(Recomputation::kFull));
+  CHECK(estimate.leanest(Recomputation::kHost) == estimate.leanest(Recomputation::kFull));
+}
+
 TEST_CASE("--recompute auto chooses among the levels that the model supports") {
   const auto levels = [](const char* model, const std::vector<std::string>& flags, const char* json = kStage2) {
     RunConfig config = run(json, flags, 1).config;
@@ -296,6 +304,28 @@ TEST_CASE("--recompute auto chooses among the levels that the model supports") {
   CHECK(levels(kQwen3, {"--lora_r=4"}) == Levels{kNone, kSelective, kAttention, kFull, kHostAttention, kHost});
   CHECK(levels(kQwen3, {"--fp8=tensorwise"}, R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1})") ==
         Levels{kNone, kSelective, kAttention, kFull, kHostAttention, kHost});
+}
+
+TEST_CASE("copies over PCIe delay fast GPUs and FP8 matmuls more") {
+  const SimulatedTarget before = simulated_target();
+  const auto sizes = [](const std::vector<std::string>& flags, const char* zero = "") {
+    const std::string json = R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1)" + std::string(zero);
+    const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
+    return MemoryEstimate(run(json + "}", flags, 1).config, model, at::kCUDA, {.nodes = 1, .ranks_per_node = 1})
+        .activation_sizes(1);
+  };
+  const ActivationSizes bf16 = sizes({}), fp8 = sizes({"--fp8=tensorwise"});
+  // Attention, which stays in bf16, takes a larger share.
+  CHECK(fp8.copy_passes > 1.5 * bf16.copy_passes);
+  CHECK(fp8.copy_passes < 2 * bf16.copy_passes);
+  CHECK(fp8.attention_share / bf16.attention_share == Approx(fp8.copy_passes / bf16.copy_passes));
+  simulated_target().flops_per_byte *= 2;
+  CHECK(sizes({}).copy_passes == Approx(2 * bf16.copy_passes));
+  simulated_target() = before;
+  CHECK(bf16.host_parameters == 0);
+  // bf16, without padding.
+  CHECK(sizes({}, R"(, "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})").host_parameters ==
+        Approx(2 * 596'049'920).epsilon(1e-3));
 }
 
 TEST_CASE("on the CPU layer inputs stay where they are") {

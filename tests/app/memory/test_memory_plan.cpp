@@ -168,15 +168,28 @@ TEST_CASE("attention outputs go to the host if this saves time") {
   CHECK(levels(33 * kGiB, kMuch) == LayerLevels{{kHost, 3}, {kHostAttention, 1}});
   CHECK(levels(32 * kGiB, kMuch) == LayerLevels{{kHost, 4}});
   // Copies that take longer than the layers cost more than they save. The mean of a layer is 1 GiB.
-  sizes.flops = 15000.0 * kGiB;
+  sizes.copy_passes = 1.0 / kGiB;
   CHECK(levels(34 * kGiB, kMuch) == LayerLevels{{kHostAttention, 4}});
-  sizes.flops = 15000.0 * kGiB / 2;
+  sizes.copy_passes = 1.3 / kGiB;
   CHECK(levels(34 * kGiB, kMuch) == LayerLevels{{kTiled, 4}});
-  sizes.flops = 0;
+  sizes.copy_passes = 0;
   // Short sequences, whose attention is little work.
   sizes.attention_share = 0.1;
   CHECK(levels(34 * kGiB, kMuch) == LayerLevels{{kTiled, 4}});
   CHECK(levels(33 * kGiB, kMuch) == LayerLevels{{kHost, 3}, {kHostAttention, 1}});
+}
+
+TEST_CASE("activations displace offloaded parameters only if this saves time") {
+  ActivationSizes sizes = kSizes;
+  sizes.host_parameters = 100 * kGiB;
+  const auto levels = [&](int64_t budget) { return cheapest_levels(sizes, budget); };
+  // The copy of a layer's 25 GiB takes as long as its forward pass, then six times as long.
+  sizes.copy_passes = 1.0 / (25 * kGiB);
+  CHECK(levels(140 * kGiB) == LayerLevels{{kNone, 4}});
+  sizes.copy_passes = 6.0 / (25 * kGiB);
+  // At none, the peak is 88 GiB, and 48% of the parameters are copied: 9.6 forward passes. The mix needs 40 GiB.
+  CHECK(levels(140 * kGiB) == LayerLevels{{kFull, 3}, {kNone, 1}});
+  CHECK(levels(188 * kGiB) == LayerLevels{{kNone, 4}});
 }
 
 TEST_CASE("no mix that takes less time than the one chosen would fit") {
@@ -204,6 +217,27 @@ TEST_CASE("no mix that takes less time than the one chosen would fit") {
   }
 }
 
+// Oracle: the time that levels add, in forward passes of a layer, then the number of selective layers.
+std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSizes& sizes, int64_t budget) {
+  const auto layers = static_cast<double>(sizes.layers.size());
+  const auto of = [&](model::Recompute level) { return static_cast<double>(levels[level]); };
+  const auto exposed = [&](int64_t bytes) {
+    return std::max(0.0, static_cast<double>(bytes) * sizes.copy_passes / layers - 1);
+  };
+  const auto copies = [&](model::Recompute level) {
+    return exposed(host_activations({{level, std::ssize(sizes.layers)}}, sizes));
+  };
+  const double bare = 1 - sizes.attention_share;
+  double cost = of(kFull) + bare * of(kAttention) + 1.05 * of(kTiled) + (1.25 + copies(kHost)) * of(kHost) +
+                (0.25 + bare + copies(kHostAttention)) * of(kHostAttention);
+  if (sizes.host_parameters > 0) {
+    const int64_t left = std::max<int64_t>(0, budget - activation_peak(levels, sizes));
+    const double copied = 1 - std::min(1.0, static_cast<double>(left) / static_cast<double>(sizes.host_parameters));
+    cost += layers * copied * exposed(sizes.host_parameters);
+  }
+  return {cost, levels[kSelective]};
+}
+
 TEST_CASE("the chosen levels are those of a search through all mixes") {
   std::mt19937 random(39);
   const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(0, most)(random); };
@@ -212,6 +246,8 @@ TEST_CASE("the chosen levels are those of a search through all mixes") {
                           .head = draw(30),
                           .attention_share = static_cast<double>(draw(3)) / 4};
     if (draw(1) == 0) sizes.levels = {kNone, kSelective, kFull};
+    if (draw(1) == 0) sizes.host_parameters = draw(80);
+    sizes.copy_passes = static_cast<double>(draw(8)) / 8;
     for (ActivationSizes::Layer& layer : sizes.layers) {
       for (ActivationSizes::Level& level : layer.values) level = {.kept = draw(8), .workspace = draw(20)};
       layer[kHostAttention].kept += layer[kHost].kept;
@@ -225,24 +261,29 @@ TEST_CASE("the chosen levels are those of a search through all mixes") {
         if (mix[level] > 0 && std::ranges::find(sizes.levels, level) == sizes.levels.end()) return;
       }
       const bool offloads = mix[kHost] + mix[kHostAttention] > 0;
-      if (offloads && (host_budget == 0 || host_activations(mix, sizes) > host_budget)) return;
+      if (offloads && host_activations(mix, sizes) > host_budget) return;
       const int64_t peak = activation_peak(mix, sizes);
       if (!leanest || peak < least_peak) {
         leanest = mix;
         least_peak = peak;
       }
-      const auto of = [&](model::Recompute level) { return static_cast<double>(mix[level]); };
-      // The sizes state no FLOPs, so copies take no time.
-      const double bare = 1 - sizes.attention_share;
-      const std::pair cost(
-          of(kFull) + bare * of(kAttention) + 1.05 * of(kTiled) + 1.25 * of(kHost) + (0.25 + bare) * of(kHostAttention),
-          mix[kSelective]);
-      if (peak > budget || (cheapest && cost >= least_cost)) return;
+      // The search covers only mixes that leave no memory to parameters, and single levels.
+      const bool single = std::ranges::count(mix.values, 0) + 1 == std::ssize(mix.values);
+      if (peak > budget || (sizes.host_parameters > 0 && !single)) return;
+      const std::pair cost = cost_of(mix, sizes, budget);
+      if (cheapest && cost >= least_cost) return;
       cheapest = mix;
       least_cost = cost;
     });
     CAPTURE(round, budget, host_budget);
-    CHECK(cheapest_levels(sizes, budget, host_budget) == cheapest);
+    const std::optional<LayerLevels> chosen = cheapest_levels(sizes, budget, host_budget);
+    if (sizes.host_parameters == 0) {
+      CHECK(chosen == cheapest);
+    } else if (cheapest) {
+      REQUIRE(chosen);
+      CHECK(activation_peak(*chosen, sizes) <= budget);
+      CHECK(cost_of(*chosen, sizes, budget).first <= least_cost.first + 1e-9);
+    }
     CHECK(leanest_levels(sizes, Recomputation::kAuto, host_budget) == leanest);
   }
 }

@@ -1,5 +1,9 @@
+#include <fmt/ranges.h>
+
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "app/plan/command/plan_estimate.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
@@ -115,6 +119,52 @@ TEST_CASE("the level that auto chooses for long sequences is the fastest one tha
       if (other["memory"]["fits"] == true) CHECK(seconds(chosen) <= 1.03 * seconds(other));
     }
   }
+}
+
+TEST_CASE("auto is not slower than any single level that fits") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::string calibration = folder / "calibration.json", ds_config = folder / "ds_config.json";
+  std::mt19937 random(44);
+  const auto one_of = [&](const auto& values) { return values[random() % std::size(values)]; };
+  int cases = 0;
+  for (int round = 0; round < 40; ++round) {
+    CalibrationData data = read_calibration(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+    // From a slow host to one on which AdamW is never the bottleneck.
+    data.host.adamw_parameters_per_second *= one_of(std::array{1, 3, 20});
+    write_calibration(calibration, data);
+    const int64_t accumulation = one_of(std::array{1, 2});
+    std::ofstream(ds_config) << R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+        "gradient_accumulation_steps": )"
+                             << accumulation << R"(, "zero_optimization": {"stage": 3,
+        "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}})";
+    const std::string model = one_of(std::array{"llama_3_1_70b", "llama_3_8b", "qwen2_5_7b"});
+    const std::vector<std::string> flags{
+        "--model_config=" + kModels + model + ".json",
+        "--gpu=H200",
+        fmt::format("--nproc_per_node={}", one_of(std::array{1, 1, 2, 8})),
+        fmt::format("--num_hidden_layers={}", 8 + random() % 40),
+        fmt::format("--seq_length={}", 1024 * (1 + random() % (model == "llama_3_1_70b" ? 16 : 64))),
+        "--max_position_embeddings=65536",
+        "--deepspeed_config=" + ds_config,
+        "--calibration=" + calibration,
+        "--json"};
+    const auto plan = [&](const char* level) {
+      std::vector<std::string> all = flags;
+      all.push_back(fmt::format("--recompute={}", level));
+      return nlohmann::json::parse(plan_output(all).text);
+    };
+    const nlohmann::json chosen = plan("auto");
+    if (chosen["memory"]["fits"] != true) continue;
+    for (const char* level : {"none", "selective", "attention", "full", "tiled", "host", "host_attention"}) {
+      const nlohmann::json other = plan(level);
+      if (other["memory"]["fits"] != true) continue;
+      ++cases;
+      CAPTURE(fmt::format("{}", fmt::join(flags, " ")), level, accumulation);
+      // Offloading activations must save 5% of a step (cheapest_levels).
+      CHECK(seconds(chosen) <= 1.05 * seconds(other));
+    }
+  }
+  CHECK(cases > 100);
 }
 
 TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
