@@ -337,11 +337,8 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
   record->embedding_forward = recorder.embedding_forward();
   record->embedding_backward = recorder.embedding_backward();
   record->head = recorder.head();
-  for (const model::Recompute recompute : model::kRecomputes) {
-    // Layers at kHost run the same operations as layers at kTiled.
-    const bool same = recompute == model::Recompute::kHost;
-    record->layers[static_cast<size_t>(recompute)] =
-        same ? record->layer(model::Recompute::kTiled) : recorder.layer(recompute);
+  for (const model::Recompute recompute : model::recompute_levels(config, shape.fp8.has_value())) {
+    record->layers[static_cast<size_t>(recompute)] = recorder.layer(recompute);
   }
   kept.push_back({config, shape, hardware, record});
   return record;

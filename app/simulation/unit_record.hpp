@@ -128,7 +128,7 @@ class UnitRecorder {
   int runs_ = 0;  // of the current call
 };
 
-// Records of all units, with one entry of `layers` per recompute level.
+// Records of all units. `layers`: by recompute level; empty for levels that the model does not support.
 struct UnitRecord {
   UnitCall embedding_forward, embedding_backward, head;
   std::array<UnitRecorder::Layer, model::kRecomputes.size()> layers;
