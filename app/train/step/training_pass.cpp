@@ -123,10 +123,10 @@ void TrainingPass::recompute(std::vector<model::Recompute> levels, int64_t seque
   allocate(inputs_, std::ranges::count_if(recompute_, model::keeps_on_host),
            sequences * length * config.hidden_size * element);
   allocate(attended_, attended, sequences * length * config.query_size() * element);
-  // This kernel has the largest log-sum-exps.
-  allocate(
-      log_sums_, attended,
-      model::attention_saved_bytes(model::AttentionKernel::kEfficient, sequences, config.num_attention_heads, length));
+  // Kernels for packed documents do not save more.
+  const model::AttentionKernel kernel =
+      model::choose_attention_kernel(engine_.device(), engine_.dtype(), config.head_dim);
+  allocate(log_sums_, attended, model::attention_saved_bytes(kernel, sequences, config.num_attention_heads, length));
 }
 
 void TrainingPass::plan(const std::vector<size_t>& units) { engine_.parameters().plan(engine_.parts().uses(units)); }

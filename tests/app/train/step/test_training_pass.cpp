@@ -212,4 +212,31 @@ TEST_CASE("on a GPU, activations that wait on the host take the memory that is p
   CHECK(host_inputs(mixed, sizes) == 30 * kInput);
 }
 
+// The kernel pads its log-sum-exps to multiples of 32 tokens, and HostActivations fails if its buffers are too small.
+TEST_CASE("on a GPU, the host has room for the log-sum-exps of fp32 attention") {
+  const plan::SimulatedDevice device({});
+  model::ModelConfig model = model::small_llama();
+  model.num_hidden_layers = 3;
+  model.head_dim = 8;
+  const model::Decoder decoder(model);
+  plan::SimulatedTimeline timeline;
+  parallel::MeasuredCommunicator parameters(std::make_unique<parallel::LocalCommunicator>(), timeline);
+  parallel::MeasuredCommunicator gradients(std::make_unique<parallel::LocalCommunicator>(), timeline);
+  StepTimer timer(timeline, parameters, gradients);
+  parallel::ZeroEngine engine(decoder.units(),
+                              {.stage = 3,
+                               .device = plan::SimulatedDevice::device(),
+                               .dtype = at::kFloat,
+                               .communication_dtype = at::kFloat,
+                               .limits = {},
+                               .adamw = {}},
+                              parameters, gradients);
+  TrainingPass pass(decoder, engine, timer, 1);
+  pass.recompute(by_layer({{kHostAttention, model.num_hidden_layers}}), 1, 33);
+  const at::Tensor tokens =
+      at::zeros({1, 33}, at::TensorOptions().dtype(at::kLong).device(plan::SimulatedDevice::device()));
+  engine.begin_step(1e-3, 1);
+  CHECK(pass.train({.tokens = tokens, .targets = tokens}, 1.0, /*last_of_step=*/true).defined());
+}
+
 }  // namespace mpzero
