@@ -45,7 +45,7 @@ void check_seq_length(const RunConfig& config, const model::ModelConfig& model) 
 }
 
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where) {
-  if (config.micro_batch_size > kMaxMicroBatchTokens / (config.seq_length / config.sequence_parallel_size)) {
+  if (config.micro_batch_size > kMaxMicroBatchTokens / config.length_on_rank()) {
     throw_user_error(
         "{}: train_micro_batch_size_per_gpu {} x --seq_length {} exceeds the maximum of {} tokens per micro-batch; "
         "reduce either value.",

@@ -81,7 +81,8 @@ struct RunConfig : Settings {
   double lr(int64_t update) const { return schedule_in_force().lr(update); }
   const parallel::LrSchedule& schedule_in_force() const { return resumed_schedule ? *resumed_schedule : schedule; }
   // Returns the number of tokens in one rank's micro-batch.
-  int64_t micro_batch_tokens() const { return micro_batch_size * seq_length / sequence_parallel_size; }
+  int64_t length_on_rank() const { return seq_length / sequence_parallel_size; }
+  int64_t micro_batch_tokens() const { return micro_batch_size * length_on_rank(); }
   // Returns true if epochs set the run's length. max_steps is then unknown until apply_epochs().
   bool counts_epochs() const { return epochs.has_value() || num_train_epochs.has_value(); }
 };

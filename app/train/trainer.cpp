@@ -330,7 +330,7 @@ void Trainer::start() {
       }
     }
   }
-  pass_.recompute(placement_.plan(), config_.micro_batch_size, config_.seq_length / config_.sequence_parallel_size);
+  pass_.recompute(placement_.plan(), config_.micro_batch_size, config_.length_on_rank());
   if (config_.recompute == Recomputation::kAuto) {
     setup_.recompute = memory_.recompute();
     if (resumed && resumed->recompute && *resumed->recompute != setup_.recompute) {

@@ -278,7 +278,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                    .layout = setup.layout,
                    .ranks = {.hosts = machine.nodes, .per_host = machine.gpus},
                    .micro_batch = config.micro_batch_size,
-                   .seq_length = config.seq_length / config.sequence_parallel_size,
+                   .seq_length = config.length_on_rank(),
                    .recompute = by_layer(plan.memory.levels),
                    .gather_limits_automatic = config.zero.gather_limits_automatic,
                    .times = times_of_units(*calibration, setup, machine, plan.memory.kept_casts),
