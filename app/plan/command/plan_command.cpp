@@ -198,12 +198,14 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
     one.layout = layout_of(one, machine, nullptr, assumptions).layout;
     return one;
   };
-  const auto problem = [&](int64_t value) -> std::string {
+  const auto problem = [&](int64_t value) -> Problem {
     const PlanEstimate::Memory memory = estimate_plan(set_up(value), machine, nullptr, assumptions).memory;
-    if (!memory.fits) return memory.problem();
-    if (memory.beyond_margin == 0) return "";
-    return fmt::format("it leaves {} MiB of GPU memory free, {} MiB less than the margin",
-                       (memory.of_gpu - memory.total) >> 20, std::max<int64_t>(1, memory.beyond_margin >> 20));
+    if (!memory.fits) return memory.problem;
+    if (memory.beyond_margin == 0) return nullptr;
+    return [free = memory.of_gpu - memory.total, beyond = memory.beyond_margin] {
+      return fmt::format("it leaves {} MiB of GPU memory free, {} MiB less than the margin", free >> 20,
+                         std::max<int64_t>(1, beyond >> 20));
+    };
   };
   const LargestFit largest =
       layers ? largest_fit(1, kMostLayers, problem)

@@ -6,18 +6,19 @@
 
 namespace mpzero::plan {
 
-LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::function<std::string(int64_t)>& problem) {
+LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::function<Problem(int64_t)>& problem) {
   LargestFit fit;
+  Problem last;
   const auto fits = [&](int64_t count) {
-    std::string found;
+    Problem found;
     try {
       found = problem(count * granularity);
     } catch (const UserError& error) {
       if (count == 1) throw;
-      found = error.what();
+      found = [text = std::string(error.what())] { return text; };
     }
-    if (!found.empty()) fit.problem = found;
-    return found.empty();
+    if (found) last = found;
+    return !found;
   };
   const int64_t max_count = std::max<int64_t>(1, max_value / granularity);
   // Invariant: `low` fits or is the smallest value, and `high` does not fit or exceeds the maximum.
@@ -35,6 +36,7 @@ LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::functi
     }
   }
   fit.value = low * granularity;
+  if (last) fit.problem = last();
   return fit;
 }
 

@@ -19,25 +19,30 @@ TEST_CASE("the search finds the largest multiple that fits, for each threshold")
   constexpr int64_t kStep = 256, kMost = 50 * kStep + 7;
   for (const bool throws : {false, true}) {
     for (int64_t threshold = kStep; threshold < 60 * kStep; threshold += 100) {
-      int tried = 0;
-      const LargestFit fit = largest_fit(kStep, kMost, [&](int64_t value) -> std::string {
+      int tried = 0, described = 0;
+      const LargestFit fit = largest_fit(kStep, kMost, [&](int64_t value) -> Problem {
         ++tried;
-        if (value <= threshold) return "";
+        if (value <= threshold) return nullptr;
         if (throws) throw UserError(std::to_string(value));
-        return std::to_string(value);
+        return [&described, value] {
+          ++described;
+          return std::to_string(value);
+        };
       });
       const int64_t expected = std::min(threshold / kStep, int64_t{50}) * kStep;
       CHECK((fit.fits && fit.value == expected));
       CHECK(fit.problem == (threshold >= 50 * kStep ? "" : std::to_string(expected + kStep)));
       CHECK(tried <= 14);
+      CHECK(described <= 1);
     }
   }
 }
 
 TEST_CASE("a search without a value that fits returns the smallest one") {
-  const LargestFit fit = largest_fit(256, 1 << 20, [](int64_t value) { return std::to_string(value); });
+  const LargestFit fit =
+      largest_fit(256, 1 << 20, [](int64_t value) -> Problem { return [value] { return std::to_string(value); }; });
   CHECK((!fit.fits && fit.value == 256 && fit.problem == "256"));
-  const auto refuse = [](int64_t) -> std::string { throw UserError("unknown key"); };
+  const auto refuse = [](int64_t) -> Problem { throw UserError("unknown key"); };
   CHECK(error_from([&] { largest_fit(256, 1 << 20, refuse); }) == "unknown key");
   const PlanOutput none = plan_output(
       {"--model_config=" + kModels + "llama_3_1_70b.json", "--gpu=H100", "--recompute=none", "--max_seq_length"});
