@@ -137,15 +137,6 @@ void check_split_sequences(const RunConfig& config, const std::string& where, co
   }
 }
 
-double least_activation_bytes(const RunConfig& config, const model::ModelConfig& model) {
-  const auto tokens = static_cast<double>(config.micro_batch_tokens());
-  const double inputs = static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.hidden_size);
-  const double projections = static_cast<double>(model.query_size()) +
-                             2.0 * static_cast<double>(model.key_value_size()) +
-                             2.0 * static_cast<double>(model.intermediate_size);
-  return tokens * (inputs + projections) * (config.dtype == "bf16" ? 2.0 : 4.0);
-}
-
 double loader_bytes(const RunConfig& config) {
   const auto tokens = static_cast<double>(config.micro_batch_tokens());
   constexpr double kBytesPerToken = 16;  // input and target, int64

@@ -32,10 +32,6 @@ void check_sequence_ranks(int64_t size, const std::string& where, int world_size
 // the validation of the model.
 void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model);
 
-// Returns a lower bound, in bytes, for the activations of a micro-batch with any --recompute mode: the inputs of all
-// layers and the projections of one layer. Returns a double to avoid overflow.
-double least_activation_bytes(const RunConfig& config, const model::ModelConfig& model);
-
 // Returns the data loader's host memory in bytes, for micro-batches that are prefetched or in use.
 double loader_bytes(const RunConfig& config);
 

@@ -112,6 +112,12 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
           .workspace = always + std::max(hidden + layer.forward.peak - kept, hidden + layer.backward.peak)};
     }
     for (const int64_t index : kind) sizes.layers[static_cast<size_t>(index)] = sizes_of_layer;
+    // All decoder layers read the output of T5's encoder.
+    const std::optional<model::T5Config>& t5 = decoder_.config().t5;
+    if (t5 && std::ranges::find(kind, t5->encoder_layers - 1) != kind.end()) {
+      ActivationSizes::Layer& last = sizes.layers[static_cast<size_t>(t5->encoder_layers - 1)];
+      for (const model::Recompute level : sizes.levels) last[level].kept += hidden;
+    }
   }
   if (all_flops > 0) {
     sizes.copy_passes = simulated_target().flops_per_byte / all_flops;
@@ -218,7 +224,8 @@ MemoryNeed MemoryEstimate::need_within(const MemoryNeed& limit, const MemoryScen
 
 MemoryScenario MemoryEstimate::fitting(const MemoryNeed& limit, const MemoryScenario& scenario,
                                        std::optional<int64_t> host_extra_bytes) const {
-  if (need(scenario, std::nullopt, host_extra_bytes).device <= limit.device) return scenario;
+  int64_t least = need(scenario, std::nullopt, host_extra_bytes).device;
+  if (least <= limit.device) return scenario;
   const bool may_release = scenario.may_release_gradients && scenario.offload_optimizer &&
                            scenario.gradient_accumulation_steps == 1 && !scenario.release_gradients;
   const bool may_offload = scenario.recompute == Recomputation::kAuto && may_offload_activations();
@@ -226,11 +233,15 @@ MemoryScenario MemoryEstimate::fitting(const MemoryNeed& limit, const MemoryScen
   if (may_release) changes.emplace_back(scenario).release_gradients = true;
   if (may_offload) changes.emplace_back(scenario).recompute = Recomputation::kHost;
   if (may_release && may_offload) changes.emplace_back(changes.front()).recompute = Recomputation::kHost;
+  MemoryScenario leanest = scenario;
   for (const MemoryScenario& changed : changes) {
     const MemoryNeed need = this->need(changed, std::nullopt, host_extra_bytes);
-    if (need.device <= limit.device && need.host <= limit.host) return changed;
+    if (need.host > limit.host || need.device >= least) continue;
+    if (need.device <= limit.device) return changed;
+    leanest = changed;
+    least = need.device;
   }
-  return scenario;
+  return leanest;
 }
 
 }  // namespace mpzero

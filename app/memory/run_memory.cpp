@@ -64,7 +64,8 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
 void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const int64_t host = min(group, host_available_);
   const int64_t device = device_.is_cpu() ? host : min(group, at_start_.total);
-  const double activations = least_activation_bytes(config_, estimate_.decoder().config());
+  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
+  const auto activations = static_cast<double>(activation_peak(estimate_.leanest(config_.recompute), sizes));
   const double tokens = loader_bytes(config_);
   const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
   const auto refuse = [&](const char* memory, double bytes, int64_t limit) {

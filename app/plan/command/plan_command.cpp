@@ -123,14 +123,18 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
     tried.layout = layout_of(tried, machine, nullptr, assumptions).layout;
     return tried;
   };
-  // An upper bound without a simulation, which would take minutes for thousands of sequences.
+  // Every --recompute mode keeps the inputs of all layers, on the GPU or on the host. This check excludes micro-batches
+  // without a simulation, which would take minutes for thousands of sequences.
   const double most = machine.is_cpu()
                           ? static_cast<double>(machine.host_bytes)
                           : static_cast<double>(machine.gpu_bytes) + static_cast<double>(machine.host_bytes);
   const auto is_possible = [&](int64_t micro) {
     RunConfig config = setup.config;
     config.micro_batch_size = micro;
-    return machine.host_bytes == 0 || least_activation_bytes(config, setup.model) <= most;
+    const double inputs = static_cast<double>(config.micro_batch_tokens()) *
+                          static_cast<double>(setup.model.num_hidden_layers * setup.model.hidden_size) *
+                          (config.dtype == "bf16" ? 2.0 : 4.0);
+    return machine.host_bytes == 0 || inputs <= most;
   };
   for (const bool on_host : {false, true}) {
     const auto fits = [&](int64_t micro) {

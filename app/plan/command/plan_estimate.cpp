@@ -77,8 +77,9 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
   constexpr int kMost = 1024;
   const int64_t now = estimate.need(estimate.scenario()).device;
   for (int hosts = 2 * machine.nodes; hosts <= kMost * machine.nodes; hosts *= 2) {
-    const MemoryEstimate there(setup.config, setup.model, machine.device(),
-                               {.nodes = 1, .ranks_per_node = hosts * machine.gpus});
+    const MemoryEstimate there(
+        setup.config, setup.model, machine.device(),
+        {.nodes = 1, .ranks_per_node = hosts * machine.gpus, .sequence_ranks = setup.layout.sequence_ranks});
     const int64_t room = machine.is_cpu() ? available(machine) : machine.gpu_bytes - kUsualContext;
     const MemoryNeed limit{.device = room - margin_of(machine, room), .host = host_limit(machine)};
     const MemoryNeed need = there.need_within(limit, there.scenario());

@@ -198,6 +198,19 @@ TEST_CASE("more hosts are a change that makes states fit") {
   CHECK_THAT(output.text, Contains("set --nodes 2, which multiplies the global batch by 2"));
 }
 
+TEST_CASE("more hosts keep the sequence-parallel ranks") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "sequences.json";
+  std::ofstream(file)
+      << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "bf16": {"enabled": true},
+                             "sequence_parallel_size": 8, "zero_optimization": {"stage": 3}})";
+  const PlanOutput output =
+      output_of({"--model_config=" + kModels + "llama_3_1_70b.json", "--instance=p5.48xlarge", "--nodes=2",
+                 "--seq_length=131072", "--recompute=full", "--deepspeed_config=" + file.string()});
+  CHECK(output.exit_code == 2);
+  CHECK_THAT(output.text, Contains("--nodes 4"));
+}
+
 // Oracle: the run of bench/RESULTS.md, "Throughput", which chose its recomputation by itself.
 TEST_CASE("one GPU has what NCCL does not take") {
   const mpzero::io::testing::TemporaryFolder folder;

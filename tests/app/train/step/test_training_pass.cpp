@@ -132,6 +132,24 @@ TEST_CASE("a micro-batch takes the memory that is planned") {
   }
 }
 
+// Oracle: the CPU's allocator. All decoder layers read the encoder's output.
+TEST_CASE("a micro-batch of an encoder-decoder model takes the memory that is planned") {
+  const plan::OneThread one;
+  const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/assets/tiny_t5/config.json");
+  for (const int64_t source : {64, 448}) {
+    RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1,
+                               "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
+                           {"--seq_length=512", "--source_length=" + std::to_string(source)}, 1)
+                           .config;
+    const MemoryEstimate estimate(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});
+    const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
+    for (const LayerLevels& levels : {LayerLevels{{kFull, 4}}, LayerLevels{{kNone, 4}}}) {
+      CAPTURE(source, describe(levels));
+      CHECK(measured_peak(config, model, by_layer(levels)) == Approx(activation_peak(levels, sizes)).epsilon(0.02));
+    }
+  }
+}
+
 TEST_CASE("activations that wait on the host train with the bits of those that stay") {
   const plan::OneThread one;
   model::ModelConfig adapted = model::small_qwen3();
