@@ -51,8 +51,8 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   const std::string hash = hash_of(*base_, units, group);
   base_->verify_what_was_read(group);
   if (hash == run.init_from_hash) return;
-  throw UserError(fmt::format("the adapters of {} were trained on the base {} (xxh3 {}), but the weights in {} differ "
-                              "(xxh3 {}); use the original base model",
+  throw UserError(fmt::format("the adapters in {} were trained on base model {} (xxh3 {}), but the weights in {} "
+                              "differ (xxh3 {}); use the original base model",
                               checkpoint.folder().string(), recorded, run.init_from_hash, base.string(), hash),
                   ErrorScope::kAllRanks);
 }

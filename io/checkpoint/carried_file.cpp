@@ -126,7 +126,7 @@ StoredCarried read_carried_file(const fs::path& path, std::span<const std::byte>
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kCarriedVersion) {
     throw_user_error(
-        "{} has format version {}, but this mpzero reads version {}; use the version of mpzero that wrote the file",
+        "{} has format version {}, but this build reads version {}; use the version of mpzero that wrote the file",
         path.string(), version, kCarriedVersion);
   }
   StoredCarried stored{

@@ -118,7 +118,7 @@ RunRecord run_from_json(const json& object) {
 void check_version(const json& version, const fs::path& path) {
   if (version.is_number_integer() && version == kManifestVersion) return;
   throw_user_error(
-      "{} has format version {}, but this mpzero reads version {}; use the version of mpzero that wrote the file, or a "
+      "{} has format version {}, but this build reads version {}; use the version of mpzero that wrote the file, or a "
       "newer version",
       path.string(), version.dump(), kManifestVersion);
 }
@@ -173,7 +173,7 @@ const ManifestFile* Manifest::find(const std::string& name) const {
 }
 
 void throw_no_manifest(const fs::path& folder) {
-  throw_incomplete("{} has no {}, so it is not a complete checkpoint of mpzero; {}", folder.string(), kManifestName,
+  throw_incomplete("{} has no {}, so it is not a complete mpzero checkpoint; {}", folder.string(), kManifestName,
                    kChooseAnother);
 }
 

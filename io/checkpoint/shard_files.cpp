@@ -192,7 +192,7 @@ ModelStates read_model_states(const fs::path& path, std::span<const std::byte> b
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kShardVersion) {
     throw_user_error(
-        "{} has format version {}, but this mpzero reads version {}; use the version of mpzero that wrote the file",
+        "{} has format version {}, but this build reads version {}; use the version of mpzero that wrote the file",
         path.string(), version, kShardVersion);
   }
   ModelStates states;

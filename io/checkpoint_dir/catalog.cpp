@@ -208,7 +208,7 @@ ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::st
   add_others(first, newest_first, candidates);
   if (!named && !candidates.folders.empty()) {
     candidates.problem_of_latest =
-        fmt::format("{} contains checkpoints, but no file 'latest' that selects one", checkpoint_dir.string());
+        fmt::format("{} contains checkpoints, but no 'latest' file that selects one", checkpoint_dir.string());
   }
   return candidates;
 }

@@ -322,7 +322,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (looks_like_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   refuse_foreign(OpenFolder(folder));
-  throw_user_error("{} has neither a file 'latest' nor a file {}; {}", folder.string(), kManifestName,
+  throw_user_error("{} has neither a 'latest' file nor a {} file; {}", folder.string(), kManifestName,
                    suggest_runs(folder, "use a folder of checkpoints, or a single checkpoint"));
 }
 

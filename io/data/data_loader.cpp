@@ -65,7 +65,7 @@ void check(const LoaderOptions& options) {
                   options.gradient_accumulation_steps, options.read_ahead);
   }
   if (options.data_parallel.rank < 0 || options.data_parallel.rank >= options.data_parallel.size) {
-    throw_failure("rank {} is outside of {} data-parallel ranks", options.data_parallel.rank,
+    throw_failure("rank {} is out of range for {} data-parallel ranks", options.data_parallel.rank,
                   options.data_parallel.size);
   }
 }

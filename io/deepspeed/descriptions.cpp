@@ -14,7 +14,7 @@ namespace {
 pickle::Entry ds_config(const TrainingProgress& progress) {
   return {"ds_config", pickle::json(progress.run_config_json.empty()
                                         ? nlohmann::json::object()
-                                        : parse_user_json(progress.run_config_json, "the ds_config.json of the run",
+                                        : parse_user_json(progress.run_config_json, "the run's ds_config.json",
                                                           kConfigurationLimits))};
 }
 

@@ -92,7 +92,7 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
   const Value masters = states.at(sharded ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
   const std::vector<Value> flat = masters.elements();
   if (flat.size() != groups_.size()) {
-    masters.throw_unexpected(fmt::format("a list of {} tensors, one for each of param_shapes", groups_.size()));
+    masters.throw_unexpected(fmt::format("a list of {} tensors, one for each entry of param_shapes", groups_.size()));
   }
   read_groups(flat, states.at(sharded ? "optimizer_state_dict" : "base_optimizer_state"),
               states.find("base_optimizer_state_step"));

@@ -265,8 +265,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       return;
     }
     warnings_.push_back(fmt::format(
-        "{} is at step {}, but AdamW has {} updates on every rank: DeepSpeed before 0.13.5 counts one extra "
-        "update, or the AdamW states are from a save one step later; the run resumes from step {}.",
+        "{} is at step {}, but AdamW has {} updates on every rank: DeepSpeed versions before 0.13.5 count one "
+        "extra update, or the AdamW states are from a save one step later; the run resumes from step {}.",
         folder_.string(), progress_.step, adamw_updates_, progress_.step));
   }
 

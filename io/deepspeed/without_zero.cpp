@@ -80,8 +80,8 @@ std::vector<Order> divide(const Order& weights, const Slots& slots) {
 
 [[noreturn]] void throw_other_order(const std::filesystem::path& file, size_t tensors, size_t parameters) {
   throw_user_error(
-      "{}: the optimizer's {} tensors have no names and do not match the order of the model's {} parameters, in one "
-      "group or in two groups by weight decay; pass the weights as safetensors to --init_from",
+      "{}: the optimizer's {} tensors have no names and do not match the order of the model's {} parameters, "
+      "either in one group or in two groups split by weight decay; pass the weights as safetensors to --init_from",
       file.string(), tensors, parameters);
 }
 

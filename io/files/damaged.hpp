@@ -12,7 +12,7 @@ namespace mpzero::io {
 
 // Remedy in messages about an unusable checkpoint.
 inline constexpr const char* kChooseAnother =
-    "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
+    "choose another checkpoint (--resume_from_checkpoint DIR, or zero_to_fp32 -t TAG)";
 
 // Throws Damaged: "FILE is damaged: WHAT; choose another checkpoint ...".
 [[noreturn]] inline void throw_damaged(const std::filesystem::path& file, const std::string& what) {

@@ -137,7 +137,7 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
     if (locked && reach == LockReach::kThisHost && options.warn) {
       options.warn(
           fmt::format("file locks in {} do not work across hosts (because of the file system or its mount options): "
-                      "only the files .owner-* protect the folder from runs on other hosts.",
+                      "only the .owner-* files protect the folder from runs on other hosts.",
                       folder.string()));
     }
     decides_ = locked && reach == LockReach::kAll;
@@ -236,8 +236,8 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
   if (waited >= options.patience_with_predecessor) {
     throw_failure(
-        "a previous attempt of this job ({}) still locks {} after {} s: its process is stuck in a file system or "
-        "driver call; reboot the host",
+        "a previous attempt of this job ({}) still holds the lock on {} after {} s: its process is stuck in a file "
+        "system or driver call; reboot the host",
         owner, folder, limit);
   }
   if (!std::exchange(waits_, true) && options.say) {
@@ -255,7 +255,7 @@ bool FolderLock::lock(const Options& options) {
     if (error != EWOULDBLOCK) {
       if (options.warn) {
         options.warn(
-            fmt::format("the file system of {} does not support file locks (flock: {}): only the files .owner-* "
+            fmt::format("the file system of {} does not support file locks (flock: {}): only the .owner-* files "
                         "protect the folder from other runs.",
                         folder_.string(), std::strerror(error)));
       }

@@ -107,7 +107,7 @@ void ExportFolder::check_room(int64_t bytes) const {
   const double room = static_cast<double>(blocks) * static_cast<double>(status.f_frsize);
   if (room >= static_cast<double>(bytes)) return;
   throw_user_error(
-      "cannot write {:.3f} GB of weights to {}: the disk has {:.3f} GB free, and the existing export is only replaced "
+      "cannot write {:.3f} GB of weights to {}: the disk has {:.3f} GB free, and the existing export is replaced only "
       "at the end; free some space or use a folder on a different disk",
       static_cast<double>(bytes) / 1e9, folder_.string(), room / 1e9);
 }

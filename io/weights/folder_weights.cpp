@@ -68,7 +68,7 @@ auto with_remedy_for_weights(const Call& call) {
     std::string text = error.what();
     if (const size_t at = text.find(kChooseAnother); at != std::string::npos) {
       text.replace(at, std::string_view(kChooseAnother).size(),
-                   "copy or download it again, or save it as safetensors (save_pretrained of transformers)");
+                   "copy or download it again, or save it as safetensors (transformers' save_pretrained)");
     }
     throw UserError(text);
   }
@@ -82,7 +82,7 @@ void refuse_old_format(const File& file) {
   file.read(0, std::span(&first, 1));
   if (first != kPickle) return;
   throw_user_error(
-      "{} has the format of torch before 1.6, which is not supported; load the file with torch.load and save it again",
+      "{} was saved in the format of PyTorch < 1.6, which is not supported; load it with torch.load and save it again",
       file.path().string());
 }
 

@@ -157,7 +157,7 @@ class MatchedWeights final : public WeightSource {
       const int64_t element = first + (mine - read.begin());
       const char* const remedy =
           !name.ends_with(kOutputWeight)
-              ? "mpzero requires a shared embedding of encoder and decoder in T5; use different weights"
+              ? "mpzero requires that T5's encoder and decoder share one embedding; use different weights"
               : "config.json has tie_word_embeddings true; set it to false";
       throw_user_error("{} contains a {} that differs from the embedding (element [{}, {}] is {} and {}), but {}",
                        folder_, name, element / embedding.shape.back(), element % embedding.shape.back(), *mine,

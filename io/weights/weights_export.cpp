@@ -89,7 +89,7 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   json config = parse_user_json(text, fmt::format("{}, config.json", source), kConfigurationLimits);
   if (!config.is_object()) {
     throw_user_error("{} is not a model's config.json: {}", source,
-                     given ? "use a config.json of transformers" : "use a checkpoint from mpzero train");
+                     given ? "use a config.json from transformers" : "use a checkpoint from mpzero train");
   }
   join_eos_ids(config, options.eos_token_ids);
   if (options.bos_token_id && config.value("bos_token_id", json()).is_null()) {

@@ -91,7 +91,7 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
                                               "mpirun does not belong to {}, the MPI of this build",
                                               launch.tasks, mpi),
                        .remedy =
-                           "use the matching mpirun (`which -a mpirun` lists all in PATH), or rebuild mpzero with "
+                           "use the matching mpirun (see `which -a mpirun`), or rebuild mpzero with "
                            "the MPI of this mpirun"};
 }
 

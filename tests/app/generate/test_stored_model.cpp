@@ -68,7 +68,7 @@ TEST_CASE("a model is found by its checkpoint, the folder of checkpoints, or a t
   }
   const TemporaryFolder empty;
   CHECK_THAT(error({.folder = empty / "none"}), Catch::Contains((empty / "none").string() + " does not exist"));
-  CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " has neither a file 'latest' nor"));
+  CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " has neither a 'latest' file nor"));
   const fs::path run = empty.path() / "run";
   fs::create_directory(run);
   std::ofstream(run / "latest") << "global_step1";
