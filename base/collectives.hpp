@@ -22,9 +22,9 @@
 //   any, all(group, bool)      logical OR and AND over all ranks
 //
 // Supported types are trivially copyable types (sent as bytes), std::string, std::vector, std::optional, std::pair and
-// std::tuple of supported types, and structs with a static fields(value) that ties the members. Each call is one
-// ProcessGroup::all_gather(). Throws Failure with the call, the source line and the sending rank if a message does not
-// match the type.
+// std::tuple of supported types, and structs with a static fields(value) that returns their members with std::tie().
+// Each call is one ProcessGroup::all_gather(). Throws Failure with the call, the source line and the sending rank if a
+// message does not match the type.
 namespace mpzero {
 
 // The caller's source location, as a default argument: `CallSite site = CallSite::here()`. Replaces

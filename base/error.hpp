@@ -44,7 +44,7 @@ class UserError : public Error {
 };
 
 // Damaged data: a wrong checksum, size or structure, an incomplete write, or a missing file. Not used for failed system
-// calls or for formats of a newer mpzero, because the data on disk may be intact.
+// calls or for formats of a newer mpzero version, because the data on disk may be intact.
 class Damaged final : public UserError {
  public:
   using UserError::UserError;

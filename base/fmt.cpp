@@ -1,6 +1,6 @@
 // Compiles fmt's non-template functions once. The torch wheel contains fmt's headers but not its library. With
-// FMT_HEADER_ONLY, every source file would compile these functions again, which takes longer than the rest of most
-// files.
+// FMT_HEADER_ONLY, every source file would compile these functions again, which takes longer than compiling the rest of
+// most files.
 
 #include <fmt/format-inl.h>
 

@@ -32,7 +32,7 @@ struct JsonLimits {
 
 // Limits for configuration files from users or transformers: config.json, ds_config.json.
 inline constexpr JsonLimits kConfigurationLimits{.bytes = size_t{16} << 20};
-// Limits for a line that mpzero wrote to a file or connection.
+// Limits for lines that mpzero wrote to a file or a connection.
 inline constexpr JsonLimits kLineLimits{.bytes = size_t{4} << 20};
 
 // Parses all of `text` as one JSON value (RFC 8259, without comments). Throws JsonError if the text exceeds `limits`,

@@ -55,8 +55,9 @@ class Gradient {
   bool empty_ = true;
 };
 
-// Collects sums over rows for the gradients of different weights. run() computes all sums together, because the launch
-// of a separate kernel would take longer than each sum. Callers must not read or update the gradients before run().
+// Collects sums over rows for the gradients of different weights. run() computes all sums together, because launching
+// one kernel per sum would take longer than the sums themselves. Callers must not read or update the gradients before
+// run().
 class RowSums {
  public:
   // Queues the sum over the rows of `rows` ([R, H], fp32 or fp64) for the gradient of a weight [H].

@@ -23,7 +23,7 @@ class RopeTable {
  public:
   explicit RopeTable(ModelConfig config) : config_(std::move(config)) {}
 
-  // Returns magnitude * cos and magnitude * sin of position * frequency for positions 0 … length - 1. Angles are
+  // Returns magnitude * cos and magnitude * sin of position * frequency for positions 0 to length - 1. Angles are
   // computed in fp32, and results are rounded to the dtype in `options`. If `rotates` is false, returns 1 and 0.
   RopeTables get(int64_t length, const at::TensorOptions& options, bool rotates = true);
   // Returns the tables for the positions of x [B, T, ...], which contains this rank's tokens under sequence

@@ -51,7 +51,7 @@ bool is_carried_file(const std::string& name);
 int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks);
 
 // Writes and syncs the HDF5 file `folder/name`. It contains one group per unit and one dataset per name, as float or,
-// for bf16, as the bits in uint16. The manifest stores one checksum for the whole file.
+// for bf16, as raw bits in uint16. The manifest stores one checksum for the whole file.
 ManifestFile write_carried_file(const std::filesystem::path& folder, const std::string& name, const CarriedState& state,
                                 const WriteOptions& options = {});
 // Parses the bytes of a carried-state file. Allocates memory only for the requested values. `file` is used in messages.

@@ -18,9 +18,9 @@
 // `manifest.json` describes the files of a checkpoint. It is written last, so a folder without it is not a complete
 // checkpoint.
 //
-// Checksums are per block of a dataset, not per file, so that on any number of ranks, a rank verifies only the blocks
-// that it reads. A save hashes blocks in parallel just before it writes them, while they are in the CPU cache, and does
-// not read data back. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
+// Checksums are per block of a dataset, not per file, so that each rank, for any number of ranks, verifies only the
+// blocks that it reads. A save hashes blocks in parallel just before it writes them, while they are in the CPU cache,
+// and does not read data back. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";

@@ -27,7 +27,7 @@ constexpr int64_t kMaxLatestBytes = 4096;
 
 fs::path with_suffix(const fs::path& folder, std::string_view suffix) { return folder.string() + std::string(suffix); }
 
-// A folder of an interrupted save or pruning: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
+// A folder left behind by an interrupted save or pruning: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
 struct LeftoverName {
   std::string tag;
   std::string digits;  // first digits of the writer; empty if not in the name

@@ -23,15 +23,15 @@ namespace mpzero::io {
 std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                      const std::string& writer = "");
 
-// A folder of an earlier save or pruning that could not be removed. It is harmless but occupies disk space.
+// A leftover folder of an earlier save or pruning that could not be removed. It is harmless but occupies disk space.
 struct Leftover {
   std::filesystem::path path;
   std::string problem;  // reason in one sentence
 };
 
-// Restores `.replaced` folders after a crash, and removes folders that interrupted saves and prunings left behind. If
-// `writer` is given, removes only folders of that writer and folders without a writer. Only the owner of the checkpoint
-// folder (FolderLock) may omit `writer`.
+// Restores `.replaced` folders after a crash, and removes folders left behind by interrupted saves and interrupted
+// pruning. If `writer` is given, removes only folders of that writer and folders without a writer. Only the owner of
+// the checkpoint folder (FolderLock) may omit `writer`.
 struct CleanUp {
   std::vector<std::string> removed;
   std::vector<Leftover> left;
@@ -84,7 +84,7 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 // of its `latest`. Throws UserError if the checkpoint does not exist.
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const std::string& tag = "");
 
-// Returns the subfolders with checkpoints, i.e. with a file `latest`, in alphabetical order.
+// Returns the subfolders with checkpoints, i.e. with a `latest` file, in alphabetical order.
 std::vector<std::filesystem::path> runs_in(const std::filesystem::path& folder);
 
 // Returns the last clause of a message, which suggests these subfolders, or `otherwise` if none exists.

@@ -80,7 +80,7 @@ void from_json(const nlohmann::json& object, Tokenization& tokens) {
 
 namespace {
 
-// Size limit in bytes. Files with large vocabularies have tens of megabytes.
+// Size limit in bytes. Files with large vocabularies reach tens of megabytes.
 constexpr JsonLimits kTokenizerLimits{.bytes = size_t{256} << 20};
 // Upper bound on token ids.
 constexpr int64_t kLargestId = int64_t{1} << 31;

@@ -22,7 +22,7 @@ std::string deepspeed_model_file(int stage, int rank);
 // Returns "zero_pp_rank_1_mp_rank_00_optim_states.pt", with the prefix "bf16_" for bf16 weights.
 std::string deepspeed_optimizer_file(bool bf16, int rank);
 
-// Returns true if the tag folder `folder` contains model states of DeepSpeed.
+// Returns true if the tag folder `folder` contains DeepSpeed model states.
 bool is_deepspeed_checkpoint(const OpenFolder& folder);
 
 // The files of one checkpoint in DeepSpeed format, opened relative to the same folder handle. If a manifest exists,

@@ -17,7 +17,7 @@ namespace {
 
 // Maximum number of 4-byte elements in the address space.
 constexpr int64_t kMaxNumel = int64_t{1} << 60;
-// nccl_start_alignment_factor of DeepSpeed.
+// DeepSpeed's nccl_start_alignment_factor.
 constexpr int64_t kAlignment = 2;
 
 int64_t divide_up(int64_t value, int64_t divisor) { return value / divisor + (value % divisor != 0 ? 1 : 0); }
@@ -98,7 +98,7 @@ bool DeepSpeedLayout::visit(const std::string& parameter, int64_t begin, int64_t
 
 namespace {
 
-// Parameter order within a layer in the models of transformers, which DeepSpeed's flat groups use.
+// Parameter order within a layer of transformers' models. DeepSpeed's flat groups use this order.
 constexpr std::array<std::string_view, 17> kLayerOrder = {"self_attn.q_proj.weight",
                                                           "self_attn.q_proj.bias",
                                                           "self_attn.k_proj.weight",

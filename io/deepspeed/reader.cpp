@@ -60,7 +60,7 @@ int64_t updates_of(const Value& model) {
   return updates;
 }
 
-// Returns true if the run's ds_config enables the section "bf16" or "fp16".
+// Returns true if the run's ds_config enables the "bf16" or "fp16" section.
 bool is_enabled(const Value& model, const char* type) {
   const auto config = model.find("ds_config");
   if (!config || config->kind() != Kind::kDict) return false;
@@ -271,12 +271,12 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   }
 
   void read_own_state(const Value& own) {
-    // DeepSpeed never writes a manifest. Complete checkpoints of mpzero always contain one.
+    // DeepSpeed never writes a manifest. Complete mpzero checkpoints always contain one.
     made_by_mpzero_ = files_.manifest() || is_of_save(own, progress_.sequences_seen);
     if (made_by_mpzero_ && !files_.manifest()) throw_no_manifest(folder_);
     if (made_by_mpzero_) return read_client_state(own, progress_);
-    // DeepSpeed resumed from a checkpoint of mpzero and saved this one. The model is unchanged, but the data position
-    // is outdated.
+    // DeepSpeed resumed from an mpzero checkpoint and saved this one. The model is unchanged, but the data position is
+    // outdated.
     progress_.model_config_json = own.at("model_config").text();
   }
 
@@ -358,7 +358,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
                                            : ""));
   }
 
-  // Compares the update counts in DeepSpeed's files. Checkpoints of mpzero have a manifest instead.
+  // Compares the update counts in DeepSpeed's files. mpzero checkpoints have a manifest instead.
   void check_one_save(ProcessGroup& group) const {
     run_on_all_ranks(group, [&] {
       for (int rank = group.rank(); rank < layout_->ranks(); rank += group.world_size()) check_steps_of(rank);

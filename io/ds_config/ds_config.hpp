@@ -10,8 +10,8 @@ namespace mpzero::io {
 
 enum class SettingSource { kMissing, kAuto, kGiven };
 
-// A value in ds_config.json and its source. A value in the file overrides the default, and "auto" selects the value of
-// the command line.
+// A value in ds_config.json and its source. A value in the file overrides the default, and "auto" selects the
+// command-line value.
 template <typename T>
 struct Setting {
   Setting() = default;
@@ -25,7 +25,8 @@ struct Setting {
   SettingSource source = SettingSource::kMissing;
 };
 
-// Section `optimizer`. Adam and AdamW both use decoupled weight decay because DeepSpeed's default is adam_w_mode=true.
+// The `optimizer` section. Adam and AdamW both use decoupled weight decay because DeepSpeed's default is
+// adam_w_mode=true.
 struct OptimizerSection {
   bool present = false;
   Setting<double> lr{1e-3};
@@ -37,7 +38,7 @@ struct OptimizerSection {
 
 enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR };
 
-// Section `scheduler`. Parameters of other scheduler types keep their defaults.
+// The `scheduler` section. Parameters of other scheduler types keep their defaults.
 struct SchedulerSection {
   SchedulerType type = SchedulerType::kNone;
   Setting<double> warmup_min_lr{0.0};                    // WarmupLR, WarmupDecayLR
@@ -55,7 +56,7 @@ struct OffloadOptimizerSection {
   Setting<OffloadDevice> device{OffloadDevice::kNone};
   Setting<bool> pin_memory{true};
   Setting<double> ratio{1.0};  // fraction of the parameters that the CPU updates
-  // mpzero's own key: copy gradients to host memory before the update. No default.
+  // mpzero extension: copy gradients to host memory before the update. No default.
   Setting<bool> release_gradients{false};
 };
 
@@ -64,7 +65,7 @@ struct OffloadParamSection {
   Setting<bool> pin_memory{true};
 };
 
-// Section `zero_optimization`. Sizes are in elements.
+// The `zero_optimization` section. Sizes are in elements.
 struct ZeroSection {
   Setting<int64_t> stage{0};
   OffloadOptimizerSection offload_optimizer;
@@ -85,7 +86,7 @@ struct ZeroSection {
   Setting<bool> quantized_weights{false};
 };
 
-// Section `fp8`, an extension of mpzero: FP8 matrix multiplications in decoder layers (docs/configuration.md).
+// The `fp8` section, an mpzero extension: FP8 matrix multiplications in decoder layers (docs/configuration.md).
 struct Fp8Section {
   bool present = false;
   Setting<bool> enabled{true};                        // default if the section exists
@@ -96,7 +97,7 @@ struct Fp8Section {
   Setting<std::vector<std::string>> filter_fqns;
 };
 
-// Section `lora`, an extension of mpzero: low-rank adapters (docs/finetuning.md).
+// The `lora` section, an mpzero extension: low-rank adapters (docs/finetuning.md).
 struct LoraSection {
   bool present = false;
   Setting<int64_t> r;
@@ -125,7 +126,7 @@ struct DsConfig {
   Setting<bool> bf16_enabled{false};
   Setting<bool> bf16_optimizer_states{false};  // true for AdamW moments in bf16
   Setting<bool> cpu_checkpointing{false};      // activation_checkpointing.cpu_checkpointing
-  Setting<std::vector<std::string>> freeze;    // regular expressions for parameter names; extension of mpzero
+  Setting<std::vector<std::string>> freeze;    // regular expressions for parameter names; mpzero extension
   OptimizerSection optimizer;
   SchedulerSection scheduler;
   ZeroSection zero;

@@ -5,7 +5,7 @@
 
 namespace mpzero::io {
 
-// Reads the section `zero_optimization` and its deprecated keys. See read_ds_config() for errors.
+// Reads the `zero_optimization` section and its deprecated keys. See read_ds_config() for errors.
 void read_zero(ObjectReader& root, ZeroSection& zero);
 
 }  // namespace mpzero::io

@@ -201,7 +201,7 @@ void write_text_file(const fs::path& path, std::string_view text, FileSystem& fi
 }
 
 void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files, Synced synced) {
-  // Tries the next name if the file exists, as a leftover or as a file of another process.
+  // Tries the next name if the file exists: it is a leftover or belongs to another process.
   constexpr int kMaxLeftovers = 1000;
   fs::path temporary = path.string() + ".tmp";
   std::optional<File> file;

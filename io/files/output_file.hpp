@@ -21,7 +21,7 @@ class OutputFile {
  public:
   // Alignment of memory and of file offsets.
   static constexpr int64_t kAlignment = kPageBytes;
-  // Maximum size of one write, in bytes. Small enough that the data stays in the CPU cache between checksum and write,
+  // Maximum size of one write, in bytes. Small enough that the data stays in the CPU cache between hashing and writing,
   // and large enough that a few threads saturate a disk.
   static constexpr int64_t kChunkBytes = 2 << 20;
 

@@ -24,7 +24,7 @@ fs::path folder_in(const char* variable) {
 
 bool is_plain(unsigned char c) { return (std::isalnum(c) != 0) || c == '_' || c == '-' || c == '.'; }
 
-// Matches validate_repo_id() of huggingface_hub.
+// Matches huggingface_hub's validate_repo_id().
 bool is_part_of_name(std::string_view part) {
   const auto is_mark = [](char c) { return c == '-' || c == '.'; };
   return !part.empty() && std::ranges::all_of(part, is_plain) && !is_mark(part.front()) && !is_mark(part.back()) &&

@@ -85,7 +85,7 @@ class FolderLock {
   // folder is missing or is now on a different file system. If the lock excludes all other processes, recreates and
   // locks a missing `.lock` file. Thread-safe.
   void check();
-  // Records the run's id for messages of other processes.
+  // Records the run's id, so that messages from other processes can include it.
   void set_run(const std::string& run);
 
  private:

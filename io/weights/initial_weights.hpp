@@ -79,8 +79,8 @@ InitialFolder find_initial_folder(const std::filesystem::path& given, const std:
 // Returns true if a Hugging Face folder or a checkpoint contains weights, or if the system cannot determine this.
 bool has_initial_weights(const std::filesystem::path& folder);
 
-// Returns true if find_initial_folder() reads PEFT adapters from the folder. Checkpoints of mpzero in the same folder
-// take precedence, so that an export does not hide them.
+// Returns true if find_initial_folder() reads PEFT adapters from the folder. mpzero checkpoints in the same folder take
+// precedence, so that an export does not hide them.
 bool is_peft_folder(const std::filesystem::path& folder);
 
 // Returns true if find_initial_folder() uses the folder as a Hugging Face folder with weights.

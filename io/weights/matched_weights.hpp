@@ -15,10 +15,10 @@ enum class TiedHead : uint8_t {
   kPassOver,  // read() ignores lm_head.weight, for example for a resumed run
 };
 
-// Maps the tensor names of `source` to the parameter names of the model in `units`. Removes a common prefix (_orig_mod.
-// of torch.compile, module. of DDP) and adds the prefix model. if a base model was saved without it. warnings() reports
-// these changes. parameters() returns the parameters of the model. Throws UserError for unexpected tensors, mismatched
-// shapes and a missing lm_head.weight. Thread-safe.
+// Maps the tensor names of `source` to the parameter names of the model in `units`. Removes a common prefix
+// ("_orig_mod." from torch.compile, "module." from DDP) and adds the prefix "model." if a base model was saved without
+// it. warnings() reports these changes. parameters() returns the parameters of the model. Throws UserError for
+// unexpected tensors, mismatched shapes and a missing lm_head.weight. Thread-safe.
 std::unique_ptr<WeightSource> match_weights(std::unique_ptr<WeightSource> source, std::span<const UnitSpec> units,
                                             const std::filesystem::path& folder, TiedHead head = TiedHead::kCompare);
 

@@ -61,7 +61,7 @@ struct ModelConfig {
   double initializer_range = 0.02;
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
-  std::optional<LoraConfig> lora;  // mpzero's own key in checkpoints; std::nullopt if all weights are trained
+  std::optional<LoraConfig> lora;  // mpzero extension in checkpoints; std::nullopt if all weights are trained
   UnusedKeys unused;
 
   // Reads a Hugging Face config.json. Throws UserError with `source`, key and value if mpzero's results would differ
@@ -93,7 +93,7 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Returns the units of the model in the order of the forward pass: "embedding", "layers.0" …, "head". With adapters,
+// Returns the units of the model in the order of the forward pass: "embedding", "layers.0", ..., "head". With adapters,
 // all other parameters are frozen.
 std::vector<UnitSpec> model_units(const ModelConfig& config);
 

@@ -132,9 +132,9 @@ struct Strides {
 
 inline Strides strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
 
-// Queries, keys or values: adjacent heads of the packed projection. Blocks first_block … first_block + blocks - 1
-// process the range. In the backward pass, `in` is the gradient of the forward output, `x` is the packed projection,
-// and partial [blocks, D] receives each block's contribution to the weight gradient.
+// Queries, keys or values: adjacent heads of the packed projection. Blocks [first_block, first_block + blocks) process
+// the heads. In the backward pass, `in` is the gradient of the forward output, `x` is the packed projection, and
+// partial [blocks, D] receives each block's contribution to the weight gradient.
 template <typename T>
 struct HeadRange {
   const T* in = nullptr;

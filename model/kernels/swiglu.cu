@@ -7,7 +7,7 @@ namespace {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-// Returns silu(gate) * up, given sigmoid(gate), with the rounding of transformers.
+// Returns silu(gate) * up, given sigmoid(gate), rounded as in transformers.
 template <typename T>
 __device__ T activate(float gate, float sigmoid, float up) {
   const T silu = static_cast<T>(gate * sigmoid);

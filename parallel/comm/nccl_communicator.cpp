@@ -38,7 +38,7 @@ namespace {
   throw CommunicatorFailure(message);
 }
 
-// MAXCHANNELS of NCCL, which requires maxCTAs with minCTAs.
+// NCCL's MAXCHANNELS. NCCL requires maxCTAs to be set together with minCTAs.
 constexpr int kMostChannels = 64;
 
 // NCCL reports only "CUDA error" if the GPU has too little memory for a communicator.

@@ -23,8 +23,8 @@ enum class MpiThreads : uint8_t {
 // process may call the public constructor.
 class MpiRuntime final : public ProcessGroup {
  public:
-  // Collective. Falls back to a single thread that uses MPI if MPI does not provide MPI_THREAD_MULTIPLE (see
-  // communication_thread()), or if any rank requests kOne.
+  // Collective. Only one thread uses MPI if MPI does not provide MPI_THREAD_MULTIPLE or if any rank requests kOne (see
+  // communication_thread()).
   MpiRuntime(int* argc, char*** argv, MpiThreads threads);
   ~MpiRuntime() override;
   MpiRuntime(const MpiRuntime&) = delete;

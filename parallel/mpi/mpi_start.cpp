@@ -177,7 +177,7 @@ void report_failed_start(const std::string& reason) {
 
 }  // namespace mpzero::parallel
 
-// Replaces _exit() of libc, which MPI calls to end the process. NOLINTNEXTLINE(bugprone-reserved-identifier)
+// Replaces libc's _exit(), which MPI calls to end the process. NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" void _exit(int status) {
   ::syscall(SYS_exit_group, mpzero::parallel::status_of_end(status));
   __builtin_unreachable();

@@ -105,7 +105,7 @@ class HostOptimizer final : public HostUpdater {
     bool into_spare = false;  // writes to the unit's spare states
     int64_t issued = 0;       // elements in pieces that are in progress or done
     int64_t in_flight = 0;    // pieces in progress
-    bool closed = false;      // no further pieces are issued
+    bool closed = false;      // no more pieces are issued
   };
   // Buffers for a piece in transfer if the training device is a GPU.
   struct Slot {

@@ -4,15 +4,16 @@
 
 // NF4 with double quantization (arXiv:2305.14314) on raw memory. A value is a level times the scale of its block. A
 // scale is the minimum scale of its group plus an 8-bit multiple of the group's step. Unlike 8-bit floats around the
-// mean, this encoding is equally precise for all scales. A message contains the 4-bit level indices (the first of a
-// byte in the lower half), the 8-bit scales, the minimum scale and the step of each group (fp32), and up to 15 unused
-// bytes.
+// mean, this encoding is equally precise for all scales. A message contains the 4-bit level indices (the first index of
+// each byte in the lower half), the 8-bit scales, the minimum scale and the step of each group (fp32), and up to 15
+// unused bytes.
 namespace mpzero::parallel {
 
 struct Nf4Levels {
   float v[16];
 };
-// Levels from appendix E: 0, and quantiles of a normal distribution, divided by the largest. Digits as in bitsandbytes.
+// Levels from appendix E: 0 and quantiles of a normal distribution, divided by the largest quantile. Digits as in
+// bitsandbytes.
 inline constexpr Nf4Levels kNf4{{-1.0F, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F,
                                  -0.28444138169288635F, -0.18477343022823334F, -0.09105003625154495F, 0.0F,
                                  0.07958029955625534F, 0.16093020141124725F, 0.24611230194568634F, 0.33791524171829224F,

@@ -32,7 +32,8 @@ struct ParallelLayout {
 // copies.
 class Levels {
  public:
-  // Creates a single level, with all ranks in one node. Not explicit, because most callers have one level.
+  // Creates a single level, with all ranks in one node. Allows implicit conversion because most callers have a single
+  // level.
   Levels(Communicator& all) : intra_node_(&all) {}
   // `intra_node`: ranks of this rank's node, by index. `inter_node`: ranks with the same index in all nodes, ordered by
   // node. Both communicators must outlive the users of the levels.

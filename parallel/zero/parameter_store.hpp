@@ -101,7 +101,7 @@ class ParameterStore {
   // are valid until the next quantized unit is gathered.
   std::span<const at::Tensor> gather(size_t unit);
   virtual void release(size_t /*unit*/) {}
-  // Returns a number that changes whenever the unit's values change, or std::nullopt if gather() may return other
+  // Returns a number that changes whenever the unit's values change, or std::nullopt if gather() may return different
   // tensors each time.
   virtual std::optional<uint64_t> version(size_t /*unit*/) const { return std::nullopt; }
 
@@ -179,7 +179,7 @@ class ParameterStore {
   // Queues gathers, and starts the gathers that do not wait on any rank.
   void start_next(const std::vector<Due>& steps);
   void start_until(size_t unit);
-  // Starts all queued gathers and all node shards that were held back.
+  // Starts all queued gathers, and the gathers of all node shards that were held back.
   void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
   void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
