@@ -64,7 +64,7 @@ concept SentAsBytes =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&
     !IsOptional<T>::value && !IsTuple<T>::value && !std::ranges::enable_borrowed_range<T>;
 
-// A message from one rank, or a field of such a message.
+// A message from one rank, or one of its fields.
 struct Message {
   std::string_view bytes;
   const char* call;

@@ -37,7 +37,7 @@ inline constexpr JsonLimits kLineLimits{.bytes = size_t{4} << 20};
 
 // Parses all of `text` as one JSON value (RFC 8259, without comments). Throws JsonError if the text exceeds `limits`,
 // has a syntax error (reported with line and column), contains a number that overflows a double, or repeats a key in an
-// object (parsers disagree on the value of such a key).
+// object (parsers disagree on the value of a repeated key).
 nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
 
 // Like parse_json(), for a user's file. Throws UserError with JsonError::about(source).

@@ -23,8 +23,8 @@ class Matmuls;
 class RopeTable;
 
 // Weights of a unit in the order of its UnitSpec, as adjacent views of the unit's flat buffer. The decoder computes
-// queries, keys and values in one matmul, and gate and up in one matmul. Throws Failure if the views of such a group
-// are not adjacent.
+// queries, keys and values in one matmul, and gate and up in one matmul. Throws Failure if the views that one matmul
+// reads are not adjacent.
 struct Weights : std::span<const at::Tensor> {
   using std::span<const at::Tensor>::span;
   // NOLINTNEXTLINE(google-explicit-constructor): implicit by design.

@@ -249,8 +249,9 @@ std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec
         covered = end;
       }
       if (covered != unit.numel() || (!parts.empty() && parts.back().second != covered)) {
-        return fmt::format("the shards of {} of unit {} do not add up to its {} elements: the first error is at {}",
-                           name_of(kind), unit.name, unit.numel(), covered);
+        return fmt::format(
+            "the {} shards of unit {} do not add up to its {} elements: the first error is at element {}",
+            name_of(kind), unit.name, unit.numel(), covered);
       }
       ranges.erase({unit.name, kind});
     }

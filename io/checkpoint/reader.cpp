@@ -190,7 +190,7 @@ struct Hdf5Checkpoint::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_incomplete("{} is incomplete: no file contains element {} of {} of unit {}; {}", folder.string(), position,
+      throw_incomplete("{} is incomplete: no file contains element {} of {} in unit {}; {}", folder.string(), position,
                        name_of(kind), unit.name, kChooseAnother);
     }
   }

@@ -15,10 +15,10 @@
 // Excludes other processes from a folder without file locks. Used on file systems without flock(2) or with locks that
 // are local to a host.
 //
-// The file `.owner-<n>` with the largest n contains the record of the owner: its identity and the number of renewals.
+// The `.owner-<n>` file with the largest n contains the record of the owner: its identity and the number of renewals.
 // Each process writes only to its own file, and files are created with O_EXCL.
 //
-// A single file `.owner`, replaced by a rename in each claim, would be simpler, but a rename is not a compare-and-swap:
+// A single `.owner` file, replaced by a rename in each claim, would be simpler, but a rename is not a compare-and-swap:
 // a claim that is delayed after its last read would replace the record of an active owner, possibly during a save.
 // Creating the file with the next number with O_EXCL is a compare-and-swap.
 //

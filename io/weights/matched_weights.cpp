@@ -98,7 +98,8 @@ class MatchedWeights final : public WeightSource {
       warnings_.push_back(fmt::format("{}: removed the prefix {} from all names.", folder_, prefix));
     }
     if (lacks_base) {
-      warnings_.push_back(fmt::format("{}: added the prefix {}, which base model weights lack.", folder_, kBase));
+      warnings_.push_back(
+          fmt::format("{}: added the prefix {}, which weights saved from a base model lack.", folder_, kBase));
     }
     if (!is_t5()) return;
     // Old T5 checkpoints contain the embedding under three names.
@@ -158,8 +159,8 @@ class MatchedWeights final : public WeightSource {
       const char* const remedy =
           !name.ends_with(kOutputWeight)
               ? "mpzero requires that T5's encoder and decoder share one embedding; use different weights"
-              : "config.json has tie_word_embeddings true; set it to false";
-      throw_user_error("{} contains a {} that differs from the embedding (element [{}, {}] is {} and {}), but {}",
+              : "config.json sets tie_word_embeddings to true; set it to false";
+      throw_user_error("{} contains {}, which differs from the embedding (element [{}, {}] is {} and {}), but {}",
                        folder_, name, element / embedding.shape.back(), element % embedding.shape.back(), *mine,
                        *theirs, remedy);
     }

@@ -143,7 +143,7 @@ void check_lora(const ModelConfig& config, const std::string& source) {
     throw_user_error("{}: lora dropout is {}, but must be at least 0 and less than 1.", source, lora.dropout);
   }
   if (lora.targets.empty())
-    throw_user_error("{}: lora targets is empty; choose from {}.", source, fmt::join(known, ", "));
+    throw_user_error("{}: lora targets must not be empty; choose from {}.", source, fmt::join(known, ", "));
 }
 
 }  // namespace

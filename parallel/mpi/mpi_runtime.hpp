@@ -44,8 +44,8 @@ class MpiRuntime final : public ProcessGroup {
   // Returns the ranks that pass the same `color` [>= 0] as a separate group, in the same order. Collective. The group
   // must not outlive this object.
   std::unique_ptr<MpiRuntime> split(int color) const;
-  // Returns true if only one thread uses MPI although all ranks requested kSeveral, because MPI does not support it.
-  // The result is the same on all ranks.
+  // Returns true if only one thread uses MPI although all ranks requested kSeveral, because MPI does not support
+  // several threads. The result is the same on all ranks.
   bool lacks_threads() const;
   // Returns the thread that moves this process's tensors over MPI. Jobs run in their callers if only one thread may use
   // MPI. The first call creates the thread. Must be called on the thread that uses this object.
