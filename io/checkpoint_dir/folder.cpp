@@ -172,7 +172,7 @@ std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::s
   if (!is_plain_name(tag)) throw_user_error("'{}' is not a valid checkpoint name; use a plain folder name", tag);
   make_folders(checkpoint_dir, files);
   std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
-  // clean_up() only recognizes tags of the form "<prefix>-<N>steps".
+  // clean_up() recognizes only tags of the form "<prefix>-<N>steps".
   const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
   if (!step_of_tag(tag, "") && path_exists(replaced)) {
     attempt(replaced, left, [&] {

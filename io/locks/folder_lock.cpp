@@ -109,7 +109,7 @@ LockReach lock_reach(const Mount& mount) {
     const bool local = has(mount, "nolock") || has(mount, "local_lock=flock") || has(mount, "local_lock=all");
     return local ? LockReach::kThisHost : LockReach::kAll;
   }
-  // flock(2) succeeds but only excludes processes on the same host.
+  // flock(2) succeeds but excludes only processes on the same host.
   if (mount.type == "gpfs") return LockReach::kThisHost;
   if (mount.type == "lustre") return has(mount, "flock") ? LockReach::kAll : LockReach::kThisHost;
   return LockReach::kUnknown;
@@ -192,7 +192,7 @@ void FolderLock::set_run(const std::string& run) {
   try {
     if (owner_) owner_->set_run(run);
   } catch (const Error&) {
-    // If the lock excludes all other processes, the record is only used in messages.
+    // If the lock excludes all other processes, the record is used only in messages.
     if (!decides_) throw;
   }
 }
@@ -266,7 +266,7 @@ bool FolderLock::lock(const Options& options) {
     }
     options.clock.wait(kPause);
   }
-  // The text is only used in messages, so write errors are ignored.
+  // The text is used only in messages, so write errors are ignored.
   const std::string owner = show_owner(this_owner(options.job));
   if (::ftruncate(descriptor_, 0) == 0) {
     [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, owner.data(), owner.size(), 0);

@@ -115,10 +115,10 @@ bool limits_channels(const std::vector<NodeNetwork>& nodes) {
   return !with.empty();
 }
 
-// Over TCP, NCCL opens two channels with one connection each, but 32 connections on EC2 and 4 on Google Cloud. mpzero
-// opens 8 channels with two connections each: 16 connections from a rank to the next host. EC2 limits each connection
-// to 5 Gb/s, or 10 Gb/s within a cluster placement group. bench/RESULTS.md compares other numbers. The user's settings
-// take precedence.
+// Over TCP, NCCL opens two channels with one connection each, except on EC2 (32 connections) and Google Cloud (4).
+// mpzero opens 8 channels with two connections each: 16 connections from a rank to the next host. EC2 limits each
+// connection to 5 Gb/s, or 10 Gb/s within a cluster placement group. bench/RESULTS.md compares other numbers. The
+// user's settings take precedence.
 void open_more_sockets(const Environment& environment, const std::vector<NodeNetwork>& nodes, NetworkPlan& plan) {
   if (!limits_channels(nodes)) plan.min_channels = 8;
   if (is_set(environment, "NCCL_SOCKET_NTHREADS")) return;

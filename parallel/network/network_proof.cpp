@@ -163,7 +163,7 @@ NetworkProof parse_network_proof(std::string_view log) {
     if (contains(line, "NET/") && contains(line, "GPU Direct RDMA Disabled for HCA")) also(cards, false);
     if (contains(line, "via NET/")) also(channels, contains(line, "/GDRDMA"));
   });
-  // Channels show whether GPUDirect RDMA is used. Network cards only show whether it is supported. A rank without a
+  // Channels show whether GPUDirect RDMA is used. Network cards show only whether it is supported. A rank without a
   // peer on another node has no such channel.
   proof.gpu_direct = channels ? channels : cards;
   return proof;

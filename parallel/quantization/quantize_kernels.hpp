@@ -40,7 +40,7 @@ struct Types {
   using Second = B;
 };
 
-// Calls `call` with Types of two types, each `Bf16` if its flag is set and otherwise float.
+// Calls `call` with a Types of two element types, each `Bf16` if the corresponding flag is set, otherwise float.
 template <typename Bf16, typename Call>
 void with_types(bool first_is_bf16, bool second_is_bf16, const Call& call) {
   if (first_is_bf16) {
