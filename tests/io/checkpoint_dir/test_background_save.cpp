@@ -238,7 +238,7 @@ TEST_CASE("each save is newer than all before it, also after a damaged or unname
   CHECK(candidates().first == Names{"tiny-4steps", "tiny-3steps"});
   CHECK_THAT(candidates().second, Contains("tiny-51steps"));
   fs::remove(folder / "latest");
-  CHECK_THAT(candidates().second, Contains("no file 'latest'"));
+  CHECK_THAT(candidates().second, Contains("no 'latest' file"));
 
   // Pruning counts only complete checkpoints, and never removes the one that latest names.
   write_file(folder / "latest", "tiny-50steps\n");
