@@ -3,7 +3,7 @@
 
 Usage: check.py [FLAGS OF mpzero train]
 
-Reads the scripts' variables from the environment. Prints one problem per line, and exits with status 2 if any exist.
+Reads the scripts' variables from the environment. Prints one problem per line and exits with status 2 if there are any.
 Requires only Python 3.9 and the standard library.
 """
 

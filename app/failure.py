@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Finds the rank and host that caused a failure from failures/START in the checkpoint folder, and writes failure.json.
 
-mpzero failure checkpoints                report the last failure, also if later starts did not fail
-mpzero failure checkpoints --status 143   report the latest start; print and exit with the run's status, given the
-                                          launcher's
+mpzero failure checkpoints                report the last failure, even if later starts did not fail
+mpzero failure checkpoints --status 143   report the latest start, given the launcher's exit status; print the run's
+                                          exit status and exit with it
 
 The launch scripts run this program after a failure. It also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR
 and /tmp, to which ranks write if the checkpoint folder is not writable.
@@ -56,7 +56,8 @@ def main() -> int:
     elif failure.verdict.user_error:
         print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)
     if failure and (latest := starts_of(folder)[-1]) != start:
-        print(f"mpzero: this failure is from start {start}; the latest start, {latest}, reports none.", file=sys.stderr)
+        said = f"mpzero: this failure is from start {start}; the latest start, {latest}, has no failure report."
+        print(said, file=sys.stderr)
     return 0
 
 

@@ -30,7 +30,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
 # Maximum number of buffered tokens: two UTF-8 characters of four single-byte tokens each.
 MOST_WAITING = 8
-# Flags of `mpzero generate`, which describes them.
+# Flags that are passed to `mpzero generate`, whose --help describes them.
 PASSED_ON = ("tag", "base_model", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as in a shell

@@ -91,7 +91,7 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def default_output(runs: list[Run]) -> Path:
-    """Comparisons and other .jsonl files get distinct names, so that they do not overwrite the run's report."""
+    """Reports of comparisons and other .jsonl files get distinct names, so they do not overwrite the run's report."""
     if len(runs) > 1:
         return Path("compared.html")
     name = "report" if runs[0].file == "metrics.jsonl" else f"report-{Path(runs[0].file).stem}"

@@ -101,7 +101,7 @@ require_limits() {
 # process_limit: this user's limit, which does not apply to root.
 process_limit() { if ((EUID == 0)); then echo unlimited; else ulimit -u; fi; }
 
-# require_room FOLDER MIB WORDS: exits if the folder has less free space.
+# require_room FOLDER MIB WORDS: exits with WORDS if the folder has less than MIB MiB of free space.
 require_room() {
   local folder=$1 file code=0
   file=$(mktemp "$folder/mpzero-room.XXXXXX" 2>/dev/null) || refuse_machine "cannot create a file in $folder ($(reason_of mktemp "$folder/mpzero-room.XXXXXX")): $3."

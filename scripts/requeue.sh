@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Requeues a Slurm job after its run ends, and excludes faulty nodes.
-# docs/stopping-and-failures.md has the decisions. The Python program scripts/requeue makes them, stores the job's state in
-# CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts it and carries out its answer.
+# docs/stopping-and-failures.md lists the decisions. The Python program scripts/requeue makes them, stores the job's state in
+# CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts the program and acts on its answer.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are shorter
@@ -81,7 +81,7 @@ go_on_without_answer() {
   fi
   ((status != MPZERO_USER_ERROR && status != MPZERO_NO_STEP)) || exit "$MPZERO_USER_ERROR"
   if ((starts >= MAX_RESTARTS && status != MPZERO_STOPPED)); then
-    warn "Slurm has started this job $((starts + 1)) times: it is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
+    warn "Slurm has started this job $((starts + 1)) times: the job is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
   else
     # "Incomplete" does not requeue a job that Slurm is ending.
     answer=$(ask_on scontrol requeue Incomplete "$(slurm_job)" 2>&1) || [[ $answer == *"pending execution"* ]] ||

@@ -309,7 +309,7 @@ if ((status != 0)); then
   elif ((ended > 128)); then
     say "$(signal_name $((ended - 128))) killed a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next; log: $MPZERO_LOG."
   else
-    say "mpzero train ended with status $status; log: $MPZERO_LOG."
+    say "mpzero train exited with status $status; log: $MPZERO_LOG."
   fi
   exit "$status"
 fi

@@ -23,7 +23,7 @@ struct ZeroConfig {
   int stage = 0;  // 0 to 3
   bool offload_optimizer = false;
   double offload_optimizer_ratio = 1.0;  // fraction of the parameters updated on the CPU
-  bool offload_ratio_automatic = false;  // choose the smallest ratio that fits into GPU memory, after the first step
+  bool offload_ratio_automatic = false;  // after the first step, choose the smallest ratio that fits into GPU memory
   // Copy gradients to host memory as soon as they are summed; see parallel::ZeroOptions. std::nullopt: enabled if the
   // run would not fit in GPU memory otherwise
   std::optional<bool> release_gradients;

@@ -33,8 +33,8 @@ struct RunSetup {
   std::string recompute;            // level chosen by --recompute auto; empty: not chosen yet, or not auto
   std::optional<double>
       host_ratio;                 // ratio chosen by offload_optimizer.ratio "auto"; unset: not chosen yet, or not auto
-  bool init_from_latest = false;  // config.init_from is from a checkpoint folder's `latest`
-  bool init_adapters_latest = false;       // config.init_adapters is from a checkpoint folder's `latest`
+  bool init_from_latest = false;  // config.init_from was read from a checkpoint folder's `latest`
+  bool init_adapters_latest = false;       // config.init_adapters was read from a checkpoint folder's `latest`
   std::string init_base_hash;              // base hash recorded in config.init_adapters; empty: unknown
   bool names_model = false;                // --model_type or --model_config is set
   std::vector<TrainFile> train_files;      // with weights and sizes; empty if a file is missing

@@ -12,7 +12,7 @@ namespace mpzero {
 
 // Selects a model and its weights.
 struct ModelRequest {
-  std::filesystem::path folder;  // or the Hugging Face name of a cached model
+  std::filesystem::path folder;  // a path, or the Hugging Face name of a cached model
   std::string tag{};             // checkpoint in the folder; empty: the folder itself, or `latest`
   std::string base_model{};      // base of adapters; empty: the recorded base
   std::string model_config{};    // path; empty: the folder's config.json

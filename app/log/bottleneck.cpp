@@ -42,8 +42,10 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
 std::string of_host_update(double share, const BottleneckFacts& facts) {
   const bool fits = facts.host_states_bytes <= facts.spare_bytes;
   const std::string change =
-      fits ? fmt::format("{:.1f} GiB of GPU memory is free for {:.1f} GiB of states: remove \"offload_optimizer\"",
-                         gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
+      fits ? fmt::format(
+                 "{:.1f} GiB of GPU memory is free, enough for {:.1f} GiB of optimizer states: remove "
+                 "\"offload_optimizer\"",
+                 gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
            : std::string(
                  "raise gradient_accumulation_steps, or update part of the states on the GPUs (\"offload_optimizer\": "
                  "{\"ratio\": \"auto\"})");

@@ -8,7 +8,7 @@ namespace mpzero {
 namespace cuda_error {
 inline constexpr int kNone = 0;
 inline constexpr int kOutOfMemory = 2;
-inline constexpr int kInsufficientDriver = 35;  // only in the runtime API; also if libcuda.so.1 is missing
+inline constexpr int kInsufficientDriver = 35;  // only in the runtime API; also returned if libcuda.so.1 is missing
 inline constexpr int kUnavailable = 46;
 inline constexpr int kNoDevice = 100;
 inline constexpr int kInvalidDevice = 101;

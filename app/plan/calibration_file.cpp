@@ -219,7 +219,7 @@ void visit_host_and_links(Fields& fields, CalibrationData& data) {
   });
 }
 
-// The keys of all files.
+// Visits the keys of all files.
 void visit_origin(Fields& fields, CalibrationData& data) {
   int64_t version = kVersion;
   fields.integer("format_version", version, kSize);
@@ -233,7 +233,7 @@ void visit_origin(Fields& fields, CalibrationData& data) {
   fields.number("error", data.error, kErrorShare);
 }
 
-// The keys of files with measured times.
+// Visits the keys of files with measured times.
 void visit_measured(Fields& fields, CalibrationData& data) {
   using Data = CalibrationData;
   std::vector<Data::Matmul> matmuls, fp8_matmuls;
@@ -254,7 +254,7 @@ void visit_measured(Fields& fields, CalibrationData& data) {
     one.number("bytes", kernel.second.bytes, kBytes);
     one.number("us", kernel.second.seconds, kSeconds);
   });
-  // Between ranks on CPUs; a file that scales another file describes a GPU.
+  // Only for ranks on CPUs; a file that scales another file describes a GPU.
   fields.list("collectives", data.collectives, kOptional, [](Fields& one, Data::Collective& collective) {
     one.one_of("collective", collective.name, {"all-gather", "reduce-scatter", "all-reduce"});
     one.type("type", collective.type);

@@ -72,7 +72,7 @@ class Record:
     host: str = ""  # empty: unknown
     pid: int = 0
     why: str = ""  # one of WHYS; empty: the rank wrote no failure report
-    provisional: bool = False  # the rank was still running when it wrote
+    provisional: bool = False  # the rank was still running when it wrote its evidence
     error: str = ""
     culprits: tuple[int, ...] = ()
     time: float = math.inf  # when the rank wrote its evidence; Unix time in seconds
@@ -85,7 +85,7 @@ class Record:
     # Last state seen by another rank on the host, if the rank wrote no final evidence: "alive", "stopped", "dead" or
     # "ended"; empty: none.
     seen: str = ""
-    died_first: bool = False  # already dead in the first view of its host in which any rank is dead
+    died_first: bool = False  # one of the first ranks seen dead on its host
 
     @property
     def wrote(self) -> bool:
@@ -104,7 +104,7 @@ class Evidence:
     job: str = ""
     restart: int = 0
     started: int = 0
-    first: int = -1  # the rank that wrote first; -1: unknown
+    first: int = -1  # the rank that wrote evidence first; -1: unknown
 
     @property
     def complete(self) -> bool:

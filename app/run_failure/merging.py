@@ -38,7 +38,7 @@ class Failure:
 
     def status(self, status: int) -> int:
         """The job's exit status. `status`: the launcher's nonzero exit status, which may only reflect the signal that
-        it sent to the remaining ranks, also if they took it for a request to stop."""
+        it sent to the remaining ranks, even if they interpreted it as a stop request."""
         return USER_ERROR if self.verdict.user_error or status == USER_ERROR else FAILURE
 
 
@@ -73,7 +73,7 @@ def newest_reported_start(folder: Path, since: float = 0) -> str | None:
 
 def starts_of(folder: Path, since: float = 0) -> list[str]:
     """The names of the starts since `since`, in the order of their latest evidence: a start that is refused while
-    another one runs does not hide that one's later failure."""
+    another one is running must not hide a later failure of the running start."""
     own, *others = places_of(folder)
     times = times_in(own)
     for place in others:
@@ -85,7 +85,7 @@ def starts_of(folder: Path, since: float = 0) -> list[str]:
 
 
 def times_in(place: Path) -> dict[str, int]:
-    """When evidence was last added to the starts in this folder."""
+    """The time at which evidence was last added to the starts in this folder."""
     with contextlib.suppress(OSError):
         return {path.name: path.lstat().st_mtime_ns for path in place.iterdir() if START.fullmatch(path.name)}
     return {}

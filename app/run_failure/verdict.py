@@ -5,7 +5,7 @@ dead or stopped, or if the cluster reports its host as down. Provisional evidenc
 applies determines the cause:
 
     1  a user error; not attributed to a rank
-    2  ranks without evidence that were already dead in the first view of their host in which any rank is dead
+    2  ranks without evidence that were the first ranks seen dead on their host
     3  ranks that an error reports as its cause
     4  the rank with a device error
     5  ranks whose process was stopped, unless a rank reported an error
@@ -84,7 +84,7 @@ def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str],
 
 
 def of_waiting(records: list[Record], errors: list[Record]) -> Verdict:
-    """NCCL reports a lost peer on innocent ranks (`errors`): the cause may be a rank that is late, in any state."""
+    """NCCL also reports lost peers on ranks that are not at fault (`errors`): the cause may be any late rank."""
     reported = [record for record in records if record.why == "stuck" and record.error]
     said = "".join(f"; rank {one.rank}: {error_of(one)}" for one in reported[:1])
     lag, on_gpu = find_lag(records, "queued"), ""
@@ -92,7 +92,8 @@ def of_waiting(records: list[Record], errors: list[Record]) -> Verdict:
         lag, on_gpu = find_lag(records, "started"), " on the GPU"
     if lag is not None:
         late = [records[rank] for rank in lag.late]
-        reason = f"did not reach {lag}{on_gpu}, {where(late[0])}; others have waited for {max(lag.waited, 0):.0f} s"
+        waited = f"other ranks have waited for {max(lag.waited, 0):.0f} s"
+        reason = f"did not reach {lag}{on_gpu}, {where(late[0])}; {waited}"
         return of_ranks(late, reason + said, RANK_REMEDY)
     if errors:
         reason = f"communicator error on {names(errors)}: {error_of(errors[0])} ({where(errors[0])})"

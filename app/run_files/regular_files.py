@@ -13,11 +13,11 @@ LOG_BYTES = 1 << 36  # limit for files with one line per step
 
 
 class NotReadable(Exception):
-    """The message is one sentence without a final period: the file and the reason."""
+    """The message states the file and the reason in one sentence without a final period."""
 
 
 def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
-    """`follow`: if False, refuses symbolic links: users who can write to the folder could redirect reads with a link.
+    """`follow`: if False, refuses symbolic links, which could redirect reads if other users can write to the folder.
 
     Raises: NotReadable; FileNotFoundError
     """

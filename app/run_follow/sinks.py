@@ -116,7 +116,7 @@ class TensorBoard(Sink):
             raise unusable(self.run_folder, "written", error) from error
 
     def _folder_of(self, run_id: str) -> Path:
-        """Reuses an existing folder, whose name may contain an older folder name or, in older versions, only the id."""
+        """Reuses an existing folder of the run. The folder may have an older NAME or, from older versions, no NAME."""
         for folder in (self.folder / run_id, *sorted(self.folder.glob(f"*-{run_id}"))):
             if next(folder.glob("events.out.tfevents.*"), None):
                 return folder

@@ -108,8 +108,8 @@ class Run:
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """Disambiguates duplicate run names: prefixes parent folders until they are unique, and adds the file name if a
-    folder contains several runs."""
+    """Disambiguates duplicate run names: prefixes them with parent folders until they are unique, and adds the file
+    name if a folder contains several runs."""
     runs = [read_run(run) for path in paths for run in runs_in(path)]
     folders = [run.folder.resolve() for run in runs]
     for depth in range(2, max(len(folder.parts) for folder in folders) + 1):

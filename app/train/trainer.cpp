@@ -318,7 +318,7 @@ void Trainer::start() {
     if (setup_.train_files.size() > 1) position_.sources = new_sources(setup_);
     const auto is_of_model = [](const std::string& key) { return key != kTokenizerKey; };
     if (std::ranges::any_of(config_.allow_changed, is_of_model))
-      log_.warn("--allow_changed has no effect: the run does not resume.");
+      log_.warn("--allow_changed has no effect: this run does not resume from a checkpoint.");
     std::vector<std::string> of_weights;
     initialize_run(setup_, engine_, mpi_, of_weights);
     for (const std::string& warning : of_weights) log_.warn(warning);

@@ -26,7 +26,7 @@ class Validation {
 
   bool empty() const { return sets_.empty(); }
   // Returns the mean loss of each dataset, accumulated in fp64. If there are several datasets, the last element is the
-  // mean of their losses. Calls `stops` before each micro-batch and returns std::nullopt once it returns true.
+  // mean of their losses. Calls `stops` before each micro-batch and returns std::nullopt once `stops` returns true.
   // Collective; `stops` must return the same value on all ranks.
   std::optional<std::vector<ValidationLoss>> run(TrainingPass& pass, parallel::ZeroEngine& engine, at::Device device,
                                                  const std::function<bool()>& stops) const;

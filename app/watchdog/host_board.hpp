@@ -35,7 +35,7 @@ class HostBoard {
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
-  // If the file cannot be used, describes the problem: this rank then sees no other ranks. Else empty.
+  // Describes the problem if the file cannot be used, so that this rank sees no other ranks; empty otherwise.
   const std::string& problem() const { return problem_; }
   // Unlinks the file. Call after all ranks have opened the file.
   void remove_name() const;

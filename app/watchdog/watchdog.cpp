@@ -136,7 +136,8 @@ void Watchdog::meet(const Options& options) {
   }
   board_.emplace(start_.id + "-" + host_name(), mpi_.local_size(), mpi_.local_rank(), mpi_.rank());
   std::string problem = board_->problem();
-  if (!problem.empty()) problem = fmt::format("a rank of {} cannot read others' state: {}", std::get<0>(own), problem);
+  if (!problem.empty())
+    problem = fmt::format("a rank on {} cannot read the state of other ranks: {}", std::get<0>(own), problem);
   for (const std::string& one : all_gather(mpi_, problem)) {
     if (warning_.empty()) warning_ = one;
   }

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="kubernetes/render", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("folder", help="output folder of the manifests")
+    add("folder", help="output folder for the manifests")
     add("--name", required=True, help="name of the TrainJob")
     add("--instance", required=True, help="EC2 instance type of the nodes, or comma-separated types; ml.… on HyperPod")
     add("--nodes", type=int, required=True)

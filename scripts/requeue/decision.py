@@ -65,7 +65,7 @@ class Cell:
 
 UNCOUNTED = (
     "Slurm has started this job {start_times}, its record cannot be written, and MAX_RESTARTS is "
-    "{limit}: it is not requeued; {stays}."
+    "{limit}: the job is not requeued; {stays}."
 )
 
 NOT_KNOWN = (
@@ -80,7 +80,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "Slurm has ended this job {unsaved_times} in a row before it saved a checkpoint: it is not started again. "
+            "Slurm has ended this job {unsaved_times} in a row before it saved a checkpoint: the job is not requeued. "
             "Reduce CHECKPOINT_FREQ, or check the nodes (sacct -j {job})."),
         Standing.WITHIN: Cell(Verb.START, 0),
     },
@@ -90,7 +90,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STOPPED: {
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "The job was stopped {unsaved_times} in a row before it saved a checkpoint: it is not requeued. "
+            "The job was stopped {unsaved_times} in a row before it saved a checkpoint: the job is not requeued. "
             "Increase --time, or save more often (CHECKPOINT_FREQ)."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run was stopped; {stays}."),
@@ -117,7 +117,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.REPEATED: Cell(
             Verb.FINISH, None,
             "The job failed twice without a checkpoint in between, and the second failure is not attributed to another "
-            "host: it is not requeued; {stays}."),
+            "host: the job is not requeued; {stays}."),
         Standing.UNSAVED: Cell(
             Verb.FINISH, None,
             "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),
@@ -137,7 +137,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             Verb.FINISH, 1, "The job has waited {waits}, for one day in total: it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
-            Verb.REQUEUE, 1, "A shared resource failed: hosts are not excluded, and this does not count as a refusal."),
+            Verb.REQUEUE, 1, "A shared resource failed: hosts are not excluded, and no refusal is counted."),
     },
 }  # fmt: skip
 

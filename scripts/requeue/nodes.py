@@ -133,13 +133,13 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
     satisfied, and the job then waits forever.) `required`: the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
-        return f"cannot exclude {names}, because the job requires {required} (--nodelist): it starts there again."
+        return f"cannot exclude {names}, because the job requires {required} (--nodelist): it will start on them again."
     left = len(place.left(nodes))
     if left < place.least:
         return (
             f"cannot exclude {names}, because only {counted(left, 'other node')} of {place.pool} can run a job of "
-            f"{counted(place.least, 'node')}{with_states(place)}: it may start there again. To exclude them, add nodes "
-            f"or submit with 'sbatch --nodes=1-{place.least}'.{how_to_resume(place)}"
+            f"{counted(place.least, 'node')}{with_states(place)}: it may start on them again. To exclude them, add "
+            f"nodes or submit with 'sbatch --nodes=1-{place.least}'.{how_to_resume(place)}"
         )
     return ""
 

@@ -89,8 +89,8 @@ def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
     if requeued is None:
         return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether it is still in the queue."
     if requeued:
-        return "Slurm has requeued this job: it starts again."
-    return "Slurm has ended this job (scancel or its time limit): it does not start again."
+        return "Slurm has requeued this job: it will start again."
+    return "Slurm has ended this job (scancel or its time limit): it will not be requeued."
 
 
 def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
@@ -100,7 +100,7 @@ def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
     except Silent as error:
         complain(error, f"Slurm did not delay the job by {minutes} minutes; it may start earlier.")
         return
-    say(f"It starts again in {minutes} minutes at the earliest.")
+    say(f"The job will start again in {minutes} minutes at the earliest.")
     earlier = f"'scontrol update JobId={slurm.job} StartTime=now' starts it earlier"
     explain(slurm, record, f"it waits for {minutes} minutes{since(action)}; {earlier}.")
 
@@ -113,7 +113,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
             raise Silent("")
         place = placement(slurm, record)
     except Silent as error:
-        complain(error, f"cannot exclude {names}, because Slurm does not answer; the job may start there again.")
+        complain(error, f"cannot exclude {names}, because Slurm does not respond; the job may start on them again.")
         return
     why_not = why_waiting(place) or why_not_excluded(place, action.nodes, record.required)
     if why_not:
@@ -124,7 +124,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
     try:
         slurm.exclude(nodelist)
     except Silent as error:
-        complain(error, f"Slurm did not exclude {nodelist}; the job may start there again.")
+        complain(error, f"Slurm did not exclude {nodelist}; the job may start on them again.")
         return
     back = f"To allow these nodes again, run 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}'."
     say(f"Excluded from now on: {nodelist}. {back}")

@@ -20,7 +20,7 @@ NO_ANSWER = re.compile(
     "Unable to contact|timed out|[Ss]ocket|Connection|connection|Communication|communication|Unexpected message|"
     "temporarily"
 )
-# Number of attempts to reach the controller; Slurm.ask_until extends them.
+# Minimum number of attempts to reach the controller; see Slurm.ask_until.
 ATTEMPTS = 10
 LONGEST_PAUSE = 30
 # SIGALRM ends this program if it does not call Slurm for this many seconds, because a system call may hang if the

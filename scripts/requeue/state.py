@@ -49,7 +49,7 @@ class State:
 
 
 class Damaged(Exception):
-    """The message describes the problem of a record, without a final period."""
+    """The message describes the problem with a record, without a final period."""
 
 
 def parse_state(text: str) -> State:
@@ -57,9 +57,9 @@ def parse_state(text: str) -> State:
     values = parse_object(text)
     for field in fields(State):
         if field.name not in values:
-            raise Damaged(f"it has no {field.name}")
+            raise Damaged(f"the key {field.name} is missing")
         if not CHECKS[field.name if field.type == "str" else field.type](values[field.name]):
-            raise Damaged(f"its {field.name} is '{printable(values[field.name], 60)}'")
+            raise Damaged(f"invalid {field.name}: '{printable(values[field.name], 60)}'")
     values["blamed_nodes"] = tuple(values["blamed_nodes"])
     return State(**values)
 

@@ -129,7 +129,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   }
   for (const std::string& hosts : comparison.asked) {
     if (without.contains(hosts))
-      lines.push_back(fmt::format("  {}: no configuration that fits has kernel times", hosts));
+      lines.push_back(fmt::format("  {}: no kernel times for any configuration that fits", hosts));
   }
   add_left_out();
   const PlanCandidate& best = comparison.ranked.front();

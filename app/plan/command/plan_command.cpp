@@ -97,8 +97,9 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
     }
   }
   throw_user_error(
-      "{} --compare chooses micro-batch and accumulation; pass only --train_batch_size, a multiple of the ranks of one "
-      "host type. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to \"auto\".",
+      "{} --compare chooses micro-batch size and gradient accumulation; pass only --train_batch_size, a multiple of "
+      "the ranks of one host type. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to "
+      "\"auto\".",
       *refused);
 }
 

@@ -31,7 +31,7 @@ bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& m
 // Returns the write rate of the disk, or 0 if not measured.
 double disk_bytes_per_second(const Calibration& calibration);
 // Returns the relative error of a step's time, e.g. 0.1 for +/- 10%. The error is larger if the calibration is for a
-// different device, for a CPU with different ranks or threads, or lacks the run's FP8 or fp32 times.
+// different device or for a CPU with different numbers of ranks or threads, or if it lacks the run's FP8 or fp32 times.
 double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config);
 // Returns a warning if the calibration is for a different GPU or processor, otherwise an empty string.
 std::string of_another_device(const Calibration& calibration, const PlanMachine& machine);

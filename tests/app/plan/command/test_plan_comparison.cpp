@@ -184,7 +184,7 @@ TEST_CASE("a list's hosts without a calibration are left out, and named where no
   const PlanOutput output =
       plan_output({kFlags[0], "--seq_length=512", "--instances=g5.48xlarge,p5.48xlarge", "--train_batch_size=64"});
   CHECK(output.exit_code == 0);
-  CHECK_THAT(output.text, Contains("1 x g5.48xlarge: no configuration that fits has kernel times") &&
+  CHECK_THAT(output.text, Contains("1 x g5.48xlarge: no kernel times for any configuration that fits") &&
                               Contains("no calibration for A10G") && Contains("1 x p5.48xlarge"));
 }
 
