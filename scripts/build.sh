@@ -24,7 +24,7 @@ joins_sources() {
 }
 
 # configured_options: the last configuration of CMake in four words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES
-# (missing in folders of earlier releases, which built for all), and "unbuilt" until ninja has built the programs, then "built". Reading
+# (missing in folders from earlier releases, which built for all), and "unbuilt" until ninja has built the programs, then "built". Reading
 # requires no lock: the file is replaced atomically, before ninja replaces a program.
 configured_options() {
   local -a options=()
@@ -162,7 +162,7 @@ built_by_another() { [[ -x $MPZERO_BUILD/bin/mpzero && (! -w $MPZERO_BUILD || (-
 # require_build_of_another GPUS: checks that the programs can run and match the sources.
 require_build_of_another() {
   require_installation
-  [[ -z $(moved_from) ]] || die "$MPZERO_BUILD was copied or moved from $(moved_from); have the owner of $MPZERO_ROOT run './train-singlenode.sh --build-only' there."
+  [[ -z $(moved_from) ]] || die "$MPZERO_BUILD was copied or moved from $(moved_from); have its owner run './train-singlenode.sh --build-only' in $MPZERO_ROOT."
   (($1 == 0)) || ! lacks_gpu_kernels ||
     die "The programs in $MPZERO_BUILD were built without GPU kernels; have their owner run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' in $MPZERO_ROOT."
   is_built mpzero zero_to_fp32 ||

@@ -145,7 +145,7 @@ judge_machines() {
   fi
   without=$(sed -n 's/^\([^ ]*\) route none$/\1/p' <<<"$report" | sort --unique | paste --serial --delimiters=,)
   [[ -z $without ]] || chosen_by_user OMPI_MCA_btl_tcp_if ||
-    die "$without has no route to the other nodes ($(join_lines "${routes[@]}")); see 'ip route' there, or set OMPI_MCA_btl_tcp_if_include to MPI's interface."
+    die "$without has no route to the other nodes ($(join_lines "${routes[@]}")); see 'ip route' on $without, or set OMPI_MCA_btl_tcp_if_include to MPI's interface."
   set_mpi_network "${routes[@]}"
 }
 

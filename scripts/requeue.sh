@@ -62,7 +62,7 @@ forget_restarts() {
   rm -f -- "$record" 2>/dev/null || warn "$record cannot be removed; remove it manually."
 }
 
-# forget_doctor: removes reports of an earlier `mpzero doctor`.
+# forget_doctor: removes reports from an earlier `mpzero doctor`.
 forget_doctor() {
   rm -f -- "$CHECKPOINT_DIR"/doctor.json* 2>/dev/null ||
     warn "$CHECKPOINT_DIR/doctor.json* cannot be deleted and may be mistaken for this start's report; delete it manually."

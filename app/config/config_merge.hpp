@@ -45,7 +45,8 @@ class ConfigMerge {
     return from_flag;
   }
 
-  // Like given(), but has a default: `own_default` if the key is "auto" or its section is missing, else DeepSpeed's.
+  // Like given(), but with a default: `own_default` if the key is "auto" or its section is missing, otherwise
+  // DeepSpeed's default.
   template <typename T>
   T value(const char* flag, const std::optional<T>& from_flag, const char* key, const io::Setting<T>& from_file,
           bool section_present, T own_default, Origin& origin) {

@@ -311,7 +311,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
-    // Remove reports of an earlier check of this host.
+    // Remove reports from an earlier check of this host.
     if (!options.json.empty()) {
       std::filesystem::remove(hang_report(options.json, report.host));
       std::filesystem::remove(answer_report(options.json, report.host));

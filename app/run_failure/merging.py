@@ -123,8 +123,8 @@ def find_failure(
     until: float = 0,
     down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
 ) -> Failure | None:
-    """Waits for missing evidence until `until` (time.monotonic()), because a file system may show files of other hosts
-    late. `down`: given hosts without evidence, returns those that the cluster reports as down."""
+    """Waits for missing evidence until `until` (time.monotonic()), because a file system may show files from other
+    hosts late. `down`: given hosts without evidence, returns those that the cluster reports as down."""
     while not (evidence := read_evidence(places_of(folder, start))).complete and time.monotonic() < until:
         time.sleep(PAUSE)
     verdict = verdict_of(evidence)

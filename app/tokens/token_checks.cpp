@@ -14,7 +14,7 @@ constexpr const char* kBytes = "bytes";
 // Result of comparing two tokenizers by their recorded names and hashes.
 enum class Comparison : uint8_t { kSame, kOther, kProbablyOther, kUnknown };
 
-// Returns false for files of older versions, which do not record add_bos.
+// Returns false for files from older versions, which do not record add_bos.
 bool is_recorded(const io::Tokenization& tokens) { return tokens.add_bos.has_value(); }
 
 bool are_bytes(const io::Tokenization& tokens) { return tokens.tokenizer == kBytes && tokens.tokenizer_hash.empty(); }

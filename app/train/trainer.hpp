@@ -47,7 +47,7 @@ struct RunControl {
   Watchdog& watchdog;
   double began = seconds_since_1970();  // Unix time of the start, in seconds
   const Ec2Watch* ec2 = nullptr;        // null if this rank does not poll for EC2 notices
-  WarningQueue* warnings = nullptr;     // warnings of other threads; may be null
+  WarningQueue* warnings = nullptr;     // warnings from other threads; may be null
   bool plans = false;                   // log a comparison of the first steps with the plan
   std::string network = {};             // network of the plan; see Network::proven()
 };

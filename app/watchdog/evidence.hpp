@@ -80,7 +80,7 @@ class EvidenceWriter {
   Outcome write(const Evidence& evidence, const nlohmann::ordered_json& host_condition, bool claims) const;
   // Reads `first`. Does not wait again for a folder that has not responded.
   First read_first();
-  // Writes start.json if the first folder contains evidence of earlier starts, which is then not attributed to this
+  // Writes start.json if the first folder contains evidence from earlier starts, which is then not attributed to this
   // start.
   void record_start() const;
 

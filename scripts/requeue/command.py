@@ -110,7 +110,7 @@ class Job:
 def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
-    # The file system may have shown files of the previous start late, or its end may not have been recorded.
+    # The file system may have shown files from the previous start late, or its end may not have been recorded.
     earlier = newest_start(job.folder)
     if earlier and (failure := find_failure(job.folder, earlier, down=lambda hosts: down(job, hosts))):
         settle(job.folder, failure)
@@ -166,7 +166,7 @@ def doctor(job: Job) -> None:
         timed_out = job.arguments.status == TIMED_OUT
         took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
         nodelist = job.slurm.nodelist
-        reason = f"mpzero doctor {took}, and the reports of {nodelist} do not identify a host to exclude"
+        reason = f"mpzero doctor {took}, and the reports from {nodelist} do not identify a host to exclude"
         carry_out_end(job, kind, reason)
 
 

@@ -67,7 +67,7 @@ def stop_of(path: Path, job: str, restart: int) -> Report | None:
 
 
 def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
-    """Results of this start of the job: from lines in its log, from doctor.json, or from the reports of hosts on which
+    """Results of this start of the job: from lines in its log, from doctor.json, or from reports by hosts on which
     the doctor hung. The log takes precedence, because the folder of the reports may hang."""
     watches = [match.groups() for match in WATCH.finditer(log)]
     watches = [watch for watch in watches if watch[3:5] == (job, str(restart))][:MOST_HOSTS]

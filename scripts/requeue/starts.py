@@ -82,8 +82,8 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
         return f"exit {USER_ERROR}"
     if starts.has_saved and begins_anew:
         say(
-            "This job has saved a checkpoint: --resume_from_checkpoint and --overwrite are ignored, and it resumes "
-            "from its own checkpoint."
+            "This job has saved a checkpoint: --resume_from_checkpoint and --overwrite are ignored, and the job "
+            "resumes from its own checkpoint."
         )
         return "start own"
     return "start asked"

@@ -50,7 +50,7 @@ def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(
 def test_a_report_of_another_job_or_start_or_of_its_hosts_refuses_nobody(job, name, other):
     (job.checkpoints / name).write_text(hung(**{"host": "node1", **other}))
     result = job("begin_run; refuse_hosts 1")
-    assert "the reports of node[0-1] do not identify" in result.stdout, result.stderr
+    assert "the reports from node[0-1] do not identify" in result.stdout, result.stderr
     assert "is refused" not in result.stderr and "ExcNodeList=" not in job.checkout.calls()
     assert (job.state()["refusals"], job.state()["failures"]) == (0, 1)
 
@@ -67,7 +67,7 @@ def test_a_report_of_this_start_of_a_requeued_job_is_read(job):
 )
 def test_a_doctor_that_left_no_report_is_a_failure_that_says_so(job, status, words):
     result = job(f"begin_run; refuse_hosts {status}")
-    assert f"{words} the reports of node[0-1] do not identify" in result.stdout, result.stderr
+    assert f"{words} the reports from node[0-1] do not identify" in result.stdout, result.stderr
     assert job.requeued() and job.state()["failures"] == 1
 
 

@@ -148,7 +148,7 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
         (
             "out=node2,node3", "", None,
             "cannot exclude node1, because only 1 other node of partition all can run a job of 2 nodes: it may start "
-            "there again. To exclude them, add nodes or submit with 'sbatch --nodes=1-2'.",
+            "on them again. To exclude them, add nodes or submit with 'sbatch --nodes=1-2'.",
         ),
         ("out=node2,node3 tasks=1", "", "node2,node3,node1", "Excluded from now on: node2,node3,node1."),
         ("out=node2,node3 tasks=16", "", None, "only 1 other node of"),
