@@ -20,7 +20,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")  # message keys for r
 
 
 def load_chat_template(folder: Path, override: Path | None = None) -> str:
-    """Returns the chat template of the tokenizer in `folder`, or the content of the file `override`."""
+    """Returns the chat template of the tokenizer in `folder`, or the content of the `override` file."""
     if override is not None:
         if (template := read_text(override)) is None:
             raise PrepareError(f"--chat_template {shown(override)} does not exist: pass a Jinja file.")

@@ -127,7 +127,7 @@ std::string help() {
   Options defaults;
   return "Usage: zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [FLAGS]\n"
          "\n"
-         "Converts a checkpoint of mpzero or DeepSpeed to weights for transformers.\n"
+         "Converts an mpzero or DeepSpeed checkpoint to weights for transformers.\n"
          "\n" +
          mpzero::describe_flags(known_flags(defaults),
                                 {{"CHECKPOINT_DIR", "folder of checkpoints (with `latest`), or a single checkpoint"},

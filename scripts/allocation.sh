@@ -95,7 +95,7 @@ slurm_gpus() {
     return
   fi
   ((fewest == most)) ||
-    warn "This job has $most GPUs on $most_nodes but $fewest on $fewest_nodes: it uses $fewest per node. Use --constraint or --nodelist to select equal nodes."
+    warn "This job has $most GPUs on $most_nodes but $fewest on $fewest_nodes: the job uses $fewest per node. Use --constraint or --nodelist to select equal nodes."
   echo "$fewest"
 }
 

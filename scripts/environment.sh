@@ -187,7 +187,7 @@ set_efa_for_mpi() {
   else
     mpi_default OMPI_MCA_pml ob1
     mpi_default OMPI_MCA_btl tcp,self,vader
-    warn "MPI uses TCP between CPU ranks: this Open MPI lacks mtl ofi, which EFA needs; use the Open MPI of Amazon's EFA installer."
+    warn "MPI uses TCP between CPU ranks: this Open MPI lacks the ofi MTL, which EFA requires; use the Open MPI of Amazon's EFA installer."
   fi
 }
 

@@ -270,7 +270,7 @@ sync_environment() {
   if [[ ${#have[@]} -gt 0 && $all_there == true ]]; then return; fi
   install_uv
   uv=$(find_uv)
-  # Unlike uv's own certificates, the system's include those of local proxies. (Older releases of uv read the first variable.)
+  # Unlike uv's own certificates, the system's include those of local proxies. (Older uv releases read the first variable.)
   if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
     export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
   fi

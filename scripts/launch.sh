@@ -38,7 +38,7 @@ choose_launcher() {
       "--cpus-per-task=$((cores > ranks ? cores / ranks : 1))")
     return
   fi
-  say "This Slurm has no PMIx plugin: starting the ranks with mpirun."
+  say "This Slurm installation has no PMIx plugin: starting the ranks with mpirun."
   MPZERO_MPIRUN=(mpirun --bind-to none --map-by "ppr:$ranks:node" --oversubscribe -n "$((nodes * ranks))")
   # In mpirun and its daemons, block the signals that Slurm sends to steps, because mpirun would end the ranks before they have saved. The
   # ranks do not inherit the blocked signals.
@@ -174,7 +174,7 @@ mpi_aborted() {
 # mpi_variables: the user's variables that configure MPI.
 mpi_variables() {
   local names
-  names=$(compgen -e | grep -E '^(OPAL_PREFIX$|(OMPI|PMIX)_MCA_|UCX_|SLURM_MPI|SLURM_PMIX)' | grep -v orte_) || names="the variables of MPI"
+  names=$(compgen -e | grep -E '^(OPAL_PREFIX$|(OMPI|PMIX)_MCA_|UCX_|SLURM_MPI|SLURM_PMIX)' | grep -v orte_) || names="the MPI variables"
   printf '%s\n' "${names//$'\n'/, }"
 }
 

@@ -36,7 +36,7 @@ require_libraries() {
     refuse_machine "$program needs $missing, which is newer than this system; build mpzero on the oldest system that will run it."
   foreign=$(sed -n 's/^[[:space:]]*lib\(cudart\|nccl\|cublasLt\)\.so[^ ]* => \([^ ]*\) .*/\2/p' <<<"$said" | grep -v -m 1 -- '-packages/') || true
   [[ -z $foreign ]] ||
-    refuse_machine "$program loads $foreign instead of the library of its Python environment; unset LD_PRELOAD and LD_LIBRARY_PATH, or build it again with './train-singlenode.sh --build-only'."
+    refuse_machine "$program loads $foreign instead of the library of its Python environment; unset LD_PRELOAD and LD_LIBRARY_PATH, or rebuild mpzero with './train-singlenode.sh --build-only'."
   cuda=$(sed -n 's/^[[:space:]]*libcudart\.so\.\([0-9]\{1,3\}\) .*/\1/p' <<<"$said" | head -n 1)
   (($1 == 0)) || [[ -z $cuda ]] || require_driver "$cuda"
 }
@@ -72,7 +72,7 @@ require_driver() {
   said=$(nvidia-smi 2>/dev/null) || return 0
   [[ $said =~ $pattern ]] || return 0
   ((10#${BASH_REMATCH[2]} >= 10#$1)) ||
-    refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} supports CUDA ${BASH_REMATCH[2]}, but $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which requires driver 580 or later"); update the driver, or for one node add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
+    refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} supports CUDA ${BASH_REMATCH[2]}, but $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which requires driver 580 or later"); update the driver or, on a single node, add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
 }
 
 # require_limits RANKS

@@ -25,7 +25,7 @@ read_hostfile() {
   MPZERO_HOSTS=()
   MPZERO_SLOTS=()
   [[ -f $file ]] ||
-    die "The hostfile $file does not exist; Kubeflow Trainer mounts it into the job \"launcher\" of a runtime with mlPolicy.mpi; to use another file, set MPZERO_HOSTFILE."
+    die "The hostfile $file does not exist; Kubeflow Trainer mounts it into the \"launcher\" job of a runtime with mlPolicy.mpi; to use another file, set MPZERO_HOSTFILE."
   while IFS= read -r line || [[ -n $line ]]; do
     number=$((number + 1))
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
@@ -51,7 +51,7 @@ read_hostfile() {
 require_hosts() {
   local nodes=$1 ranks=${2:-${MPZERO_SLOTS[0]}} i
   if ((nodes == 1 && ${#MPZERO_HOSTS[@]} == 2)); then
-    die "The job requests 1 node but has 2 pods: with numNodes 1, Kubeflow Trainer starts a pod of the job \"node\" in addition to the launcher; use the runtime mpzero-one-node, which starts only the launcher."
+    die "The job requests 1 node but has 2 pods: with numNodes 1, Kubeflow Trainer starts a pod of the \"node\" job in addition to the launcher; use the mpzero-one-node runtime, which starts only the launcher."
   fi
   ((${#MPZERO_HOSTS[@]} == nodes)) ||
     die "The job requests $(counted "$nodes" node) (MPZERO_NODES), but its hostfile has $(counted "${#MPZERO_HOSTS[@]}" host): ${MPZERO_HOSTS[*]}; numNodes and MPZERO_NODES of the TrainJob must be equal."
@@ -174,7 +174,7 @@ survey_hosts() {
       refuse "$host did not report its devices ($(tail -n 1 "$folder/$host.said")); see its log: kubectl logs ${host%%.*}."
     [[ $line =~ $MPZERO_SURVEY ]] ||
       refuse "$host replied to the survey with '${line:0:300}', which is not the output of container/survey; see its log: kubectl logs ${host%%.*}."
-    say "$host: $(surveyed gpus "$line") GPUs, $(surveyed efa "$line") EFA devices, $(surveyed cores "$line") cores, /dev/shm of $(surveyed shm "$line") MiB, on the node $(surveyed node "$line")."
+    say "$host: $(surveyed gpus "$line") GPUs, $(surveyed efa "$line") EFA devices, $(surveyed cores "$line") cores, /dev/shm of $(surveyed shm "$line") MiB, on node $(surveyed node "$line")."
     [[ -n $first ]] || first=$line
     judge_driver "$host" "$line" "$(sed -n 's/^driver //p' "$folder/$host")"
     judge_pod "$host" "$line" "$1" "$2"

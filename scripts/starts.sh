@@ -11,7 +11,7 @@ begin_start() {
   local -a more=()
   MPZERO_CHECKPOINT_BEFORE=$(saved_state)
   if [[ -z $MPZERO_JOB ]]; then
-    warn "MPZERO_JOB is not set: starts that save no checkpoint are not counted, and --overwrite applies to each start. The runtime mpzero sets it to the JobSet's uid."
+    warn "MPZERO_JOB is not set: starts that save no checkpoint are not counted, and --overwrite applies to each start. The mpzero runtime sets MPZERO_JOB to the JobSet's uid."
     return
   fi
   if gives_any resume_from_checkpoint || has_switch overwrite; then more=(--begins_anew); fi

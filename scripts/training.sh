@@ -245,7 +245,7 @@ lock_data() {
   local reason
   reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be created (${reason##*: }); set DATA_DIR to a writable folder."
   [[ -w $1 ]] || die "The data folder $1 is not writable by $(id -un); set DATA_DIR to a writable folder."
-  lock "$1/prepare.lock" "prepare its data"
+  lock "$1/prepare.lock" "prepare this dataset"
 }
 
 # name_data: unless the user has set TRAIN_DATA, sets TRAIN_DATA, VALIDATION_DATA and DATA_FOLDER, in which prepare_data creates the files.

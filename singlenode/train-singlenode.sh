@@ -101,7 +101,7 @@ read_arguments() {
         exit 0
         ;;
       version | --version | train | doctor | checkpoint | plan | generate | top | failure)
-        die "'$1' is a command of mpzero, not of this script; run $(command_path "$MPZERO_ROOT/build/bin/mpzero") $1$(
+        die "'$1' is an mpzero command, not a command of this script; run $(command_path "$MPZERO_ROOT/build/bin/mpzero") $1$(
           [[ -x $MPZERO_ROOT/build/bin/mpzero ]] || printf ' (built by ./train-singlenode.sh --build-only)'
         )"
         ;;

@@ -16,7 +16,7 @@ struct CheckpointFact {
   nlohmann::json value;
 };
 
-// Returns the recorded facts of a checkpoint of mpzero or DeepSpeed: run, progress, model, settings, data identity and
+// Returns the recorded facts of an mpzero or DeepSpeed checkpoint: run, progress, model, settings, data identity and
 // layout. Throws UserError with the checkpoint's path if its JSON is invalid.
 std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored);
 

@@ -102,7 +102,7 @@ std::string generate_help() {
          "\n" +
          describe_flags(generate_flags(defaults),
                         {{"CHECKPOINT",
-                          "folder of checkpoints, checkpoint of mpzero or DeepSpeed, PEFT adapters, Hugging Face "
+                          "folder of checkpoints, mpzero or DeepSpeed checkpoint, PEFT adapters, Hugging Face "
                           "folder (config.json and weights), or name of a cached model, e.g. Qwen/Qwen3-0.6B"}});
 }
 

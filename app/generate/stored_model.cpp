@@ -86,7 +86,7 @@ void read_adapters(const ModelRequest& request, const Use& use, const Say& say) 
 
 void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   if (request.untrained) {
-    throw_user_error("--untrained: {} is not a checkpoint of mpzero and has no seed; omit the flag.",
+    throw_user_error("--untrained: {} is not an mpzero checkpoint and has no seed; omit the flag.",
                      request.folder.string());
   }
   refuse_base_model(request, request.folder);

@@ -133,7 +133,7 @@ class TensorBoard(Sink):
 
 
 class WeightsAndBiases(Sink):
-    """A W&B run with the run's id. The x axis is the metric "step", which may decrease."""
+    """A W&B run with the run's id. The x axis is the "step" metric, which may decrease."""
 
     def __init__(self, folder: Path, project: str):
         try:

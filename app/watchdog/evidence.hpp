@@ -66,7 +66,7 @@ class EvidenceWriter {
   EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start)
       : folders_(std::move(folders)), start_(start) {}
 
-  // The rank that reported a failure first, from the file `first`.
+  // The rank that reported a failure first, from the `first` file.
   struct First {
     int rank = -1;  // -1: none
     std::string reason;

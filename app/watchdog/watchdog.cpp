@@ -33,7 +33,7 @@ namespace {
 using Clock = RankActivity::Clock;
 using std::chrono::milliseconds;
 
-// Interval between checks of the other ranks of the host and of the file `first`.
+// Interval between checks of the other ranks of the host and of the `first` file.
 constexpr milliseconds kLook(300);
 // Seconds between a signal and its handling during training. A launcher also signals all ranks after one rank has died.
 // If the rank makes progress within this time, no rank has died.

@@ -1,4 +1,4 @@
-"""Reads the newest checkpoint of a folder from the file `latest`."""
+"""Reads the newest checkpoint of a folder from the `latest` file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from requeue.log import warn
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint; step 0: none. `time`: modification time of the file `latest` (Unix time in seconds), which
+    """A checkpoint; step 0: none. `time`: modification time of the `latest` file (Unix time in seconds), which
     distinguishes two checkpoints of the same step."""
 
     step: int = 0

@@ -162,7 +162,7 @@ def test_a_second_start_waits_for_the_data_of_the_first(checkout):
     with open(folder / "prepare.lock", "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         process = start(checkout)
-        assert "prepare its data" in next(line for line in process.stdout if "Waiting" in line)
+        assert "prepare.lock" in next(line for line in process.stdout if "Waiting" in line)
         assert checkout.prepared() == []
     finish(checkout, process)
     assert process.returncode == 0

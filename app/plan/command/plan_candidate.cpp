@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns the section `scheduler`, or std::nullopt if a flag sets the schedule or the learning rate is constant.
+// Returns the `scheduler` section, or std::nullopt if a flag sets the schedule or the learning rate is constant.
 std::optional<Json> scheduler_of(const RunConfig& config) {
   // Step counts derived from the run's length are "auto" if no flag sets the length.
   const bool open = config.counts_epochs() || config.origins.of("max_steps").kind == Origin::Kind::kDefault;

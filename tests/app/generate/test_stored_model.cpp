@@ -101,7 +101,7 @@ TEST_CASE("an export is a model, whose tokenizer is known by its files") {
   std::ofstream(output / "tokenizer.json") << "{}";
   CHECK(read({.folder = output.path()}).model.tokenizer == output.path());
   CHECK(error({.folder = output.path(), .untrained = true}) ==
-        "--untrained: " + output.path().string() + " is not a checkpoint of mpzero and has no seed; omit the flag.");
+        "--untrained: " + output.path().string() + " is not an mpzero checkpoint and has no seed; omit the flag.");
   CHECK(error({.folder = output.path(), .tag = "x"}).starts_with("checkpoint 'x' does not exist in "));
 
   SECTION("without its config.json") {
