@@ -42,7 +42,7 @@ class Standing(Enum):
 
     UNKNOWN = "the job repeats --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
     FAILURES = "more than MAX_RESTARTS failures since the last checkpoint of a later step"
-    REPEATED = "a second failure since the last checkpoint that is not attributed to another host"
+    REPEATED = "a second failure since the last checkpoint, not attributed to another host"
     UNSAVED = "more than MAX_RESTARTS consecutive starts that saved no checkpoint"
     REFUSALS = "more than MAX_RESTARTS refusals since the last checkpoint of a later step"
     WAITED = "a shared resource has failed for a day"
