@@ -39,11 +39,12 @@ model::Values SimulatedDecoder::run_layer(model::Weights, const model::Values& i
   activations->recompute = recompute;
   if (recompute == model::Recompute::kHostAttention) {
     const at::Tensor& x = inputs.front();
-    const int64_t saved =
-        model::attention_saved_bytes(model::choose_attention_kernel(x.device(), x.scalar_type(), config().head_dim),
-                                     x.size(0), config().num_attention_heads, x.size(1));
     activations->attended.out = at::empty({x.size(0), x.size(1), config().query_size()}, x.options());
-    if (saved > 0) activations->attended.saved = {at::empty({saved}, x.options().dtype(at::kByte))};
+    if (model::choose_attention_kernel(x.device(), x.scalar_type(), config().head_dim) !=
+        model::AttentionKernel::kMath) {
+      activations->attended.saved = {
+          at::empty({x.size(0), config().num_attention_heads, x.size(1)}, x.options().dtype(at::kFloat))};
+    }
   }
   return inputs;
 }
