@@ -228,7 +228,9 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
   std::vector<LayerLevels> found;
   if (sizes.supports(kTiled)) found.push_back({{kTiled, count}});
   if (!sizes.supports(kHost)) return found;
-  for (int64_t attention = 0; attention <= count; ++attention) {
+  // Each mix takes time proportional to the layers, so --largest_model does not try all mixes of deep models.
+  constexpr int64_t kMostMixes = 128;
+  for (int64_t attention = 0; attention <= count; attention += 1 + count / kMostMixes) {
     const LayerLevels levels{{kHostAttention, attention}, {kHost, count - attention}};
     if (host_activations(levels, sizes) > host_budget) break;
     found.push_back(levels);

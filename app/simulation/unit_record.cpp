@@ -127,9 +127,9 @@ std::vector<model::Gradient> UnitRecorder::gradients_of(size_t unit) const {
   const at::Tensor flat = random(at::empty({spec.numel()}, options_.dtype(shape_.gradient_type)));
   std::vector<model::Gradient> gradients;
   const std::vector<at::Tensor> all = parallel::parameter_views(flat, spec);
-  const parallel::UnitParts parts(decoder_.units(), shape_.frozen);
+  const parallel::UnitParts parts({spec}, shape_.frozen);
   for (size_t i = 0; i < all.size(); ++i) {
-    const ParameterSpec& parameter = parts.units()[unit].parameters[i];
+    const ParameterSpec& parameter = parts.units().front().parameters[i];
     gradients.push_back(parameter.trainable ? model::Gradient(all[i], /*empty=*/!shape_.accumulates)
                                             : model::Gradient::unwanted(parameter.shape));
   }

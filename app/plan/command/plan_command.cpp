@@ -36,7 +36,7 @@ constexpr int64_t kMostRanks = 1'000'000;
 // Bounds and step of --max_seq_length and --largest_model.
 constexpr int64_t kSequenceStep = 256;
 constexpr int64_t kLongestSequence = int64_t{1} << 26;
-constexpr int64_t kMostLayers = 4096;
+constexpr int64_t kMostLayers = 1024;
 
 // Parses the flags of `mpzero train` as for a dry run.
 CommandLine read_train_flags(std::vector<std::string> arguments) {
