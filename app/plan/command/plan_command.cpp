@@ -186,7 +186,7 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
         "--{} does not support encoder-decoder models ({}); omit it, and pass --seq_length and --source_length.",
         search, base.model.model_type);
   }
-  if (layers && machine.host_bytes == 0 && base.config.offload_optimizer) {
+  if (layers && machine.host_bytes == 0 && base.config.zero.offload_optimizer) {
     throw_user_error("--largest_model with offload requires the host's memory; pass --host_memory or --instance.");
   }
   const int64_t of_model = base.model.max_position_embeddings;
