@@ -42,7 +42,7 @@ FlagGroup checkpoint_flags() {
             .default_text = "newest checkpoint in --checkpoint_dir, if any; none with --overwrite",
             .trainer = TrainersFlag{}},
            {.name = "allow_changed",
-            .value = Names{.field = field<&Settings::allow_changed>, .remark = "; write it as rope_theta,rms_norm_eps"},
+            .value = Names{.field = field<&Settings::allow_changed>, .remark = "; example: rope_theta,rms_norm_eps"},
             .help = "settings that may differ from the checkpoint: rope_theta, rope_scaling, rms_norm_eps (e.g. to "
                     "extend the context) and tokenizer (of the token files)",
             .unit = "KEYS",

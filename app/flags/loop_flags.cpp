@@ -65,8 +65,8 @@ std::vector<Flag> length_flags() {
            .default_text = "set by --max_steps"},
           {.name = "num_train_epochs",
            .value = Real{.field = field<&Settings::num_train_epochs>, .may_be_minimum = false},
-           .help = "number of epochs, counted as in the Trainer: X times the number of complete optimizer steps in "
-                   "--train_data, rounded up",
+           .help = "number of epochs, counted as in the Trainer: X times the number of complete optimizer steps per "
+                   "epoch, rounded up",
            .default_text = "set by --max_steps",
            .trainer = TrainersFlag{}}};
 }
