@@ -126,8 +126,10 @@ TEST_CASE("a search keeps the warning about a calibration of another GPU") {
 }
 
 TEST_CASE("the largest model has the most layers that fit") {
-  const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100"};
-  const auto with = [&](const std::string& more) { return std::vector<std::string>{flags[0], flags[1], more}; };
+  const auto with = [&](const std::string& more) {
+    return std::vector<std::string>{"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100", "--host_memory=1024",
+                                    more};
+  };
   const nlohmann::json largest = json_of(with("--largest_model"));
   const int64_t layers = largest["model"]["layers"];
   const auto memory_of = [&](int64_t count) {
@@ -144,7 +146,8 @@ TEST_CASE("the largest model has the most layers that fit") {
 TEST_CASE("the memory of the host limits the largest model with offload") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::string file = (folder / "ds_config.json").string();
-  std::ofstream(file) << R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})";
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+                             "offload_optimizer": {"device": "cpu"}}})";
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100", "--largest_model",
                                "--deepspeed_config=" + file});
