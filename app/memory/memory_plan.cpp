@@ -259,7 +259,10 @@ std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSi
   if (levels[kHostAttention] > 0) cost += of(kHostAttention) * copies(kHostAttention, bare);
   if (const int64_t offloaded = sizes.host_parameters; offloaded > 0) {
     const int64_t displaced = std::clamp<int64_t>(offloaded + activation_peak(levels, sizes) - budget, 0, offloaded);
-    cost += static_cast<double>(displaced) / static_cast<double>(offloaded) * layers * exposed(offloaded);
+    // Copies that overlap delay other transfers, as above.
+    const double copy = static_cast<double>(offloaded) / layers * sizes.copy_passes;
+    cost += static_cast<double>(displaced) / static_cast<double>(offloaded) * layers *
+            (kCopies * std::min(1.0, copy) + exposed(offloaded));
   }
   return {cost, levels[kSelective]};
 }

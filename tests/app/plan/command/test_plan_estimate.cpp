@@ -127,23 +127,31 @@ TEST_CASE("auto is not slower than any single level that fits") {
   std::mt19937 random(44);
   const auto one_of = [&](const auto& values) { return values[random() % std::size(values)]; };
   int cases = 0;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 24; ++round) {
+    // First the largest model on the fastest host, where parameters in GPU memory save a fifth of the step.
+    const bool largest = round == 0;
     CalibrationData data = read_calibration(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
     // From a slow host to one on which AdamW is never the bottleneck.
-    data.host.adamw_parameters_per_second *= one_of(std::array{1, 3, 20});
+    data.host.adamw_parameters_per_second *= largest ? 20 : one_of(std::array{1, 3, 20});
     write_calibration(calibration, data);
-    const int64_t accumulation = one_of(std::array{1, 2});
-    std::ofstream(ds_config) << R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+    const int64_t accumulation = largest ? 1 : one_of(std::array{1, 2});
+    // By default, gradients are released at some levels, but not at others.
+    std::ofstream(ds_config) << std::boolalpha << R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
         "gradient_accumulation_steps": )"
-                             << accumulation << R"(, "zero_optimization": {"stage": 3,
-        "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}})";
-    const std::string model = one_of(std::array{"llama_3_1_70b", "llama_3_8b", "qwen2_5_7b"});
+                             << accumulation
+                             << R"(, "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"},
+        "offload_optimizer": {"device": "cpu", "release_gradients": )"
+                             << (accumulation == 1 && (largest || random() % 2 == 0)) << "}}}";
+    const std::string model =
+        largest ? "llama_3_1_70b" : one_of(std::array{"llama_3_1_70b", "llama_3_8b", "qwen2_5_7b"});
+    const uint64_t layers = largest ? 80 : 16 + random() % 65;
+    const uint64_t thousands = largest ? 4 : 1 + random() % (model == "llama_3_1_70b" ? 12 : 64);
     const std::vector<std::string> flags{
         "--model_config=" + kModels + model + ".json",
         "--gpu=H200",
-        fmt::format("--nproc_per_node={}", one_of(std::array{1, 1, 2, 8})),
-        fmt::format("--num_hidden_layers={}", 8 + random() % 40),
-        fmt::format("--seq_length={}", 1024 * (1 + random() % (model == "llama_3_1_70b" ? 16 : 64))),
+        fmt::format("--nproc_per_node={}", largest ? 1 : one_of(std::array{1, 1, 2, 8})),
+        fmt::format("--num_hidden_layers={}", layers),
+        fmt::format("--seq_length={}", 1024 * thousands),
         "--max_position_embeddings=65536",
         "--deepspeed_config=" + ds_config,
         "--calibration=" + calibration,
