@@ -371,7 +371,7 @@ std::string checkpoint_command_help() {
          "  ls DIR              list the checkpoints of DIR, or of each run in DIR, newest first. State \"complete\":\n"
          "                      all files in the manifest exist and have the recorded sizes\n"
          "  verify DIR [-t TAG] verify the checksums of all checkpoints, or only of TAG; status 1 if any is damaged\n"
-         "  show DIR [-t TAG]   print run, step, model, settings and layout of a checkpoint\n"
+         "  show DIR [-t TAG]   print the run, step, model, settings and layout of a checkpoint\n"
          "  diff A B            compare two checkpoints except their weights: status 0 if equal, 1 if different, 2 "
          "if\n"
          "                      unreadable. For a folder of checkpoints, diff reads the latest checkpoint\n"

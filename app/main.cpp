@@ -53,7 +53,7 @@ constexpr const char* kUsage =
     "  mpzero checkpoint ls|verify|prune DIR      list, verify or remove checkpoints\n"
     "  mpzero checkpoint show DIR                 print a checkpoint's settings\n"
     "  mpzero checkpoint diff A B                 compare the settings of two checkpoints\n"
-    "  mpzero plan FLAGS                          estimate memory, throughput and cost of a run\n"
+    "  mpzero plan FLAGS                          estimate the memory, throughput and cost of a run\n"
     "  mpzero plan --calibrate FILE               measure this machine's kernels for plans\n"
     "  mpzero generate CHECKPOINT --prompt TEXT   complete a prompt\n"
     "  mpzero top RUN|JOB                         monitor a run in the terminal\n"

@@ -95,7 +95,7 @@ slurm_gpus() {
     return
   fi
   ((fewest == most)) ||
-    warn "This job has $most GPUs on $most_nodes but $fewest on $fewest_nodes: the job uses $fewest per node. Use --constraint or --nodelist to select equal nodes."
+    warn "This job has $most GPUs on $most_nodes but $fewest on $fewest_nodes: the job uses $fewest per node. Use --constraint or --nodelist to select nodes with the same number of GPUs."
   echo "$fewest"
 }
 
@@ -119,7 +119,7 @@ build_slurm_environment() {
 # refuse_heterogeneous RECORD: refuses heterogeneous jobs, because only their first component runs the script.
 refuse_heterogeneous() {
   [[ -z $(record_field "$1" HetJobId) ]] ||
-    die "heterogeneous jobs are not supported; submit without ':' and #SBATCH hetjob, with equal options for all nodes."
+    die "heterogeneous jobs are not supported; submit without ':' and #SBATCH hetjob, and request the same resources on all nodes."
 }
 
 # report_memory RECORD: reports a job with less memory than its nodes. If Slurm manages memory, a job that does not request memory gets the
@@ -132,5 +132,5 @@ report_memory() {
   all=$(ask_slurm sinfo --noheader --Node --nodes="$SLURM_JOB_NODELIST" --format=%m | sort -n | head -n 1) || true
   all=$(positive_number_or "$all" 0)
   ((10 * has >= 9 * all)) ||
-    say "This job has $has MB of its nodes' $all MB of memory; 'sbatch --mem=0 train.sbatch' allocates all memory."
+    say "Slurm allocated $has of $all MB of memory per node to this job; 'sbatch --mem=0 train.sbatch' allocates all memory."
 }

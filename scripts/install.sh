@@ -146,7 +146,7 @@ install_with_dnf() {
     if [[ -n $name && -n $(dnf --quiet repoquery "$name" 2>/dev/null) ]]; then
       names+=("$name")
     elif [[ $package == ccache ]]; then
-      say "dnf has no ccache: building without it."
+      say "dnf provides no ccache package: building without ccache."
     else
       missing+=("${name:-$package}")
     fi

@@ -137,7 +137,7 @@ stop_ranks() {
   signals=$((signals + 1))
   # Erase the ^C that the terminal has echoed after the progress bar.
   [[ ! -t 1 ]] || printf '\r\033[K'
-  ((signals > 1)) || say "Saving and stopping; interrupt again to stop immediately."
+  ((signals > 1)) || say "Saving a checkpoint and stopping; interrupt again to stop immediately."
   [[ -z $ranks_pid ]] || signal_ranks
 }
 

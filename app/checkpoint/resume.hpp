@@ -28,7 +28,7 @@ struct Resumed {
   RunConfig config;  // see Continuation
   RunPosition position;
   io::RunRecord run;                       // the id is empty if the run has no id yet
-  bool checkpoint_has_id = true;           // false: saved by DeepSpeed or an older mpzero
+  bool checkpoint_has_id = true;           // false: saved by DeepSpeed or an older mpzero version
   std::vector<std::string> changes;        // log lines: see Continuation
   std::optional<std::string> recompute{};  // see Continuation
 };

@@ -198,7 +198,8 @@ void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::j
   const auto recorded = known.find(kValidationSequences), data = known.find(kValidationData);
   if (recorded == known.end() && data != known.end() && !data->is_null()) {
     run.changes.push_back(fmt::format(
-        "{} does not record the validation size (saved by an older mpzero): validation losses may not be comparable",
+        "{} does not record the validation size (saved by an older mpzero version): validation losses may not be "
+        "comparable",
         folder));
   }
   if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
@@ -220,7 +221,8 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
   }
   if (checkpoint.made_by_mpzero() && !train_data_of(known)) {
     run.changes.push_back(fmt::format(
-        "{} does not record its settings (saved by an older mpzero), so only ds_config.json was compared", folder));
+        "{} does not record its settings (saved by an older mpzero version), so only ds_config.json was compared",
+        folder));
   }
 }
 
@@ -300,7 +302,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     run.changes.push_back(fmt::format(
-        "Could not compare the tokens of {} and {}: the token counts are equal, but they have no checksum in common",
+        "Could not compare the tokens of {} and {}: the token counts are equal, but no checksum is recorded for both",
         fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   note_batch(known, run.config, run);

@@ -376,7 +376,7 @@ std::vector<std::string> describe_validation(const RunSetup& setup) {
   for (const auto& [file, sequences] : setup.validation) {
     const int64_t read = io::validation_windows(config.validation_sequences, sequences);
     lines.push_back(fmt::format(
-        "{}{}: {} sequences of {} tokens of {}", file.name.empty() ? "" : file.name + ", ", when,
+        "{}{}: {} sequences of {} tokens in {}", file.name.empty() ? "" : file.name + ", ", when,
         read < sequences ? fmt::format("the first {} of {}", read, sequences) : fmt::format("all {}", sequences),
         config.seq_length, file.path));
   }

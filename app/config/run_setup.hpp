@@ -66,7 +66,7 @@ void warn_of_device(RunSetup& setup);
 int64_t stage_2_bytes(const RunSetup& setup);
 
 // Returns one line per validation set whose file exists: "wiki, every 100 steps: the first 128 of 2000 sequences of
-// 2048 tokens of wiki.h5".
+// 2048 tokens in wiki.h5".
 std::vector<std::string> describe_validation(const RunSetup& setup);
 
 // Returns one line per source of a mixture, with its number of epochs in `steps` steps: "b.h5: 50% of the

@@ -34,7 +34,7 @@ std::string describe_unevenness(const RankPlacement& ranks);
 // Returns true if there are several shard groups and at least one spans several hosts.
 bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPlacement& ranks);
 
-// Returns the layout of shard groups: as configured, by default one group per host. Throws UserError if the group size
+// Returns the configured layout of shard groups; the default is one group per host. Throws UserError if the group size
 // does not divide the number of ranks.
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
 // Describes quantization between shard groups: "gradients in 8 bits and parameters in 8 bits"; empty if there is none.

@@ -209,7 +209,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   add(memory_report(setup, ranks, on_gpus, limit));
   add(settings_table(setup));
   lines.emplace_back(
-      "Not checked: GPUs and network (run mpzero doctor), and checksums of data, weights and checkpoint.");
+      "Not checked: GPUs and network (run mpzero doctor), and the checksums of the data, weights and checkpoint.");
   for (const std::string& warning : setup.warnings) print_warning(warning);
   for (const std::string& text : lines) print_out("{}\n", text);
   return EXIT_SUCCESS;

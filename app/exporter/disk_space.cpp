@@ -21,7 +21,8 @@ void DiskSpace::collect(Families& to) {
     to.gauge("mpzero_host_disk_up", "1 if the file system responds, 0 if it hangs.", answer ? 1 : 0, labels);
     if (!answer) continue;
     to.gauge("mpzero_host_disk_bytes", "Size of the file system.", (*answer)->total, labels);
-    to.gauge("mpzero_host_disk_available_bytes", "Space available to users.", (*answer)->available, labels);
+    to.gauge("mpzero_host_disk_available_bytes", "Space available to unprivileged users.", (*answer)->available,
+             labels);
   }
 }
 

@@ -70,8 +70,8 @@ void collect_interfaces(const fs::path& root, Families& to) {
   static constexpr std::array<std::array<const char*, 3>, 4> kShown = {
       {{"rx_bytes", "mpzero_network_receive_bytes_total", "Received bytes."},
        {"tx_bytes", "mpzero_network_transmit_bytes_total", "Sent bytes."},
-       {"rx_dropped", "mpzero_network_receive_drops_total", "Dropped received packets."},
-       {"tx_dropped", "mpzero_network_transmit_drops_total", "Dropped sent packets."}}};
+       {"rx_dropped", "mpzero_network_receive_drops_total", "Received packets that were dropped."},
+       {"tx_dropped", "mpzero_network_transmit_drops_total", "Outgoing packets that were dropped."}}};
   for (const fs::path& interface : entries_of(root / "sys/class/net")) {
     for (const auto& [file, name, help] : kShown) {
       const auto value = number_in(interface / "statistics" / file);
@@ -115,15 +115,16 @@ struct Value {
 };
 
 constexpr Value kValuesOfGpu[] = {
-    {"mpzero_gpu_utilization_ratio", "Fraction of time with a kernel running.", &GpuReading::utilization},
-    {"mpzero_gpu_memory_utilization_ratio", "Fraction of time with memory accesses.", &GpuReading::memory_utilization},
+    {"mpzero_gpu_utilization_ratio", "Fraction of time during which a kernel was running.", &GpuReading::utilization},
+    {"mpzero_gpu_memory_utilization_ratio", "Fraction of time during which GPU memory was being read or written.",
+     &GpuReading::memory_utilization},
     {"mpzero_gpu_sm_clock_hertz", "SM clock.", &GpuReading::sm_clock},
     {"mpzero_gpu_memory_clock_hertz", "Memory clock.", &GpuReading::memory_clock},
     {"mpzero_gpu_power_watts", "Power draw of the GPU.", &GpuReading::power},
     {"mpzero_gpu_temperature_celsius", "Temperature of the GPU.", &GpuReading::temperature},
     {"mpzero_gpu_memory_used_bytes", "Memory in use by all processes.", &GpuReading::memory_used},
     {"mpzero_gpu_memory_bytes", "Total memory of the GPU.", &GpuReading::memory_total},
-    {"mpzero_gpu_energy_joules_total", "Energy since the driver was loaded.", &GpuReading::energy},
+    {"mpzero_gpu_energy_joules_total", "Energy consumed since the driver was loaded.", &GpuReading::energy},
     {"mpzero_gpu_last_xid", "Number of the latest Xid error.", &GpuReading::last_xid, true},
     {"mpzero_gpu_nvlink_errors_total", "Replay, recovery and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,
      true},

@@ -90,7 +90,7 @@ void RunMetrics::collect(Families& to) const {
              now.checkpoints > 0 ? now.checkpoint_time : beginning_.began);
   }
   if (now.checkpoints > 0) {
-    to.gauge("mpzero_checkpoint_duration_seconds", "Write time of the latest checkpoint.", now.checkpoint_seconds);
+    to.gauge("mpzero_checkpoint_duration_seconds", "Time to write the latest checkpoint.", now.checkpoint_seconds);
     to.gauge("mpzero_checkpoint_size_bytes", "Size of the latest checkpoint.", now.checkpoint_bytes);
   }
   const StepReport& last = now.last;
@@ -100,7 +100,7 @@ void RunMetrics::collect(Families& to) const {
   to.gauge("mpzero_loss", "Mean loss of the step, nats per token.", last.loss);
   to.gauge("mpzero_learning_rate", "Learning rate of the step.", last.lr);
   to.gauge("mpzero_grad_norm", "L2 norm of the step's gradient before clipping.", last.grad_norm);
-  to.gauge("mpzero_tokens_per_second", "Tokens per second of the step, on all ranks.",
+  to.gauge("mpzero_tokens_per_second", "Tokens per second in the step, over all ranks.",
            static_cast<double>(tokens_per_step_) / last.seconds);
   to.gauge("mpzero_memory_peak_bytes", "Peak memory of rank 0.", static_cast<double>(last.peak_memory.total));
   if (now.mfu) to.gauge("mpzero_mfu_ratio", "Model FLOPs utilization relative to the dense bf16 peak.", *now.mfu);

@@ -104,7 +104,7 @@ Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>
 // A Choice whose member stores the name itself.
 Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone = "");
 
-// A value with its own parser. `read` throws UserError with the flag (`name`, without leading dashes) and the expected
+// A value with its own parser. `read` throws UserError, which names the flag (`name`, without dashes) and the expected
 // value. `show` returns an empty string if the member has no value.
 struct Custom {
   std::function<void(CommandLine&, const std::string& name, const std::string& text)> read;

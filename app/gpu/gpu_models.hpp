@@ -33,7 +33,7 @@ const GpuModel* find_gpu_model(std::string_view name);
 std::optional<double> dense_bf16_flops(std::string_view gpu_name);
 std::optional<double> dense_fp8_flops(std::string_view gpu_name);
 std::optional<double> fp32_flops(std::string_view gpu_name);
-// Returns the bf16 FLOPs in the time of copying a byte over PCIe; std::nullopt if unknown.
+// Returns the bf16 FLOPs that the GPU performs while one byte is copied over PCIe; std::nullopt if unknown.
 std::optional<double> flops_per_pcie_byte(std::string_view gpu_name);
 
 }  // namespace mpzero

@@ -52,7 +52,7 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
      "run ./train-singlenode.sh --build-only on a machine with GPUs, or on any machine with "
      "MPZERO_GPU_ARCHITECTURES=all"},
     {"efa_devices", Fault::kShared},
-    {"efa_ports", Fault::kHost, "reboot or replace the node if the port should be cabled; `dmesg` shows the reason"},
+    {"efa_ports", Fault::kHost, "reboot or replace the node if the port should be connected; `dmesg` shows the reason"},
     {"libfabric", Fault::kShared, "install Amazon's EFA software (libfabric in /opt/amazon/efa)"},
     {"nccl_plugin", Fault::kShared,
      "install aws-ofi-nccl (part of the EFA software) or add its folder to LD_LIBRARY_PATH"},

@@ -73,7 +73,7 @@ std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& 
 
 std::string describe(const parallel::HostUpdateOptions& options) {
   std::string text = fmt::format("{} thread{} per rank", options.threads, options.threads == 1 ? "" : "s");
-  if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", number_ranges(options.cores));
+  if (!options.cores.empty()) text += fmt::format(" (rank 0: hardware threads {})", number_ranges(options.cores));
   return text;
 }
 

@@ -23,7 +23,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
 // threads are not bound. Collective.
 std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& mpi);
 
-// Returns text such as "14 threads per rank, on rank 0 on hardware threads 2-15".
+// Returns text such as "14 threads per rank (rank 0: hardware threads 2-15)".
 std::string describe(const parallel::HostUpdateOptions& options);
 
 // Returns a note if optimizer updates on the host do not use AVX-512; else std::nullopt. The results of all kernels are

@@ -26,7 +26,7 @@ struct Effort {
   int least = 1;
 };
 
-// Returns the number of rounds of `round_seconds` each to time.
+// Returns the number of rounds to time if each round takes `round_seconds`.
 int repeats_for(const Effort& effort, double round_seconds);
 
 // Returns the median of the rounds' times (lower quartile on the CPU), without host time.

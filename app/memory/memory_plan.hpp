@@ -62,7 +62,7 @@ struct ActivationSizes {
   std::vector<model::Recompute> levels{model::kRecomputes.begin(), model::kRecomputes.end()};
   int64_t head = 0;             // workspace of the LM head
   int64_t host_parameters = 0;  // offloaded parameters, which move to free device memory
-  double copy_passes = 0;       // time of copying a byte over PCIe, in forward passes of a layer (mean of all layers)
+  double copy_passes = 0;       // time to copy a byte over PCIe / mean time of a layer's forward pass
   double attention_share = 0;   // attention's part of a layer's FLOPs
 
   bool supports(model::Recompute level) const { return std::ranges::find(levels, level) != levels.end(); }
@@ -77,10 +77,10 @@ int64_t host_inputs(const LayerLevels& levels, const ActivationSizes& sizes);
 // Returns the peak of kept activations plus workspace during a micro-batch.
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// Returns the levels whose peak is at most `budget` that add the least predicted time, or std::nullopt if no levels
-// fit. The time is that of the recomputed FLOPs of layers at `full`, which recompute their whole forward, and
-// `attention`, which recompute all but attention, then the number of layers at `selective`, which recompute less than a
-// tenth as much. `tiled` keeps as much as `full` and reduces the peak only if all layers use it. `host` and
+// Returns the levels that add the least predicted time with a peak of at most `budget`, or std::nullopt if no levels
+// fit. The time includes the FLOPs that layers at `full` (the whole forward) and `attention` (all but attention)
+// recompute. If two times are equal, fewer layers at `selective`, which recompute less than a tenth as much, are
+// preferred. `tiled` keeps as much as `full` and reduces the peak only if all layers use it. `host` and
 // `host_attention` require at most `host_budget` of host memory. The time includes PCIe copies that exceed the forward
 // pass: of activations, and of offloaded parameters for which the levels leave no device memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);

@@ -13,7 +13,7 @@ from .encoders import fingerprint_of
 from .tokenizer_files import CONFIG
 
 NO_SPECIAL_TOKENS = (
-    "{}: kept, although created by an older version: documents do not begin with BOS, and special token names "
+    "{}: kept, although it was created by an older version: documents do not begin with BOS, and special token names "
     f"in the text are encoded as ids; {OVERWRITE} recreates it."
 )
 

@@ -28,7 +28,7 @@ FIRST, EMPTY, UNTRAINED, NO_CALLS = (
 
 
 class Dropped(Exception):
-    """Raised to drop a conversation. The message is the reason, by which dropped conversations are counted."""
+    """Raised to drop a conversation. The message is the reason. Dropped conversations are counted by reason."""
 
 
 class Marked(NamedTuple):

@@ -192,7 +192,7 @@ class _Ahead:
             return value, text
 
     def _read(self) -> None:
-        """Doubles the buffer, so that the time for a long value is linear in its length."""
+        """Doubles the buffer, so that reading a long value takes time linear in its length."""
         block = self._stream.read(max(BLOCK, len(self._text) - self._begin))
         self._ended = not block
         try:

@@ -73,7 +73,7 @@ def newest_reported_start(folder: Path, since: float = 0) -> str | None:
 
 def starts_of(folder: Path, since: float = 0) -> list[str]:
     """The names of the starts since `since`, in the order of their latest evidence: a start that is refused while
-    another one is running must not hide a later failure of the running start."""
+    another start is running must not hide a later failure of the running start."""
     own, *others = places_of(folder)
     times = times_in(own)
     for place in others:

@@ -72,7 +72,7 @@ class Sink:
     """The metrics file."""
 
     def begin(self, run_id: str, first_step: int) -> None:
-        """Begins a run, to which the next steps belong. Discards its existing steps from `first_step` on."""
+        """Begins a run; subsequent steps belong to it. Discards the run's existing steps from `first_step` on."""
 
     def write(self, row: Row) -> None:
         raise NotImplementedError

@@ -12,7 +12,7 @@ from run_files.values import as_number, as_time
 MOST_GPUS = 64
 # Chart title, unit, scale factor and axis options by key of a line.
 GPU_VALUES = {
-    "utilization_ratio": ("GPU utilization", "fraction of time with a kernel running", 1, {"tickformat": ".0%"}),
+    "utilization_ratio": ("GPU utilization", "fraction of time with kernels running", 1, {"tickformat": ".0%"}),
     "power_watts": ("GPU power", "W", 1, {}),
     "temperature_celsius": ("GPU temperature", "degrees Celsius", 1, {}),
     "sm_clock_hertz": ("GPU clock", "MHz, SM clock", 1e-6, {}),

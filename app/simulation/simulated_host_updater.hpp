@@ -53,7 +53,7 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
     double at;
   };
 
-  // Copies `count` elements of the unit's gradient to the host, from `ready` on. Returns the end.
+  // Copies `count` elements of the unit's gradient to the host, starting at time `ready`. Returns the end time.
   double copy_down(const Unit& unit, int64_t count, double ready);
   // Returns the earliest start of a job that the thread received at `given`.
   double earliest_begin(double given) const;

@@ -100,7 +100,7 @@ class UnitRecorder {
   std::vector<at::Tensor> weights_of(size_t unit) const;
   std::vector<model::Gradient> gradients_of(size_t unit) const;
   std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
-  // Returns `gradients` as the next run of a call finds them.
+  // Returns `gradients` for the next run of a call, reset if that run is of a first micro-batch.
   std::vector<model::Gradient> gradients_for_run(std::vector<model::Gradient> gradients);
   // Fills tensors with random values if calls are measured.
   at::Tensor random(at::Tensor x, double deviation = 1) const;

@@ -69,7 +69,7 @@ class Trainer {
   bool at_end() const;
   // Returns the final log line of a run that does not save its last step.
   std::string unsaved_end() const;
-  // Returns true if the last completed step is a multiple of `frequency`. 0: never.
+  // Returns true if the last completed step is a multiple of `frequency`; false if `frequency` is 0.
   bool due(int64_t frequency) const;
   bool validation_is_due() const;
   // Logs the memory estimate and the threads that run the optimizer on the host.

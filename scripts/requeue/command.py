@@ -226,8 +226,8 @@ def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
     if len(found) < 2 or 2 * len(found) < len(nodes):
         return Kind.NO_TASKS, job.nodes(named), reason
     if found == nodes - {own}:
-        return Kind.NO_TASKS, (own,), f"{reason}: {own}, where srun runs, cannot reach any other node of the job"
-    return Kind.SURROUNDINGS, (), f"{reason}, at least half of the job's nodes"
+        return Kind.NO_TASKS, (own,), f"{reason}: {own}, which runs srun, cannot reach any other node of the job"
+    return Kind.SURROUNDINGS, (), f"{reason}; these are at least half of the job's nodes"
 
 
 def carry_out(job: Job, event: Event) -> None:

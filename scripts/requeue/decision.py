@@ -107,13 +107,13 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             "Hosts were refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the job "
             "is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
+        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
     },
     Kind.FAILED: {
         Standing.FAILURES: Cell(
             Verb.FINISH, None,
-            "That was failure {failures} of this job since it last made progress, and MAX_RESTARTS is {limit}: it is "
-            "not requeued; {stays}."),
+            "That was failure {failures} of this job since it last made progress, and MAX_RESTARTS is {limit}: the "
+            "job is not requeued; {stays}."),
         Standing.REPEATED: Cell(
             Verb.FINISH, None,
             "The job failed twice without a checkpoint in between, and the second failure is not attributed to another "
@@ -122,7 +122,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             Verb.FINISH, None,
             "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, None, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, None, "Requeue {failures} of at most {limit} after failures; {stays}."),
+        Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run failed: requeue {failures} of at most {limit}; {stays}."),
     },
     Kind.REFUSED: {
         Standing.REFUSALS: Cell(
@@ -130,7 +130,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             "Hosts were refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the job "
             "is not requeued. To skip the check, run 'CHECK_NODES=false sbatch train.sbatch'."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
+        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
     },
     Kind.SURROUNDINGS: {
         Standing.WAITED: Cell(

@@ -2,9 +2,9 @@
 
     requeue pod --record FILE --newest TEXT --max_restarts N [--begins_anew]
 
-A JobSet counts only its starts. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the number of consecutive starts that
-saved no checkpoint, "saved" or "unsaved", and the newest checkpoint at the latest start (TEXT of that start, "none"
-without a checkpoint). The answer has the format of command.py, on file descriptor 3.
+A JobSet counts its starts but not its checkpoints. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the number of
+consecutive starts that saved no checkpoint, "saved" or "unsaved", and the newest checkpoint at the latest start (TEXT
+of that start, "none" without a checkpoint). The answer has the format of command.py, on file descriptor 3.
 """
 
 from __future__ import annotations

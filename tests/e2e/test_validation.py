@@ -99,5 +99,5 @@ def test_the_sets_of_a_run_are_shown_before_it(tmp_path: Path) -> None:
     flags = [*run.flags(), "--max_steps=1", "--validation_sequences=7", flag_of(sets)]
     for more in ((), ("--dry_run",)):
         shown = train(*flags, *more).stdout
-        assert f"wiki, every 100 steps: the first 7 of 11 sequences of 16 tokens of {sets['wiki']}" in shown
-        assert f"code, every 100 steps: all 5 sequences of 16 tokens of {sets['code']}" in shown
+        assert f"wiki, every 100 steps: the first 7 of 11 sequences of 16 tokens in {sets['wiki']}" in shown
+        assert f"code, every 100 steps: all 5 sequences of 16 tokens in {sets['code']}" in shown

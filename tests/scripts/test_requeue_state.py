@@ -123,6 +123,6 @@ def test_a_job_that_is_requeued_across_an_upgrade_keeps_its_history(job):
         flags + "save 5; begin_run; echo flags ${MPZERO_EXTRA_FLAGS[*]}; save 6; end_run 1", SLURM_RESTART_COUNT="3"
     )
     # It has saved, so that it resumes from its own checkpoint, and this is its first failure without progress.
-    assert "flags --bf16\n" in begun.stdout and "Requeue 1 of at most 3 after failures" in begun.stdout, begun.stderr
+    assert "flags --bf16\n" in begun.stdout and "requeue 1 of at most 3" in begun.stdout, begun.stderr
     assert (job.state()["failures"], job.state()["has_saved"]) == (1, True)
     assert format_state(parse_state(EARLIER)) == EARLIER

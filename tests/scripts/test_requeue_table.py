@@ -64,17 +64,17 @@ CASES = {
     "a failure of another host": (
         replace(OPEN, failures=1, last_run_failed=True, blamed_nodes=("n1",)),
         event(Kind.FAILED, status=1, nodes=("n2",)), Verb.REQUEUE, 1,
-        {"running": False, "failures": 2, "unsaved_starts": 1, "blamed_nodes": ("n1", "n2")}, "Requeue 2 of at most 3",
+        {"running": False, "failures": 2, "unsaved_starts": 1, "blamed_nodes": ("n1", "n2")}, "requeue 2 of at most 3",
     ),
     "a failure after progress is the first": (
         replace(OPEN, failures=3, refusals=3, last_run_failed=True, blamed_nodes=("n1",)),
         event(Kind.FAILED, FIVE, status=1, nodes=("n2",)), Verb.REQUEUE, 1,
         {"running": False, "failures": 1, "refusals": 0, "has_saved": True, "blamed_nodes": ("n2",),
-         "furthest_step": 5}, "Requeue 1",
+         "furthest_step": 5}, "requeue 1",
     ),
     "a failure after steps that were saved before is no first": (
         replace(OPEN, failures=2, furthest_step=9), event(Kind.FAILED, FIVE, status=1), Verb.REQUEUE, 1,
-        {"running": False, "failures": 3, "has_saved": True, "last_run_failed": True}, "Requeue 3",
+        {"running": False, "failures": 3, "has_saved": True, "last_run_failed": True}, "requeue 3",
     ),
 }  # fmt: skip
 

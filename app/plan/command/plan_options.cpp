@@ -180,8 +180,8 @@ std::string plan_help(const std::string& flag) {
   }
   return "Usage: mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config FILE\n"
          "\n"
-         "Estimates memory, step time, training hours and cost of a run. Simulates the engine with measured kernel\n"
-         "times. Requires neither a GPU nor MPI.\n"
+         "Estimates the memory, step time, training hours and cost of a run. Simulates the engine with measured\n"
+         "kernel times. Requires neither a GPU nor MPI.\n"
          "\n" +
          describe_flags(flags, {{"--device cpu",
                                  "train on the CPUs of --instance, or of hosts like this machine; --nproc_per_node "

@@ -358,7 +358,7 @@ TEST_CASE("data without a checksum in common are said not to be compared") {
   before.data->train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
   const RunSetup now = setup_of();
   REQUIRE(continue_run(Saved(before), now).changes.size() == 1);
-  const std::string line = continue_run(Saved(before), now).changes.front(), end = "no checksum in common";
+  const std::string line = continue_run(Saved(before), now).changes.front(), end = "no checksum is recorded for both";
   CHECK_THAT(line, Contains("train_data") && Contains("checkpoints/tiny-5steps") && Contains(end));
   CHECK(warnings(Saved(before), now).empty());
   RunSetup both = now;
@@ -431,8 +431,8 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
   CHECK(
       continue_run(saved, now).changes ==
       Strings{
-          "checkpoints/tiny-5steps does not record its settings (saved by an older mpzero), so only ds_config.json was "
-          "compared"});
+          "checkpoints/tiny-5steps does not record its settings (saved by an older mpzero version), so only "
+          "ds_config.json was compared"});
   now.config.optimizer.beta2 = 0.999;
   now.config.dtype = "fp32";
   CHECK(changes(saved, now) == "beta2 0.95 -> 0.999, dtype bf16 -> fp32");
