@@ -19,7 +19,7 @@ class DurationHistogram {
                                        1,     1.5,    2.5,   4,    6,     10,   15,  25,   40,   60,  120};
 
   void add(double seconds);
-  // Returns the number of durations up to kBounds[i].
+  // Returns the number of durations of at most kBounds[i].
   uint64_t count_up_to(size_t i) const;
   uint64_t count() const { return count_up_to(std::size(kBounds)); }
   double sum() const { return sum_; }

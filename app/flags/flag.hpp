@@ -166,7 +166,7 @@ struct Flag {
   // Returns the value of a bare flag; empty if a value is required.
   std::string alone() const;
 
-  // Parses and validates `text` and sets the member. Throws UserError with the flag (`name`, without leading dashes).
+  // Parses and validates `text` and sets the member. Throws UserError, which names the flag (`name`, without dashes).
   void read(CommandLine& line, const std::string& name, const std::string& text) const;
   // Returns the member's value in command-line syntax; empty if there is no value.
   std::string show(const Settings& settings) const;

@@ -31,7 +31,8 @@ class RunEvents {
   // Counts a step. `seconds`: duration. `tokens`: number of training tokens.
   void count_step(double seconds, int64_t tokens);
   void warning(const std::string& text);
-  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time that it paused training.
+  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time for which the save paused
+  // training.
   void checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // Waits until all events are on disk.
   void sync();

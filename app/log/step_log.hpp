@@ -82,7 +82,8 @@ class StepLog {
   void warn(const std::string& line);
   // Records a warning that has already been printed.
   void record_warning(const std::string& line);
-  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time that it paused training.
+  // Records a saved checkpoint. `seconds`: duration of the save. `paused_seconds`: time for which the save paused
+  // training.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   void save_failed();
   // Records the end with the status "finished", "stopped" or "failed". Prints the run's totals and writes summary.json.

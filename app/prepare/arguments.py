@@ -63,7 +63,9 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         help="skip and count rows without the column; rows with empty text are always skipped",
     )
     group.add_argument(
-        "--local_dataset", choices=("true", "false"), help="whether DATASET is a path (default: true if the path exists)"
+        "--local_dataset",
+        choices=("true", "false"),
+        help="whether DATASET is a path (default: true if the path exists)",
     )
     group.add_argument("--max_documents", type=positive, help="maximum number of documents")
     group = parser.add_argument_group("fine-tuning")
