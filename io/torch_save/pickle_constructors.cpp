@@ -10,7 +10,7 @@ namespace mpzero::io::pickle {
 namespace {
 
 using Arguments = std::span<const Node* const>;
-constexpr const char* kWrongArguments = "calls a function with wrong arguments";
+constexpr const char* kWrongArguments = "calls a function with invalid arguments";
 // Limits the nesting of _rebuild_from_type_v2 calls, which a pickle could otherwise make arbitrarily deep.
 constexpr int kMaxWrappers = 4;
 constexpr const char* kZeroStages = "deepspeed.runtime.zero.config ZeroStageEnum";

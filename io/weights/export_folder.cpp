@@ -83,8 +83,8 @@ ExportFolder::ExportFolder(fs::path folder, FileSystem& files)
   make_folders(folder_, files_);
   if (const int error = files_.make_folder(staging_); error == EEXIST) {
     throw_user_error(
-        "{} exists: another conversion to this folder is active or was killed; wait until it ends, or delete {} if no "
-        "conversion is active, or use another OUTPUT_DIR",
+        "{} exists: another conversion to this folder is running or was killed; wait until it ends, or delete {} if no "
+        "conversion is running, or use another OUTPUT_DIR",
         staging_.string(), staging_.string());
   } else if (error != 0) {
     throw_system_error("create folder", staging_, error);

@@ -103,7 +103,7 @@ void check_cover(const File& file, const Tensors& tensors, int64_t data_begin) {
     return std::pair(a->second.offset, a->second.bytes) < std::pair(b->second.offset, b->second.bytes);
   });
   const auto throw_hole = [&](int64_t begin, int64_t end) {
-    throw_user_error("bytes {} to {} of the data in {} do not belong to a tensor; {}", begin - data_begin,
+    throw_user_error("bytes {} to {} of the data in {} do not belong to any tensor; {}", begin - data_begin,
                      end - data_begin, file.path().string(), kRemedy);
   };
   int64_t covered = data_begin;

@@ -15,7 +15,7 @@ struct MemoryUse {
   int64_t host_optimizer_states = 0;
   int64_t host_parameters = 0;
   int64_t host_gradients = 0;  // copies of released gradients
-  int64_t host_staging = 0;    // gradients and parameters in transfer
+  int64_t host_staging = 0;    // gradients and parameters in transit
   int64_t host_spares = 0;     // spare states for updates before the gradient norm is known
 
   MemoryUse& operator+=(const MemoryUse& other) {

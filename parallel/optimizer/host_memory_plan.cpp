@@ -12,7 +12,7 @@ constexpr int64_t kHostBytes = 18;  // maximum per parameter
 
 // A piece is large enough for copies at full PCIe bandwidth and for several threads. There are enough pieces to keep
 // both directions of the bus and the threads busy, but few enough to fit into the last-level cache. Gradients and
-// parameters in transfer then do not use the host's memory bandwidth, which is the bottleneck of the update.
+// parameters in transit then do not use the host's memory bandwidth, which is the bottleneck of the update.
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
 

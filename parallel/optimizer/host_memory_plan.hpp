@@ -11,7 +11,7 @@ namespace mpzero::parallel {
 // Memory of a HostOptimizer in addition to the states.
 struct HostMemoryPlan {
   int64_t piece_numel = 0;  // elements updated at a time
-  int64_t pieces = 0;       // number of buffers for pieces in transfer between host and GPU
+  int64_t pieces = 0;       // number of buffers for pieces in transit between host and GPU
   int64_t piece_bytes = 0;  // bytes per buffer, for gradients and parameters
   // Gradients are copied to host memory as soon as they are complete, and updates read the copies. Otherwise, gradients
   // stay on the training device until their unit's update.

@@ -20,7 +20,7 @@ namespace mpzero::parallel {
 
 // AdamW in host memory, concurrent with the caller and the GPU. A separate thread runs a pipeline over pieces of the
 // units: it copies the gradient to the host, updates the states with a team of threads, and copies the rounded
-// parameters to the GPU. Only the buffers of a few pieces in transfer are pinned.
+// parameters to the GPU. Only the buffers of a few pieces in transit are pinned.
 //
 // Units can be updated before the gradient norm is known. Between expect() and finish(), units are updated into spare
 // states as soon as their gradients are available, with the scalars that the caller expects. If finish() gets the same
@@ -107,7 +107,7 @@ class HostOptimizer final : public HostUpdater {
     int64_t in_flight = 0;    // pieces in progress
     bool closed = false;      // no more pieces are issued
   };
-  // Buffers for a piece in transfer if the training device is a GPU.
+  // Buffers for a piece in transit if the training device is a GPU.
   struct Slot {
     at::Tensor gradient, parameter;
     c10::cuda::CUDAEvent arrived, uploaded;

@@ -57,7 +57,7 @@ class HostUpdater {
   // Waits until ready(). Later work on the current stream sees the uploaded parameters.
   virtual void wait(size_t unit) = 0;
   virtual void wait_for_all() = 0;
-  // Waits until the unit's queued state updates are done; the parameters may still be in transfer. Can be called from
+  // Waits until the unit's queued state updates are done; the parameters may still be in transit. Can be called from
   // any thread while no more work is queued.
   virtual void wait_for_states(size_t unit) = 0;
 

@@ -107,7 +107,7 @@ class GradientExchange {
   // Sets a callback that sum() calls before it changes residuals. The callback makes the current stream wait for
   // readers.
   void set_reader(std::function<void()> wait) { wait_for_reader_ = std::move(wait); }
-  // Sets the step number. Steps with the same number round identically.
+  // Sets the step number, which selects the random numbers for stochastic rounding.
   void begin_step(int64_t step) { step_ = step; }
   // shard [shard_numel] <- this rank's shard of the sum of node_sum [node_shard_numel] over the nodes, both fp32 or
   // bf16. `shard` may alias this rank's part of `node_sum`. Runs after the work queued on the current stream. The

@@ -61,7 +61,8 @@ class ShardedParameters final : public ParameterStore {
   const std::vector<int64_t> buffer_sizes_;  // by unit, in elements of the parameters' dtype
   BufferPool pool_;
   std::optional<CodedGather> codes_;
-  // Node shard in transfer between host memory and network, with offloaded parameters and several nodes.
+  // Staging buffer for a node shard in transit between host memory and the network, with offloaded parameters and
+  // several nodes.
   at::Tensor inter_node_staging_;
   // Stream for gathers between nodes of shards that are written later, compressed, or in host memory.
   std::optional<c10::Stream> inter_node_stream_;
