@@ -23,8 +23,8 @@ struct TuningBounds {
 
 struct TuningResult {
   size_t fastest = 0;
-  // Per candidate: the median time of the last round, the time of the first round for candidates that missed the last
-  // round, or infinity for candidates that never ran.
+  // Per candidate: the median time of the last round, the time of the first round for candidates that did not reach the
+  // last round, or infinity for candidates that never ran.
   std::vector<double> seconds;
   size_t tried = 0;
 };

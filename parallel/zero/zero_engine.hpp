@@ -48,8 +48,8 @@ struct ZeroOptions {
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
   double optimizer_host_ratio = 1.0;                   // fraction of the parameters whose states are on the host
   HostUpdateOptions host_update = {};
-  // Gradients of units with states on the host leave the device as soon as they are summed. Their buffers are reused,
-  // and updates read copies in host memory. Requires gradient_accumulation_steps 1.
+  // Copies gradients of units with states on the host to host memory as soon as they are summed. Their device buffers
+  // are reused, and updates read the copies. Requires gradient_accumulation_steps 1.
   bool release_gradients = false;
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
