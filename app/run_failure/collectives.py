@@ -38,19 +38,27 @@ def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, C
 
 def find_lag(records: list[Record], measure: str) -> Held | None:
     """Returns the collective with the longest wait among those that only some ranks of their group have reached.
-    `measure`: "queued" or "started". Omits late ranks that wait in any collective, which delays them."""
-    waits = {one.rank: any(getattr(c, measure) > c.completed for c in one.channels) for one in records}
+    `measure`: "queued" or "started". Omits late ranks that wait in a collective of another group, which delays them."""
+    by_rank = {record.rank: record for record in records}
     lags = []
     for (_, name, group), channels in groups_of(records).items():
         places = {rank: getattr(channel, measure) for rank, channel in channels.items()}
         behind = min(places.values())
         waiting = [channels[rank].find(behind + 1) for rank, place in places.items() if place > behind]
-        late = tuple(rank for rank, place in places.items() if place == behind and not waits[rank])
-        if waiting and late:
+        late = tuple(
+            rank for rank, place in places.items()
+            if waiting and place == behind and not is_held_elsewhere(by_rank[rank], group, measure)
+        )  # fmt: skip
+        if late:
             known = [one for one in waiting if one is not None]
             longest = max(known, key=lambda one: one.seconds, default=None)
             lags.append(Held(name, group, behind + 1, longest, late))
     return max(lags, key=lambda lag: lag.waited, default=None)
+
+
+def is_held_elsewhere(record: Record, group: Group, measure: str) -> bool:
+    others = [channel for channel in record.channels if channel.ranks != group]
+    return any(getattr(channel, measure) > channel.completed for channel in others)
 
 
 def find_awaited(records: list[Record], gone: tuple[int, ...] = ()) -> Held | None:

@@ -205,36 +205,6 @@ def two_lags(found):
     found.rank(3, channels=[channel(5, 4, ranks=(2, 2, 1), seconds=300)])
 
 
-def one_rank_has_left_a_collective(found):
-    """The others wait in collective 7, so they cannot reach collective 8."""
-    stuck(found, 0, 1, 3, channels=[channel(7, 6, seconds=20)])
-    stuck(found, 2)
-
-
-def one_rank_has_left_a_collective_and_another_is_late(found):
-    stuck(found, 0, channels=[channel(7, 6)])
-    stuck(found, 1, channels=[channel(7, 7)])
-    stuck(found, 2, 3)
-
-
-def a_late_rank_and_one_that_waits_in_an_earlier_collective(found):
-    stuck(found, 0, channels=[channel(7, 6, seconds=20)])
-    stuck(found, 1, channels=[channel(8, 8)])
-    stuck(found, 2, 3, channels=[channel(9, 8)])
-
-
-def late_in_one_channel_and_waiting_in_another(found):
-    """Rank 3 waits for gradients; all ranks have queued them."""
-    stuck(found, 0, 1, 2, channels=[WAITS, channel(5, 5, name="gradients")])
-    stuck(found, 3, channels=[channel(7, 7), channel(5, 4, name="gradients", seconds=20)])
-
-
-def a_gpu_that_is_behind_its_queue(found):
-    """Rank 2 has queued most, but its GPU has not started what the others wait for."""
-    stuck(found, 0, 1, 3, channels=[channel(7, 6)])
-    stuck(found, 2, channels=[channel(8, 6, started=6)])
-
-
 # The ranks to blame, and a fact of the reason.
 CASES = [
     (crash, (3,), "rank 3 on node1 (pid 103): ended without reporting an error in step 6"),
@@ -265,11 +235,6 @@ CASES = [
     (one_level_waits_for_the_other, (3,), "all_gather 3 of parameters (ranks 1 and 3)"),
     (finished_ranks_are_not_missed, (2,), "all_gather 8"),
     (two_lags, (2,), "300 s"),
-    (one_rank_has_left_a_collective, (), "waiting in all_gather 7"),
-    (one_rank_has_left_a_collective_and_another_is_late, (1,), "did not reach all_gather 8"),
-    (a_late_rank_and_one_that_waits_in_an_earlier_collective, (), "waiting in all_gather 7"),
-    (late_in_one_channel_and_waiting_in_another, (), "waiting in all_gather 5 of gradients"),
-    (a_gpu_that_is_behind_its_queue, (2,), "did not reach all_gather 7 of parameters on the GPU"),
 ]
 
 
