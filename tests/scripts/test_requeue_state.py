@@ -45,7 +45,7 @@ def test_each_value_has_one_type_and_a_size(key, value):
     if good[type(getattr(FULL, key))]:
         assert getattr(parse_state(an_object(**{key: value})), key) == (() if value == [] else value)
         return
-    with pytest.raises(Damaged, match=rf"^its {key} is [^\x00-\x1f]*$"):
+    with pytest.raises(Damaged, match=rf"^invalid {key}: [^\x00-\x1f]*$"):
         parse_state(an_object(**{key: value}))
 
 
