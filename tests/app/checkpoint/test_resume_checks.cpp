@@ -428,11 +428,9 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
   saved.made.settings_json.clear();
   RunSetup now = setup_of(kDsConfig, {"--max_steps=2000", "--no_decay=norm"});
   CHECK(changes(saved, now).empty());
-  CHECK(
-      continue_run(saved, now).changes ==
-      Strings{
-          "checkpoints/tiny-5steps does not record its settings (saved by an older mpzero version), so only "
-          "ds_config.json was compared"});
+  CHECK(continue_run(saved, now).changes ==
+        Strings{"checkpoints/tiny-5steps does not record its settings (saved by an older mpzero version), so only "
+                "ds_config.json was compared"});
   now.config.optimizer.beta2 = 0.999;
   now.config.dtype = "fp32";
   CHECK(changes(saved, now) == "beta2 0.95 -> 0.999, dtype bf16 -> fp32");
