@@ -179,7 +179,7 @@ def test_what_a_job_needs_of_slurms_environment_stays(checkout):
 
 
 @pytest.mark.parametrize(
-    ("memory", "words"), [("Mem=1000", ["1000 MB", "8000 MB", "--mem=0"]), ("Mem=7900", []), ("Mem=0", [])]
+    ("memory", "words"), [("Mem=1000", ["1000 of 8000 MB", "--mem=0"]), ("Mem=7900", []), ("Mem=0", [])]
 )
 def test_a_job_with_little_of_its_nodes_memory_says_so(checkout, memory, words):
     text = f"JobId=7\n     Nodes=node[0-1] CPU_IDs=0-1 {memory} GRES=gpu:2(IDX:0-1)\n     Nodes=n2 CPU_IDs=0 {memory} "
