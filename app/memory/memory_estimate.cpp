@@ -189,14 +189,15 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
 
 LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host) const {
   if (config_.recompute != Recomputation::kAuto) return leanest(sizes, config_.recompute);
+  const std::optional<LayerLevels> on_device = cheapest_levels(sizes, room, 0);
+  if (!on_device) {
+    const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, on_host);
+    return levels ? *levels : leanest_levels(sizes, config_.recompute, on_host);
+  }
   // Copies from pageable memory do not overlap. A plan may not know the host's memory.
   const bool is_known = on_host < std::numeric_limits<int64_t>::max() / 2;
-  const int64_t to_save_time = config_.zero.pin_memory && is_known ? on_host / 2 : 0;
-  if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, to_save_time)) return *levels;
-  if (on_host > to_save_time) {
-    if (const std::optional<LayerLevels> levels = cheapest_levels(sizes, room, on_host)) return *levels;
-  }
-  return leanest_levels(sizes, config_.recompute, on_host);
+  return config_.zero.pin_memory && is_known ? cheapest_levels(sizes, room, on_host / 2).value_or(*on_device)
+                                             : *on_device;
 }
 
 LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {

@@ -277,6 +277,14 @@ TEST_CASE("--recompute auto takes half of the free host memory to save time, and
   CHECK(levels(14, 7) == LayerLevels{{kHost, 1}, {kHostAttention, 3}});
   CHECK(levels(14, 3) == LayerLevels{{kTiled, 4}});
   CHECK(levels(12, 2) == LayerLevels{{kHost, 4}});
+  // More host memory never leads to more recomputation.
+  for (int64_t room = 11; room < 40; ++room) {
+    for (int64_t on_host = 0; on_host < 20; ++on_host) {
+      const LayerLevels less = levels(room, on_host), more = levels(room, on_host + 1);
+      CAPTURE(room, on_host, describe(less), describe(more));
+      CHECK(more[kTiled] + more[kHost] + more[kFull] <= less[kTiled] + less[kHost] + less[kFull]);
+    }
+  }
   const int64_t unknown = std::numeric_limits<int64_t>::max() - 100;
   CHECK(levels(14, unknown) == LayerLevels{{kTiled, 4}});
   CHECK(levels(12, unknown) == LayerLevels{{kHost, 4}});
