@@ -266,7 +266,7 @@ TEST_CASE("--recompute auto takes half of the free host memory to save time, and
   layer[kFull] = {.kept = 1, .workspace = 50};
   layer[kTiled] = layer[kHost] = {.kept = 1, .workspace = 10};
   layer[kHostAttention] = {.kept = 2, .workspace = 10};
-  const ActivationSizes sizes{.layers = std::vector<ActivationSizes::Layer>(4, layer), .attention_share = 0.5};
+  ActivationSizes sizes{.layers = std::vector<ActivationSizes::Layer>(4, layer), .attention_share = 0.5};
   const auto levels = [&](int64_t room, int64_t on_host, const char* json = kStage2) {
     const auto read = model::ModelConfig::from_file(std::string(MPZERO_SOURCE_DIR) + "/configs/models/qwen3_0_6b.json");
     const parallel::ParallelLayout ranks{.nodes = 1, .ranks_per_node = 1};
@@ -278,13 +278,15 @@ TEST_CASE("--recompute auto takes half of the free host memory to save time, and
   CHECK(levels(14, 3) == LayerLevels{{kTiled, 4}});
   CHECK(levels(12, 2) == LayerLevels{{kHost, 4}});
   // More host memory never leads to more recomputation.
+  sizes.layers.resize(10, layer);
   for (int64_t room = 11; room < 40; ++room) {
-    for (int64_t on_host = 0; on_host < 20; ++on_host) {
+    for (int64_t on_host = 0; on_host < 40; ++on_host) {
       const LayerLevels less = levels(room, on_host), more = levels(room, on_host + 1);
       CAPTURE(room, on_host, describe(less), describe(more));
       CHECK(more[kTiled] + more[kHost] + more[kFull] <= less[kTiled] + less[kHost] + less[kFull]);
     }
   }
+  sizes.layers.resize(4);
   const int64_t unknown = std::numeric_limits<int64_t>::max() - 100;
   CHECK(levels(14, unknown) == LayerLevels{{kTiled, 4}});
   CHECK(levels(12, unknown) == LayerLevels{{kHost, 4}});
