@@ -1,5 +1,6 @@
 """sbatch train.sbatch and train-singlenode.sh HOST on a virtual cluster with the real programs."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -31,8 +32,13 @@ def test_a_cluster_whose_owner_is_killed_is_removed(cluster):
     folder = Path(owner.stdout.readline().strip())
 
     def processes() -> list[str]:
-        commands = [path.read_bytes().decode() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-        return [command for command in commands if str(folder) in command]
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            # A process may end while its command line is read.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if str(folder).encode() in (command := path.read_bytes()):
+                    found.append(command.decode())
+        return found
 
     try:
         assert len(processes()) > 2
