@@ -260,7 +260,7 @@ def numbers_in(value: object) -> list[float]:
 def problems_of_data() -> Iterator[str]:
     tokenizer, data, local = variable("TOKENIZER"), variable("DATASET"), variable("LOCAL_DATASET")
     if not tokenizer and (whose := model_without_tokenizer()):
-        yield f"TOKENIZER is missing: {whose}; set it to a Hugging Face name, a folder or 'bytes'."
+        yield f"TOKENIZER is missing: {whose}; set TOKENIZER to a Hugging Face name, a folder or 'bytes'."
     elif tokenizer and not os.path.exists(tokenizer) and not HUB_NAME.fullmatch(tokenizer):
         yield f"TOKENIZER={tokenizer} does not exist; use a folder, a Hugging Face name or 'bytes'."
     for name in ("TRAIN_DATA", "VALIDATION_DATA"):

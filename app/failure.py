@@ -52,7 +52,7 @@ def main() -> int:
         print(f"mpzero: error: {folder} is not a folder: pass the run's --checkpoint_dir.", file=sys.stderr)
         return USER_ERROR
     if failure is None:
-        print(f"mpzero: {folder / 'failures'} has no evidence of a failure.", file=sys.stderr)
+        print(f"mpzero: {folder / 'failures'} contains no evidence of a failure.", file=sys.stderr)
     elif failure.verdict.user_error:
         print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)
     if failure and (latest := starts_of(folder)[-1]) != start:

@@ -5,8 +5,8 @@ follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard
 
 The program only reads the run's files, so it cannot affect training. After a restart, it resumes at the first step
-that it has not forwarded. A requeued run remains a single run. On SIGINT, SIGTERM or SIGUSR2, the program flushes and
-exits. A second SIGINT or SIGTERM terminates it immediately.
+that it has not forwarded. A requeued run is forwarded as a single run. On SIGINT, SIGTERM or SIGUSR2, the program
+flushes and exits. A second SIGINT or SIGTERM terminates it immediately.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parse_arguments() -> argparse.Namespace:
         "named after the sink)",
     )
     parser.add_argument("--project", default="mpzero", help="W&B project or MLflow experiment (default: mpzero)")
-    parser.add_argument("--pid", type=int, help="flush and exit when this process exits")
+    parser.add_argument("--pid", type=int, help="flush and exit when process PID exits")
     until = parser.add_mutually_exclusive_group()
     until.add_argument("--once", action="store_true", help="forward existing metrics and exit")
     until.add_argument("--wait", action="store_true", help="wait for the run to start")

@@ -290,20 +290,22 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
   const std::string& base = options.base_model.empty() ? checkpoint.run().init_from : options.base_model;
   if (std::error_code missing; std::filesystem::equivalent(base, options.output_dir, missing)) {
     throw_user_error(
-        "OUTPUT_DIR {} contains the base of the adapters, which the export would overwrite; use a different folder",
+        "OUTPUT_DIR {} contains the base model of the adapters, which the export would overwrite; use a different "
+        "folder",
         options.output_dir);
   }
   if (options.given_format == "merged") {
     if (!options.base_model.empty() && checkpoint.run().init_from_hash.empty()) {
-      throw_user_error("--base_model {}: {} already contains the base of its adapters; omit --base_model",
+      throw_user_error("--base_model {}: {} already contains the base model of its adapters; omit --base_model",
                        options.base_model, checkpoint.folder().string());
     }
     SingleProcess alone;
     convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
     const nlohmann::json settings = nlohmann::json::parse(checkpoint.progress().settings_json, nullptr, false);
     if (!settings.is_object() || !settings.contains("base_codes")) return;
-    mpzero::print_out("The adapters were trained on a base quantized to {} and merged into the unquantized base, {}\n",
-                      settings["base_codes"].dump(), base);
+    mpzero::print_out(
+        "The adapters, trained on a base model quantized to {}, were merged into the unquantized base model {}\n",
+        settings["base_codes"].dump(), base);
     return;
   }
   if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty() ||
@@ -319,10 +321,10 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
     mpzero::print_out("Replaced the previous export: {}\n", show_names(exported.replaced));
   }
   if (checkpoint.run().init_from.empty()) {
-    warn(
-        fmt::format("the base of these adapters was initialized randomly and is only in {}; --format merged exports "
-                    "full weights",
-                    checkpoint.folder().string()));
+    warn(fmt::format(
+        "the base model of these adapters has random weights, which only {} contains; --format merged exports full "
+        "weights",
+        checkpoint.folder().string()));
     return;
   }
   mpzero::print_out("Load the adapters with peft.PeftModel.from_pretrained(base_model, \"{}\")\n", options.output_dir);

@@ -205,7 +205,7 @@ void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::j
   if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
   if (!config.validation_batches || *recorded == config.validation_sequences) return;
   run.changes.push_back(fmt::format(
-      "Validation uses {} sequences, as in {}; --validation_batches {} would select {} sequences on this layout",
+      "Validation uses {} sequences, as in {}; --validation_batches {} would select {} sequences with this layout",
       recorded->get<int64_t>(), folder, *config.validation_batches, config.validation_sequences));
   config.validation_sequences = recorded->get<int64_t>();
 }
@@ -302,7 +302,8 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     run.changes.push_back(fmt::format(
-        "Could not compare the tokens of {} and {}: the token counts are equal, but no checksum is recorded for both",
+        "Could not compare the tokens of {} with those of {}: the token counts are equal, but the two have no checksum "
+        "in common",
         fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   note_batch(known, run.config, run);

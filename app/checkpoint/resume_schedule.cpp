@@ -127,13 +127,13 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
   const char* again = chosen.warmup_num_steps() > 0 ? "the learning rate warms up again"
                                                     : "the learning rate decays again from its last value";
   const std::string what = warms_up ? fmt::format("the checkpoint's schedule ends near 0, so {}", again)
-                                    : "the checkpoint's schedule is kept, followed by its last learning rate";
+                                    : "the run follows the checkpoint's schedule, then stays at its last learning rate";
   return {
       .schedule = chosen,
       .is_explained = true,
       .line = "",
-      .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); to use another schedule, pass "
-                             "--schedule_on_resume {} or extend (learning rate with extend: {}).",
+      .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); to use a different schedule, "
+                             "pass --schedule_on_resume {} or extend (learning rate with extend: {}).",
                              what, rates(chosen), warms_up ? "keep" : "rewarm", rates(config.schedule))};
 }
 

@@ -96,7 +96,7 @@ void check_init_from_stays(const RunConfig& config, const std::vector<io::Catalo
   const fs::path folder = config.checkpoint_dir;
   throw_user_error(
       "--init_from {}: --overwrite would move these weights to {}, where a restart would not find them; use a "
-      "different --checkpoint_dir, or weights in an old-<n> folder of {}, which is not moved",
+      "different --checkpoint_dir, or weights in an old-<n> folder of {}, which --overwrite does not move",
       config.init_adapters.empty() ? config.init_from : config.init_adapters,
       (folder / io::next_old_name(folder)).string(), folder.string());
 }
@@ -180,9 +180,9 @@ void RunFolder::stop_where_taken() {
 void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
   const std::vector<std::string> problems = new_problems(left);
   if (problems.empty()) return;
-  log_.warn(
-      fmt::format("{} contains leftover files from earlier saves: {}. They only use disk space and can be deleted.",
-                  config_.checkpoint_dir, fmt::join(problems, "; ")));
+  log_.warn(fmt::format(
+      "{} contains leftover files from earlier saves: {}. These files only use disk space and can be deleted.",
+      config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
 void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {

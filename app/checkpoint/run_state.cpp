@@ -136,10 +136,11 @@ void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup&
   adapter_source->verify_what_was_read(group);
   setup.run.init_adapters_hash = adapters->hash(adapter_units, counts, group);
   if (setup.init_base_hash.empty() || setup.init_base_hash == setup.run.init_from_hash) return;
-  throw UserError(fmt::format("the adapters of {} were trained on a base with xxh3 {}, but the weights of {} have xxh3 "
-                              "{}; pass the original base model with --base_model",
-                              config.init_adapters, setup.init_base_hash, config.init_from, setup.run.init_from_hash),
-                  ErrorScope::kAllRanks);
+  throw UserError(
+      fmt::format("the adapters of {} were trained on a base model with xxh3 {}, but the weights of {} have "
+                  "xxh3 {}; pass the original base model with --base_model",
+                  config.init_adapters, setup.init_base_hash, config.init_from, setup.run.init_from_hash),
+      ErrorScope::kAllRanks);
 }
 
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,

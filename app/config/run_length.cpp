@@ -91,7 +91,7 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
     config.checkpoint_freq = num_windows / batch;
     if (config.checkpoint_freq < 1) {
       throw_user_error(
-          "--save_strategy epoch: the {} sequences of --train_data are fewer than train_batch_size {}; reduce the "
+          "--save_strategy epoch: --train_data has {} sequences, fewer than train_batch_size {}; reduce the "
           "batch size, or use --save_strategy steps.",
           num_windows, batch);
     }

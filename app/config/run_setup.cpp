@@ -123,7 +123,8 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   override_with(model.rope_theta, overrides.rope_theta);
   if (overrides.dropout_rate) {
     if (!model.t5)
-      throw_user_error("--dropout_rate {}: {} has no dropout; omit it", *overrides.dropout_rate, model.model_type);
+      throw_user_error("--dropout_rate {}: {} has no dropout; omit the flag", *overrides.dropout_rate,
+                       model.model_type);
     model.t5->dropout_rate = *overrides.dropout_rate;
   }
   model.validate(source);
@@ -400,15 +401,16 @@ std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps) 
 io::InitialFolder find_init_from(const CommandLine& command_line) {
   if (command_line.init_from.empty()) {
     if (command_line.base_model.empty()) return {};
-    throw_user_error("--base_model {} requires --init_from; pass adapters, or the base itself, as --init_from",
+    throw_user_error("--base_model {} requires --init_from; pass adapters or the base model as --init_from",
                      command_line.base_model);
   }
   io::InitialFolder found = io::find_initial_folder(command_line.init_from, command_line.base_model);
   const bool exists = io::has_initial_weights(found.folder);
   if (!exists) found = folder_that_run_began_with(command_line).value_or(found);
   if (!command_line.base_model.empty() && found.adapters.empty()) {
-    throw_user_error("--base_model {}: --init_from {} contains no adapters that need a base; omit one of these flags",
-                     command_line.base_model, command_line.init_from);
+    throw_user_error(
+        "--base_model {}: --init_from {} contains no adapters that need a base model; omit one of these flags",
+        command_line.base_model, command_line.init_from);
   }
   if (exists && !found.problem.empty()) {
     // A resumed run does not need the tokenizer's files.

@@ -43,7 +43,7 @@ std::string describe(const Origin& origin) {
 
 // With --epochs alone, there is no limit until apply_epochs().
 std::string show_steps(int64_t steps) {
-  return steps == std::numeric_limits<int64_t>::max() ? "as many as in --train_data" : fmt::to_string(steps);
+  return steps == std::numeric_limits<int64_t>::max() ? "unknown (--train_data is missing)" : fmt::to_string(steps);
 }
 
 std::string kind_of(const parallel::ConstantLr& schedule) {

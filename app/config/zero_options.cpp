@@ -37,8 +37,8 @@ bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
     regex = std::regex(pattern);
   } catch (const std::regex_error& error) {
     throw_user_error(
-        "--freeze_parameters {} is not a regular expression (ECMAScript): {}; if the expression contains a comma, set "
-        "it as \"freeze\" in ds_config.json",
+        "--freeze_parameters {} is not a valid regular expression (ECMAScript): {}; if the expression contains a "
+        "comma, set it as \"freeze\" in ds_config.json",
         pattern, error.what());
   }
   return std::ranges::any_of(units, [&](const UnitSpec& unit) {
@@ -206,11 +206,12 @@ void check_coded_base(const RunConfig& config, bool begins) {
   const char* const flag = config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit";
   if (config.zero.quantized_weights) {
     throw_user_error(
-        "{}: zero_optimization.zero_quantized_weights would quantize the weights of {} again; remove one of the two",
+        "{}: zero_optimization.zero_quantized_weights does not support {}, which already quantizes weights; remove one "
+        "of the two",
         config.ds_config_path, flag);
   }
   if (begins && config.init_from.empty()) {
-    throw_user_error("{} requires a pretrained base model; pass the base as --init_from", flag);
+    throw_user_error("{} requires a pretrained base model; pass the model as --init_from", flag);
   }
 }
 

@@ -47,7 +47,7 @@ constexpr Look kCuda = {
     "exclude the host; run `dmesg | grep -i nvrm` and `systemctl status nvidia-fabricmanager` on the host for details"};
 constexpr Look kFabricLibraries = {
     "libfabric", "libfabric or NCCL's libfabric plugin",
-    "exclude the host; check whether `fi_info -p efa` or a folder in LD_LIBRARY_PATH hangs on the host"};
+    "exclude the host; check on the host whether `fi_info -p efa` or access to a folder in LD_LIBRARY_PATH hangs"};
 constexpr Look kHost = {"host", "the kernel's /proc or /sys", "exclude and reboot the host"};
 constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of the --checkpoint_dir folder",
                                     "exclude the host; if all hosts hang, check the file system"};
@@ -126,7 +126,7 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
         parallel::plan_network(choice, nodes, own, parallel::process_environment, system.plugin_files);
     switch (plan.proof) {
       case parallel::NetworkPlan::Proof::kNone:
-        return ok("network", "one node; no network between nodes");
+        return ok("network", "not required on one node");
       case parallel::NetworkPlan::Proof::kEfa:
         return ok("network", "EFA; the run fails if NCCL cannot use EFA");
       case parallel::NetworkPlan::Proof::kSocket:

@@ -59,11 +59,11 @@ std::string HangWatch::last_message() {
     if (folder_answered_ && !json_.empty() && write_report(answer_report(json_, host_), answer))
       print_line("answers", answer);
     std::this_thread::sleep_for(kPrecedence);
-    return fmt::format("{} has waited for other ranks for {} s; see the messages of the hung hosts", host_,
+    return fmt::format("{} has been waiting for other ranks for {} s; see the messages of the hung hosts", host_,
                        patience_.count() / 1000);
   }
   const std::string seen =
-      fmt::format("{} has not responded {} s after the doctor started", look->at, patience_.count() / 1000);
+      fmt::format("{} has not responded within {} s of the doctor's start", look->at, patience_.count() / 1000);
   const Finding hang = failure(look->check, seen, look->remedy);
   print_line("hangs", hang);
   if (!json_.empty()) write_report(hang_report(json_, host_), hang);

@@ -125,7 +125,7 @@ constexpr Value kValuesOfGpu[] = {
     {"mpzero_gpu_memory_used_bytes", "Memory in use by all processes.", &GpuReading::memory_used},
     {"mpzero_gpu_memory_bytes", "Total memory of the GPU.", &GpuReading::memory_total},
     {"mpzero_gpu_energy_joules_total", "Energy consumed since the driver was loaded.", &GpuReading::energy},
-    {"mpzero_gpu_last_xid", "Number of the latest Xid error.", &GpuReading::last_xid, true},
+    {"mpzero_gpu_last_xid", "Code of the latest Xid error.", &GpuReading::last_xid, true},
     {"mpzero_gpu_nvlink_errors_total", "Replay, recovery and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,
      true},
     {"mpzero_gpu_pcie_replays_total", "Retransmitted PCIe packets.", &GpuReading::pcie_replays, true},

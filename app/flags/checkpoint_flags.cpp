@@ -53,7 +53,7 @@ FlagGroup checkpoint_flags() {
                     "the folder contains checkpoints of other runs"},
            {.name = "resume_strict",
             .value = Boolean{field<&Settings::resume_strict>},
-            .help = "fail if the newest checkpoint is damaged instead of resuming from an older one"}}};
+            .help = "if the newest checkpoint is damaged, fail instead of resuming from an older one"}}};
 }
 
 }  // namespace mpzero

@@ -136,7 +136,7 @@ void check_dry_run(const CommandLine& line) {
   for (const char* flag : {"world_size", "nproc_per_node"}) {
     if (line.dry_run || !line.gives(flag)) continue;
     throw_user_error(
-        "--{} {} requires --dry_run, since mpirun or srun sets the ranks of a run; omit the flag, or add --dry_run.",
+        "--{} {} requires --dry_run, since mpirun or srun sets the number of ranks; omit the flag, or add --dry_run.",
         flag, flag_named(flag).show(line));
   }
   if (!line.world_size || !line.nproc_per_node || *line.world_size % *line.nproc_per_node == 0) return;

@@ -146,11 +146,11 @@ std::string describe_choice(const Candidates& all, const RunSetup& setup, const 
   const std::string nodes = traffic(all.nodes.bytes) + in_bits, one_level = up_to + traffic(all.one_level.bytes);
   if (takes_nodes(all)) {
     const bool shorter = is_shorter(all.nodes, all.one_level);
-    return fmt::format("Between shard groups: {} per group per step; one level of ZeRO: {}{}", nodes, one_level,
+    return fmt::format("Traffic between shard groups: {} per group per step; one level of ZeRO: {}{}", nodes, one_level,
                        shorter ? ", and a step would take " + compare_times(all.one_level, all.nodes) : "");
   }
   const std::string against = drawback(all);
-  return fmt::format("Between hosts: {} per host per step; two levels of ZeRO: {}{}{}", one_level,
+  return fmt::format("Traffic between hosts: {} per host per step; two levels of ZeRO: {}{}{}", one_level,
                      all.nodes.bytes == all.one_level.bytes ? "the same" : nodes, against.empty() ? "" : ", but ",
                      against);
 }
@@ -184,21 +184,21 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   if (!open && wanted.nodes > 1) {
     const std::string compressed = describe_compression(setup.config);
     return {{.layout = wanted,
-             .line = fmt::format("Between shard groups: {}{} per group per step",
+             .line = fmt::format("Traffic between shard groups: {}{} per group per step",
                                  traffic(bytes_between(setup, options, wanted, hosts)),
                                  compressed.empty() ? "" : fmt::format(" ({})", compressed))}};
   }
   if (hosts == 1) return {{.layout = wanted, .line = ""}};
-  if (!open) return {{.layout = wanted, .line = "Between hosts: " + at_one_level}};
+  if (!open) return {{.layout = wanted, .line = "Traffic between hosts: " + at_one_level}};
   if (!ranks.per_host) {
     return {{.layout = one_level,
-             .line = fmt::format("Between hosts: {} (one level of ZeRO, because {})", at_one_level,
+             .line = fmt::format("Traffic between hosts: {} (one level of ZeRO, because {})", at_one_level,
                                  describe_unevenness(ranks))},
             "hosts cannot be shard groups: " + describe_unevenness(ranks)};
   }
   // Predictions do not cover NVLink between hosts.
   if (!setup.config.zero.ranks_per_node && ranks.one_nvlink_domain) {
-    return {{.layout = one_level, .line = fmt::format("Between hosts: {}, over NVLink", at_one_level)},
+    return {{.layout = one_level, .line = fmt::format("Traffic between hosts: {}, over NVLink", at_one_level)},
             "\"zero_hpz_partition_size\": \"auto\" makes each host a shard group"};
   }
   return choose_open(candidates(setup, device, ranks, limit, predict), setup, up_to);

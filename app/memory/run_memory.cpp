@@ -71,7 +71,7 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const auto refuse = [&](const char* memory, double bytes, int64_t limit) {
     const auto [needed, available] = compared_sizes(static_cast<int64_t>(bytes), limit);
     throw UserError(
-        fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens needs at least {}, "
+        fmt::format("the run does not fit in {} memory: a micro-batch of {} sequences x {} tokens needs at least {}, "
                     "but a rank has {}; lower train_micro_batch_size_per_gpu or --seq_length",
                     memory, config_.micro_batch_size, config_.seq_length, needed, available),
         ErrorScope::kAllRanks);

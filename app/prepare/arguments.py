@@ -199,7 +199,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
     if arguments.output is None and paths:
         arguments.output = Path(paths.pop())
     if not arguments.datasets or paths:
-        parser.error("pass each DATASET once, as the first arguments or with --dataset")
+        parser.error("pass the datasets as the first arguments or with --dataset, not both")
     if arguments.output is None:
         parser.error("pass OUTPUT once, as the last argument or with --output")
     if len(arguments.datasets) > 1 and (arguments.files or arguments.dataset_config_name):

@@ -114,7 +114,7 @@ class Examples:
                 raise PrepareError(
                     f"{conversation.where}: an answer does not end with a special token of tokenizer "
                     f"'{self.encoder.name}' in this chat template, so the model would not learn to stop: pass this "
-                    "tokenizer's --chat_template, or move its endgeneration tag after that token."
+                    "tokenizer's --chat_template, or move the endgeneration tag of the template after that token."
                 )
             if not marked.text[begin : offsets[indices[last]][0]].strip():
                 into.dropped[EMPTY] += 1

@@ -41,16 +41,16 @@ def why_not_read(name: str) -> str:
     compressed = compression_of(lower) is not None
     ending = Path(Path(lower).stem if compressed else lower).suffix
     if ending in ARCHIVES:
-        return "archives are not read: unpack them"
+        return "archives are not supported: unpack them"
     if ending in (".h5", ".hdf5"):
         return "HDF5 is the format of token files, not of datasets"
     if ending == ".parquet":
-        return "compressed Parquet files are not read: decompress them"
+        return "compressed Parquet files are not supported: decompress them"
     if ending == ".arrow":
         return "Arrow files are read only from save_to_disk folders"
     if not ending:
         return "the format is unknown without an extension"
-    return f"{ending} files are not read"
+    return f"{ending} files are not supported"
 
 
 def describes(name: str) -> bool:

@@ -92,8 +92,8 @@ class Renderer:
             return [Marked(text, spans)]
         if len(spans) != len(flags):
             raise PrepareError(
-                f"the template has generation tags around {len(spans)} of {len(flags)} assistant messages, so some "
-                "cannot be excluded from the loss: remove 'train' and 'weight', or use a different --chat_template"
+                f"the template has generation tags around {len(spans)} of {len(flags)} assistant messages, so "
+                "'train' and 'weight' cannot be applied: remove these keys, or use a different --chat_template"
             )
         return [Marked(text, [span for span, trained in zip(spans, flags, strict=True) if trained])]
 

@@ -145,7 +145,7 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
             "this name: use --local_dataset false to read the Hugging Face dataset, or choose a different output."
         )
     if size >= MANY_BYTES and not is_unchanged(files, fingerprint, read=False):
-        print(f"{shown(dataset)}: comparing {shown_size(size)} with the sources of {shown(path)}.", flush=True)
+        print(f"{shown(dataset)}: hashing {shown_size(size)} to check whether {shown(path)} is up to date.", flush=True)
     if is_unchanged(files, fingerprint):
         return
     then = f"{shown_count(fingerprint['files'], 'file')}, {fingerprint['bytes']:,} bytes"

@@ -39,7 +39,7 @@ def survey(root: Path, named: Collection[str] = ()) -> Survey:
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:
-            raise PrepareError(f"{shown(root)} is not supported ({why_not_read(root.name)}): use one of {READABLE}.")
+            raise PrepareError(f"{shown(root)} cannot be read ({why_not_read(root.name)}): use one of {READABLE}.")
         _refuse_pointer(root, root.stat().st_size)
         found.files.append(File(root, root.name, root.stat().st_size))
         return found

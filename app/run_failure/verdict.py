@@ -110,7 +110,7 @@ def where_awaited(records: Sequence[Record], gone: Sequence[Record]) -> str:
     # The highest step approximates the step of ranks without evidence.
     place = where(max(records, key=lambda record: record.step))
     held = find_awaited(list(records), tuple(record.rank for record in gone))
-    return f"{place}, while others wait for it in {held}" if held else place
+    return f"{place}, while other ranks wait in {held}" if held else place
 
 
 def where(record: Record) -> str:

@@ -33,7 +33,7 @@ def frame_of(run: RunView, nodes: list[NodeView], now: float, width: int, rows: 
     else:
         lines.append("saved  no checkpoint since the last start")
     if run.warning:
-        lines.append(f"warns  {run.warning}")
+        lines.append(f"warn   {run.warning}")
     room = max(0, rows - len(lines))
     of_nodes = [line for node in nodes for line in lines_of(node)]
     for_ranks = max(room // 2, room - len(of_nodes)) if of_nodes else room

@@ -25,11 +25,11 @@ void check_finite(const MeasuredStep& step, ProcessGroup& group) {
   run_on_all_ranks(group, [&] {
     const double loss = step.loss_sum.item<double>() / static_cast<double>(step.micro_batches);
     if (std::isfinite(loss)) return;
-    throw_failure("the loss is {} at step {}: {}; lower the learning rate, extend the warmup, or check the data",
+    throw_failure("the loss is {} at step {}: {}; lower the learning rate, extend the warm-up, or check the data",
                   describe(loss), step.step, saved);
   });
   throw Failure(fmt::format("the gradient norm is {} at step {} while the loss is finite: {}; lower the learning rate "
-                            "or extend the warmup",
+                            "or extend the warm-up",
                             describe(summary.grad_norm), step.step, saved),
                 ErrorScope::kAllRanks);
 }

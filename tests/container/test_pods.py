@@ -55,7 +55,7 @@ def test_a_run_trains_on_every_pod_and_the_doctor_finds_nothing(pods):
     said = launcher.output()
     assert "3 hosts: 0 failures" in said or "ok (" in said, said
     # With Open MPI 5 the controller's variables alone start all ranks on the launcher.
-    assert "3 ranks" in said and "Between hosts: " in said
+    assert "3 ranks" in said and "between hosts: " in said
     assert set(steps(pods)) == {1, 2, 3, 4}
     report = json.loads((pods.folder / "fsx/checkpoints/doctor.json").read_text())
     names = {host["host"] for host in report["hosts"]}

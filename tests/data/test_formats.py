@@ -112,8 +112,8 @@ def test_flags_without_effect_on_the_files_are_reported(prepare, tmp_path):
         ("a.csv", b"text\ncaf\xe9\n", "a.csv is not UTF-8"),
         ("a.csv", b"text,text\na,b\n", "a.csv has two columns 'text'"),
         ("a.txt", "UTF-16".encode("utf-16-le"), "a.txt is not UTF-8 text (6 of 12 characters are NUL"),
-        ("a.parquet.gz", gzip.compress(b"x", mtime=0), "compressed Parquet files are not read"),
-        ("a.tar.gz", gzip.compress(b"x", mtime=0), "archives are not read: unpack them"),
+        ("a.parquet.gz", gzip.compress(b"x", mtime=0), "compressed Parquet files are not supported"),
+        ("a.tar.gz", gzip.compress(b"x", mtime=0), "archives are not supported: unpack them"),
     ],
 )
 def test_bad_rows_get_one_sentence(prepare, tmp_path, name, content, message):

@@ -139,8 +139,8 @@ def test_what_was_not_read_is_listed_with_the_reason(prepare, tmp_path):
     for line in (
         "README.md (170 bytes): describes the dataset",
         ".git, .gitattributes (6 bytes): hidden",
-        "cover.png (3 bytes): .png files are not read",
-        "old.zip (2 bytes): archives are not read: unpack them",
+        "cover.png (3 bytes): .png files are not supported",
+        "old.zip (2 bytes): archives are not supported: unpack them",
         "plain (1 bytes): the format is unknown",
         "empty.txt (0 bytes): empty",
         "pipe.txt (0 bytes): neither a file nor a folder",

@@ -201,7 +201,7 @@ def test_max_documents(prepare, tmp_path):
     ("name", "content", "message"),
     [
         ("missing.txt", None, "missing.txt does not exist"),
-        ("a.docx", b"text", ".docx files are not read"),
+        ("a.docx", b"text", ".docx files are not supported"),
         ("a.txt", b"", "contains no text"),
         ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8"),
         ("a.txt", "caf\u00e9".encode()[:-1], "a.txt is not UTF-8"),

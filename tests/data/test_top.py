@@ -87,7 +87,7 @@ def test_a_run_without_a_metrics_file_shows_what_it_saves(tmp_path):
     run = RunReader(tmp_path).update()
     text = shown(run, 1120, nodes=[NodeView("n1")])
     assert "steps are unknown" in text and text.endswith(
-        "no checkpoint since the last start\nwarns  rank 1 is slow\nn1\n"
+        "no checkpoint since the last start\nwarn   rank 1 is slow\nn1\n"
     )
     events(tmp_path, {"event": "checkpoint", "run": "r1", "step": 30, "time": 1060, "seconds": 1.5})
     assert "saved  step 30, 1 min 0 s ago, in 1.5 s\n" in shown(RunReader(tmp_path).update(), 1120)

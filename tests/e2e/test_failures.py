@@ -419,7 +419,7 @@ def test_errors_that_nobody_reads_do_not_keep_a_run_from_ending(tmp_path: Path) 
 def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path) -> None:
     status, errors = failing_rank("absent", 1, tmp_path, stuck_after=2)
     assert status == 1
-    assert "mpzero: error: the ranks have not connected" in errors
+    assert "mpzero: error: the ranks did not connect" in errors
 
 
 @pytest.mark.parametrize(("rank", "stuck_after"), [(0, 600), (1, 0)])

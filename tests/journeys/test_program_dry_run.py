@@ -41,7 +41,7 @@ def test_it_says_what_eight_ranks_would_train(tmp_path: Path) -> None:
     seen = ask(run, "--max_steps=20", "--world_size=8", "--nproc_per_node=4")
     assert re.search(r"model +tiny, \d+ parameters, 2 layers", seen)
     assert "8 on 2 hosts, ZeRO-2 over 2 shard groups of 4 ranks, fp32" in seen
-    assert re.search(r"Between shard groups: \d+\.\d+ [kMG]B per group per step; one level of ZeRO: ", seen)
+    assert re.search(r"between shard groups: \d+\.\d+ [kMG]B per group per step; one level of ZeRO: ", seen)
     assert "32 = 2 x 2 x 8" in seen
     assert "20 steps of 32 sequences x 16 tokens: 10240 tokens in total" in seen
     assert re.search(r"0 at step 1, 0\.01 at step 3, 0\.001\d* at step 20", seen)
@@ -141,7 +141,7 @@ def test_a_login_node_chooses_the_nodes_of_the_cluster(tmp_path: Path) -> None:
     run = ["--model_type=llama_3_8b", f"--deepspeed_config={file}", "--seq_length=512", "--max_steps=50"]
     ranks = ["--world_size=16", "--nproc_per_node=4"]
     result = mpzero("train", "--dry_run", *run, *ranks, f"--train_data={tmp_path / 'T.h5'}")
-    between = "Between shard groups: 24.09 GB per group per step; one level of ZeRO: up to 180.68 GB"
+    between = "between shard groups: 24.09 GB per group per step; one level of ZeRO: up to 180.68 GB"
     assert between in result.stdout, result.stderr
 
 

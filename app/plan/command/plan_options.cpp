@@ -180,7 +180,7 @@ std::string plan_help(const std::string& flag) {
   }
   return "Usage: mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config FILE\n"
          "\n"
-         "Estimates the memory, step time, training hours and cost of a run. Simulates the engine with measured\n"
+         "Estimates the memory, step time, training hours and cost of a run by simulating a step with measured\n"
          "kernel times. Requires neither a GPU nor MPI.\n"
          "\n" +
          describe_flags(flags, {{"--device cpu",

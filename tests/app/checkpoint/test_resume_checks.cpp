@@ -358,7 +358,7 @@ TEST_CASE("data without a checksum in common are said not to be compared") {
   before.data->train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
   const RunSetup now = setup_of();
   REQUIRE(continue_run(Saved(before), now).changes.size() == 1);
-  const std::string line = continue_run(Saved(before), now).changes.front(), end = "no checksum is recorded for both";
+  const std::string line = continue_run(Saved(before), now).changes.front(), end = "no checksum in common";
   CHECK_THAT(line, Contains("train_data") && Contains("checkpoints/tiny-5steps") && Contains(end));
   CHECK(warnings(Saved(before), now).empty());
   RunSetup both = now;

@@ -51,7 +51,7 @@ TEST_CASE("a check that hangs is reported in a report of its host alone") {
   const std::string json = (root.path() / "doctor.json").string();
   CHECK(hang_report(json, "node7") == root.path() / "doctor.json.node7.hung");
   const std::string message = last_message(json, [](HangWatch& watch) { watch.enter(kDriver); });
-  CHECK(message == "node7: the GPU driver has not responded 0 s after the doctor started; leave the host out");
+  CHECK(message == "node7: the GPU driver has not responded within 0 s of the doctor's start; leave the host out");
   std::ifstream file(hang_report(json, "node7"));
   const auto report = nlohmann::json::parse(file);
   CHECK(report.at("job") == "41");
@@ -116,7 +116,7 @@ TEST_CASE("a rank that waits for others lets them report") {
     watch.enter(kDriver);
     watch.leave();
   });
-  CHECK_THAT(message, Catch::Contains("node7 has waited for other ranks"));
+  CHECK_THAT(message, Catch::Contains("node7 has been waiting for other ranks"));
   CHECK_FALSE(std::filesystem::exists(hang_report(json, "node7")));
 }
 

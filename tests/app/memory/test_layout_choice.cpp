@@ -134,7 +134,7 @@ TEST_CASE("of layouts with equal traffic, one level is chosen, without an invent
   RunSetup setup = setup_of(R"("stage": 1)");
   const LayoutChoice one = choose_layout(setup, at::kCPU, kTwoHostsOfOne, kMuch);
   CHECK(is(one, 1, 2));
-  CHECK_THAT(one.line, Contains("Between hosts: ") && EndsWith("; two levels of ZeRO: the same"));
+  CHECK_THAT(one.line, Contains("between hosts: ") && EndsWith("; two levels of ZeRO: the same"));
   setup = setup_of(R"("stage": 2)");
   CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfOne, kMuch), 2, 1));
   setup.config.gradient_accumulation_steps = 1;
