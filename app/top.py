@@ -69,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
         "--once", action="store_true", help="print one snapshot and exit (default if stdout is not a terminal)"
     )
     parser.add_argument(
-        "--interval", type=interval, default=2.0, metavar="SECONDS", help="refresh interval (default: 2)"
+        "--interval", type=interval, default=2.0, metavar="SECONDS", help="time between updates (default: 2)"
     )
     return parser.parse_args()
 

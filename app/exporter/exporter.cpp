@@ -15,8 +15,9 @@ HttpServer Exporter::open() {
   try {
     return {options_.address, options_.port, [this] { return page(); }};
   } catch (const std::system_error& error) {
-    throw_user_error("--metrics_port {} of {} cannot be opened on {} ({}); pass a different port or --metrics_address",
-                     options_.port, options_.address, host_name(), error.code().message());
+    throw_user_error(
+        "--metrics_port {}: cannot listen on {} on host {} ({}); pass a different port or --metrics_address",
+        options_.port, options_.address, host_name(), error.code().message());
   }
 }
 

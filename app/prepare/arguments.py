@@ -158,7 +158,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
 
 
 def parse_known(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line. Rejects unknown flags and suggests the most similar flag, before missing arguments."""
+    """Parses the command line. Reports unknown flags, with the most similar flag, before missing arguments."""
     names = [name for action in parser._actions for name in action.option_strings]
     for word in itertools.takewhile(lambda word: word != "--", sys.argv[1:]):
         flag = word.partition("=")[0]

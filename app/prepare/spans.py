@@ -46,7 +46,9 @@ def check_lengths(arguments: argparse.Namespace) -> None:
     source = arguments.source_length
     shortest = lengths_of(2)[0]
     if source is None or not shortest <= source <= LONGEST_SOURCE:
-        raise PrepareError(f"--format {SPANS} needs --source_length from {shortest} to {LONGEST_SOURCE}, such as 512.")
+        raise PrepareError(
+            f"--format {SPANS} needs a --source_length from {shortest} to {LONGEST_SOURCE}, such as 512."
+        )
     length = source + lengths_of(window_of(source))[1]
     if arguments.seq_length not in (None, length):
         raise PrepareError(
@@ -83,8 +85,8 @@ def sentinels_of(encoder: Encoder, count: int) -> np.ndarray:
     ids = [tokenizer.token_to_id(f"<extra_id_{i}>") for i in range(count)]
     if None in ids:
         raise PrepareError(
-            f"tokenizer '{shown(encoder.name)}' has no <extra_id_{ids.index(None)}>, and --format {SPANS} needs "
-            f"{count}: pass a T5 tokenizer, or a shorter --source_length."
+            f"tokenizer '{shown(encoder.name)}' has no <extra_id_{ids.index(None)}>, but --format {SPANS} needs "
+            f"{count} sentinels: pass a T5 tokenizer, or a shorter --source_length."
         )
     return np.array(ids)
 

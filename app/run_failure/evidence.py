@@ -141,7 +141,7 @@ def read_evidence(folders: list[Path]) -> Evidence:
 
 
 def load(path: Path) -> dict:
-    """Reads a JSON object; empty if the file is missing or, with a warning, if it is damaged."""
+    """Reads a JSON object. Returns {} if the file is missing or, with a warning, if it is damaged."""
     try:
         value = parse_json(read_text(path, follow=False) or "{}")
     except NotReadable as error:

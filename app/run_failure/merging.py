@@ -37,8 +37,8 @@ class Failure:
         return tuple(dict.fromkeys(filter(None, hosts)))
 
     def status(self, status: int) -> int:
-        """The job's exit status. `status`: the launcher's nonzero exit status, which may only reflect the signal that
-        it sent to the remaining ranks, even if they interpreted it as a stop request."""
+        """The job's exit status. `status`: the launcher's nonzero exit status, which may be caused by the signal that
+        the launcher sent to the remaining ranks, even if they interpreted the signal as a stop request."""
         return USER_ERROR if self.verdict.user_error or status == USER_ERROR else FAILURE
 
 

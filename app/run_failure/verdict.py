@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from run_failure.collectives import find_awaited, find_lag
 from run_failure.evidence import Evidence, Record
 
-HOST_REMEDY = "check the memory and disks of that host and, in dmesg, out-of-memory and Xid messages"
+HOST_REMEDY = "check the memory and disks of that host, and dmesg for out-of-memory and Xid messages"
 RANK_REMEDY = f"inspect the process with `py-spy dump --native` or gdb; {HOST_REMEDY}"
 UNKNOWN_REMEDY = "see the output above; `mpzero doctor` tests the network between all hosts"
 SLOW_REMEDY = "raise --stuck_after if this phase can take that long; otherwise, check the network and the disks"

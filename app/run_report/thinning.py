@@ -25,7 +25,7 @@ def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
 
 
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Returns the centered mean over `width` (odd) values, fewer at the ends. Ignores NaN."""
+    """Returns the centered mean over `width` (odd) values, or over fewer values at the ends. Ignores NaN."""
     known = np.isfinite(values)
     counts = window_sums(known.astype(float), width)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -64,7 +64,7 @@ def test_a_port_that_is_taken_is_a_warning_and_training_continues(tmp_path: Path
         )
     warnings = [line for line in result.stderr.splitlines() if "--metrics_port" in line]
     assert len(warnings) == 1, result.stderr
-    assert f"warning: --metrics_port {port} of 0.0.0.0 cannot be opened on {socket.gethostname()}" in warnings[0]
+    assert f"warning: --metrics_port {port}: cannot listen on 0.0.0.0 on host {socket.gethostname()}" in warnings[0]
     assert "training continues without this host's metrics" in warnings[0]
     assert run.metrics()[-1]["step"] == 2
     # It came before the events were open, and they have it, with no port that another run's endpoint has.

@@ -79,7 +79,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
     part("optimizer states", memory.states.host_optimizer_states * ranks);
     part("parameters", memory.states.host_parameters * ranks);
     part("gradients", memory.states.host_gradients * ranks);
-    part("in transfer", memory.states.host_staging * ranks);
+    part("transfer buffers", memory.states.host_staging * ranks);
     part("spare states", memory.states.host_spares * ranks, "for early updates");
     part("layer inputs", memory.host_inputs * ranks);
     part("attention outputs", (memory.host_activations - memory.host_inputs) * ranks);
