@@ -110,7 +110,7 @@ std::string describe_loss(const std::string& settings) {
   if (compressed("zero_quantized_weights")) {
     parts.push_back("the error feedback of parameters");
   }
-  return parts.empty() ? "" : fmt::format("; this loses {}", fmt::join(parts, " and "));
+  return parts.empty() ? "" : fmt::format("; this run starts without {}", fmt::join(parts, " and "));
 }
 
 std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const CarriedChoice& choice) {

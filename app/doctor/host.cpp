@@ -88,7 +88,7 @@ Finding check_memory(const System& system) {
   const int64_t total = number_after(system.root / "proc/meminfo", "MemTotal:").value_or(0) * 1024;
   if (total == 0 || available == kUnlimited)
     return warning(kCheck, "the memory size cannot be read", "check that /proc/meminfo is readable");
-  const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(total));
+  const std::string seen = fmt::format("{} of {} free", bytes_text(available), bytes_text(total));
   if (available < kGibi) return failure(kCheck, seen);
   if (static_cast<double>(available) < kLittle * static_cast<double>(total)) {
     return warning(kCheck, seen + ": other processes use the rest, or the job's cgroup limits memory");

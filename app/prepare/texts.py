@@ -1,7 +1,7 @@
 """Reads text attributes of an HDF5 file that may be damaged.
 
 Variable-length strings, h5py's default, are stored in a heap. HDF5 does not validate the sizes in the heap, so a
-corrupted byte may crash or hang HDF5. A separate process (this file) with a CPU time limit therefore reads such strings.
+corrupted byte may crash or hang HDF5. A separate process (this file) with a CPU time limit therefore reads them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def test_longer_without_a_word_keeps_the_last_rate(tmp_path: Path) -> None:
     last = rates(run)[-1]
     said = run.train("--max_steps=16")
     assert rates(run)[8:] == [last] * 8
-    assert "the schedule's length has changed: the checkpoint's schedule is kept" in said.stderr
+    assert "the schedule's length has changed" in said.stderr
     assert "--schedule_on_resume" in said.stderr
     assert "the schedule differs from" not in said.stderr
 

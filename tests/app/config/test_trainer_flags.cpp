@@ -302,7 +302,7 @@ TEST_CASE("save_strategy says when checkpoints are made") {
   CHECK(parse_error({"--save_strategy=no", "--save_final=false", "--checkpoint_freq=0"}) == "no error");
   CHECK_THAT(parse_error({"--save_strategy=no", "--save_final"}), Contains("--save_strategy no and --save_final true"));
   CHECK_THAT(parse_error({"--save_strategy=no", "--save_steps=7"}), Contains("--save_strategy no and --save_steps 7"));
-  CHECK_THAT(data_error(trio(0, 4, 2), {"--save_strategy=epoch"}, 15), Contains("--save_strategy epoch: the 15"));
+  CHECK_THAT(data_error(trio(0, 4, 2), {"--save_strategy=epoch"}, 15), Contains("--train_data has 15 sequences"));
   CHECK(parse_error({"--save_strategy=epoch", "--save_steps=7"}) ==
         "--save_strategy epoch and --save_steps 7 conflict; keep one of the two.");
   CHECK_THAT(parse_error({"--save_strategy=best"}), Contains("--save_strategy must be one of no, steps, epoch"));

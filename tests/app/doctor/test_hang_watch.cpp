@@ -78,8 +78,8 @@ TEST_CASE("a check that hangs is reported on stderr before anything is written")
         [&](const std::filesystem::path&, const std::string&) { text = output.text(); });
   }
   CHECK(text ==
-        "mpzero: doctor: node7 hangs in gpus (job 41, restart 2): the GPU driver has not responded 0 s after the "
-        "doctor started\n");
+        "mpzero: doctor: node7 hangs in gpus (job 41, restart 2): the GPU driver has not responded within 0 s of "
+        "the doctor's start\n");
 }
 
 TEST_CASE("a rank that waits reports whether the folder of the report answers") {
