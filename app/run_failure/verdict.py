@@ -78,8 +78,9 @@ def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str],
     error = f"; rank {errors[0].rank} had an error: {error_of(errors[0])}" if errors else ""
     what = f"wrote no failure report ({where_awaited(evidence.records, ranks)}){error}"
     if hosts:
-        return of_ranks(ranks, f"the cluster reports {some(hosts)} as down; {what}", "check that host")
-    reason = f"the ranks on {some(silent)} {what}: the host may be down, out of memory or unreachable"
+        return of_ranks(ranks, f"{what}; the cluster reports {some(hosts)} as down", "check that host")
+    host = "the host" if len(silent) == 1 else "the hosts"
+    reason = f"the ranks on {some(silent)} {what}: {host} may be down, out of memory or unreachable"
     return Verdict((), reason, UNKNOWN_REMEDY, silent_hosts=silent)
 
 
