@@ -223,7 +223,7 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const O
   if (!a.is_fp8()) return multiply_tensors(layout, out, a.tensor(), b.tensor(), addend);
   const fp8::Matrix& first = layout == Layout::kATransposedB ? a.columns() : a.rows();
   const fp8::Matrix& second = layout == Layout::kABTransposed ? b.rows() : b.columns();
-  TORCH_CHECK(first.defined() && second.defined(), "matmul: an FP8 operand lacks the form that the matmul reads");
+  TORCH_CHECK(first.defined() && second.defined(), "matmul: an FP8 operand lacks the layout that this matmul requires");
   multiply_fp8(layout, out, first, second, addend);
 }
 

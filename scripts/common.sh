@@ -132,7 +132,7 @@ read_words() {
   MPZERO_WORDS=()
   [[ -n ${!1:-} ]] || return 0
   mapfile -d '' -t MPZERO_WORDS < <(xargs --no-run-if-empty printf '%s\0' <<<"${!1}" 2>/dev/null)
-  wait $! || die "$1=${!1} has an unclosed quote; put words with blanks in single quotes, or in double quotes if they contain a single quote."
+  wait $! || die "$1=${!1} has an unclosed quote; put words that contain spaces in single quotes, or in double quotes if they also contain a single quote."
 }
 
 # quoted_words WORD...: quotes words for read_words and a shell.

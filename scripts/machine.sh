@@ -80,7 +80,7 @@ require_limits() {
   local ranks=$1 folder=${TMPDIR:-${TEMP:-${TMP:-/tmp}}} shared=${SHARED_MEMORY:-/dev/shm} size limit used need
   size=$(ulimit -f)
   if [[ $size != unlimited ]]; then
-    ((size >= 65536)) || refuse_machine "'ulimit -f' limits files to $size KiB, too little for a checkpoint; 'ulimit -f unlimited' removes the limit."
+    ((size >= 65536)) || refuse_machine "'ulimit -f' limits files to $size KiB, which is too small for a checkpoint; 'ulimit -f unlimited' removes the limit."
     warn "'ulimit -f' limits files to $((size / 1024)) MiB: a larger checkpoint file ends the run; 'ulimit -f unlimited' removes the limit."
   fi
   require_room "$folder" 1 "Open MPI creates its sockets in this folder; free some space, or set TMPDIR to a different folder"

@@ -190,7 +190,7 @@ survey_hosts() {
 judge_driver() {
   local host=$1 line=$2 words=$3
   [[ -z $words ]] || on_cpu ||
-    refuse "The NVIDIA driver of $host fails: nvidia-smi printed '$words'; 'kubectl cordon $(surveyed node "$line")' excludes its node from the next start."
+    refuse "The NVIDIA driver on $host is not working: nvidia-smi printed '$words'; 'kubectl cordon $(surveyed node "$line")' excludes its node from the next start."
 }
 
 # judge_pod HOST LINE GPUS EFA: exits if the devices of a pod differ from the request. (A run on fewer EFA devices than the node

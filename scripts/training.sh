@@ -91,7 +91,7 @@ warn_replaced() {
   [[ -n ${!variable:-} ]] || return 0
   for name in "${@:2}"; do
     value=$(flag_value "$name") || continue
-    warn "$variable=${!variable} has no effect: --$name $value is passed."
+    warn "$variable=${!variable} has no effect: --$name $value overrides it."
     return
   done
 }
@@ -376,7 +376,7 @@ show_samples() {
   local before after
   [[ ${MODEL_TYPE:-} == qwen3_tiny && ${TOKENIZER:-} == bytes ]] || return 0
   if ! after=$(sample 2>/dev/null); then
-    warn "generating the sample completion failed; the command below shows the reason."
+    warn "could not generate the sample completion; run the command below to see the reason."
     return 0
   fi
   # A run that started from weights has no completion before training.

@@ -63,7 +63,7 @@ run_on_host() {
   if [[ -e $(users_path "$host") ]] && ! sinfo --noheader --nodes="$host" 2>/dev/null | grep -q .; then
     die "'$host' is a file or folder, not a Slurm node; set DATASET=$(printf %q "$host") to train on it."
   fi
-  command -v srun >/dev/null || die "cannot run on '$host', because srun is not installed on this host; run ./train-singlenode.sh on '$host'."
+  command -v srun >/dev/null || die "cannot run on '$host' because srun is not installed on this host; run ./train-singlenode.sh on '$host'."
   read -r cpus resources < <(sinfo --noheader --nodes="$host" --format='%c %G' 2>/dev/null) || true
   [[ -n $cpus ]] || die "Slurm has no node '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
@@ -112,7 +112,7 @@ read_arguments() {
         ;;
       -*) break ;;
       *)
-        [[ -z $host ]] || die "'$host' and '$1' both look like Slurm nodes; pass one, then the flags of mpzero train."
+        [[ -z $host ]] || die "'$host' and '$1' both look like Slurm nodes; pass only one, followed by the flags of mpzero train."
         host=$1
         ;;
     esac
@@ -307,7 +307,7 @@ if ((status != 0)); then
   elif ((status == 130)); then
     say "Interrupted before a checkpoint was saved; $next."
   elif ((ended > 128)); then
-    say "$(signal_name $((ended - 128))) killed a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next; log: $MPZERO_LOG."
+    say "$(signal_name $((ended - 128))) killed a rank$( ((ended != 137)) || echo "; check dmesg for out-of-memory errors"); $next; log: $MPZERO_LOG."
   else
     say "mpzero train exited with status $status; log: $MPZERO_LOG."
   fi

@@ -49,7 +49,7 @@ std::vector<std::string> read_flags_of(const std::string& command, const std::ve
     if (const auto nearest = nearest_flag(others[i], flags)) {
       throw_user_error("{} is not a flag of {}; did you mean --{}?", name, command, *nearest);
     }
-    throw_user_error("{0} is {1} of {2}; see `{2} --help`.", name, is_flag ? "not a flag" : "an unexpected argument",
+    throw_user_error("{0} is not {1} of {2}; see `{2} --help`.", name, is_flag ? "a flag" : "a valid argument",
                      command);
   }
   return others;

@@ -50,8 +50,8 @@ std::vector<std::string> read_list(const fs::path& path) {
   for (std::string name; std::getline(lines, name);) {
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
       throw_user_error(
-          "{} is damaged: line {} is not a file name; move all other files in this folder back to {}, then delete the "
-          "folder",
+          "{} is damaged: line {} is not a file name; move all other files in this folder back to {}, then delete "
+          "the folder",
           path.string(), names.size() + 1, path.parent_path().parent_path().string());
     }
     names.push_back(std::move(name));

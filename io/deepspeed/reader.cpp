@@ -259,7 +259,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     adamw_updates_ = progress_.step + 1;
     if (layout_->stage() == 0) {
       warnings_.push_back(
-          fmt::format("{} is at step {}, but AdamW has {} updates, which is normal without ZeRO in bf16 and fp16; "
+          fmt::format("{} is at step {}, but AdamW has {} updates, which is normal without ZeRO in bf16 or fp16; "
                       "AdamW resumes with {}.",
                       folder_.string(), progress_.step, adamw_updates_, progress_.step));
       return;

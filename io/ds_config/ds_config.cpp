@@ -70,7 +70,7 @@ void read_cos_min_ratio(ObjectReader& params, SchedulerSection& scheduler) {
   params.read("cosine_min_ratio", other_spelling, Auto::kRefused, 0.0, 1.0);
   if (!other_spelling.given()) return;
   if (scheduler.cos_min_ratio.given() && scheduler.cos_min_ratio.value != other_spelling.value) {
-    params.refuse("cosine_min_ratio", fmt::format("is {}, but its alias cos_min_ratio is {}; keep one of them",
+    params.refuse("cosine_min_ratio", fmt::format("is {}, but its alias cos_min_ratio is {}; remove one of them",
                                                   other_spelling.value, scheduler.cos_min_ratio.value));
   }
   scheduler.cos_min_ratio = other_spelling;

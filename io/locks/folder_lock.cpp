@@ -31,7 +31,7 @@ constexpr milliseconds kPause(50);
 
 const char* remedy_of(FolderLock::Purpose purpose) {
   return purpose == FolderLock::Purpose::kTraining ? ", or use another --checkpoint_dir"
-                                                   : ", then prune; or let the run prune with --keep_last";
+                                                   : ", then prune; or set --keep_last in that run";
 }
 
 // `owner` is the text of the lock file, written by show_owner().
@@ -230,7 +230,7 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const std::string owner = read_text_file(path_, kMaxOwnerBytes);
   const std::string folder = folder_.string();
   if (options.patience_with_predecessor.count() == 0 || !is_of_job(owner, options.job)) {
-    throw_user_error("another run ({}) is using {}; wait for it or stop it{}", owner, folder,
+    throw_user_error("another run ({}) is using {}; wait until it ends or stop it{}", owner, folder,
                      remedy_of(options.purpose));
   }
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();

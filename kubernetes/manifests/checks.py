@@ -33,11 +33,11 @@ def check_options(options: argparse.Namespace) -> None:
     """Checks each argument and conflicts between arguments."""
     if not NAME.fullmatch(options.name) or len(options.name) > LONGEST_NAME:
         raise Mistake(
-            f"--name {options.name} must consist of at most {LONGEST_NAME} lower-case letters, digits and dashes."
+            f"--name {options.name} must consist of at most {LONGEST_NAME} lowercase letters, digits and dashes."
         )
     if not NAMESPACE.fullmatch(options.namespace):
         raise Mistake(
-            f"--namespace {options.namespace} must consist of at most 63 lower-case letters, digits and dashes."
+            f"--namespace {options.namespace} must consist of at most 63 lowercase letters, digits and dashes."
         )
     for flag, least in (("nodes", 1), ("ranks", 1), ("grace_seconds", 60), ("hugepages_mib", 0), ("storage_gib", 1)):
         if getattr(options, flag) < least:
@@ -56,7 +56,7 @@ def check_zones(zones: list[str]) -> None:
         if not ZONE.fullmatch(zone):
             raise Mistake(f"--zone {zone} must be an availability zone such as us-west-2a, not a local zone.")
     if len({zone[:-1] for zone in zones}) > 1:
-        raise Mistake(f"--zone {','.join(zones)} contains zones of several regions; pass zones of one region.")
+        raise Mistake(f"--zone {','.join(zones)} contains zones of different regions; pass zones of a single region.")
 
 
 def check_capacity(options: argparse.Namespace) -> None:

@@ -136,7 +136,7 @@ void check_lora(const ModelConfig& config, const std::string& source) {
   }
   for (const std::string& target : lora.targets) {
     if (std::ranges::find(known, target) != known.end()) continue;
-    throw_user_error("{}: \"{}\" is not a valid target for adapters (--lora_target_modules); choose from {}.", source,
+    throw_user_error("{}: \"{}\" is not a valid adapter target (--lora_target_modules); choose from {}.", source,
                      target, fmt::join(known, ", "));
   }
   if (!(lora.dropout >= 0 && lora.dropout < 1)) {

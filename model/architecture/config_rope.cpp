@@ -191,7 +191,7 @@ void validate_rope(const ModelConfig& config, const std::string& source) {
   const json scaling = rope_json(*config.rope_scaling);
   for (const auto& [key, value] : scaling.items()) {
     if (value.is_number() && !(value.get<double>() > 0)) {
-      throw_user_error("{}: {} of the rope scaling is {}, but must be greater than 0.", source, key, value.dump());
+      throw_user_error("{}: {} in the RoPE scaling is {}, but must be greater than 0.", source, key, value.dump());
     }
   }
   const auto positive = [](const json& entry) { return entry.get<double>() > 0; };
@@ -199,12 +199,12 @@ void validate_rope(const ModelConfig& config, const std::string& source) {
     if (!scaling.contains(key)) continue;
     const json& list = scaling[key];
     if (std::ssize(list) == config.head_dim / 2 && std::ranges::all_of(list, positive)) continue;
-    throw_user_error("{}: {} of the rope scaling must have {} entries (half of head_dim) greater than 0.", source, key,
-                     config.head_dim / 2);
+    throw_user_error("{}: {} in the RoPE scaling must have {} entries (half of head_dim), all greater than 0.", source,
+                     key, config.head_dim / 2);
   }
   const auto in_order = [&](const char* lower, const char* upper) {
     if (!scaling.contains(lower) || scaling[lower] < scaling[upper]) return;
-    throw_user_error("{}: {} of the rope scaling is {}, but must be less than {} {}.", source, lower,
+    throw_user_error("{}: {} in the RoPE scaling is {}, but must be less than {} {}.", source, lower,
                      scaling[lower].dump(), upper, scaling[upper].dump());
   };
   in_order("low_freq_factor", "high_freq_factor");
@@ -213,7 +213,7 @@ void validate_rope(const ModelConfig& config, const std::string& source) {
     throw_user_error("{}: rope_theta is {}, but must be greater than 1 for yarn.", source, config.rope_theta);
   }
   if (std::holds_alternative<DynamicRopeScaling>(*config.rope_scaling) && config.head_dim <= 2) {
-    throw_user_error("{}: head_dim is {}, but must be greater than 2 for dynamic rope scaling.", source,
+    throw_user_error("{}: head_dim is {}, but must be greater than 2 for dynamic RoPE scaling.", source,
                      config.head_dim);
   }
 }

@@ -145,7 +145,8 @@ std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int
   for (size_t i = 1; i < ends.size(); ++i) {
     const int64_t length = ends[i] - ends[i - 1];
     if (length < 1 || length > seq_length) {
-      throw_failure("document {} of a batch has {} tokens, but must have between 1 and {}", i - 1, length, seq_length);
+      throw_failure("document {} in the batch has {} tokens, but must have between 1 and {}", i - 1, length,
+                    seq_length);
     }
     made->longest = std::max(made->longest, length);
     std::iota(positions.begin() + ends[i - 1], positions.begin() + ends[i], 0);

@@ -46,8 +46,8 @@ void check_memory_left(const char* call) {
   constexpr size_t kCommunicator = size_t{512} << 20;
   size_t free = 0, total = 0;
   if (cudaMemGetInfo(&free, &total) != cudaSuccess) return;
-  TORCH_CHECK_WITH(OutOfMemoryError, free > kCommunicator, "CUDA out of memory: ", call, " found only ", free,
-                   " bytes free, but a communicator requires up to ", kCommunicator);
+  TORCH_CHECK_WITH(OutOfMemoryError, free > kCommunicator, "CUDA out of memory: ", call, " failed: only ", free,
+                   " bytes are free, but a communicator requires up to ", kCommunicator);
 }
 
 // Events at two points of a collective's stream. A query neither waits for an event nor changes it.

@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
 // Handles SIGALRM during work that runs inline. The default action of a second SIGALRM ends a write() that blocks.
 void end_inline(int) {
   constexpr std::string_view kLine =
-      "mpzero: error: a disk does not respond, and no thread can be started; raise the limit on processes or memory\n";
+      "mpzero: error: a disk is not responding, and no thread can be created; raise the limit on processes or memory\n";
   alarm(1);
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
   _exit(kFailureExitCode);

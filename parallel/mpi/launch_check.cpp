@@ -83,11 +83,11 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
   if (world_size > 1 || launch.tasks <= 1) return std::nullopt;
   if (launch.program == Launch::Program::kSrun) {
     return LaunchProblem{
-        .message = fmt::format("srun started {} tasks, but each task is alone in its MPI job (unsupported --mpi type)",
+        .message = fmt::format("srun started {} tasks, but each task is a separate MPI job (unsupported --mpi type)",
                                launch.tasks),
         .remedy = kSrunRemedy};
   }
-  return LaunchProblem{.message = fmt::format("mpirun started {} ranks, but each rank is alone in its MPI job: this "
+  return LaunchProblem{.message = fmt::format("mpirun started {} ranks, but each rank is a separate MPI job: this "
                                               "mpirun does not belong to {}, the MPI of this build",
                                               launch.tasks, mpi),
                        .remedy =

@@ -151,8 +151,9 @@ std::string list_interfaces(const ifaddrs* list) {
 MpiStart::MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi)
     : deadline_(patience, [patience, environment, mpi] {
         return fmt::format(
-            "MPI did not start within {} s: a rank is missing or unreachable through the interfaces of {} ({}); check "
-            "the nodes, or {}",
+            "MPI did not start within {} s: a rank is missing or unreachable through the network interfaces of {} "
+            "({}); "
+            "check the nodes, or {}",
             std::chrono::duration_cast<std::chrono::seconds>(patience).count(), host_name(), own_interfaces(),
             remedy_of(environment, mpi));
       }) {

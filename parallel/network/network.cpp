@@ -72,7 +72,7 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
         own.host, search.problem);
   }
   if (net && !equal_ignoring_case(*net, search.plugin->net_name)) {
-    throw_user_error("NCCL_NET={} does not match the network of {}, \"{}\"; unset NCCL_NET", *net,
+    throw_user_error("NCCL_NET={} does not match the network that {} provides, \"{}\"; unset NCCL_NET", *net,
                      search.plugin->library, search.plugin->net_name);
   }
   // NCCL then uses only networks of this name, and fails if none exists.

@@ -173,7 +173,7 @@ def doctor(job: Job) -> None:
 def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
     if shared := shared_hang(found, len(nodes)):
         reason = (
-            f"{len(shared)} of {len(nodes)} hosts hang in the check {shared[0].check} of mpzero doctor: "
+            f"{len(shared)} of {len(nodes)} hosts hang in check {shared[0].check} of mpzero doctor: "
             f"{shared[0].message}. A shared resource is at fault, e.g. a file system"
         )
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))

@@ -134,10 +134,10 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     },
     Kind.SURROUNDINGS: {
         Standing.WAITED: Cell(
-            Verb.FINISH, 1, "The job has waited {waits}, for one day in total: it is not requeued; {stays}."),
+            Verb.FINISH, 1, "The job has waited {waits} (one day in total): it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
-            Verb.REQUEUE, 1, "A shared resource failed: hosts are not excluded, and no refusal is counted."),
+            Verb.REQUEUE, 1, "A shared resource failed: no hosts are excluded, and no refusal is counted."),
     },
 }  # fmt: skip
 

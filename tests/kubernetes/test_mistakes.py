@@ -16,7 +16,7 @@ from rendering import of_kind, render, render_apart, rendered
     ("arguments", "words"),
     [
         (["--instance", "g6e.12xlage"], ["g6e.12xlage is not known", "did you mean g6e.12xlarge?"]),
-        (["--name", "Llama_3"], ["--name Llama_3", "lower-case letters"]),
+        (["--name", "Llama_3"], ["--name Llama_3", "lowercase letters"]),
         (["--name", "a" * 41], ["at most 40"]),
         (["--nodes", "0"], ["--nodes 0 must be at least 1"]),
         (["--set", "MPZERO_NODES=3"], ["--set MPZERO_NODES", "--nodes"]),
@@ -40,7 +40,7 @@ from rendering import of_kind, render, render_apart, rendered
         (["--topology"], ["--queue"]),
         (["--hugepages_mib", "99999999"], ["--hugepages_mib 99999999", "p5.48xlarge", "GiB"]),
         (["--hugepages_mib", "5121"], ["--hugepages_mib 5121", "2 MiB"]),
-        (["--namespace", "Foo Bar"], ["--namespace Foo Bar", "lower-case letters"]),
+        (["--namespace", "Foo Bar"], ["--namespace Foo Bar", "lowercase letters"]),
         (["--namespace", "n" * 64], ["at most 63"]),
         (["--flag=--overwrite"], ["--flag --overwrite", "without"]),
         (["--flag", "max steps=3"], ["--flag max steps=3"]),

@@ -110,7 +110,7 @@ def test_what_at_least_half_of_the_hosts_hang_in_is_no_fault_of_theirs(job, hang
     result = job("begin_run; refuse_hosts 1")
     assert result.returncode == 1 and job.requeued(), result.stdout + result.stderr
     calls = job.checkout.calls()
-    assert ("hosts hang in the check" in result.stdout and "hosts are not excluded" in result.stdout) == shared
+    assert ("hosts hang in check" in result.stdout and "no hosts are excluded" in result.stdout) == shared
     assert ("ExcNodeList=" in calls, "StartTime=now+10minutes" in calls) == (not shared, shared), calls
     assert (job.state()["refusals"], job.state()["waits"]) == ((0, 1) if shared else (1, 0))
     assert job.state()["unsaved_starts"] == 0
@@ -149,7 +149,7 @@ def test_one_host_that_hangs_in_what_is_its_own_is_to_blame(job, nodes, check, a
     result = job(f"{begin}; refuse_hosts 1")
     log = result.stderr + errors(job)
     assert ("ExcNodeList=node0" in job.checkout.calls()) == blamed, result.stdout + log
-    assert ("hosts hang in the check" in result.stdout) == (not blamed) and job.requeued(), log
+    assert ("hosts hang in check" in result.stdout) == (not blamed) and job.requeued(), log
 
 
 def write_log(*lines: str) -> str:
@@ -168,13 +168,13 @@ def test_a_doctor_whose_folder_hangs_reports_in_the_log(job):
     # An earlier start, another job, another job's host, and words of a program.
     others = [hangs.format(1, 7, 0), hangs.format(1, 8, 1), hangs.format(9, 7, 1), "say: " + hangs.format(1, 7, 1)]
     result = job(f"{write_log(*others, hangs.format(0, 7, 1))}; refuse_hosts 122", SLURM_RESTART_COUNT="1")
-    assert "1 of 2 hosts hang in the check checkpoint_write" in result.stdout, errors(job)
+    assert "1 of 2 hosts hang in check checkpoint_write" in result.stdout, errors(job)
     assert "StartTime=now+10minutes" in job.checkout.calls() and "ExcNodeList=" not in job.checkout.calls()
     # A label of srun's changes nothing, and the folder is not looked at, since it may hang.
     lines = [hangs.format(0, 7, 1), "12: " + hangs.format(1, 7, 1)]
     (job.checkpoints / "doctor.json").mkdir()
     result = job(f"{write_log(*lines)}; refuse_hosts 137", SLURM_RESTART_COUNT="1")
-    assert "2 of 2 hosts hang in the check checkpoint_write" in result.stdout, errors(job)
+    assert "2 of 2 hosts hang in check checkpoint_write" in result.stdout, errors(job)
     assert "not a regular file" not in errors(job)
 
 

@@ -268,7 +268,7 @@ def test_a_job_that_waits_for_what_its_hosts_share_says_so(job):
         (job.checkpoints / f"doctor.json.{host}.hung").write_text(json.dumps(report))
     result = job("begin_run; refuse_hosts 124")
     assert "will start again in 10 minutes at the earliest" in result.stdout, result.stderr
-    assert "hang in the check checkpoint_write" in comment(job) and "StartTime=now" in comment(job)
+    assert "hang in check checkpoint_write" in comment(job) and "StartTime=now" in comment(job)
 
 
 def test_a_command_that_munge_ends_is_asked_again(job):

@@ -48,8 +48,7 @@ TEST_CASE("rejects unknown and repeated flags, and invalid values") {
   CHECK(error({"--stps=3"}) == "--stps is not a flag of mpzero try; did you mean --steps?");
   CHECK(error({"-q"}) == "-q is not a flag of mpzero try; did you mean --quick?");
   CHECK(error({"-x"}) == "-x is not a flag of mpzero try; see `mpzero try --help`.");
-  CHECK(error({"a", "bbbbbbbbbb"}) ==
-        "\"bbbbbbbbbb\" is an unexpected argument of mpzero try; see `mpzero try --help`.");
+  CHECK(error({"a", "bbbbbbbbbb"}) == "\"bbbbbbbbbb\" is not a valid argument of mpzero try; see `mpzero try --help`.");
   CHECK(error({"a", "quick"}) == "\"quick\" is not a flag of mpzero try; did you mean --quick?");
 }
 
