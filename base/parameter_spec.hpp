@@ -59,7 +59,7 @@ inline bool is_embedding(std::string_view name) { return name == kEmbeddingWeigh
 // The output projection. Models with tied embeddings do not have this parameter.
 inline constexpr const char* kOutputWeight = "lm_head.weight";
 
-// PEFT's name suffixes of adapter weights.
+// PEFT's name suffixes for adapter weights.
 inline constexpr const char* kLoraA = ".lora_A.weight";
 inline constexpr const char* kLoraB = ".lora_B.weight";
 inline bool is_adapter(std::string_view name) { return name.ends_with(kLoraA) || name.ends_with(kLoraB); }

@@ -104,7 +104,7 @@ class Decoder {
   virtual std::vector<LayerValues> graph() const;
   virtual Values embed(Weights embedding, const Batch& batch) const;
   virtual void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const;
-  // Returns the dropout of the final norm's output.
+  // Returns the dropout applied to the final norm's output.
   virtual Dropout head_dropout(const Batch&) const { return {}; }
   // Runs a layer's forward or backward pass on the values of graph(). The gradient of an unused output is undefined.
   virtual Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,

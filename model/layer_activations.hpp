@@ -15,8 +15,8 @@
 
 namespace mpzero::model {
 
-// Levels of activation checkpointing. If matmuls and attention are reproducible, gradients are bitwise
-// identical at all levels up to kFull, and at all other levels.
+// Levels of activation checkpointing. If matmuls and attention are reproducible, all levels up to kFull give bitwise
+// identical gradients, and so do all levels after kFull.
 enum class Recompute : uint8_t {
   kNone,           // saves all activations
   kSelective,      // saves the results of matmuls and attention; recomputes the rest

@@ -39,7 +39,7 @@ bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPl
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
 // Describes quantization between shard groups: "gradients in 8 bits and parameters in 8 bits"; empty if there is none.
 std::string describe_compression(const RunConfig& config);
-// Describes shard groups and sequence parallelism, if any, for the text after "ZeRO-3".
+// Describes shard groups and sequence parallelism, if any, as text to append to "ZeRO-3".
 std::string describe_levels(const parallel::ParallelLayout& layout);
 
 // Throws UserError if no name in --no_decay matches a parameter. Warns if only some match, because norm,bias is also

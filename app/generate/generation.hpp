@@ -22,8 +22,8 @@ struct Generated {
   double seconds = 0;         // time for the remaining tokens
 };
 
-// Completes `prompt` (at least one id) and calls `on_token` for each new token. The model's KV cache must fit the
-// prompt and all new tokens except the last. Throws UserError if logits are not finite.
+// Completes `prompt` (at least one id) and calls `on_token` for each new token. The model's KV cache must have room for
+// the prompt and all new tokens except the last. Throws UserError if logits are not finite.
 Generated generate(model::CachedModel& decoder, at::Device device, std::span<const int64_t> prompt,
                    const GenerationLimits& limits, Sampler& sampler, const std::function<void(int64_t)>& on_token);
 

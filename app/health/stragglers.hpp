@@ -18,7 +18,7 @@ struct SlowestRank {
 struct Straggler {
   int rank = 0;
   double share = 0;           // SlowestRank::share over the last `of` steps
-  int64_t steps = 0;          // steps in which this rank was slower
+  int64_t steps = 0;          // steps in which this rank was slow
   int64_t of = 0;             // number of steps compared
   double seconds = 0;         // mean time per step
   double median_seconds = 0;  // median of the other ranks

@@ -71,7 +71,7 @@ struct ActivationSizes {
 // Return the activations of all layers at the end of the forward pass, on the device and in host memory.
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes);
-// Returns the layer inputs of host_activations(); the rest are attention outputs.
+// Returns the bytes of layer inputs in host_activations(); the rest are attention outputs.
 int64_t host_inputs(const LayerLevels& levels, const ActivationSizes& sizes);
 
 // Returns the peak of kept activations plus workspace during a micro-batch.

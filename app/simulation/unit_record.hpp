@@ -66,7 +66,7 @@ std::vector<std::vector<int64_t>> layer_kinds(
 // may exist at the same time. Sets the process's deterministic mode to that of the shape.
 class UnitRecorder {
  public:
-  // A real device, which tests compare with the simulated device, and calibrations measure.
+  // A real device that calibrations measure, and that tests compare with the simulated device.
   struct RealDevice {
     at::Device device;
     std::function<int64_t()> live_bytes = [] { return int64_t{0}; };  // bytes of live tensors
@@ -90,7 +90,7 @@ class UnitRecorder {
     int64_t casts = 0;  // bytes of FP8 weights kept across micro-batches
   };
   Layer layer(model::Recompute recompute);
-  // Changes the gradients of the next calls.
+  // Sets the dtype of the gradients, and whether the next calls accumulate into them.
   void set_gradients(at::ScalarType type, bool accumulates);
   // Returns the bytes of the layer's output, shape [B, T, H].
   int64_t hidden_bytes() const;

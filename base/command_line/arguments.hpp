@@ -14,7 +14,7 @@
 // Parsers for command lines of the form --flag VALUE or --flag=VALUE.
 namespace mpzero {
 
-// Value of a flag: none, required or optional. kUnknown: not a flag.
+// Whether a flag takes a value: never, always or optionally. kUnknown: not a flag.
 enum class Takes : uint8_t { kUnknown, kNothing, kValue, kOptionalValue };
 
 struct Argument {

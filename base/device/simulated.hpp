@@ -13,15 +13,15 @@ struct SimulatedTarget {
   c10::DeviceType type = c10::DeviceType::CUDA;  // or CPU
   int multiprocessors = 132;                     // GPU only; 132 for H100 and H200
   int threads = 0;                               // CPU only, threads per rank; 0: the threads of this process
-  double flops_per_byte = 15'000;                // GPU only; bf16 FLOPs in the time of copying a byte over PCIe
+  double flops_per_byte = 15'000;                // GPU only; bf16 FLOPs in the time of a one-byte PCIe copy
   bool operator==(const SimulatedTarget&) const = default;
 };
 SimulatedTarget& simulated_target();
 
 inline bool is_simulated(c10::Device device) { return device.type() == kSimulatedDevice; }
 
-// Return true if GPU kernels or CPU kernels process this device's tensors. Use these functions instead of is_cuda() and
-// is_cpu() to choose an implementation, so that the simulated device makes the same choice.
+// Return true if GPU kernels, or CPU kernels, process this device's tensors. Use these functions instead of is_cuda()
+// and is_cpu() to choose an implementation, so that the simulated device makes the same choice.
 inline bool uses_gpu_kernels(c10::Device device) {
   return device.is_cuda() || (is_simulated(device) && simulated_target().type == c10::DeviceType::CUDA);
 }

@@ -35,7 +35,7 @@ class NotActedOn {
 
 enum class Auto { kAllowed, kRefused };
 
-// Reads one JSON object key by key. Keys that are read are known, and finish() rejects all other keys. A null value
+// Reads one JSON object key by key. finish() rejects all keys that were neither read nor marked as known. A null value
 // counts as missing, as in DeepSpeed. Problems are collected in NotActedOn with the full path of the key. A setting
 // with a problem counts as missing.
 class ObjectReader {

@@ -4,7 +4,7 @@
 
 namespace mpzero::io {
 
-// Text of messages that several sections of ds_config.json share.
+// Message texts shared by several sections of ds_config.json.
 inline const std::string kRemoveIt = "remove it";
 inline const std::string kOneLayerAtATime = "mpzero gathers and reduces one layer at a time";
 inline const std::string kCheckpoints = "checkpoints go to --checkpoint_dir and load on any number of ranks";

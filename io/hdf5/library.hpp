@@ -33,7 +33,7 @@ std::string reason();
 // throw_system_error(). All other errors mean that the file is damaged, and throw UserError.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 
-// Throws the error of the last failed call, which wrote `what` to `file`. A full disk is a Failure.
+// Throws the error of the last failed call, which wrote `what` to `file`. Throws Failure if the disk is full.
 [[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
 
 hid_t native(Type type);

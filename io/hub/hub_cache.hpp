@@ -23,7 +23,8 @@ std::filesystem::path hub_snapshot(const std::filesystem::path& name, const std:
 // Returns the Hub name of the model in a snapshot folder, or an empty string if `folder` is not a snapshot folder.
 std::string hub_name_of(const std::filesystem::path& folder);
 
-// Returns the reason for missing weights and a download command, for a message. `given` must not be a folder.
+// Returns message text with the reason why the weights are missing and a download command. `given` must not be a
+// folder.
 std::string explain_missing_weights(const std::filesystem::path& given);
 
 }  // namespace mpzero::io

@@ -52,10 +52,10 @@ class ExportFolder {
   // Throws UserError if the disk has less than `bytes` of free space. Does nothing if the file system does not report
   // its free space.
   void check_room(int64_t bytes) const;
-  // Replaces the folder's export with the files `names`. These must be all files in the staging folder, complete and
-  // synced. Returns the sorted file names of the previous export. Before any change, throws UserError if a file name is
-  // already the name of a folder, or if the staging folder was removed. After an error, the conversion must be
-  // repeated.
+  // Replaces the folder's export with the files `names`. `names` must list all files in the staging folder, which must
+  // be complete and synced. Returns the sorted file names of the previous export. Before any change, throws UserError
+  // if a file name is already the name of a folder, or if the staging folder was removed. After an error, the
+  // conversion must be repeated.
   std::vector<std::string> replace_former(std::span<const std::string> names);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace mpzero::io {
 
-// Receives a sentence without its period.
+// Callback for a warning: one sentence without the final period.
 using Warn = std::function<void(const std::string&)>;
 
 // Name of the built-in tokenizer, which has no files.

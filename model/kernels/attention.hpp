@@ -39,8 +39,8 @@ enum class AttentionKernel : uint8_t {
   kEfficient,  // fp32 on the GPU
 };
 
-// Returns the fastest kernel for this device, dtype and head size, with or without packed documents, that respects
-// at::globalContext().deterministicAlgorithms().
+// Returns the fastest kernel that supports this device, dtype and head size, with or without packed documents, and
+// respects at::globalContext().deterministicAlgorithms().
 AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, int64_t head_dim, bool packed = false);
 AttentionKernel choose_attention_kernel(const at::Tensor& q, const AttentionMask& mask = {});
 

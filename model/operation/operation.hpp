@@ -71,7 +71,7 @@ struct Operation {
   std::optional<MatmulShape> matmul{};        // the operation is this matmul, timed by shape instead of bytes
   bool adds = false;                          // adds a matrix to the matmul's result
   std::optional<AttentionShape> attention{};  // the operation is this attention, timed by shape
-  // One of several ATen matmuls that perform `flops`; `bytes` are those of the operation's other kernels.
+  // One of several ATen matmuls that perform `flops`; `bytes` counts only the operation's other kernels.
   std::optional<MatmulShape> products{};
 
   // Used to estimate the time if a calibration lacks the kernel: `kin` is a kernel with the same time per byte. If

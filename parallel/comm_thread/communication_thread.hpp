@@ -82,8 +82,8 @@ class CommunicationThread {
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
-  // Runs one step of each lane's first job if that job is ready. Returns whether any job was ready and whether any made
-  // progress.
+  // Runs one step of each lane's first job if that job is ready. Returns whether any job was ready and whether any job
+  // made progress.
   struct Turn {
     bool has_work = false, has_moved = false;
   };
@@ -146,7 +146,7 @@ class CommunicationThread::Lane {
 
   // Waits for the lane's jobs. During stack unwinding, aborts the jobs because other ranks may no longer participate.
   void finish();
-  // Rethrows the task's exception with kInCaller, like Job::wait().
+  // With kInCaller, rethrows the task's exception, like Job::wait().
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
   // Returns true if a job has failed or was aborted, so that some of its operations may be unfinished. Thread-safe.
   bool was_cut_short() const;

@@ -9,7 +9,7 @@ struct hwloc_topology;
 
 namespace mpzero::parallel {
 
-// Cores that share a memory controller, and their memory. `number` is the OS index.
+// A NUMA domain: cores that share a memory controller, and their memory. `number` is the OS index.
 struct NumaDomain {
   int number = 0;
   std::vector<int> cores;

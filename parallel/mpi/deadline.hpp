@@ -23,8 +23,8 @@ void end_process(const std::string& sentence);
 // own its data and must not throw.
 bool run_detached(const std::function<void()>& work);
 
-// Used if the thread cannot be started. kRunInline: runs on the calling thread; at the limit, prints an error and ends
-// the process with kFailureExitCode.
+// Action if the thread cannot be started. kRunInline: runs `work` on the calling thread; if `work` exceeds the limit,
+// prints an error and ends the process with kFailureExitCode.
 enum class WithoutThread : uint8_t { kSkip, kRunInline };
 
 // Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed.

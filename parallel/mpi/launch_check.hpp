@@ -19,7 +19,7 @@ struct LaunchProblem {
   std::string message, remedy;
 };
 
-// Returns a description of the problem if this process is alone in its MPI job although the launcher started other
+// Returns a description of the problem if this process is a separate MPI job although the launcher started other
 // processes with it; otherwise, std::nullopt. Call after MPI_Init, with MPI's world size. `mpi`: mpi_version().
 std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
                                                  const std::string& mpi);

@@ -152,8 +152,7 @@ MpiStart::MpiStart(const Environment& environment, std::chrono::milliseconds pat
     : deadline_(patience, [patience, environment, mpi] {
         return fmt::format(
             "MPI did not start within {} s: a rank is missing or unreachable through the network interfaces of {} "
-            "({}); "
-            "check the nodes, or {}",
+            "({}); check the nodes, or {}",
             std::chrono::duration_cast<std::chrono::seconds>(patience).count(), host_name(), own_interfaces(),
             remedy_of(environment, mpi));
       }) {

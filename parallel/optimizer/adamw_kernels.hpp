@@ -41,7 +41,7 @@ struct SimulatedKernels {
   std::function<void(int64_t)> others;  // argument: bytes that a kernel reads and writes
 };
 SimulatedKernels& simulated_kernels();
-// If `tensor` is on the simulated device, adds a kernel that reads and writes `bytes`, and returns true.
+// If `tensor` is on the simulated device, queues a simulated kernel that reads and writes `bytes`, and returns true.
 bool is_simulated_kernel(const at::Tensor& tensor, size_t bytes);
 
 // Number of elements that one thread updates at a time on the host. Blocks begin at multiples of this number, so that

@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 struct Nf4Levels {
   float v[16];
 };
-// Levels from appendix E: 0 and quantiles of a normal distribution, divided by the largest quantile. Digits as in
+// Levels from appendix E: 0 and quantiles of a normal distribution, divided by the largest quantile. The digits match
 // bitsandbytes.
 inline constexpr Nf4Levels kNf4{{-1.0F, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F,
                                  -0.28444138169288635F, -0.18477343022823334F, -0.09105003625154495F, 0.0F,

@@ -59,7 +59,8 @@ struct ChannelRecord {
 // collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Meaning of activity on a communicator. kProgress: training makes progress. kNothing: a control plane, which polls.
+  // Whether activity on a communicator counts as training progress. kNothing: it does not, because a control plane
+  // polls.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().

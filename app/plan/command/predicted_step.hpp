@@ -19,7 +19,7 @@ PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layo
 // cannot be planned or does not fit.
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
-// Returns a warning if mpzero chose the layout of a run for another network than the verified one; otherwise, an empty
+// Returns a warning if mpzero chose the layout of a run for a network other than the verified one; otherwise, an empty
 // string.
 std::string assumed_network_warning(const PlannedRun& run);
 

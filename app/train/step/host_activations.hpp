@@ -29,10 +29,10 @@ class HostActivations {
   HostActivations(const HostActivations&) = delete;
   HostActivations& operator=(const HostActivations&) = delete;
 
-  // Pushes a tensor: an input before its layer's forward, an output after it. `x` must be dense and ready on the
-  // current stream. The caller must release `x` after the layer's forward.
+  // Pushes a tensor: an input before its layer's forward pass, an output after that pass. `x` must be dense and ready
+  // on the current stream. The caller must release `x` after the layer's forward pass.
   void put(at::Tensor x);
-  // Pops the last tensor, with the same bits, dtype, sizes and strides. Call before the layer's backward.
+  // Pops the last tensor, with the same bits, dtype, sizes and strides. Call before the layer's backward pass.
   at::Tensor take();
 
   // Host memory in bytes.

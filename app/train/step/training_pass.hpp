@@ -21,8 +21,8 @@ namespace mpzero {
 model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length,
                       std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
-// Runs the forward and backward of micro-batches, unit by unit. Gathers the parameters before each unit, releases them
-// after it, and reduces the gradients over all ranks after the unit's backward.
+// Runs the forward and backward passes of micro-batches, unit by unit. Gathers the parameters before each unit,
+// releases them after it, and reduces the gradients over all ranks after the unit's backward pass.
 class TrainingPass {
  public:
   // `micro_batches`: number per step. The other arguments must outlive the pass.
@@ -32,11 +32,11 @@ class TrainingPass {
   // Recompute::kHost and kHostAttention. `sequences`, `length`: maximum size of a micro-batch on this rank.
   void recompute(std::vector<model::Recompute> levels, int64_t sequences, int64_t length);
 
-  // Runs forward and backward for a batch on the engine's device. Returns the loss, the mean of weight * loss over all
-  // tokens, as an fp32 scalar on the device. Accumulates the gradients of loss * loss_scale. `last_of_step`: the batch
-  // is the last micro-batch of the step.
+  // Runs the forward and backward pass for a batch on the engine's device. Returns the loss, the mean of weight * loss
+  // over all tokens, as an fp32 scalar on the device. Accumulates the gradients of loss * loss_scale. `last_of_step`:
+  // the batch is the last micro-batch of the step.
   at::Tensor train(const model::Batch& batch, double loss_scale, bool last_of_step);
-  // Runs only the forward. Returns the loss of train() as an fp64 scalar.
+  // Runs only the forward pass. Returns the loss of train() as an fp64 scalar.
   at::Tensor validate(const model::Batch& batch);
 
  private:
@@ -45,7 +45,7 @@ class TrainingPass {
   void plan(const std::vector<size_t>& units);
   // Runs all units before the head.
   at::Tensor forward_layers(const model::Batch& batch, Mode mode);
-  // Move a layer's activations to the stacks after its forward, and back before its backward.
+  // Move a layer's activations to the stacks after its forward pass, and back before its backward pass.
   void offload(model::LayerActivations& saved);
   void fetch(model::LayerActivations& saved);
   // Returns the gradients of the embedding's outputs. `d_head`: gradient of the head's input.
