@@ -53,7 +53,7 @@ inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelecti
                                            Recompute::kHost};
 
 // Returns the levels that a model supports. Tiles would have separate FP8 scales and separate adapter dropout, so kHost
-// and kHostAttention disable tiling for these features. T5's layers share inputs and have two attentions.
+// and kHostAttention disable tiling with these features. T5's layers share inputs and have two attentions.
 std::vector<Recompute> recompute_levels(const ModelConfig& config, bool fp8);
 
 // Returns true if the caller keeps activations in host memory.

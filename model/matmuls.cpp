@@ -219,7 +219,7 @@ void Matmuls::aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, co
 }
 
 void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend) {
-  TORCH_CHECK(a.is_fp8() == b.is_fp8(), "matmul: both operands must be FP8, or neither");
+  TORCH_CHECK(a.is_fp8() == b.is_fp8(), "matmul: either both operands or neither must be FP8");
   if (!a.is_fp8()) return multiply_tensors(layout, out, a.tensor(), b.tensor(), addend);
   const fp8::Matrix& first = layout == Layout::kATransposedB ? a.columns() : a.rows();
   const fp8::Matrix& second = layout == Layout::kABTransposed ? b.rows() : b.columns();
@@ -262,7 +262,7 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
   using enum fp8::FastAccumulation;
   // cuBLASLt applies one scaling mode to both matrices.
   TORCH_CHECK(a.is_rowwise() == b.is_rowwise(),
-              "matmul: both FP8 operands must have one scale per row, or both a single scale");
+              "matmul: the FP8 operands must both have one scale per row, or both have a single scale");
   const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);
   const Fp8Shape scaled{.b_type = b.codes.scalar_type(), .rowwise = a.is_rowwise(), .fast_accumulation = fast};
   const OperationScope scope(kMatmul, [&] {

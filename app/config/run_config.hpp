@@ -102,9 +102,9 @@ class BatchRefused : public UserError {
   using UserError::UserError;
 };
 
-// Merges flags and ds_config.json. Throws a single UserError that lists all conflicts. A value that is set in neither,
-// or is "auto", gets the default in --help. A key that is missing from an existing section gets DeepSpeed's default.
-// Appends to `warnings`.
+// Merges flags and ds_config.json. Throws a single UserError that lists all conflicts. A value that is set in neither
+// of them, or is "auto", gets the default shown in --help. A key that is missing from an existing section gets
+// DeepSpeed's default. Appends to `warnings`.
 RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int data_parallel_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 

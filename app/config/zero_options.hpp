@@ -42,8 +42,8 @@ std::string describe_compression(const RunConfig& config);
 // Describes shard groups and sequence parallelism, if any, as text to append to "ZeRO-3".
 std::string describe_levels(const parallel::ParallelLayout& layout);
 
-// Throws UserError if no name in --no_decay matches a parameter. Warns if only some match, because norm,bias is also
-// valid for models without biases.
+// Throws UserError if no name in --no_decay matches a parameter. If only some names match, warns instead, because
+// `norm,bias` is also valid for models without biases.
 void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings);
 
 // Returns model::flops_per_token() without the weight gradients of frozen parameters.

@@ -51,9 +51,9 @@ class MemoryEstimate {
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
   // Returns the levels with the lowest peak that `recompute` allows. For kAuto, excludes activations on the host.
   LayerLevels leanest(Recomputation recompute) const;
-  // Returns the levels that the run uses: the leanest or, for --recompute auto, the cheapest that fit in `room`; the
-  // leanest if none fit. Activations take at most `on_host` of host memory if the run does not fit otherwise, and at
-  // most half of `on_host` to save time, which leaves memory for snapshots.
+  // Returns the levels that the run uses. For --recompute auto, these are the cheapest levels that fit in `room`, or
+  // the leanest if none fit; otherwise, the leanest. Activations take at most `on_host` of host memory if the run does
+  // not fit otherwise, and at most half of `on_host` to save time, which leaves memory for snapshots.
   LayerLevels levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host = 0) const;
   // Returns true if activations can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }

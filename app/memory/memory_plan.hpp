@@ -38,7 +38,7 @@ struct ByLevel {
 };
 
 // Number of decoder layers at each level. The first layers keep the least, because their backward pass runs after the
-// last layers have freed their memory. All layers or none are at kTiled, and all or none are at kHost or
+// last layers have freed their memory. Either all layers or none are at kTiled, and either all or none are at kHost or
 // kHostAttention.
 struct LayerLevels : ByLevel<int64_t> {
   LayerLevels() = default;

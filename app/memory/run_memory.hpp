@@ -54,8 +54,8 @@ class RunMemory {
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }
   // Returns the bytes that the plan leaves unused, excluding the margin. The same on all ranks. Requires plan().
   int64_t spare() const;
-  // Returns the minimum over all GPUs of the bytes unused at the measured peak so far, excluding the margin.
-  // Collective.
+  // Returns the bytes that were still unused at the peak measured so far, excluding the margin: the minimum over all
+  // GPUs. Collective.
   int64_t measured_spare(ProcessGroup& group) const;
   // Records that the training state has grown.
   void states_have_grown(const parallel::MemoryUse& states);

@@ -41,7 +41,7 @@ struct Evidence {
   std::string error;          // one sentence without a final period; may be empty
   std::vector<int> culprits;  // ranks known to be the cause
   int exit_status = 1;
-  bool provisional = false;  // the rank still runs: it may continue, stop, or write again before it ends
+  bool provisional = false;  // the rank is still running; it may continue, stop, or write again before it ends
   double time = 0;           // Unix time of the fields below, in seconds
   RankActivity::Report activity;
   std::vector<parallel::ChannelRecord> channels;

@@ -104,7 +104,7 @@ std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSp
   }
   if (partition.paddings.empty()) return groups;
   if (partition.paddings.size() != groups.size()) {
-    throw_damaged(file, "its number of parameter groups differs from the optimizer file");
+    throw_damaged(file, "its number of parameter groups differs from the number in the optimizer file");
   }
   for (size_t g = 0; g < groups.size(); ++g) {
     groups[g].paddings = partition.paddings[g];
@@ -344,15 +344,15 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (found == adamw_updates_ || counts_otherwise_) return;
     if (adamw_updates_ != progress_.step) {
       throw_damaged(files_.path_of(name),
-                    fmt::format("it has {} AdamW updates, but {} has {}: the files are from different saves", found,
-                                first_optimizer_file_, adamw_updates_));
+                    fmt::format("it records {} AdamW updates, but {} records {}: the files are from different saves",
+                                found, first_optimizer_file_, adamw_updates_));
     }
     // If DeepSpeed discards the AdamW states on load, the AdamW step count restarts at 0, but the run's step count does
     // not. The result looks like a file from an older save.
     throw_damaged(
         files_.path_of(name),
-        fmt::format("it has {} AdamW updates, but {} has {} updates: the files are from different saves{}", found,
-                    model_.path().filename().string(), progress_.step,
+        fmt::format("it records {} AdamW updates, but {} records {} updates: the files are from different saves{}",
+                    found, model_.path().filename().string(), progress_.step,
                     found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False; in this case, "
                                              "convert with DeepSpeed's zero_to_fp32.py and use --init_from)"
                                            : ""));

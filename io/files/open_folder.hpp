@@ -53,7 +53,7 @@ class OpenFolder {
   // Opens a file in the folder for reading. See throw_system_error() for errors.
   File open(const std::string& name) const;
 
-  // Changes of the folder path and the opened files since they were opened.
+  // Changes to the folder path and to the opened files since they were opened.
   enum class Change {
     kNone,
     kReplaced,   // the path refers to another folder

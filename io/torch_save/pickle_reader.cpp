@@ -151,10 +151,10 @@ class Reader {
 
   // Discards items of unknown objects.
   void append(const std::vector<const Node*>& items) {
-    add_items(Kind::kList, items, "appends to a value other than a list");
+    add_items(Kind::kList, items, "appends to a value that is not a list");
   }
   void set_items(const std::vector<const Node*>& items) {
-    add_items(Kind::kDict, items, "sets a key of a value other than a dict");
+    add_items(Kind::kDict, items, "sets a key in a value that is not a dict");
   }
   void add_items(Kind kind, const std::vector<const Node*>& items, std::string_view otherwise) {
     Node* target = top();

@@ -67,7 +67,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
     const json& offsets = entry.at("data_offsets");
     if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
         !offsets[1].is_number_unsigned()) {
-      throw_bad_tensor(file, name, "has data_offsets that are not two numbers");
+      throw_bad_tensor(file, name, "has invalid data_offsets, which must be two numbers");
     }
     begin = offsets[0].get<int64_t>();
     end = offsets[1].get<int64_t>();

@@ -47,8 +47,8 @@ class MpiRuntime final : public ProcessGroup {
   // Returns true if only one thread uses MPI although all ranks requested kSeveral, because MPI does not support
   // several threads. The result is the same on all ranks.
   bool lacks_threads() const;
-  // Returns the thread that moves this process's tensors over MPI. Jobs run in their callers if only one thread may use
-  // MPI. The first call creates the thread. Must be called on the thread that uses this object.
+  // Returns the thread that moves this process's tensors over MPI. Jobs run in their callers' threads if only one
+  // thread may use MPI. The first call creates the thread. Must be called on the thread that uses this object.
   CommunicationThread& communication_thread() const;
   // Collective. If several threads use MPI, waits for all ranks of the group without occupying a core, so that the next
   // blocking MPI call waits only for its messages. Blocking calls poll, and ranks may share cores with each other and

@@ -89,9 +89,9 @@ struct Compression {
 
 // Sums node shards between nodes in 8 or 4 bits (ZeRO++, Wang et al. 2023) with error feedback (Seide et al. 2014).
 // Each rank adds its residual (the rounding errors of earlier steps) to its addends, quantizes the shards of the other
-// nodes, and sends each shard to its owner. The owner adds in fp32, in node order, and adds its own unquantized addend.
-// With two nodes, half of the sum is therefore exact. Over many steps, an element's total differs from the exact sum by
-// the final residuals, each smaller than a quantization step.
+// nodes, and sends each shard to its owner. The owner sums the addends in fp32, in node order, and uses its own addend
+// unquantized. With two nodes, half of the sum is therefore exact. Over many steps, an element's total differs from the
+// exact sum by the final residuals, each smaller than a quantization step.
 class GradientExchange {
  public:
   struct Options {

@@ -114,9 +114,9 @@ class ZeroEngine {
   void begin_step();
   void begin_step(double lr, int64_t update);
   // Finishes the gradient reductions, and computes the global gradient norm and the mean loss with one all-reduce. Call
-  // after the last micro-batch. `loss_sum`: sum of this rank's losses, a scalar on the device. `weight`: the loss
-  // summed over all ranks is divided by this value. `figures`: additional values to sum in the same all-reduce, with
-  // the same count on every rank.
+  // after the last micro-batch. `loss_sum`: sum of this rank's losses, a scalar on the device. `weight`: divisor of the
+  // loss summed over all ranks. `figures`: additional values to sum in the same all-reduce, with the same count on
+  // every rank.
   void measure(const at::Tensor& loss_sum, double weight, std::span<const double> figures = {});
   // Clips and applies AdamW with this learning rate. `update` counts from 1. No-op if the measured loss or norm is not
   // finite. The update may still be in progress on return: on a GPU, the work is queued, and ParameterStore::gather()

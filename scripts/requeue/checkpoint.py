@@ -32,7 +32,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
             return Checkpoint()
         seconds, nanoseconds = divmod(latest.stat().st_mtime_ns, 10**9)
     except (NotReadable, OSError) as error:
-        warn(f"{error}: continuing without a known checkpoint.")
+        warn(f"{error}: assuming that no checkpoint exists.")
         return Checkpoint()
     return Checkpoint(step=step, time=f"{max(seconds, 0)}.{nanoseconds:09d}", name=printable(name, 300))
 

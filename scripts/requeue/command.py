@@ -222,7 +222,7 @@ def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
     reason = f"srun could not start tasks on {' '.join(named)} (see above)"
     nodes = {node.name for node in job.slurm.nodes()}
     found = {node for node in nodes if short(node) in set(map(short, named))}
-    # One node of two is at fault itself.
+    # In a job of two nodes, a single failed node is at fault.
     if len(found) < 2 or 2 * len(found) < len(nodes):
         return Kind.NO_TASKS, job.nodes(named), reason
     if found == nodes - {own}:

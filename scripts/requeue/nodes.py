@@ -119,7 +119,7 @@ class Placement:
         return [name for name in self.states if name not in self.excluded | set(nodes) and self.can_run(name)]
 
     def unusable(self) -> list[str]:
-        """Nodes that the job cannot use only because of their states."""
+        """Nodes that the job could use in other states."""
         return [name for name in self.states if name not in self.excluded and not self.can_run(name)]
 
 
@@ -145,7 +145,7 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
 
 
 def why_waiting(place: Placement) -> str:
-    """The reason why the job waits for manual intervention, regardless of exclusions; empty: it does not."""
+    """The reason why the job waits for manual intervention, regardless of exclusions; empty if it does not."""
     missing = place.least - len(place.left())
     if missing <= 0:
         return ""

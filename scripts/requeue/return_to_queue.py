@@ -70,7 +70,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     # Slurm updates only pending jobs. The job is now pending, and its processes may run until KillWait.
     record = slurm.job_record(patiently=False)
     if record is not None and was_requeued(record, restart) is False:
-        say("Slurm has already ended this job (scancel or its time limit): it is not requeued.")
+        say("Slurm has already ended this job (scancel or the time limit): the job is not requeued.")
         return
     if action.minutes:
         delay(slurm, record, action)
@@ -90,7 +90,7 @@ def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
         return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether it is still in the queue."
     if requeued:
         return "Slurm has requeued this job: it will start again."
-    return "Slurm has ended this job (scancel or its time limit): it will not be requeued."
+    return "Slurm has ended this job (scancel or the time limit): the job will not be requeued."
 
 
 def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:

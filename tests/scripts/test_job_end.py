@@ -63,7 +63,7 @@ def test_a_job_that_has_its_nodes_is_requeued_in_whatever_state_slurm_shows_it(j
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        ("", "Slurm has ended this job (scancel or its time limit): it will not be requeued"),
+        ("", "Slurm has ended this job (scancel or the time limit): the job will not be requeued"),
         ('echo >>"$RECORD/requeues"', "Slurm has requeued this job: it will start again."),
     ],
 )
@@ -481,7 +481,7 @@ def test_a_job_that_is_cancelled_while_it_asks_for_its_requeue_stays_cancelled(j
 [[ ! -e "$RECORD/calls" || $(<"$RECORD/calls") != *requeue* ]] || export state=COMPLETING""",
     )
     result = job("begin_run; end_run 1")
-    assert "Slurm has already ended this job (scancel or its time limit): it is not requeued." in result.stdout
+    assert "Slurm has already ended this job (scancel or the time limit): the job is not requeued." in result.stdout
     assert job.requeued() and "update" not in job.checkout.calls()
 
 
