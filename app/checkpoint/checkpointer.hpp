@@ -42,8 +42,8 @@ class Checkpointer {
   // Each step must call the next three functions in this order. All functions from here to finish_after_error() are
   // collective.
   //
-  // Must be called before the engine's update. Returns the seconds that training has paused for checkpoints since the
-  // previous call.
+  // Must be called before the engine's update. Returns the time, in seconds, that training has paused for checkpoints
+  // since the previous call.
   double before_update();
   // Must be called before validation. Removes the write throttle, since there is no training step to slow down.
   void before_validation();
@@ -63,8 +63,8 @@ class Checkpointer {
   // Step of the newest checkpoint that the run saved or resumed from.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   void resumed_from(int64_t step) { saved_step_ = step; }
-  // Returns the estimated time in seconds that a save started now would take, including the rest of a save in flight.
-  // The estimate is the duration of the run's last save without throttling; 0 before the first save.
+  // Returns the estimated duration, in seconds, of a save that starts now, including the remaining time of a save in
+  // flight. The estimate is the duration of the run's last save without throttling; 0 before the first save.
   double expected_save_seconds() const;
   // Returns this rank's write limit in bytes per second for the save in flight; std::nullopt if no save is in flight.
   std::optional<double> write_rate() const;

@@ -49,7 +49,8 @@ class StateSnapshot {
   // Must be called before the engine's next update. Waits until the next update can no longer change states that are
   // being copied. For copies from a GPU, only the current stream waits.
   void before_update();
-  // Returns the seconds that the GPU has waited in before_update() since begin(). Must be called after wait().
+  // Returns the time, in seconds, that the GPU has waited in before_update() since begin(). Must be called after
+  // wait().
   double gpu_seconds_waited();
   // Waits for all values. May be called on any thread, but not concurrently.
   void wait();

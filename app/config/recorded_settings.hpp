@@ -26,7 +26,7 @@ struct RunSetup;
 // Identities of a run's training and validation tokens.
 struct DataIdentity {
   io::TokenIdentity train;                              // for a mixture, the combination of all sources
-  std::map<std::string, io::TokenIdentity> validation;  // by name; "" for a file without a name
+  std::map<std::string, io::TokenIdentity> validation;  // keyed by name; "" for a file without a name
   std::vector<io::TokenIdentity> sources{};             // one per file of --train_data
 };
 

@@ -20,8 +20,8 @@ namespace doctor {
 // Checks that the ranks form one job: with a wrong --mpi, srun starts each rank as a separate job of one rank.
 Finding check_launch(const parallel::Environment& environment, int world_size);
 
-// Compares the clock of host `own` with the median of all clocks. `offsets`: seconds relative to any common clock, by
-// host. If no majority of hosts agrees on the time, returns only a warning because the correct time is unknown.
+// Compares the clock of host `own` with the median of all clocks. `offsets`: one per host, in seconds, relative to any
+// common clock. If no majority of hosts agrees on the time, returns only a warning because the correct time is unknown.
 Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets);
 
 }  // namespace doctor

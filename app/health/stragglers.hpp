@@ -31,8 +31,8 @@ std::string describe(const Straggler& straggler, const std::string& host, const 
 // other ranks. Deterministic: ranks that add the same times get the same results.
 class Stragglers {
  public:
-  // Adds the times of one step. `seconds`: by rank; 0 if not measured. Returns the slowest rank; std::nullopt for a
-  // single rank, or if any time was not measured.
+  // Adds the times of one step. `seconds`: one value per rank; 0 if not measured. Returns the slowest rank;
+  // std::nullopt for a single rank, or if any time was not measured.
   std::optional<SlowestRank> add(std::span<const double> seconds);
   // Returns a newly detected straggler. Returns the same straggler again at doubling intervals while it remains slow.
   std::optional<Straggler> take_straggler();

@@ -60,7 +60,7 @@ class StepTimer {
     parallel::Timeline::Mark end;
   };
   void close_segment(parallel::Timeline::Mark end);
-  // Returns the total seconds of the stalls within the segment.
+  // Returns the total time, in seconds, of the stalls within the segment.
   double stalled(const std::vector<parallel::Stall>& stalls, const Segment& segment) const;
 
   parallel::Timeline& timeline_;

@@ -47,10 +47,10 @@ std::string device_name(const at::Device& device);
 // Returns text such as "2 x NVIDIA H200, 8 threads per rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 
-// Returns the peak bytes reserved by PyTorch's CUDA caching allocator; on the CPU, the peak resident bytes of the
-// process.
+// Returns the peak memory, in bytes, reserved by PyTorch's CUDA caching allocator; on the CPU, the peak resident memory
+// of the process.
 int64_t peak_memory_bytes(const at::Device& device);
-// Returns the peak bytes allocated to tensors; on the CPU, since parallel::use_tensor_memory() was called.
+// Returns the peak memory, in bytes, allocated to tensors; on the CPU, since parallel::use_tensor_memory() was called.
 int64_t peak_allocated_bytes(const at::Device& device);
 
 }  // namespace mpzero

@@ -17,7 +17,7 @@ struct PeakTime {
   double seconds(double attention_share) const { return products + attention * attention_share; }
 };
 
-// Returns how long this rank's share of a step takes at the GPU's peak rate, or std::nullopt if that rate is unknown.
+// Returns the time of this rank's share of a step at the GPU's peak rate, or std::nullopt if that rate is unknown.
 std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device, int world_size);
 
 // Returns a log line if mpzero lacks the GPU's peak rate, or an empty string if MFU is known or does not apply.

@@ -65,7 +65,8 @@ class Calibration {
   // Key of all FP8 matmuls in `matmuls_`.
   static constexpr at::ScalarType kFp8 = at::kFloat8_e4m3fn;
   Estimate fp8_seconds(const model::Operation& operation) const;
-  // Estimates a matmul or attention whose dtype was not measured from bf16, or throws MissingTimes.
+  // Estimates the time of a matmul or attention whose dtype was not measured, based on bf16 times, or throws
+  // MissingTimes.
   Estimate without_times(const model::Operation& operation, const char* what) const;
   [[noreturn]] void lacks(const std::string& what) const;
 

@@ -27,7 +27,7 @@ struct Group {
   int size() const { return hosts * per_host; }
 };
 
-// Returns the seconds of a collective over a full tensor of `bytes` bytes: latency plus bytes over bandwidth
+// Returns the time, in seconds, of a collective over a full tensor of `bytes` bytes: latency plus bytes over bandwidth
 // (alpha-beta model). A ring sends each byte once (twice for an all-reduce) in size - 1 steps. A tree or PAT, which
 // NCCL uses for small messages, takes log2(hosts) steps at a lower bandwidth. The faster algorithm is assumed, as in
 // NCCL's tuning. In an all-to-all, every rank sends to all other ranks. `rings`: number of collectives that share the

@@ -12,7 +12,7 @@
 
 namespace mpzero::plan {
 
-// Returns the seconds of a collective over a full tensor of `bytes` bytes and dtype `type`.
+// Returns the time, in seconds, of a collective over a full tensor of `bytes` bytes and dtype `type`.
 using CollectiveSeconds = std::function<double(Collective collective, int64_t bytes, at::ScalarType type)>;
 
 // Communicator of rank 0 on the simulated device. Each collective runs on the communicator's own stream, as in NCCL,

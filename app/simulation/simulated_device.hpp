@@ -25,8 +25,8 @@ inline constexpr size_t kWorks = 8;
 // Simulates a device and the host that launches work on the device. A stream is a clock: work begins once its stream is
 // free and the host has launched the work. Recording an event stores the time of its stream, and waiting for the event
 // advances a stream to at least that time. Code that orders work by streams and events therefore has the timing of a
-// GPU. Tensors have shapes but no memory, and ATen operators take the time to read and write their tensors. At most one
-// SimulatedDevice may exist in a process. Times are seconds since construction.
+// GPU. Tensors have shapes but no memory, and the time of an ATen operator is the time to read and write its tensors.
+// At most one SimulatedDevice may exist in a process. Times are seconds since construction.
 class SimulatedDevice {
  public:
   static double nothing(int64_t) { return 0; }

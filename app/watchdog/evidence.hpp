@@ -31,7 +31,7 @@ struct StartRanks {
   std::string checkpoint_dir;      // absolute
   int64_t time = 0;                // Unix time in seconds
   int rank = 0;                    // rank of this process
-  std::vector<std::string> hosts;  // by rank
+  std::vector<std::string> hosts;  // one per rank
   std::vector<int64_t> pids;
 };
 

@@ -45,8 +45,8 @@ class CheckpointWriter {
   virtual std::string write_shards(const std::filesystem::path& folder, int rank, const ShardValues& values,
                                    const WriteOptions& options) const = 0;
   // Writes and syncs the remaining files. Called on rank 0 after write_shards() has returned on every rank. `written`
-  // contains the results of write_shards() by rank. Returns the manifest's entries. Throws Failure unless the ranks
-  // have written every value exactly once.
+  // contains the results of write_shards(), indexed by rank. Returns the manifest's entries. Throws Failure unless the
+  // ranks have written every value exactly once.
   virtual std::vector<ManifestFile> finish(const std::filesystem::path& folder, std::span<const std::string> written,
                                            FileSystem& files) const = 0;
 };

@@ -46,7 +46,7 @@ struct ManifestFile {
   std::string name;
   int64_t size = 0;
   uint64_t structure_checksum = 0;     // covers the bytes outside of datasets
-  std::vector<ShardDataset> datasets;  // by offset
+  std::vector<ShardDataset> datasets;  // sorted by offset
   // True for archives in DeepSpeed's format, which contain their own checksums.
   bool has_own_checksums = false;
   // TorchZipReader::directory_checksum() of the archive, which covers the full file. std::nullopt for other files and

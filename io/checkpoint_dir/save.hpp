@@ -46,7 +46,8 @@ std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSy
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options = {});
 
 // Step 3: publishes the checkpoint, updates `latest` and prunes older checkpoints. Called on rank 0, from any thread,
-// after write_shards() has returned on every rank. `shard_files` contains the results of write_shards() by rank.
+// after write_shards() has returned on every rank. `shard_files` contains the results of write_shards(), indexed by
+// rank.
 struct Published {
   int64_t bytes = 0;             // size of the checkpoint
   std::string remark;            // one sentence about a problem that does not affect the checkpoint, or empty

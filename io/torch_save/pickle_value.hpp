@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-// A Python pickle as plain data. The reader never executes code. Unknown classes and functions become a kObject with
-// the name.
+// A Python pickle as plain data. The reader never executes code. An unknown class or function becomes a kObject with
+// its name.
 namespace mpzero::io::pickle {
 
 enum class Kind : uint8_t {
@@ -88,7 +88,7 @@ class Value {
   // Returns a contiguous tensor of dtype float32, bfloat16 or float16.
   Tensor tensor() const;
 
-  // Converts dicts, lists and plain values to JSON. Other values become the name of the kind in angle brackets.
+  // Converts dicts, lists and plain values to JSON. Other values become the name of their kind in angle brackets.
   nlohmann::json to_json() const;
 
   // Throws UserError: "FILE: PATH is ACTUAL, expected EXPECTED; REMEDY".

@@ -96,8 +96,8 @@ class CodedGather {
   std::vector<CodedLayout> layouts_;
   std::shared_ptr<const WeightCodec> codec_;
   Communicator& node_;
-  std::vector<at::Tensor> maxima_;  // by unit: [ranks, ranges]
-  std::vector<at::Tensor> scales_;  // by unit: [2, ranges]
+  std::vector<at::Tensor> maxima_;  // one per unit: [ranks, ranges]
+  std::vector<at::Tensor> scales_;  // one per unit: [2, ranges]
   std::vector<bool> outdated_;
 };
 

@@ -45,7 +45,7 @@ class TensorMemory final : public c10::Allocator {
 
   mutable std::mutex mutex_;
   std::unordered_map<void*, Block> used_;
-  std::multimap<size_t, void*> kept_;  // by size
+  std::multimap<size_t, void*> kept_;  // keyed by size
   size_t used_bytes_ = 0, kept_bytes_ = 0, peak_ = 0;
   std::atomic<int64_t> bytes_ = 0, peak_bytes_ = 0;  // large and small tensors
 };

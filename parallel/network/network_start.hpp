@@ -39,7 +39,7 @@ struct StartPatience {
 };
 
 struct ProvenNetwork {
-  std::vector<NetworkProof> proofs;  // by rank
+  std::vector<NetworkProof> proofs;  // one per rank
   // Communicator over all ranks, for training. Must be kept until another communicator exists, because NCCL unloads its
   // plugin with the last communicator. NCCL 2.28 and 2.29 then ignore NCCL_NET_PLUGIN and use the default network for
   // the next communicator (https://github.com/NVIDIA/nccl/issues/1978).

@@ -131,7 +131,8 @@ class HostOptimizer final : public HostUpdater {
   // Starts the copy of a gradient to host memory. On the CPU, also finishes it.
   void copy_gradient(Unit& unit, const at::Tensor& gradient);
   void throw_if_failed() const;
-  // Returns true if the first queued job may begin or, without queued jobs, a unit may be updated ahead.
+  // Returns true if the first queued job may begin or, without queued jobs, a unit may be updated before the norm is
+  // known.
   bool can_begin() const;
   std::shared_ptr<Job> begin_ordered();
   std::shared_ptr<Job> begin_ahead();

@@ -54,7 +54,7 @@ class BufferPool {
 
   Communicator& communicator_;
   at::TensorOptions options_;
-  std::map<int64_t, Buffers> buffers_;  // by length
+  std::map<int64_t, Buffers> buffers_;  // keyed by length
 };
 
 }  // namespace mpzero::parallel

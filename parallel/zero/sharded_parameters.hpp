@@ -58,7 +58,7 @@ class ShardedParameters final : public ParameterStore {
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
   const bool offloaded_;                     // except for shards moved to the device
-  const std::vector<int64_t> buffer_sizes_;  // by unit, in elements of the parameters' dtype
+  const std::vector<int64_t> buffer_sizes_;  // one per unit, in elements of the parameters' dtype
   BufferPool pool_;
   std::optional<CodedGather> codes_;
   // Staging buffer for a node shard in transit between host memory and the network, with offloaded parameters and

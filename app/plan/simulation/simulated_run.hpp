@@ -25,7 +25,7 @@ struct SimulatedRun {
   Group ranks;  // placement on hosts
   int64_t micro_batch = 1;
   int64_t seq_length = 1;
-  std::vector<model::Recompute> recompute;  // by layer
+  std::vector<model::Recompute> recompute;  // one per layer
   int64_t memory_for_parameters = 0;        // bytes left free by the memory plan, see ParameterStore::use_memory()
   bool gather_limits_automatic = false;
   UnitTimes times;

@@ -55,9 +55,9 @@ class HostActivations {
 
   at::Device device_;
   size_t layers_;
-  std::vector<at::Tensor> buffers_;                // by layer
+  std::vector<at::Tensor> buffers_;                // one per layer
   std::optional<c10::Stream> stream_;              // copy stream; std::nullopt on devices without streams
-  std::vector<std::optional<c10::Event>> copied_;  // by layer; end of the last copy
+  std::vector<std::optional<c10::Event>> copied_;  // one per layer; end of the last copy
   std::vector<Entry> stack_;
 };
 

@@ -56,11 +56,11 @@ class TrainingPass {
   parallel::GradientStore& gradients_;
   StepTimer& timer_;
   int64_t micro_batches_;
-  std::vector<model::LayerValues> graph_;  // by layer
+  std::vector<model::LayerValues> graph_;  // one per layer
   size_t num_values_ = 0;
-  std::vector<std::vector<size_t>> last_reads_;       // by layer; values that later layers do not read
-  std::vector<model::Recompute> recompute_;           // by layer
-  std::vector<model::LayerActivations> activations_;  // by layer; without tensors in the stacks below
+  std::vector<std::vector<size_t>> last_reads_;       // one per layer; values that later layers do not read
+  std::vector<model::Recompute> recompute_;           // one per layer
+  std::vector<model::LayerActivations> activations_;  // one per layer; without tensors in the stacks below
   // Inputs of layers with model::keeps_on_host(), and attention outputs and their log-sum-exps of layers with
   // Recompute::kHostAttention.
   std::optional<HostActivations> inputs_, attended_, log_sums_;
