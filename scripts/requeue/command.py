@@ -62,7 +62,7 @@ from requeue.state import load_state, record_of, remove_oldest, save_state
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch.sh
-# Maximum seconds of retries for a job without a time limit.
+# Retry limit, in seconds, for a job without a time limit.
 DAY = 86_400
 # Wait for missing evidence for the duration of this many attempts to reach Slurm: one minute.
 EVIDENCE_TRIES = 20
@@ -78,7 +78,7 @@ class Job:
 
     @property
     def status(self) -> int:
-        """The run's status. The launcher's status may only reflect the signal that it sent to the remaining ranks."""
+        """The run's status. The launcher's status may reflect only the signal that it sent to the remaining ranks."""
         status = self.arguments.status
         return status if self.failure is None else self.failure.status(status)
 
@@ -201,7 +201,7 @@ def kind_of(job: Job) -> Kind:
 
 
 def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
-    """`reason`: the reason if there is no failure report."""
+    """`reason`: used if there is no failure report."""
     nodes: tuple[str, ...] = ()
     if kind is Kind.NO_TASKS:
         kind, nodes, reason = judge_tasks(job)

@@ -45,7 +45,7 @@ def suitable(
     nodes: Mapping[str, NodeState], features: str, wants_gres: bool, own: Iterable[str]
 ) -> dict[str, NodeState]:
     """Nodes that satisfy the job's --constraint (`features`; empty: none) and, if it requests GPUs or other generic
-    resources, have these. `own`: the nodes of the job's latest start, which satisfy both."""
+    resources, provide them. `own`: the nodes of the job's latest start, which satisfy both."""
     had = [nodes[name] for name in own if name in nodes]
     gres = {without_sockets(node.gres) for node in had}
     names = set(re.split("[&,]", features)) if SIMPLE_CONSTRAINT.fullmatch(features) else None
@@ -119,7 +119,7 @@ class Placement:
         return [name for name in self.states if name not in self.excluded | set(nodes) and self.can_run(name)]
 
     def unusable(self) -> list[str]:
-        """Nodes that the job could use in other states."""
+        """Nodes whose current state prevents the job from using them."""
         return [name for name in self.states if name not in self.excluded and not self.can_run(name)]
 
 
@@ -129,7 +129,7 @@ def kind_of(state: str) -> str:
 
 
 def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) -> str:
-    """The reason why these nodes cannot be excluded; empty: they can. (Slurm accepts exclusions that can never be
+    """The reason why these nodes cannot be excluded; empty if they can be. (Slurm accepts exclusions that can never be
     satisfied, and the job then waits forever.) `required`: the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):

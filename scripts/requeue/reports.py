@@ -121,8 +121,8 @@ def refusals_of(report: dict) -> list[Refusal]:
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
     """Refusals in a check that hangs on at least half of the job's hosts because of a shared resource, such as a file
-    system. One host of two is itself at fault if it hangs in a local resource (GPUs, ports, libraries) or in a folder
-    to which the other host can write."""
+    system. If one of two hosts hangs, that host is at fault if the resource is local (GPUs, ports, libraries), or is a
+    folder to which the other host can write."""
     if not doctor.hung:
         return ()
     for check in dict.fromkeys(refusal.check for refusal in doctor.refusals):

@@ -199,7 +199,7 @@ class Slurm:
     def requeues_preempted_jobs(self) -> bool:
         """Returns True if Slurm itself requeues preempted jobs of this partition when they end, as 24.05 and later do
         for jobs with GraceTime. Returns False if Slurm does not respond, or if preemption depends on a QOS, whose mode
-        is only in Slurm's accounting: Slurm may then start such a job once more after its end."""
+        is stored only in Slurm's accounting database: Slurm may then start such a job once more after its end."""
         try:
             configuration = ask("scontrol", "show", "config")
             version = re.search(r"SLURM_VERSION *= *([0-9]{1,9})\.([0-9]{1,9})", configuration)
