@@ -128,7 +128,7 @@ install_packages() {
   fi
   if [[ ${missing[0]} == g++ ]]; then missing[0]=$(compiler_package); fi
   read -r -a rights < <(install_rights) ||
-    die "Packages are missing, and root or passwordless sudo is not available: ask an administrator to run 'sudo apt-get install ${missing[*]}'."
+    die "Packages are missing, and neither root nor passwordless sudo is available: ask an administrator to run 'sudo apt-get install ${missing[*]}'."
   say "Installing ${missing[*]}."
   rights+=(DEBIAN_FRONTEND=noninteractive)
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get update -q </dev/null ||
@@ -155,7 +155,7 @@ install_with_dnf() {
     die "The enabled dnf repositories do not contain ${missing[*]}: enable a repository that does (on Amazon Linux 2023, SPAL: https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source, with headers in the compiler's search path."
   ((${#names[@]} > 0)) || return 0
   read -r -a rights < <(install_rights) ||
-    die "Packages are missing, and root or passwordless sudo is not available: ask an administrator to run 'sudo dnf install ${names[*]}'."
+    die "Packages are missing, and neither root nor passwordless sudo is available: ask an administrator to run 'sudo dnf install ${names[*]}'."
   say "Installing ${names[*]}."
   run_watched "$MPZERO_ROOT/logs/dnf.log" "${rights[@]}" dnf install --assumeyes "${names[@]}" </dev/null ||
     die "dnf could not install ${names[*]}; its output is in logs/dnf.log."

@@ -33,7 +33,7 @@ require_libraries() {
   # "PROGRAM: /lib/libc.so.6: version `GLIBC_2.38' not found (required by PROGRAM)"
   missing=$(sed -n "s/.*: version [\`']\([A-Za-z_0-9.]*\)' not found.*/\1/p" <<<"$said" | sort --unique | paste --serial --delimiters=,)
   [[ -z $missing ]] ||
-    refuse_machine "$program needs $missing, which is newer than this system; build mpzero on the oldest system that will run it."
+    refuse_machine "$program needs $missing, which the libraries of this system do not provide; build mpzero on the oldest system that will run it."
   foreign=$(sed -n 's/^[[:space:]]*lib\(cudart\|nccl\|cublasLt\)\.so[^ ]* => \([^ ]*\) .*/\2/p' <<<"$said" | grep -v -m 1 -- '-packages/') || true
   [[ -z $foreign ]] ||
     refuse_machine "$program loads $foreign instead of the library of its Python environment; unset LD_PRELOAD and LD_LIBRARY_PATH, or rebuild mpzero with './train-singlenode.sh --build-only'."
