@@ -184,7 +184,7 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
   if (folder.empty()) {
     const std::string name = io::recorded_tokenizer(checkpoint);
     if (name == io::kBytesTokenizer) {
-      mpzero::print_out("The tokenizer is bytes, which has no files; config.json records it for mpzero generate.\n");
+      mpzero::print_out("The tokenizer 'bytes' has no files; config.json records its name for mpzero generate.\n");
       return;
     }
     mpzero::print_out(

@@ -209,7 +209,7 @@ follow_environment() {
   [[ ! -L $MPZERO_VENV ]] || return 0
   [[ ! -f $MPZERO_VENV/bin/activate ]] || from=$(sed -n "s/^VIRTUAL_ENV=[\"']\{0,1\}\(\/[^\"']*\).*/\1/p" "$MPZERO_VENV/bin/activate" | head -n 1)
   if [[ -z $from || $from -ef $MPZERO_VENV ]]; then return 0; fi
-  say "$MPZERO_VENV was copied or moved from $from: updating the paths in its programs."
+  say "$MPZERO_VENV was copied or moved from $from: updating the paths in its scripts."
   for file in "$MPZERO_VENV"/bin/*; do
     [[ -f $file && ! -L $file ]] || continue
     first=$(head -c 4096 "$file" | tr -d '\0' | head -n 2)

@@ -91,7 +91,7 @@ mpi_network() {
   elif ((${#networks[@]} == $#)); then
     printf '%s\n' "${networks[@]}" | sort --unique | paste --serial --delimiters=,
   else
-    die "The nodes' network interfaces have different names, and not all of them have an IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include to MPI's interfaces or networks."
+    die "The nodes' network interfaces have different names, and some have no IPv4 subnet ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include to MPI's interfaces or networks."
   fi
 }
 

@@ -83,7 +83,7 @@ path_of_flag() {
     data_set_path "$2" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}"
   elif [[ $1 == tokenizer || $1 =~ ^(init_from|base_model)$ && $2 =~ $MPZERO_HUB_NAME ]]; then
     if [[ $1 != tokenizer && ! -e $(users_path "$2") && -e $MPZERO_ROOT/$2 ]]; then
-      die "--$1 $2 is not in the current folder, $MPZERO_USER_FOLDER, but in $MPZERO_ROOT; use --$1 $(printf %q "$MPZERO_ROOT/$2")."
+      die "--$1 $2 is in $MPZERO_ROOT, not in the current folder ($MPZERO_USER_FOLDER); use --$1 $(printf %q "$MPZERO_ROOT/$2")."
     fi
     named_path "$2"
   elif [[ $1 == train_data || $1 == validation_data ]]; then
@@ -102,7 +102,7 @@ data_set_path() {
   elif [[ $2 == true ]]; then
     users_path "$1"
   elif [[ ! -e $(users_path "$1") && -e $MPZERO_ROOT/$1 ]]; then
-    die "DATASET=$1 is not in the current folder, $MPZERO_USER_FOLDER, but in $MPZERO_ROOT; use DATASET=$(printf %q "$MPZERO_ROOT/$1"), or LOCAL_DATASET=false for a Hugging Face name."
+    die "DATASET=$1 is in $MPZERO_ROOT, not in the current folder ($MPZERO_USER_FOLDER); use DATASET=$(printf %q "$MPZERO_ROOT/$1"), or LOCAL_DATASET=false for a Hugging Face name."
   else
     named_path "$1"
   fi

@@ -57,7 +57,7 @@ std::string HangWatch::last_message() {
     const Finding answer =
         ok("report", "the file system of the --json file responds; this host is waiting for other hosts");
     if (folder_answered_ && !json_.empty() && write_report(answer_report(json_, host_), answer))
-      print_line("answers", answer);
+      print_line("responds", answer);
     std::this_thread::sleep_for(kPrecedence);
     return fmt::format("{} has been waiting for other ranks for {} s; see the messages of the hung hosts", host_,
                        patience_.count() / 1000);

@@ -31,7 +31,7 @@ void end_hung(const std::string& sentence);
 //
 // and then writes a report for this host, to_json() with one failure, to hang_report(). scripts/requeue reads both,
 // because the file system of the report may also hang. Ranks that wait for other ranks do not report a hang. If such a
-// rank has completed the check of a folder, it writes answer_report() and prints "answers" instead of "hangs",
+// rank has completed the check of a folder, it writes answer_report() and prints "responds" instead of "hangs",
 // because the folder does not hang on all hosts.
 class HangWatch {
  public:

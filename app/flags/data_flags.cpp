@@ -33,7 +33,8 @@ FlagGroup data_flags() {
             .default_text = "no validation"},
            {.name = "dataset",
             .value = Text{field<&Settings::dataset>},
-            .help = "dataset that the scripts tokenize if --train_data does not exist: Hugging Face name or path",
+            .help = "dataset that the launch scripts tokenize if --train_data does not exist: Hugging Face name or "
+                    "path",
             .unit = "NAME"},
            {.name = "dataset_config_name",
             .value = Text{field<&Settings::dataset_config_name>},
@@ -45,7 +46,7 @@ FlagGroup data_flags() {
             .default_text = "true if the path exists"},
            {.name = "tokenizer",
             .value = Text{field<&Settings::tokenizer>},
-            .help = "tokenizer that the scripts use for --dataset: Hugging Face name, path or bytes",
+            .help = "tokenizer that the launch scripts use for --dataset: Hugging Face name, path or bytes",
             .unit = "NAME",
             .default_text = "Qwen/Qwen3-0.6B"},
            {.name = "seq_length",

@@ -180,7 +180,7 @@ void refuse_flag(const std::string& argument, const std::vector<std::string>& of
   if (is_data_set(argument)) {
     throw_user_error(
         "\"{0}\" is not a flag; tokenize the dataset with app/prepare_data.py and pass --train_data FILE, or pass "
-        "--dataset {0} to the scripts.",
+        "--dataset {0} to the launch scripts.",
         argument);
   }
   if (argument.rfind("--", 0) != 0) {

@@ -66,7 +66,8 @@ const std::vector<Answer>& trainers() {
       {{"debug"}, "a non-finite gradient always ends the run; omit the flag"},
       {{"lr_scheduler_kwargs"}, "--warmup_steps and --num_decay_steps configure schedules"},
       {{"use_cpu", "no_cuda"}, "use --device cpu"},
-      {{"num_gpus", "gpus", "n_gpu"}, "the launcher sets the number of ranks: NPROC=4 for the scripts, or mpirun -n 4"},
+      {{"num_gpus", "gpus", "n_gpu"},
+       "the launcher sets the number of ranks (NPROC=4 for mpzero's launch scripts, or mpirun -n 4)"},
       {{"do_train"}, "mpzero train always trains; omit the flag"},
       {{"do_predict"}, "mpzero generate completes prompts from a checkpoint; omit the flag"},
       {{"eval_on_start", "eval_delay"}, "--validation_freq STEPS sets the validation interval; omit the flag"},
@@ -179,8 +180,8 @@ const std::map<std::string, std::string>& unknown_flags() {
     }
     for (const auto& [names, what_to_do] : trainers()) {
       for (const char* name : names) {
-        sentences[name] = fmt::format("mpzero does not support --{} of the Hugging Face Trainer or its scripts: {}.",
-                                      name, what_to_do);
+        sentences[name] =
+            fmt::format("mpzero does not support --{}, a flag of Hugging Face training scripts: {}.", name, what_to_do);
       }
     }
     for (const auto& [names, setting] : of_file()) {

@@ -161,7 +161,8 @@ def _check_calls(message: dict, answer: str) -> None:
 
 
 def _count_missing(of: Conversation, found: list[str], counts: Counter) -> None:
-    """Counts strings that the template omits, such as Llama 3's tools and Qwen3's earlier reasoning."""
+    """Counts strings that the template omits, such as tool definitions (Llama 3) and reasoning from earlier turns
+    (Qwen3)."""
     pieces = [("tools", (tool.get("function") or tool).get("name")) for tool in of.tools or ()]
     for message in of.messages:
         pieces += [

@@ -1,4 +1,4 @@
-"""Columns that identify the formats of rows."""
+"""Columns that identify a row's format."""
 
 CHAT, PROMPT_COMPLETION, TEXT = "chat", "prompt_completion", "text"
 FORMATS = (CHAT, PROMPT_COMPLETION, TEXT)

@@ -89,7 +89,7 @@ def _put_in_front(tokenizer) -> list[int]:
 
 
 def special_tokens_of(definition: dict) -> dict[str, int]:
-    """definition: a parsed tokenizer.json"""
+    """Returns the ids of the special tokens by token. definition: parsed tokenizer.json."""
     return {token["content"]: token["id"] for token in definition["added_tokens"] if token["special"]}
 
 

@@ -116,7 +116,7 @@ class Stream(io.RawIOBase):
 
 
 def open_stream(path: Path) -> io.BufferedReader:
-    """The result's `.raw` is the Stream."""
+    """Opens a file for buffered reading of its decompressed bytes. `.raw` of the result is the Stream."""
     return io.BufferedReader(Stream(path), BLOCK)
 
 

@@ -62,7 +62,8 @@ def is_held_elsewhere(record: Record, group: Group, measure: str) -> bool:
 
 
 def find_awaited(records: list[Record], gone: tuple[int, ...] = ()) -> Held | None:
-    """Returns the oldest collective in which ranks wait; with `gone`, in which others wait for these ranks."""
+    """Returns the collective in which ranks have waited longest. `gone`: if set, considers only collectives in which
+    other ranks wait for these ranks."""
     waits = []
     for record in records:
         for channel in record.channels if record.rank not in gone else ():

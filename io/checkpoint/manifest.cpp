@@ -189,13 +189,13 @@ Manifest read_manifest(const OpenFolder& folder) {
                           kManifestLimits);
     manifest.checksum = checksum_of_text(document.at("content").dump());
     if (document.at("content_xxh3_64").get<std::string>() != manifest.checksum) {
-      throw_damaged(path, "its checksum does not match its content");
+      throw_damaged(path, "the checksum does not match the content");
     }
     document = document.at("content");
   } catch (const JsonError& error) {
-    throw_damaged(path, fmt::format("its JSON is invalid ({})", error.what()));
+    throw_damaged(path, fmt::format("the JSON is invalid ({})", error.what()));
   } catch (const json::exception&) {
-    throw_damaged(path, "its content or checksum is missing or invalid");
+    throw_damaged(path, "the content or the checksum is missing or invalid");
   }
   try {
     check_version(document.at("format_version"), path);
@@ -209,7 +209,7 @@ Manifest read_manifest(const OpenFolder& folder) {
   } catch (const json::exception& unexpected) {
     throw_damaged(path, unexpected.what());
   } catch (const std::invalid_argument& unexpected) {
-    throw_damaged(path, fmt::format("it lists {}", unexpected.what()));
+    throw_damaged(path, fmt::format("the manifest lists {}", unexpected.what()));
   }
   return manifest;
 }
@@ -227,7 +227,7 @@ void check_size(const OpenFolder& folder, const ManifestFile& file) {
   const std::optional<FileIdentity> found = folder.find(file.name);
   if (!found) throw_damaged(path, "the file is missing");
   if (found->size != file.size) {
-    throw_damaged(path, fmt::format("it has {} bytes instead of {}, so it is {}", found->size, file.size,
+    throw_damaged(path, fmt::format("the file has {} bytes instead of {}, so it is {}", found->size, file.size,
                                     found->size < file.size ? "truncated" : "a different file"));
   }
 }

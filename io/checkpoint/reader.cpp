@@ -99,7 +99,7 @@ class ShardFile {
   }
 
   [[noreturn]] void throw_other_structure() const {
-    throw_damaged(path_, "the checksum of its structure does not match");
+    throw_damaged(path_, "the checksum of the file structure does not match");
   }
 
   void check(const ShardDataset& dataset, int64_t block, std::span<const std::byte> bytes) const {
@@ -250,7 +250,8 @@ std::optional<StoredCarried> Hdf5Checkpoint::carried(int rank, std::span<const C
   const auto file = std::ranges::find_if(impl_->files, [&](const ShardFile& f) { return f.path().filename() == name; });
   if (file == impl_->files.end()) return std::nullopt;
   if (const int64_t most = largest_carried_file(units(), carrying_ranks()); file->size() > most) {
-    throw_damaged(file->path(), fmt::format("it has {} bytes, but this model needs at most {}", file->size(), most));
+    throw_damaged(file->path(),
+                  fmt::format("the file has {} bytes, but this model needs at most {}", file->size(), most));
   }
   return read_carried_file(file->path(), file->contents(), wanted);
 }

@@ -280,7 +280,7 @@ static std::string show_tags_in(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (is_folder(entry.path()) && looks_like_checkpoint(entry.path())) tags.push_back(entry.path().filename());
   }
-  if (tags.empty()) return "it contains no checkpoints; check the path";
+  if (tags.empty()) return "the folder contains no checkpoints; check the path";
   std::sort(tags.begin(), tags.end());
   return use_one_of(std::move(tags));
 }

@@ -43,11 +43,11 @@ DeepSpeedLayout::DeepSpeedLayout(std::vector<Group> groups, int stage, int ranks
       const ParameterSpec& parameter = group.parameters[i];
       const int64_t numel = checked_numel(parameter, file);
       if (!places_.try_emplace(parameter.name, Place{g, offset, numel}).second) {
-        throw_damaged(file, fmt::format("it lists parameter {:.100} twice", parameter.name));
+        throw_damaged(file, fmt::format("the file lists parameter {:.100} twice", parameter.name));
       }
       offset += stage_ == 3 ? divide_up(numel, ranks_) : numel;
       if (!group.paddings.empty()) offset += group.paddings[i];
-      if (offset > kMaxNumel) throw_damaged(file, "its parameters have too many elements");
+      if (offset > kMaxNumel) throw_damaged(file, "the file's parameters have too many elements");
     }
     flat_numels_.push_back(offset);
     partition_numels_.push_back(stage_ == 3 ? offset : divide_up(offset, kAlignment * ranks_) * kAlignment);

@@ -104,14 +104,14 @@ std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSp
   }
   if (partition.paddings.empty()) return groups;
   if (partition.paddings.size() != groups.size()) {
-    throw_damaged(file, "its number of parameter groups differs from the number in the optimizer file");
+    throw_damaged(file, "the number of parameter groups differs from the number in the optimizer file");
   }
   for (size_t g = 0; g < groups.size(); ++g) {
     groups[g].paddings = partition.paddings[g];
     const bool fit = groups[g].paddings.size() == groups[g].parameters.size() &&
                      std::all_of(groups[g].paddings.begin(), groups[g].paddings.end(),
                                  [](int64_t padding) { return padding >= 0 && padding < (1 << 20); });
-    if (!fit) throw_damaged(file, "its parameters do not match the optimizer's param_alignment_paddings");
+    if (!fit) throw_damaged(file, "the parameters do not match the optimizer's param_alignment_paddings");
   }
   return groups;
 }
@@ -130,7 +130,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       read_zero(root);
     }
     parameters_ = layout_->parameters();
-    if (parameters_.empty()) throw_damaged(model_.path(), "it lists no parameters");
+    if (parameters_.empty()) throw_damaged(model_.path(), "the file lists no parameters");
     rank_files_.resize(static_cast<size_t>(layout_->ranks()));
     read_progress(root);
     check_complete();
@@ -204,7 +204,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
                        model_.path().string(), what);
     };
     if (partition.ranks < 1 || partition.ranks > kMaxRanks) {
-      throw_damaged(files_.path_of(first_optimizer_file_), fmt::format("it records {} ranks", partition.ranks));
+      throw_damaged(files_.path_of(first_optimizer_file_), fmt::format("the file records {} ranks", partition.ranks));
     }
     if ((model_.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
       throw_incomplete(
@@ -260,7 +260,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (layout_->stage() == 0) {
       warnings_.push_back(
           fmt::format("{} is at step {}, but AdamW has {} updates, which is normal without ZeRO in bf16 or fp16; "
-                      "AdamW resumes with {}.",
+                      "AdamW resumes with an update count of {}.",
                       folder_.string(), progress_.step, adamw_updates_, progress_.step));
       return;
     }
@@ -298,8 +298,9 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
                        layout_->ranks(), kChooseAnother);
     }
     if (!files_.manifest() || files_.manifest()->find(name) != nullptr) return;
-    throw_damaged(folder_ / kManifestName,
-                  fmt::format("it does not list {}, which a checkpoint of {} ranks requires", name, layout_->ranks()));
+    throw_damaged(
+        folder_ / kManifestName,
+        fmt::format("the file does not list {}, which a checkpoint of {} ranks requires", name, layout_->ranks()));
   }
 
   std::string optimizer_file(int rank) const {
@@ -335,7 +336,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (found == progress_.step) return;
     throw_damaged(
         files_.path_of(name),
-        fmt::format("it was saved after {} updates, but {} was saved after {}: the files are from different saves",
+        fmt::format("the file was saved after {} updates, but {} after {} updates: the files are from different saves",
                     found, model_.path().filename().string(), progress_.step));
   }
 
@@ -343,15 +344,16 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     const int64_t found = file.optimizer_step().value_or(0);
     if (found == adamw_updates_ || counts_otherwise_) return;
     if (adamw_updates_ != progress_.step) {
-      throw_damaged(files_.path_of(name),
-                    fmt::format("it records {} AdamW updates, but {} records {}: the files are from different saves",
-                                found, first_optimizer_file_, adamw_updates_));
+      throw_damaged(
+          files_.path_of(name),
+          fmt::format("the file records {} AdamW updates, but {} records {}: the files are from different saves", found,
+                      first_optimizer_file_, adamw_updates_));
     }
     // If DeepSpeed discards the AdamW states on load, the AdamW step count restarts at 0, but the run's step count does
     // not. The result looks like a file from an older save.
     throw_damaged(
         files_.path_of(name),
-        fmt::format("it records {} AdamW updates, but {} records {} updates: the files are from different saves{}",
+        fmt::format("the file records {} AdamW updates, but {} records {} updates: the files are from different saves{}",
                     found, model_.path().filename().string(), progress_.step,
                     found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False; in this case, "
                                              "convert with DeepSpeed's zero_to_fp32.py and use --init_from)"
@@ -379,9 +381,9 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       const std::string name = optimizer_file(rank);
       const auto [other, is_new] = names.emplace(checksums.at(name), name);
       if (is_new) continue;
-      throw_damaged(
-          files_.path_of(name),
-          fmt::format("it is identical to {}, so one rank's file was overwritten or copied twice", other->second));
+      throw_damaged(files_.path_of(name),
+                    fmt::format("the file is identical to {}, so one rank's file was overwritten or copied twice",
+                                other->second));
     }
   }
 

@@ -19,7 +19,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const std::string kMonitors = "metrics are written to --metrics_file and to the log";
 const std::string kTimings =
     "throughput, memory and step times are in --metrics_file, and in the log with --wall_clock_breakdown";
-const std::string kNoPython = "it only affects DeepSpeed's Python process";
+const std::string kNoPython = "this setting affects only DeepSpeed's Python process";
 
 void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
   auto section = root.section("optimizer");
@@ -234,7 +234,8 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
 }
 
 void refuse_other_methods(ObjectReader& root) {
-  root.only("data_parallel_size", nullptr, "remove it; mpzero divides the ranks by sequence_parallel_size");
+  root.only("data_parallel_size", nullptr,
+            "remove it; mpzero computes it as the number of ranks / sequence_parallel_size");
   root.only("expert_parallel", nullptr,
             kRemoveIt + ": mpzero does not support mixture-of-experts (MoE) models (docs/limits.md)");
   root.only("sparse_attention", nullptr, kRemoveIt);
@@ -285,7 +286,7 @@ void read_checkpoint_and_memory(ObjectReader& root, Setting<bool>& cpu_checkpoin
                           false, "use --recompute for activation checkpointing");
     section->finish();
   }
-  root.not_acted_on({"aio"}, json::object(), "it only affects NVMe");
+  root.not_acted_on({"aio"}, json::object(), "this setting affects only NVMe");
   root.not_acted_on({"pipeline"}, json::object(), "mpzero does not support pipeline parallelism");
   root.not_acted_on({"dataloader_drop_last"}, true, "leftover sequences carry over to the next epoch");
   root.harmless({"vocabulary_size", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",

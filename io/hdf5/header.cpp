@@ -161,7 +161,7 @@ std::optional<HeapText> heap_text(const Message& message, std::string_view wante
 }
 
 std::string text_in_heap(const FileBytes& bytes, const HeapText& wanted) {
-  constexpr std::string_view kWhat = "its heap is damaged";
+  constexpr std::string_view kWhat = "the string heap is damaged";
   constexpr uint64_t kPrefixBytes = 16;
   if (wanted.length == 0) return "";
   const auto prefix = bytes.read(wanted.collection, kPrefixBytes, kWhat);
@@ -224,7 +224,7 @@ std::string read_variable_text(const ObjectPlace& place, const std::filesystem::
 }
 
 void check_layout(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name) {
-  constexpr std::string_view kWhat = "its layout is damaged or not supported (HDF5 1.6 to 1.14)";
+  constexpr std::string_view kWhat = "the dataset's layout is damaged or not supported (HDF5 1.6 to 1.14)";
   constexpr uint64_t kMaxChunkBytes = 1 << 30;
   constexpr uint8_t kChunked = 2;
   try {
@@ -241,7 +241,7 @@ void check_layout(const ObjectPlace& place, const std::filesystem::path& file, c
     uint64_t chunk_bytes = 1;
     for (const uint64_t extent : extents) {
       if (extent == 0 || extent > kMaxChunkBytes / chunk_bytes) {
-        throw Malformed{"its chunks are empty or larger than 1 GiB"};
+        throw Malformed{"the dataset's chunks are empty or larger than 1 GiB"};
       }
       chunk_bytes *= extent;
     }

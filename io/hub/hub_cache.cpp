@@ -80,8 +80,8 @@ std::string explain_missing_weights(const fs::path& given) {
            "FOLDER`";
   }
   return fmt::format(
-      "it is neither a folder nor a complete model in the Hugging Face cache {}; check the path, or download the model "
-      "with `.venv/bin/hf download {}`",
+      "neither a folder nor a complete model in the Hugging Face cache {} has this name; check the name, or download "
+      "the model with `.venv/bin/hf download {}`",
       hub_cache().string(), given.string());
 }
 

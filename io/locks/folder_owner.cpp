@@ -212,7 +212,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
     throw_user_error("another run ({}) is using {}: {}; wait until it ends or stop it{}", show(owner), folder_.string(),
                      evidence, options.remedy);
   };
-  if (life == Life::kAlive) refuse(fmt::format("it is recorded in {}", path_of(found.number).string()));
+  if (life == Life::kAlive) refuse(fmt::format("that run is recorded in {}", path_of(found.number).string()));
   if (options.say) {
     options.say(fmt::format("{} belongs to {}: waiting {} s to determine whether the process is still alive",
                             path_of(found.number).string(), show(owner), kWatch.count() / 1000));
@@ -226,7 +226,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
     const std::optional<OwnerRecord> now = parse(*text);
     // The file belongs to a new claim, or the record was incomplete.
     if (!owner || !now || now->token != owner->token) return;
-    refuse(fmt::format("it renewed {} within {} s", path_of(found.number).string(),
+    refuse(fmt::format("that run renewed {} within {} s", path_of(found.number).string(),
                        (options.clock.now() - start).count() / 1000));
   }
 }

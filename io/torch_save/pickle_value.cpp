@@ -108,7 +108,7 @@ std::string Value::description() const {
 }
 
 void Value::throw_unexpected(std::string_view expected) const {
-  throw_user_error("{}: {} is {}, expected {}; {}", document_->name, path_.empty() ? "its content" : path_,
+  throw_user_error("{}: {} is {}, expected {}; {}", document_->name, path_.empty() ? "the content" : path_,
                    description(), expected, kChooseAnother);
 }
 

@@ -44,13 +44,13 @@ int64_t find_end_record(const File& file, int64_t size) {
     if (end.signature != zip::kEndSignature) continue;
     if (at + static_cast<int64_t>(sizeof end) + end.comment_bytes == tail_bytes) return size - tail_bytes + at;
   }
-  throw_damaged(file.path(), "it has no ZIP end record: it is truncated or not a torch.save file");
+  throw_damaged(file.path(), "the file has no ZIP end record: it is truncated or not a torch.save file");
 }
 
 Directory find_directory(const File& file) {
   const int64_t size = file.size();
   if (size < static_cast<int64_t>(sizeof(zip::EndRecord))) {
-    throw_damaged(file.path(), fmt::format("it has {} bytes, too few for a torch.save file", size));
+    throw_damaged(file.path(), fmt::format("the file has {} bytes, too few for a torch.save file", size));
   }
   const int64_t end_offset = find_end_record(file, size);
   const auto end = header_at<zip::EndRecord>(file, end_offset);
@@ -63,10 +63,10 @@ Directory find_directory(const File& file) {
     if (locator.signature == zip::kEnd64LocatorSignature) {
       const auto last = static_cast<uint64_t>(locator_offset);
       if (last < sizeof(zip::End64Record) || locator.end64_offset > last - sizeof(zip::End64Record)) {
-        throw_damaged(file.path(), "its ZIP64 end record is outside of the file");
+        throw_damaged(file.path(), "the ZIP64 end record is outside of the file");
       }
       const auto end64 = header_at<zip::End64Record>(file, static_cast<int64_t>(locator.end64_offset));
-      if (end64.signature != zip::kEnd64Signature) throw_damaged(file.path(), "its ZIP64 end record is missing");
+      if (end64.signature != zip::kEnd64Signature) throw_damaged(file.path(), "the ZIP64 end record is missing");
       offset = end64.directory_offset;
       bytes = end64.directory_bytes;
       records = end64.records;
@@ -75,7 +75,7 @@ Directory find_directory(const File& file) {
   const auto limit = static_cast<uint64_t>(end_offset);
   if (offset > limit || bytes > limit - offset || bytes > static_cast<uint64_t>(kMaxDirectoryBytes) ||
       records > bytes / sizeof(zip::CentralHeader)) {
-    throw_damaged(file.path(), "its ZIP directory extends past the end of the file");
+    throw_damaged(file.path(), "the ZIP directory extends past the end of the file");
   }
   return {static_cast<int64_t>(offset), static_cast<int64_t>(bytes), records};
 }
@@ -97,7 +97,7 @@ class DirectoryParser {
 
   Entry next() {
     const auto header = take<zip::CentralHeader>();
-    if (header.signature != zip::kCentralSignature) fail("its ZIP directory has an entry without a signature");
+    if (header.signature != zip::kCentralSignature) fail("the ZIP directory has an entry without a signature");
     Entry entry;
     const std::span<const std::byte> name = take_bytes(header.name_bytes);
     entry.record.name.assign(reinterpret_cast<const char*>(name.data()), name.size());
@@ -119,7 +119,7 @@ class DirectoryParser {
   [[noreturn]] void fail(const std::string& what) const { throw_damaged(file_.path(), what); }
 
   std::span<const std::byte> take_bytes(size_t count) {
-    if (count > bytes_.size() - position_) fail("its ZIP directory is truncated");
+    if (count > bytes_.size() - position_) fail("the ZIP directory is truncated");
     const auto part = std::span<const std::byte>(bytes_).subspan(position_, count);
     position_ += count;
     return part;
@@ -147,13 +147,13 @@ class DirectoryParser {
       extra = extra.first(field.bytes);
       for (uint64_t* value : {&entry.size, &entry.compressed_size, &entry.header_offset}) {
         if (*value != zip::kIn64) continue;
-        if (extra.size() < sizeof *value) fail("a ZIP64 field of its directory is too short");
+        if (extra.size() < sizeof *value) fail("a ZIP64 field of the directory is too short");
         std::memcpy(value, extra.data(), sizeof *value);
         extra = extra.subspan(sizeof *value);
       }
       return;
     }
-    fail("its ZIP directory lacks a ZIP64 field");
+    fail("the ZIP directory lacks a ZIP64 field");
   }
 
   const File& file_;
@@ -166,7 +166,7 @@ class DirectoryParser {
 void locate(const File& file, const Directory& directory, Entry& entry) {
   const auto limit = static_cast<uint64_t>(directory.offset);
   const auto fail = [&] {
-    throw_damaged(file.path(), fmt::format("its ZIP directory has an invalid offset for {:.100}", entry.record.name));
+    throw_damaged(file.path(), fmt::format("the ZIP directory has an invalid offset for {:.100}", entry.record.name));
   };
   if (limit < sizeof(zip::LocalHeader) || entry.header_offset > limit - sizeof(zip::LocalHeader)) fail();
   const auto header = header_at<zip::LocalHeader>(file, static_cast<int64_t>(entry.header_offset));
@@ -205,7 +205,7 @@ ZipDirectory read_zip_directory(const File& file) {
     extents.emplace_back(entry.header_offset, entry.record.offset + entry.record.size);
     const std::string name = entry.record.name;
     if (!records.emplace(name, std::move(entry.record)).second) {
-      throw_damaged(file.path(), fmt::format("it contains {:.100} twice", name));
+      throw_damaged(file.path(), fmt::format("the file contains {:.100} twice", name));
     }
   }
   std::sort(extents.begin(), extents.end());
@@ -235,13 +235,13 @@ uint32_t crc32_of_file(const File& file, int64_t begin, int64_t end) {
 
 std::vector<std::byte> read_verified(const File& file, const ZipRecord& record, int64_t max_bytes) {
   if (record.size > max_bytes) {
-    throw_damaged(file.path(), fmt::format("its {:.100} has {} bytes, but the limit is {} bytes", record.name,
+    throw_damaged(file.path(), fmt::format("record {:.100} has {} bytes, but the limit is {} bytes", record.name,
                                            record.size, max_bytes));
   }
   std::vector<std::byte> bytes(static_cast<size_t>(record.size));
   file.read(record.offset, bytes);
   if (crc32_of(bytes) != record.crc32) {
-    throw_damaged(file.path(), fmt::format("the checksum of its {:.100} does not match", record.name));
+    throw_damaged(file.path(), fmt::format("the checksum of record {:.100} does not match", record.name));
   }
   return bytes;
 }
@@ -253,7 +253,7 @@ std::string prefix_of(const File& file, const std::map<std::string, ZipRecord>& 
     const std::string prefix = name.substr(0, name.size() - kPickleName.size());
     if (std::count(prefix.begin(), prefix.end(), '/') == (prefix.empty() ? 0 : 1)) return prefix;
   }
-  throw_damaged(file.path(), "it contains no data.pkl, so it was not written by torch.save");
+  throw_damaged(file.path(), "the file contains no data.pkl, so it was not written by torch.save");
 }
 
 void widen(const File& file, int64_t offset, std::span<float> out, float (*convert)(uint16_t), RangeChecksums& read,
@@ -294,12 +294,12 @@ TorchZipReader::TorchZipReader(ZipDirectory directory, File file)
 const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const {
   const auto found = records_.find(prefix_ + "data/" + tensor.storage);
   if (found == records_.end()) {
-    throw_damaged(path(), fmt::format("it lacks storage {:.100}, which a tensor uses", tensor.storage));
+    throw_damaged(path(), fmt::format("the file lacks storage {:.100}, which a tensor uses", tensor.storage));
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(tensor.storage_numel, pickle::bytes_of(tensor.type), &bytes) ||
       bytes != found->second.size) {
-    throw_damaged(path(), fmt::format("its storage {:.100} has {} bytes, but the pickle records {} elements",
+    throw_damaged(path(), fmt::format("storage {:.100} has {} bytes, but the pickle records {} elements",
                                       tensor.storage, found->second.size, tensor.storage_numel));
   }
   return found->second;
@@ -350,7 +350,7 @@ void TorchZipReader::verify(std::span<const std::string> lines) const {
       return crc32_of_file(file_, record.offset + begin, record.offset + end);
     });
     if (found != record.crc32) {
-      throw_damaged(path(), fmt::format("the checksum of its storage {:.100} does not match", key));
+      throw_damaged(path(), fmt::format("the checksum of storage {:.100} does not match", key));
     }
   }
 }
@@ -358,7 +358,7 @@ void TorchZipReader::verify(std::span<const std::string> lines) const {
 void TorchZipReader::verify() const {
   for (const auto& [name, record] : records_) {
     if (crc32_of_file(file_, record.offset, record.offset + record.size) != record.crc32) {
-      throw_damaged(path(), fmt::format("the checksum of its {:.100} does not match", name));
+      throw_damaged(path(), fmt::format("the checksum of record {:.100} does not match", name));
     }
   }
 }

@@ -120,7 +120,7 @@ void check_metadata(const File& file, const json& metadata) {
   const bool is_text = metadata.is_object() && std::all_of(metadata.begin(), metadata.end(),
                                                            [](const json& value) { return value.is_string(); });
   if (!is_text) {
-    throw_user_error("{} of {} is not an object of strings; {}", kMetadata, file.path().string(), kRemedy);
+    throw_user_error("{} of {} must be a JSON object with string values; {}", kMetadata, file.path().string(), kRemedy);
   }
 }
 

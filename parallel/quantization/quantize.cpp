@@ -14,13 +14,14 @@ void check_values(const at::Tensor& values, int64_t count, const at::Tensor& mes
   TORCH_CHECK(is_bf16(values) || values.scalar_type() == at::kFloat, "values to quantize must be fp32 or bf16");
   TORCH_CHECK(values.is_contiguous() && values.numel() == count && count % kMessageAlignment == 0,
               "values to quantize must be contiguous, and their number must be a multiple of ", kMessageAlignment);
-  TORCH_CHECK(values.device() == message.device(), "values to quantize and their message are on different devices");
+  TORCH_CHECK(values.device() == message.device(),
+              "the values to quantize and the message buffer must be on the same device");
 }
 
 void check_message(const at::Tensor& message, int64_t count, const BlockFormat& format) {
   TORCH_CHECK(
       message.scalar_type() == at::kByte && message.is_contiguous() && message.size(-1) == format.message_bytes(count),
-      "a message of ", count, " elements must have ", format.message_bytes(count), " bytes");
+      "the message buffer for ", count, " elements must have ", format.message_bytes(count), " bytes");
 }
 
 QuantizedSpans spans_of(const at::Tensor& values, const at::Tensor& other, const at::Tensor& message,

@@ -17,8 +17,10 @@ void check(WeightCodes codes, const at::Tensor& values, const at::Tensor& messag
               "quantized weights must be contiguous, and their number must be a multiple of ", kCodedGroup);
   TORCH_CHECK(message.scalar_type() == at::kByte && message.is_contiguous() &&
                   message.numel() == code_bytes(codes, values.numel()),
-              "a message of ", values.numel(), " weights must have ", code_bytes(codes, values.numel()), " bytes");
-  TORCH_CHECK(values.device() == message.device(), "quantized weights and their message are on different devices");
+              "the buffer for the codes of ", values.numel(), " weights must have ", code_bytes(codes, values.numel()),
+              " bytes");
+  TORCH_CHECK(values.device() == message.device(),
+              "the weights and the buffer of their codes must be on the same device");
 }
 
 }  // namespace

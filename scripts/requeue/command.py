@@ -100,7 +100,7 @@ class Job:
 
     @cached_property
     def leaving(self) -> Report | None:
-        """Report of the hosts that this start stopped using before EC2 reclaimed them."""
+        """The report of this start about hosts that EC2 is about to reclaim, or None."""
         return stop_of(self.folder / "stop.json", self.number, self.restart)
 
     def nodes(self, hosts: tuple[str, ...]) -> tuple[str, ...]:

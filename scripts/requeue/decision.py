@@ -24,11 +24,11 @@ ENDED_BY_STOP = (129, 130, 138, 140, 143)
 
 
 class Kind(Enum):
-    """An event."""
+    """An event at a start of a job or at the end of its run."""
 
     STARTED = "a start of the job"
     USER_ERROR = "a user error"
-    STOPPED = "Slurm or the user asked the run to end"
+    STOPPED = "Slurm or the user stopped the run"
     NO_STEP = "srun failed to create the job step three times"
     NO_TASKS = "srun could not start tasks on some nodes"
     FAILED = "a rank was lost, stuck or failed"
@@ -45,7 +45,7 @@ class Standing(Enum):
     REPEATED = "a second failure since the last checkpoint, not attributed to another host"
     UNSAVED = "more than MAX_RESTARTS consecutive starts that saved no checkpoint"
     REFUSALS = "more than MAX_RESTARTS refusals since the last checkpoint of a later step"
-    WAITED = "a shared resource has failed for a day"
+    WAITED = "a shared resource has been unavailable for a day"
     UNCOUNTED = "the record cannot be written, and Slurm has already restarted the job MAX_RESTARTS times"
     WITHIN = "none of the above"
 

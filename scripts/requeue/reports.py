@@ -48,7 +48,7 @@ class Doctor:
 # Exit status and log line of a doctor that its watchdog terminated (app/doctor/hang_watch.hpp).
 DOCTOR_HUNG = 122
 WATCH = re.compile(
-    rf"^(?: *[0-9]+: )?mpzero: doctor: ({NAME.pattern}) (hangs|answers) in ([a-z_]{{1,60}}) "
+    rf"^(?: *[0-9]+: )?mpzero: doctor: ({NAME.pattern}) (hangs|responds) in ([a-z_]{{1,60}}) "
     r"\(job ([0-9]+), restart ([0-9]+)\): (.*)$",
     re.MULTILINE,
 )
@@ -73,7 +73,7 @@ def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
     watches = [watch for watch in watches if watch[3:5] == (job, str(restart))][:MOST_HOSTS]
     refusals = [Refusal(host, check, printable(text)) for host, verb, check, _, _, text in watches if verb == "hangs"]
     if refusals:
-        answering = tuple(host for host, verb, *_ in watches if verb == "answers")
+        answering = tuple(host for host, verb, *_ in watches if verb == "responds")
         return Doctor(tuple(dict.fromkeys(refusals)), hung=True, answering=answering)
     report = load(path)
     if is_of_start(report, job, restart) or not path.parent.is_dir():

@@ -60,7 +60,8 @@ def ask(*command: str, until: float = 0) -> str:
 
 
 def unanswered(result: subprocess.CompletedProcess) -> bool:
-    """Returns True if the command received no response, rather than a refusal. (A busy MUNGE ends it with SIGPIPE.)"""
+    """Returns True if the command received no response, rather than a refusal.
+    (If MUNGE is busy, the command dies of SIGPIPE.)"""
     return result.returncode == -signal.SIGPIPE or NO_ANSWER.search(result.stderr) is not None
 
 

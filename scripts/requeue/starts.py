@@ -49,7 +49,7 @@ def load_starts(path: Path) -> Starts:
 
 
 def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
-    """Counts a start. -> the answer"""
+    """Counts a start. Returns the answer."""
     try:
         starts = load_starts(path)
     except Damaged as reason:

@@ -140,7 +140,7 @@ def test_one_host_that_hangs_in_what_is_its_own_is_to_blame(job, nodes, check, a
     begin = "begin_run"
     if where == "log":
         lines = [f"mpzero: doctor: node0 hangs in {check} (job 7, restart 0): it has not responded"]
-        lines += ["mpzero: doctor: node1 answers in report (job 7, restart 0): it responds"] * answers
+        lines += ["mpzero: doctor: node1 responds in report (job 7, restart 0): the file system responds"] * answers
         begin = write_log(*lines)
     else:
         (job.checkpoints / "doctor.json.node0.hung").write_text(hung("node0", check))

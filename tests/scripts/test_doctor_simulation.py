@@ -76,7 +76,7 @@ class Scenario:
         self.hang(sick, self.choose.choice(FOLDER_CHECKS), in_log, folder_works=not in_log)
         for host in set(self.hosts) - self.sick:
             if in_log:
-                self.log += f"mpzero: doctor: {host} answers in report (job {JOB}, restart {RESTART}): responds\n"
+                self.log += f"mpzero: doctor: {host} responds in report (job {JOB}, restart {RESTART}): responds\n"
             text = report({host: finding("report", "ok", "")})
             (self.folder / f"doctor.json.{host}.answers").write_text(text)
 

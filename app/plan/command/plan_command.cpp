@@ -97,9 +97,9 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
     }
   }
   throw_user_error(
-      "{} --compare chooses micro-batch size and gradient accumulation; pass only --train_batch_size, a multiple of "
-      "the ranks of one host type. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to "
-      "\"auto\".",
+      "{} --compare chooses the micro-batch size and gradient accumulation; pass only --train_batch_size, a multiple "
+      "of the number of ranks for at least one host type. With --deepspeed_config, add --deepspeed_config_yields true "
+      "or set these keys to \"auto\".",
       *refused);
 }
 
@@ -217,12 +217,13 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
              : largest_fit(kSequenceStep * base.config.sequence_parallel_size, kLongestSequence, problem);
   LargestRun run{.setup = set_up(largest.value), .report = ""};
   const std::string value = fmt::format("{} {}", largest.value, layers ? "layers" : "tokens");
-  run.report = !largest.fits ? fmt::format("does not fit with {}, the smallest value: {}", value, largest.problem)
-               : layers      ? fmt::format("largest model with these dimensions: {}", value)
-                             : fmt::format("maximum sequence length: {}", value);
+  run.report = !largest.fits
+                   ? fmt::format("the run does not fit even with {}, the smallest value: {}", value, largest.problem)
+               : layers ? fmt::format("largest model with these dimensions: {}", value)
+                        : fmt::format("maximum sequence length: {}", value);
   if (largest.fits) {
-    run.report +=
-        largest.problem.empty() ? "; larger values were not tried" : "; the next size fails: " + largest.problem;
+    run.report += largest.problem.empty() ? "; larger values were not tried"
+                                          : "; the next larger value fails: " + largest.problem;
   }
   if (!layers && largest.value > of_model) {
     run.setup.warnings.push_back(fmt::format(

@@ -86,7 +86,7 @@ TEST_CASE("a rank that waits reports whether the folder of the report answers") 
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   const std::string line =
-      "mpzero: doctor: node7 answers in report (job 41, restart 2): the file system of the --json file responds; this "
+      "mpzero: doctor: node7 responds in report (job 41, restart 2): the file system of the --json file responds; this "
       "host is waiting for other hosts\n";
   const auto printed = [&](const Look& look, const HangWatch::Write& write = write_file) {
     const CapturedOutput output;
