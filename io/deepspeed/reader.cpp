@@ -353,7 +353,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     // not. The result looks like a file from an older save.
     throw_damaged(
         files_.path_of(name),
-        fmt::format("the file records {} AdamW updates, but {} records {} updates: the files are from different saves{}",
+        fmt::format("the file records {} AdamW updates, but {} records step {}: the files are from different saves{}",
                     found, model_.path().filename().string(), progress_.step,
                     found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False; in this case, "
                                              "convert with DeepSpeed's zero_to_fp32.py and use --init_from)"

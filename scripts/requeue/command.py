@@ -160,7 +160,7 @@ def doctor(job: Job) -> None:
         refuse(job, found, nodes)
     elif job.arguments.status == DOCTOR_HUNG:
         reason = "mpzero doctor hung on a shared resource that no host identified"
-        carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
+        carry_out(job, job.event(Kind.SHARED_FAILURE, reason=reason))
     else:
         # The ranks failed to start; do not attribute the failure to a host.
         timed_out = job.arguments.status == TIMED_OUT
@@ -176,7 +176,7 @@ def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
             f"{len(shared)} of {len(nodes)} hosts hang in check {shared[0].check} of mpzero doctor: "
             f"{shared[0].message}. A shared resource is at fault, e.g. a file system"
         )
-        carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
+        carry_out(job, job.event(Kind.SHARED_FAILURE, reason=reason))
         return
     for refusal in found.refusals:
         warn(f"{refusal.host} is refused: {refusal.message}")
@@ -227,7 +227,7 @@ def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
         return Kind.NO_TASKS, job.nodes(named), reason
     if found == nodes - {own}:
         return Kind.NO_TASKS, (own,), f"{reason}: {own}, which runs srun, cannot reach any other node of the job"
-    return Kind.SURROUNDINGS, (), f"{reason}; these are at least half of the job's nodes"
+    return Kind.SHARED_FAILURE, (), f"{reason}; these are at least half of the job's nodes"
 
 
 def carry_out(job: Job, event: Event) -> None:

@@ -28,12 +28,12 @@ class Kind(Enum):
 
     STARTED = "a start of the job"
     USER_ERROR = "a user error"
-    STOPPED = "Slurm or the user stopped the run"
+    STOPPED = "Slurm, EC2 or the user stopped the run"
     NO_STEP = "srun failed to create the job step three times"
     NO_TASKS = "srun could not start tasks on some nodes"
     FAILED = "a rank was lost, stuck or failed"
     REFUSED = "mpzero doctor refused hosts, or hung on them"
-    SURROUNDINGS = "mpzero doctor hung on at least half of the hosts in one check"
+    SHARED_FAILURE = "on at least half of the nodes, a check of mpzero doctor hung or srun could not start tasks"
 
 
 class Standing(Enum):
@@ -132,7 +132,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
     },
-    Kind.SURROUNDINGS: {
+    Kind.SHARED_FAILURE: {
         Standing.WAITED: Cell(
             Verb.FINISH, 1, "The job has waited {waits} (one day in total): it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
@@ -213,15 +213,15 @@ def decide(state: State, event: Event) -> Action:
     cell = cell_of(event.kind, standings)
     own = cell.verb is Verb.START and resumes_from_own(after, event)
     requeued = cell.verb is Verb.REQUEUE
-    surrounded = requeued and event.kind is Kind.SURROUNDINGS
+    waits = requeued and event.kind is Kind.SHARED_FAILURE
     return Action(
         verb=cell.verb,
         # Do not write an unknown state, because the next start would rely on it.
         state=None if Standing.UNKNOWN in standings else replace(after, running=cell.verb is Verb.START),
         status=event.status if cell.status is None else cell.status,
         why=fill_in(cell, after, event),
-        nodes=event.nodes if requeued and not surrounded else (),
-        minutes=wait_minutes(after) if surrounded else 0,
+        nodes=event.nodes if requeued and not waits else (),
+        minutes=wait_minutes(after) if waits else 0,
         reason=event.reason if requeued else "",
         own=own,
         notes=notes(event, own),
@@ -232,7 +232,7 @@ def standings_of(before: State, after: State, event: Event) -> set[Standing]:
     """All standings that apply, given the state before and after counting the event."""
     limit = event.max_restarts
     # If the record cannot be written, e.g. because its folder fails, waits are not counted.
-    starts = limit + MOST_WAITS if event.kind is Kind.SURROUNDINGS else limit
+    starts = limit + MOST_WAITS if event.kind is Kind.SHARED_FAILURE else limit
     stopped_and_saved = event.kind is Kind.STOPPED and (event.status == STOPPED or has_saved(before, event))
     requeued = event.kind is Kind.STARTED and event.restart > 0
     known = knows_checkpoints(before)
@@ -273,7 +273,7 @@ def count(state: State, event: Event) -> State:
         return state
     if event.kind in (Kind.REFUSED, Kind.NO_TASKS):
         return replace(state, refusals=state.refusals + 1, waits=0)
-    if event.kind is Kind.SURROUNDINGS:
+    if event.kind is Kind.SHARED_FAILURE:
         return replace(state, waits=state.waits + 1)
     # If Slurm ended a start itself (a dead node, a preemption without GraceTime), the next start counts it.
     if event.kind is not Kind.STARTED or state.running:
@@ -342,7 +342,7 @@ def notes(event: Event, own: bool) -> tuple[str, ...]:
         # Without a reason, only the exit status is known.
         reason = f": {event.reason}" if event.reason else ""
         return (f"The run failed with status {event.status}{reason}",)
-    if event.kind in (Kind.SURROUNDINGS, Kind.NO_TASKS, Kind.STOPPED) and event.reason:
+    if event.kind in (Kind.SHARED_FAILURE, Kind.NO_TASKS, Kind.STOPPED) and event.reason:
         return (event.reason,)
     if own and first_flags(event):
         resumed = what_stays(event, Verb.START)

@@ -129,7 +129,7 @@ def decided(scenario: Scenario, monkeypatch) -> tuple[Kind, set[str]]:
     )  # fmt: skip
     command.doctor(command.Job(arguments, slurm, JOB, RESTART))
     (event,) = events
-    return event.kind, set(event.nodes) if event.kind is not Kind.SURROUNDINGS else set()
+    return event.kind, set(event.nodes) if event.kind is not Kind.SHARED_FAILURE else set()
 
 
 @pytest.mark.parametrize("hundred", range(10))
@@ -145,7 +145,7 @@ def test_no_healthy_host_is_left_out_of_random_clusters(hundred, tmp_path, monke
         expected = set() if scenario.kind == "mount" and len(scenario.hosts) == 1 else scenario.sick
         assert blamed == expected, where
         if scenario.kind in ("shared hang", "write"):
-            assert kind is Kind.SURROUNDINGS, where
+            assert kind is Kind.SHARED_FAILURE, where
         if scenario.kind == "settings":
             assert kind is Kind.USER_ERROR, where
         kinds.add(scenario.kind)

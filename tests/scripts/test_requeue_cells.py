@@ -35,15 +35,15 @@ STANDINGS = {
 
 # The action in each cell, with the exit status ("9" is the event's own): S starts, E ends for good, R is requeued.
 ACTIONS = {
-    #                   UNKNOWN FAILURES REPEATED UNSAVED REFUSALS WAITED UNCOUNTED WITHIN
-    Kind.STARTED:      "E1      S0       S0       E1      S0       S0     S0        S0",
-    Kind.USER_ERROR:   "E9      E9       E9       E9      E9       E9     E9        E9",
-    Kind.STOPPED:      "R9      R9       R9       E1      R9       R9     E1        R9",
-    Kind.NO_STEP:      "E2      E2       E2       E2      E2       E2     E2        E2",
-    Kind.NO_TASKS:     "R1      R1       R1       R1      E1       R1     E1        R1",
-    Kind.FAILED:       "R9      E9       E9       E9      R9       R9     E9        R9",
-    Kind.REFUSED:      "R1      R1       R1       R1      E1       R1     E1        R1",
-    Kind.SURROUNDINGS: "R1      R1       R1       R1      R1       E1     E1        R1",
+    #                     UNKNOWN FAILURES REPEATED UNSAVED REFUSALS WAITED UNCOUNTED WITHIN
+    Kind.STARTED:        "E1      S0       S0       E1      S0       S0     S0        S0",
+    Kind.USER_ERROR:     "E9      E9       E9       E9      E9       E9     E9        E9",
+    Kind.STOPPED:        "R9      R9       R9       E1      R9       R9     E1        R9",
+    Kind.NO_STEP:        "E2      E2       E2       E2      E2       E2     E2        E2",
+    Kind.NO_TASKS:       "R1      R1       R1       R1      E1       R1     E1        R1",
+    Kind.FAILED:         "R9      E9       E9       E9      R9       R9     E9        R9",
+    Kind.REFUSED:        "R1      R1       R1       R1      E1       R1     E1        R1",
+    Kind.SHARED_FAILURE: "R1      R1       R1       R1      R1       E1     E1        R1",
 }  # fmt: skip
 VERBS = {"S": Verb.START, "E": Verb.FINISH, "R": Verb.REQUEUE}
 CELLS = {
@@ -67,7 +67,7 @@ def test_the_cell(kind, standing, verb, status):
     assert (action.verb, action.status) == (verb, status)
     assert "{" not in action.why and (action.why != "") == (verb is not Verb.START and kind is not Kind.USER_ERROR)
     # Only a job that is requeued leaves nodes out, and not where its surroundings are to blame: then it waits.
-    surrounded = verb is Verb.REQUEUE and kind is Kind.SURROUNDINGS
+    surrounded = verb is Verb.REQUEUE and kind is Kind.SHARED_FAILURE
     assert action.nodes == (event.nodes if verb is Verb.REQUEUE and not surrounded else ())
     assert (action.minutes > 0) == surrounded
     assert action.state is None if (kind, standing) == (Kind.STARTED, Standing.UNKNOWN) else action.state.job == "7"

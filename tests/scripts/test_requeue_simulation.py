@@ -101,11 +101,13 @@ def run_once(choose: random.Random, cluster: Cluster, step: int, calm: bool) -> 
         return Outcome(kind, steps if kind is Kind.FAILED else 0, sick)
     if calm:
         return Outcome(None, LAST_STEP)
-    kind = choose.choice((Kind.STOPPED, Kind.FAILED, Kind.SURROUNDINGS, Kind.STARTED, Kind.STOPPED, None))
+    kind = choose.choice((Kind.STOPPED, Kind.FAILED, Kind.SHARED_FAILURE, Kind.STARTED, Kind.STOPPED, None))
     if kind is None or step + steps >= LAST_STEP:
         return Outcome(None, LAST_STEP)
     # Of a hang of what the hosts share, all are named.
-    return Outcome(kind, 0 if kind is Kind.SURROUNDINGS else steps, tuple(nodes) if kind is Kind.SURROUNDINGS else ())
+    return Outcome(
+        kind, 0 if kind is Kind.SHARED_FAILURE else steps, tuple(nodes) if kind is Kind.SHARED_FAILURE else ()
+    )
 
 
 @dataclass
@@ -125,10 +127,10 @@ class Model:
         if outcome.steps > 0:
             self.failures = self.refusals = self.unsaved = 0
             self.failed_before, self.blamed = False, set()
-        elif outcome.kind not in (Kind.REFUSED, Kind.NO_TASKS, Kind.SURROUNDINGS):
+        elif outcome.kind not in (Kind.REFUSED, Kind.NO_TASKS, Kind.SHARED_FAILURE):
             self.unsaved += 1
         if outcome.kind is not Kind.STARTED:
-            self.waits = self.waits + 1 if outcome.kind is Kind.SURROUNDINGS else 0
+            self.waits = self.waits + 1 if outcome.kind is Kind.SHARED_FAILURE else 0
         if outcome.kind is Kind.FAILED:
             repeated = self.failed_before and set(outcome.nodes) <= self.blamed
             self.failures, self.failed_before = self.failures + 1, True
@@ -137,7 +139,7 @@ class Model:
             self.failed_before = False
         elif outcome.kind in (Kind.REFUSED, Kind.NO_TASKS):
             self.refusals += 1
-        if outcome.kind is Kind.SURROUNDINGS:
+        if outcome.kind is Kind.SHARED_FAILURE:
             return self.waits > MOST_WAITS
         return repeated or max(self.failures, self.refusals, self.unsaved) > self.limit
 

@@ -94,12 +94,12 @@ def test_the_table(state, what, verb, status, changes, words):
 @pytest.mark.parametrize(("waits", "minutes"), [(0, 10), (1, 20), (2, 40), (3, 60), (25, 60)])
 def test_a_job_whose_surroundings_fail_waits_longer_each_time(waits, minutes):
     state = replace(OPEN, waits=waits, unsaved_starts=3)
-    assert decide(state, event(Kind.SURROUNDINGS, status=1)).minutes == minutes
+    assert decide(state, event(Kind.SHARED_FAILURE, status=1)).minutes == minutes
 
 
 def test_a_job_waits_for_a_day_whatever_max_restarts_is():
     state, minutes = replace(OPEN, running=False), 0
-    surrounded = replace(event(Kind.SURROUNDINGS, status=1), max_restarts=0)
+    surrounded = replace(event(Kind.SHARED_FAILURE, status=1), max_restarts=0)
     while (action := decide(state, surrounded)).verb is Verb.REQUEUE:
         state, minutes = action.state, minutes + action.minutes
     assert 24 * 60 <= minutes < 25 * 60 and "one day in total" in action.why
@@ -114,7 +114,7 @@ def test_a_job_waits_for_a_day_whatever_max_restarts_is():
     [
         (Kind.STOPPED, 75, FOUR, Verb.REQUEUE), (Kind.STOPPED, 138, FIVE, Verb.REQUEUE),
         (Kind.STOPPED, 138, FOUR, Verb.FINISH), (Kind.FAILED, 1, FIVE, Verb.FINISH),
-        (Kind.SURROUNDINGS, 1, FOUR, Verb.REQUEUE),
+        (Kind.SHARED_FAILURE, 1, FOUR, Verb.REQUEUE),
     ],
 )  # fmt: skip
 def test_a_job_without_a_record_does_not_end_for_a_stop_that_saved(kind, status, newest, verb):
