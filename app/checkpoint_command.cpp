@@ -329,12 +329,12 @@ int prune(const Arguments& arguments) {
   std::vector<fs::path> doomed;
   for (const auto& [model, entries] : of_model) {
     for (const io::CatalogEntry& entry : entries) {
-      if (!entry.problem.empty()) print_out("not counted: {}\n", entry.problem);
+      if (!entry.problem.empty()) print_out("not counted as a good checkpoint: {}\n", entry.problem);
     }
     for (const fs::path& folder :
          io::checkpoints_to_prune(arguments.folder, entries, *arguments.keep_last, [](const io::CatalogEntry& entry) {
            const Found found = verify(entry.folder);
-           if (!found.problem.empty()) print_out("not counted: {}\n", found.problem);
+           if (!found.problem.empty()) print_out("not counted as a good checkpoint: {}\n", found.problem);
            return found.good();
          })) {
       doomed.push_back(folder);

@@ -195,7 +195,7 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
     return;
   }
   const std::vector<std::string> copied = io::copy_tokenizer(folder, options.output_dir, /*replaces=*/given);
-  if (!copied.empty()) mpzero::print_out("Copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
+  if (!copied.empty()) mpzero::print_out("Files copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
 }
 
 // Returns EOS ids in addition to those in config.json. An existing generation_config.json in the output is kept unless

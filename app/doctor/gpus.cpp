@@ -82,9 +82,9 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
                                          std::max(on_bus, expected)));
   }
   if (found < expected) {
-    return failure("gpus",
-                   given > 0 ? fmt::format("{} GPUs, but {} assigned {} to the job", found, job.given_gpus.by, expected)
-                             : fmt::format("{} GPUs, but a {} has {}", found, type, expected));
+    return failure("gpus", given > 0 ? fmt::format("the driver lists {} GPUs, but {} assigned {} to the job", found,
+                                                   job.given_gpus.by, expected)
+                                     : fmt::format("the driver lists {} GPUs, but a {} has {}", found, type, expected));
   }
   // A container or the job's cgroup may intentionally show only some GPUs.
   if (found < on_bus && given == 0) {

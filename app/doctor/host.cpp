@@ -55,7 +55,7 @@ Finding check_open_files(const System& system, const Job& job) {
   const int64_t needed = kBase + kPerRank * job.world_size;
   const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} per process", *allowed);
   if (*allowed >= needed) return ok("open_files", seen);
-  return warning("open_files", fmt::format("{}, but {} ranks may need {}", seen, job.world_size, needed));
+  return warning("open_files", fmt::format("{}, but {} ranks may need {} open files", seen, job.world_size, needed));
 }
 
 Finding check_shared_memory(const System& system, const Job& job, bool gpus) {

@@ -226,4 +226,4 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
 
 
 def _dropped(made: Made) -> list[str]:
-    return [f"{count:,}: {reason}" for reason, count in made.dropped.most_common()]
+    return [f"{shown_count(count, 'example')}: {reason}" for reason, count in made.dropped.most_common()]

@@ -134,10 +134,11 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     },
     Kind.SHARED_FAILURE: {
         Standing.WAITED: Cell(
-            Verb.FINISH, 1, "The job has waited {waits} (one day in total): it is not requeued; {stays}."),
+            Verb.FINISH, 1, "The job has waited {waits} (one day in total): the job is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
-            Verb.REQUEUE, 1, "A shared resource failed: no hosts are excluded, and no refusal is counted."),
+            Verb.REQUEUE, 1,
+            "A shared resource failed: no hosts are excluded, and this requeue does not count as a refusal."),
     },
 }  # fmt: skip
 

@@ -133,13 +133,16 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
     satisfied, and the job then waits forever.) `required`: the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
-        return f"cannot exclude {names}, because the job requires {required} (--nodelist): it will start on them again."
+        return (
+            f"cannot exclude {names}, because the job requires {required} (--nodelist): the job will start on these nodes "
+            "again."
+        )
     left = len(place.left(nodes))
     if left < place.least:
         return (
             f"cannot exclude {names}, because only {counted(left, 'other node')} of {place.pool} can run a job of "
-            f"{counted(place.least, 'node')}{with_states(place)}: it may start on them again. To exclude them, add "
-            f"nodes or submit with 'sbatch --nodes=1-{place.least}'.{how_to_resume(place)}"
+            f"{counted(place.least, 'node')}{with_states(place)}: the job may start on these nodes again. To exclude "
+            f"them, add nodes or submit with 'sbatch --nodes=1-{place.least}'.{how_to_resume(place)}"
         )
     return ""
 
@@ -160,7 +163,7 @@ def with_states(place: Placement) -> str:
     names = place.unusable()
     words = [f"{name} is {place.states[name]}" for name in names[:MOST_NAMED]]
     if len(names) > MOST_NAMED:
-        words.append(f"{len(names) - MOST_NAMED} more cannot run it either")
+        words.append(f"{len(names) - MOST_NAMED} more nodes cannot run the job")
     return f" ({', '.join(words)})" if words else ""
 
 

@@ -36,7 +36,7 @@ def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
 
 
 def preempts(slurm: Slurm) -> bool:
-    """Returns True if Slurm preempts the job, and False if Slurm does not respond."""
+    """Returns True if Slurm is preempting the job, and False if Slurm does not respond."""
     record = slurm.job_record()
     return record is not None and record.preempted
 
@@ -87,9 +87,9 @@ def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
     """Describes the outcome of a job that Slurm is ending."""
     requeued = was_requeued(record, restart)
     if requeued is None:
-        return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether it is still in the queue."
+        return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether the job is still in the queue."
     if requeued:
-        return "Slurm has requeued this job: it will start again."
+        return "Slurm has requeued this job, which will start again."
     return "Slurm has ended this job (scancel or the time limit): the job will not be requeued."
 
 
@@ -98,11 +98,11 @@ def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
     try:
         slurm.delay(minutes)
     except Silent as error:
-        complain(error, f"Slurm did not delay the job by {minutes} minutes; it may start earlier.")
+        complain(error, f"Slurm did not delay the job by {minutes} minutes; the job may start earlier.")
         return
     say(f"The job will start again in {minutes} minutes at the earliest.")
-    earlier = f"'scontrol update JobId={slurm.job} StartTime=now' starts it earlier"
-    explain(slurm, record, f"it waits for {minutes} minutes{since(action)}; {earlier}.")
+    earlier = f"'scontrol update JobId={slurm.job} StartTime=now' starts the job earlier"
+    explain(slurm, record, f"the job waits for {minutes} minutes{since(action)}; {earlier}.")
 
 
 def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:

@@ -67,8 +67,8 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
     if starts.unsaved > max_restarts:
         warn(
             f"This job has started {counted(starts.unsaved, 'time')} in a row without saving a checkpoint "
-            f"(MAX_RESTARTS is {max_restarts}): it fails. Save more often (CHECKPOINT_FREQ), or find the cause with "
-            f"'kubectl describe'; the count is in {path}."
+            f"(MAX_RESTARTS is {max_restarts}): the job fails. Save more often (CHECKPOINT_FREQ), or find the cause "
+            f"with 'kubectl describe'; the count is in {path}."
         )
         return f"exit {GIVES_UP}"
     try:

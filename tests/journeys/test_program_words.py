@@ -119,9 +119,9 @@ def test_weights_come_with_their_tokenizer(tmp_path: Path) -> None:
     tuned = TinyRun(tmp_path / "tuned", ranks=1)
     tuned.train("--max_steps=2", f"--init_from={weights}")
     result = mpzero(tuned.checkpoints, out, program="zero_to_fp32")
-    assert f"Copied from {weights}: tokenizer.json, generation_config.json" in result.stdout
+    assert f"Files copied from {weights}: tokenizer.json, generation_config.json" in result.stdout
     other = mpzero(run.checkpoints, tmp_path / "other", f"--tokenizer={weights}", program="zero_to_fp32")
-    assert "Copied from" in other.stdout
+    assert "Files copied from" in other.stdout
     assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "other").iterdir()}
     wrong = mpzero(run.checkpoints, out, f"--tokenizer={tmp_path}", program="zero_to_fp32")
     assert wrong.returncode == 2

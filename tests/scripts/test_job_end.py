@@ -64,7 +64,7 @@ def test_a_job_that_has_its_nodes_is_requeued_in_whatever_state_slurm_shows_it(j
     ("what", "sentence"),
     [
         ("", "Slurm has ended this job (scancel or the time limit): the job will not be requeued"),
-        ('echo >>"$RECORD/requeues"', "Slurm has requeued this job: it will start again."),
+        ('echo >>"$RECORD/requeues"', "Slurm has requeued this job"),
     ],
 )
 def test_a_job_that_slurm_is_ending_says_what_becomes_of_it(job, what, sentence):

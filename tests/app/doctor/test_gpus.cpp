@@ -69,7 +69,7 @@ TEST_CASE("--device decides whether GPUs are checked, and whether they may be mi
 TEST_CASE("a missing GPU is found by comparison with the instance type and with the PCI bus") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
-  CHECK(find(look(root, "gpus=7"), "gpus").message == "7 GPUs, but a p5.48xlarge has 8");
+  CHECK(find(look(root, "gpus=7"), "gpus").message == "the driver lists 7 GPUs, but a p5.48xlarge has 8");
   CHECK(find(look(root, "gpus=7"), "gpus").status == Status::kFailure);
   CHECK(find(look(root, "lost=3"), "gpus").message == "GPU 3 does not respond to the driver");
 
@@ -87,7 +87,7 @@ TEST_CASE("a missing GPU is found by comparison with the instance type and with 
   CHECK(find(look(root, "gpus=4", {.given_gpus = {4, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=1", {.given_gpus = {1, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").status == Status::kOk);
   CHECK(find(look(root, "gpus=3", {.given_gpus = {4, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").message ==
-        "3 GPUs, but Slurm assigned 4 to the job");
+        "the driver lists 3 GPUs, but Slurm assigned 4 to the job");
 }
 
 TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs together") {
