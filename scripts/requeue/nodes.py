@@ -134,8 +134,8 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
         return (
-            f"cannot exclude {names}, because the job requires {required} (--nodelist): the job will start on these nodes "
-            "again."
+            f"cannot exclude {names}, because the job requires {required} (--nodelist): the job will start on these "
+            "nodes again."
         )
     left = len(place.left(nodes))
     if left < place.least:
