@@ -44,7 +44,7 @@ struct Batch {
 void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
   const auto drop = [&](const char* name, std::optional<int64_t>& size) {
     if (batch.fits(data_parallel_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
-    config.replaced.push_back(fmt::format("{} is computed ({})", name, *size));
+    config.replaced.push_back(fmt::format("{} {} is replaced by a computed value", name, *size));
     size.reset();
   };
   drop(kAccumulation, batch.accumulation);

@@ -60,7 +60,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--skip_empty",
         action="store_true",
-        help="skip and count rows without the column; rows with empty text are always skipped",
+        help="skip and count rows without the text column; rows with empty text are always skipped",
     )
     group.add_argument(
         "--local_dataset",
@@ -147,7 +147,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     existing.add_argument(
         "--if_missing", action="store_true", help="keep an existing output that was created with the same arguments"
     )
-    existing.add_argument("--overwrite", action="store_true", help="replace the output")
+    existing.add_argument("--overwrite", action="store_true", help="replace existing output files")
     existing.add_argument(
         "--rewrite",
         type=Path,

@@ -44,26 +44,26 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--instance", required=True, help="EC2 instance type of the nodes, or comma-separated types; ml.… on HyperPod")
     add("--nodes", type=int, required=True)
     add("--namespace", default="default")
-    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="variable from docs/slurm.md; repeatable")
+    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="variable to set (docs/slurm.md); repeatable")
     add(
         "--secret",
         action="append",
         default=[],
         metavar="VARIABLE=SECRET:KEY",
-        help="variable from a Secret, e.g. HF_TOKEN; repeatable",
+        help="variable to set from a Secret, e.g. HF_TOKEN; repeatable",
     )
     add(
         "--flag",
         action="append",
         default=[],
         metavar="FLAG[=VALUE]",
-        help="flag of mpzero train, without --; repeatable",
+        help="flag to pass to mpzero train, without --; repeatable",
     )
     add("--ranks", type=int, default=2, help="ranks per node without GPUs")
     add("--grace_seconds", type=int, default=600, help="time for pods to save and exit")
     add("--hugepages_mib", type=int, default=0, help="memory per node in 2 MiB huge pages, for EFA, in MiB; 0: none")
     add("--capacity", default="on-demand", help="on-demand, spot, spot,on-demand, reserved or block")
-    add("--no_efa", action="store_true", help="use TCP between nodes")
+    add("--no_efa", action="store_true", help="use TCP between nodes instead of EFA")
     add("--zone", default="", help="availability zones of the nodes, starting with the file system's zone")
     add("--cluster", default="", help="name of the EKS cluster")
     add("--placement_group", default="", help="name of a placement group with strategy cluster")

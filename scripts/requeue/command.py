@@ -216,7 +216,7 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
 
 
 def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
-    """Handles nodes on which srun could not start tasks. -> (event, faulty nodes, reason)"""
+    """Handles nodes on which srun could not start tasks. Returns (event, faulty nodes, reason)."""
     named = job.arguments.no_tasks_on
     own = os.environ.get("SLURMD_NODENAME", "")
     reason = f"srun could not start tasks on {' '.join(named)} (see above)"

@@ -151,7 +151,7 @@ class Slurm:
     ask_until: float = 0  # Unix time in seconds: retry decisive requests until then
 
     def job_record(self, patiently: bool = True) -> JobRecord | None:
-        """None if Slurm does not respond. `patiently`: retries until ask_until."""
+        """Returns None if Slurm does not respond. `patiently`: retries until ask_until."""
         try:
             text = ask("scontrol", "show", "job", self.job, until=self.ask_until if patiently else 0)
         except Silent:

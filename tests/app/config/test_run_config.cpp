@@ -144,8 +144,8 @@ TEST_CASE("a file that yields gives way to flags, and the run says which values 
   CHECK(batch({"--train_micro_batch_size_per_gpu=2"}) == Batch{4, 2, 1});
   CHECK(batch({"--gradient_accumulation_steps=3"}) == Batch{24, 4, 3});
   CHECK(yields({"--train_batch_size=4"}).replaced ==
-        std::vector<std::string>{"gradient_accumulation_steps is computed (1)",
-                                 "train_micro_batch_size_per_gpu is computed (4)"});
+        std::vector<std::string>{"gradient_accumulation_steps 1 is replaced by a computed value",
+                                 "train_micro_batch_size_per_gpu 4 is replaced by a computed value"});
   CHECK_THAT(error_of(json, {"--deepspeed_config_yields", "--train_batch_size=3"}),
              Contains("train_batch_size 3 is not"));
 }
