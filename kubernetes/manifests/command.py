@@ -44,7 +44,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--instance", required=True, help="EC2 instance type of the nodes, or comma-separated types; ml.… on HyperPod")
     add("--nodes", type=int, required=True)
     add("--namespace", default="default")
-    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="variable to set (docs/slurm.md); repeatable")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="VARIABLE=VALUE",
+        help="variable to set (docs/slurm.md); repeatable",
+    )
     add(
         "--secret",
         action="append",
