@@ -50,8 +50,8 @@ struct CarriedChoice {
   std::string parameters_missing;  // ranks that lack required parameters
 };
 
-// Combines the results of all ranks; every rank makes the same choice. `needs_gradients`, `needs_parameters`: true if
-// this run compresses gradients or parameters.
+// Returns the carried state to restore, which is identical on all ranks. `found`: one element per rank.
+// `needs_gradients`, `needs_parameters`: true if this run compresses gradients or parameters.
 CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel::ParallelLayout& layout,
                              bool needs_gradients, bool needs_parameters);
 

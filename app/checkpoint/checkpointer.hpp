@@ -39,17 +39,19 @@ class Checkpointer {
   // the state in the background, if enough is available. `available_bytes`: see available_host_bytes(). Collective.
   void prepare(const RunPosition& at, int64_t available_bytes);
 
-  // Each step must call the next three functions in this order. All functions from here to finish_after_error() are
-  // collective.
+  // In each step, before_update(), before_validation() (only in steps with validation) and after_step() must be called
+  // in this order. All functions from before_update() to finish_after_error() are collective.
   //
   // Must be called before the engine's update. Returns the time, in seconds, that training has paused for checkpoints
   // since the previous call.
   double before_update();
-  // Must be called before validation. Removes the write throttle, since there is no training step to slow down.
+  // Must be called before validation. Removes the limit on the write rate of the save in flight, since there is no
+  // training step to slow down.
   void before_validation();
-  // Must be called after each step. `seconds`: duration of the step. Polls the save in flight, throttles it so that it
-  // does not slow down training, and starts a save if one is due. Only one save is in flight at a time; a new save
-  // waits for the previous one. `stops`: skip the save, because save_last() follows.
+  // Must be called after each step. `seconds`: duration of the step. Polls the save in flight, limits its write rate so
+  // that training does not slow down, and starts a new save if one is due. Only one save is in flight at a time; a new
+  // save waits for the previous one. `stops`: the run stops after this step, so save_last() saves the checkpoint
+  // instead.
   void after_step(const RunPosition& position, double seconds, bool stops);
 
   // Saves the run's last checkpoint, unless that step is already saved, and waits for completion. Throws on all ranks

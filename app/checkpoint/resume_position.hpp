@@ -20,10 +20,10 @@ struct ResumedPosition {
 // Returns the sources of a mixture in --train_data, at their initial positions. Requires setup.data.
 std::vector<io::MixtureSource> new_sources(const RunSetup& setup);
 
-// Continues at the token at which the checkpoint was saved. If seq_length has changed, rounds up to the next sequence,
-// which skips fewer than seq_length tokens in file order. A shuffled order depends on seq_length. If the order has
-// changed, the epoch continues at the same fraction of the new order; this repeats some sequences and skips others, and
-// the warning estimates the number of tokens. `known`: the checkpoint's settings.
+// Returns the position of the token at which the checkpoint was saved. If seq_length has changed, rounds up to the next
+// sequence, which skips fewer than seq_length tokens in file order. A shuffled order depends on seq_length. If the
+// order has changed, the epoch continues at the same fraction of the new order; this repeats some sequences and skips
+// others, and the warning estimates the number of tokens. `known`: the checkpoint's settings.
 //
 // In a mixture, each source continues at its position in the checkpoint, and new sources start at the beginning.
 // Sources are identified by their tokens. Changed weights take effect at this position.

@@ -21,7 +21,7 @@ struct ResumedSchedule {
 // Returns true if two learning rates are equal up to rounding.
 bool same_lr(double a, double b);
 
-// Selects the schedule according to --schedule_on_resume. `known`: the checkpoint's settings.
+// Returns the schedule that --schedule_on_resume selects. `known`: the checkpoint's settings.
 //
 // If the settings are unchanged, the checkpoint's effective schedule continues, so that a requeued job applies a change
 // only once. If the length is given in epochs, the schedule advances by sequences, so a different batch size or

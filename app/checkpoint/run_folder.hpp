@@ -29,7 +29,8 @@ class RunFolder {
   io::RunRecord identify(const std::optional<Resumed>& resumed);
   // Throws UserError if the folder contains conflicting checkpoints of other runs, unless --overwrite is set.
   void check(const io::RunRecord& run, const std::optional<Resumed>& resumed);
-  // Moves the conflicting checkpoints. Must be called after all other startup checks have passed.
+  // Moves the conflicting checkpoints of other runs, found by check(), to a subfolder. Must be called after all other
+  // startup checks have passed.
   void make_room();
 
   // Throws if another process has taken over the folder. Not collective. Must be called on rank 0, from any thread.

@@ -20,10 +20,10 @@ namespace mpzero {
 std::vector<at::Tensor> carried_tensors(std::span<const parallel::Carried> values);
 
 // A consistent snapshot of this rank's optimizer states in host memory, taken while training continues. Most states are
-// copied during the next forward and backward pass, which does not change them: GPU states on a separate stream into
-// pinned memory, host states by `copy_threads` threads. States of the CPU optimizer of a GPU run are not copied; the
-// next update writes to spare memory instead. Carried state (parallel::Carried) is copied first, because the next
-// reduction between shard groups changes the gradient residuals and waits for the copy.
+// copied during the next forward and backward pass, which does not change them. GPU states are copied to pinned memory
+// on a separate stream, and host states are copied by `copy_threads` threads. States of the CPU optimizer of a GPU run
+// are not copied; the next update writes the new states to spare memory instead. Carried state (parallel::Carried) is
+// copied first, because the next reduction between shard groups changes the gradient residuals and waits for the copy.
 //
 //   begin() ──> [forward, backward] ──> before_update() ──> [update]
 //      └──> wait(), from another thread ──> values() ──> release()
@@ -39,8 +39,8 @@ class StateSnapshot {
 
   // Returns the size of a snapshot in host memory in bytes.
   int64_t bytes() const { return copied_bytes_ + held_bytes_; }
-  // Allocates this memory on a separate thread before the first begin(), since faulting in and pinning many GiB takes
-  // seconds.
+  // Allocates the snapshot's host memory on a separate thread before the first begin(), since faulting in and pinning
+  // many GiB takes seconds.
   void allocate();
 
   // Starts a snapshot of the current states. The previous snapshot must have been released. Collective if carried state
@@ -52,7 +52,7 @@ class StateSnapshot {
   // Returns the time, in seconds, that the GPU has waited in before_update() since begin(). Must be called after
   // wait().
   double gpu_seconds_waited();
-  // Waits for all values. May be called on any thread, but not concurrently.
+  // Waits until all states are copied. May be called on any thread, but not concurrently.
   void wait();
   // Returns a unit's state, page-aligned. Valid until release().
   std::span<const float> values(size_t unit, StateKind kind) const;

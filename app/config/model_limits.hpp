@@ -10,8 +10,8 @@
 namespace mpzero {
 
 // Throws UserError if a product of sizes exceeds its limit: tokens per micro-batch (32-bit indices in kernels), tokens
-// per step (exact values in metrics), or micro-batches per step (planned in advance). `where`: source of the values for
-// the message, a file or the command line. RunMemory checks memory.
+// per step (exact values in metrics), or micro-batches per step (planned in advance). `where`: source of the values, a
+// file or the command line, for the message.
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where);
 
 // Throws UserError if seq_length exceeds the model's max_position_embeddings or sliding window.
@@ -29,7 +29,7 @@ void check_recompute(const RunConfig& config, const model::ModelConfig& model);
 // `where`: path of ds_config.json.
 void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model);
 // Throws UserError if sequence_parallel_size does not divide seq_length, or adapters use dropout. Must be called after
-// the validation of the model.
+// the model is validated.
 void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model);
 
 // Returns the data loader's host memory in bytes, for micro-batches that are prefetched or in use.

@@ -27,9 +27,9 @@ std::vector<std::string> settings_table(const RunSetup& setup);
 // Returns the rows of settings_table(), without the first line, as {name, value, origin}.
 std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup);
 
-// Returns the settings that affect results, independent of the layout. Keys are flags or keys of ds_config.json.
-// Includes recorded flags that are not in the table. Settings that do not apply are null, e.g. total_num_steps of a
-// constant schedule.
+// Returns the settings that affect a run's results, except the layout across ranks and memory. Keys are flags or keys
+// of ds_config.json. Includes recorded flags that are not in the table. Settings that do not apply are null, e.g.
+// total_num_steps of a constant schedule.
 nlohmann::ordered_json settings_record(const RunConfig& config);
 
 // Returns the layout across ranks and memory, which affects speed but changes results only by rounding errors. Omits

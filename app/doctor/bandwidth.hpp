@@ -27,8 +27,8 @@ struct Measurement {
 // value on all ranks.
 double typical_seconds(const std::function<double()>& measure);
 
-// Measures both operations for several sizes, on the slowest rank. Collective over the ranks of `communicator`. `group`
-// must have the same ranks.
+// Measures all-gather and reduce-scatter for several sizes. Returns the bandwidth of the slowest rank. Collective over
+// the ranks of `communicator`. `group` must have the same ranks.
 std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator, ProcessGroup& group,
                                            const at::Device& device);
 

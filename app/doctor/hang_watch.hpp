@@ -22,7 +22,7 @@ struct Look {
 // Exit status of mpzero doctor after a hang; not used otherwise.
 inline constexpr int kHungExitCode = 122;
 
-// Prints the sentence as an error and immediately ends the process with kHungExitCode.
+// Prints `sentence` as an error and immediately ends the process with kHungExitCode.
 void end_hung(const std::string& sentence);
 
 // Ends mpzero doctor if a check on this host exceeds the timeout. Prints one line to stderr,

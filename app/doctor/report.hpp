@@ -8,7 +8,7 @@
 
 namespace mpzero::doctor {
 
-// The Slurm job of a report.
+// The Slurm job that a report describes.
 struct JobStart {
   std::string id;   // empty without Slurm
   int restart = 0;  // SLURM_RESTART_COUNT
@@ -26,8 +26,8 @@ struct TableStyle {
 
 // Returns a table for a terminal. Hosts with the same warnings and failures share an entry. Entries and findings are
 // ordered by decreasing severity. Findings with status kOk are from the first host of the entry. The table ends with a
-// summary. If several hosts were checked and all failed, the summary states whether other hosts would help. Call after
-// tell_job_from_hosts().
+// summary. If several hosts were checked and all failed, the summary states whether other hosts would help. Must be
+// called after tell_job_from_hosts().
 std::string to_table(const std::vector<HostReport>& reports, TableStyle style);
 
 }  // namespace mpzero::doctor

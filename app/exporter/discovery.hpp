@@ -19,10 +19,10 @@ class Discovery {
   Discovery(const std::filesystem::path& folder, const std::string& run_id, const std::vector<std::string>& targets,
             const MetricLabels& labels);
 
-  // Removes the file, so Prometheus stops scraping. Call when the run has ended normally.
+  // Removes the file, so Prometheus stops scraping. Must be called when the run has ended normally.
   void remove();
-  // Adds the labels end="failed" and `reason`, truncated to kLongestReason bytes, to the file. Call when the run has
-  // failed. Throws the errors of throw_system_error().
+  // Adds the labels end="failed" and `reason`, truncated to kLongestReason bytes, to the file. Must be called when the
+  // run has failed. Throws the errors of throw_system_error().
   void failed(const std::string& reason);
 
   static constexpr size_t kLongestReason = 300;

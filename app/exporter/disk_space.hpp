@@ -18,7 +18,7 @@ struct DiskSize {
   double available = 0;  // available to unprivileged users
 };
 
-// Reports the sizes of file systems, which may hang.
+// Reports the sizes of file systems. Does not block if a file system hangs.
 class DiskSpace {
  public:
   // Returns std::nullopt if the folder cannot be queried, for example if it does not exist.
@@ -30,7 +30,7 @@ class DiskSpace {
 
   void collect(Families& families);
 
-  // Calls statvfs().
+  // The default Query, which calls statvfs().
   static std::optional<DiskSize> size_of(const std::filesystem::path& folder);
 
  private:

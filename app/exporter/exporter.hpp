@@ -13,7 +13,7 @@
 
 namespace mpzero {
 
-// Adds metrics. Called on the exporter's thread.
+// Callback that adds metrics to a scrape. Called on the exporter's thread.
 using Collector = std::function<void(Families&)>;
 
 struct ExporterOptions {

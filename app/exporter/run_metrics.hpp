@@ -28,7 +28,7 @@ class RunMetrics final : public RunObserver {
  public:
   explicit RunMetrics(int64_t tokens_per_step) : tokens_per_step_(tokens_per_step) {}
 
-  // Call before the first scrape.
+  // Must be called before the first scrape.
   void begin(const RunBeginning& beginning) { beginning_ = beginning; }
 
   void step(const StepReport& report, std::optional<double> mfu) override;

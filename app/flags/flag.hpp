@@ -56,7 +56,7 @@ struct Unsigned {
   Field<uint64_t> field;
 };
 
-// A finite number.
+// A finite floating-point number.
 struct Real {
   Field<double> field;
   double minimum = 0;
@@ -64,7 +64,7 @@ struct Real {
   double limit = std::numeric_limits<double>::infinity();  // exclusive
 };
 
-// A bare flag means true.
+// A Boolean flag. Without a value on the command line, the flag is true.
 struct Boolean {
   Field<bool> field;
 };
@@ -79,7 +79,7 @@ struct Names {
   std::string remark;
 };
 
-// An enumeration: each name maps to a value of the member.
+// A choice of one name. Each name maps to a value of the flag's member in Settings.
 struct Choice {
   std::vector<std::string> choices;
   std::string alone = {};  // value of a bare flag; empty: a value is required
@@ -101,7 +101,7 @@ Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>
   return made;
 }
 
-// A Choice whose member stores the name itself.
+// Returns a Choice whose member of Settings stores the chosen name itself.
 Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone = "");
 
 // A value with its own parser. `read` throws UserError, which names the flag (`name`, without dashes) and the expected
@@ -137,8 +137,8 @@ struct TrainersFlag {
   std::string default_value = {};  // for messages about different defaults; may be empty
 };
 
-// Row in the settings table and key in checkpoints, for flags that affect a run's results. A resumed run compares the
-// value with the checkpoint's.
+// Row in the settings table and key in checkpoints, for flags that affect a run's results. When a run resumes, the
+// flag's value is compared with the value in the checkpoint.
 struct Recorded {
   enum class Section : uint8_t { kOptimizer, kSchedule, kBatch, kData };
   Section section = Section::kData;

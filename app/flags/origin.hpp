@@ -24,11 +24,11 @@ struct Origin {
 
 // Origins of the values of RunConfig.
 struct Origins {
-  // Values without a flag, or with several flags.
+  // Origins of values that have no flag or several flags.
   Origin optimizer;
   Origin schedule, warmup, schedule_end;
   Origin communication_dtype, accumulation_dtype, moment_dtype;
-  // All other values, by flag name.
+  // Origins of all other values, by flag name.
   std::map<std::string, Origin> of_flags;
 
   // Returns the flag's origin; kDefault if it is not recorded. Throws Failure if no such flag exists.

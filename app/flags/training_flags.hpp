@@ -17,7 +17,8 @@ const Flag* find_flag(const std::string& name);
 // Like find_flag(), but throws Failure if there is none.
 const Flag& flag_named(const std::string& name);
 
-// The groups, each defined in its own file. override_flags() is defined in model_flags.cpp.
+// Return the groups of flags. Each group is defined in its own file, except override_flags(), which is in
+// model_flags.cpp.
 FlagGroup model_flags();
 FlagGroup override_flags();
 FlagGroup data_flags();

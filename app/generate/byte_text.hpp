@@ -7,7 +7,7 @@
 
 namespace mpzero {
 
-// The tokenizer "bytes" of app/prepare_data.py, whose token ids are byte values.
+// The "bytes" tokenizer of app/prepare_data.py, whose token ids are byte values.
 inline constexpr int64_t kEndOfText = 256;
 inline constexpr int64_t kByteIds = 257;  // 256 bytes and end of text
 

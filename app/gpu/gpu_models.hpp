@@ -21,7 +21,7 @@ struct GpuModel {
   int multiprocessors = 0;
 };
 
-// The table of GPUs. If several GPUs have the same `name`, the name refers to the first GPU.
+// Returns the table of GPUs. If several GPUs have the same `name`, the name refers to the first GPU.
 std::span<const GpuModel> all_gpu_models();
 
 // Returns the GPU with this name; nullptr if the table has no such GPU. Accepts CUDA's name and the name in the

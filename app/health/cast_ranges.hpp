@@ -12,7 +12,7 @@
 
 namespace mpzero {
 
-// Returns the ranges over all ranks. Collective.
+// Combines the ranges of the FP8 casts on all ranks. Collective.
 model::CastRanges over_ranks(ProcessGroup& group, const model::CastRanges& mine);
 
 // Return an operand's largest amax, or the largest fraction of input values that become 0, over all layers. Return
@@ -33,7 +33,7 @@ nlohmann::ordered_json to_json(const model::CastRanges& ranges);
 // effect; Transformer Engine logs it as underflows. For silu(a) * b with normally distributed a and b, 5% of the values
 // underflow if the amax is 2,700 to 5,300 times the standard deviation. The relative error is then still 2.6%, the
 // rounding error of e4m3. At 40,000 times the standard deviation, 22% of the values underflow and the error doubles. At
-// 100,000 times, the error is 12%. In healthy runs, less than 1% of the values underflow.
+// 100,000 times the standard deviation, the error is 12%. In healthy runs, less than 1% of the values underflow.
 class ZeroShareWarning {
  public:
   static constexpr double kShare = 0.05;

@@ -11,7 +11,7 @@ namespace mpzero {
 // nvidia-smi's index. Empty on the CPU, or if NVML does not report the GPU.
 std::string gpu_condition(at::Device device);
 
-// As above, for the GPU at a PCI address. Uses the first library in `libraries` that can be loaded.
+// Overload for the GPU at a PCI address. Uses the first library in `libraries` that can be loaded.
 std::string gpu_condition(const std::string& pci_address, const std::vector<std::string>& libraries);
 
 // Returns text such as "GPU 3 of node-7 is throttled (HW Thermal Slowdown)". Empty if the GPU is not throttled by heat

@@ -23,8 +23,8 @@ class StopRequest {
   // `seconds_left`: time until this host shuts down; 0 if unknown.
   void request(const std::string& reason, double seconds_left = 0);
 
-  // Ignores all signals except SIGINT from now on, even after this object is destroyed. Call at the end of the run.
-  // Launchers often repeat stop signals, which would otherwise change the exit status during MPI_Finalize.
+  // Ignores all signals except SIGINT from now on, even after this object is destroyed. Must be called at the end of
+  // the run. Launchers often repeat stop signals, which would otherwise change the exit status during MPI_Finalize.
   void ignore_signals();
 
   bool requested() const { return source() != 0; }
@@ -54,7 +54,7 @@ class StopRequest {
   std::vector<std::pair<int, struct sigaction>> before_;
 };
 
-// Returns a name such as "SIGTERM" or "signal 40".
+// Returns the name of a signal, such as "SIGTERM" or "signal 40".
 std::string signal_name(int signal);
 
 }  // namespace mpzero

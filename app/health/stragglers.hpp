@@ -34,7 +34,7 @@ class Stragglers {
   // Adds the times of one step. `seconds`: one value per rank; 0 if not measured. Returns the slowest rank;
   // std::nullopt for a single rank, or if any time was not measured.
   std::optional<SlowestRank> add(std::span<const double> seconds);
-  // Returns a newly detected straggler. Returns the same straggler again at doubling intervals while it remains slow.
+  // Returns a straggler when it is first detected, and again at doubling intervals while the rank remains slow.
   std::optional<Straggler> take_straggler();
 
  private:

@@ -9,7 +9,7 @@
 
 namespace mpzero {
 
-// Facts that the advice depends on, in addition to step times.
+// Inputs of bottleneck() in addition to step times.
 struct BottleneckFacts {
   bool on_gpu = false;
   int world_size = 1;

@@ -53,7 +53,7 @@ class EventLog : private JsonLines {
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 };
 
-// Returns the mark for a number of lost lines.
+// Returns the "gap" object for a number of lost lines.
 nlohmann::ordered_json gap_mark(int64_t lines);
 
 }  // namespace mpzero

@@ -13,7 +13,7 @@
 
 namespace mpzero {
 
-// Identifies one attempt of a run, from a start to its end, and the folder of the records.
+// Identifies one attempt of a run and the folder of its records.
 struct StartRecord {
   std::filesystem::path folder;  // contains events.jsonl and summary.json
   std::string run_id;

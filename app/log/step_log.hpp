@@ -71,8 +71,8 @@ class StepLog {
   // the fields of the "start" event.
   void begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
              const nlohmann::ordered_json& facts);
-  // Returns the number of the run's attempts in the event log. Call before begin() to exclude this attempt. Returns 0
-  // on all ranks except rank 0.
+  // Returns the number of the run's attempts in the event log. Must be called before begin(), which adds this attempt.
+  // Returns 0 on all ranks except rank 0.
   int64_t earlier_starts(const std::string& run_id) const;
   // Notifies `observer` of all later events and of the warnings so far. `observer` must outlive the log.
   void observe(RunObserver& observer);
@@ -88,7 +88,8 @@ class StepLog {
   void save_failed();
   // Records the end with the status "finished", "stopped" or "failed". Prints the run's totals and writes summary.json.
   void end(std::string_view status, std::string_view reason = {});
-  // Returns a thread-safe variant of end() for all ranks. Call after begin(). The function may outlive the log.
+  // Returns a thread-safe variant of end() for all ranks. Must be called after begin(). The function may outlive the
+  // log.
   std::function<void(std::string_view status, std::string_view reason)> late_end() const;
   // Logs a step. Collective if is_logged(report.step).
   void step(const StepReport& report);

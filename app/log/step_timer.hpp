@@ -25,7 +25,7 @@ struct StepSplit {
   double exposed_gradients = 0;   // waits for reductions
 
   double exposed_communication() const { return exposed_parameters + exposed_gradients; }
-  // Time excluding waits for other ranks.
+  // Returns the step time excluding waits for other ranks.
   double own() const { return data + forward + backward + optimizer; }
   double total() const { return own() + exposed_communication(); }
   StepSplit& operator+=(const StepSplit& other);
@@ -46,7 +46,7 @@ class StepTimer {
   // Counts waits for optimizer updates on the host as optimizer time, regardless of the phase. `stalls`: ordered by
   // time.
   void held_up_by_updates(const std::vector<parallel::Stall>& stalls);
-  // Call when the host has waited for all work queued before the current phase.
+  // Must be called when the host has waited for all work queued before the current phase.
   void caught_up();
   // Ends the step and returns the measured times. On the CPU, these are the times of this step. On a GPU, these are the
   // times of this step up to the phase that was current at caught_up(), plus the remainder of the previous step (the

@@ -14,7 +14,7 @@ namespace mpzero {
 // Warnings from threads other than the training thread. Printed immediately, and queued for the training thread.
 class WarningQueue {
  public:
-  // Thread-safe.
+  // Prints and queues a warning. Thread-safe.
   void warn(std::string line) {
     print_warning(line);
     const std::lock_guard lock(mutex_);

@@ -14,7 +14,7 @@ using GpuViews = std::vector<std::vector<std::string>>;
 
 // Returns the index of a rank's GPU among the visible CUDA devices: `local_rank` if all ranks see the same GPUs, or 0
 // if each rank sees different GPUs (Slurm's --gpus-per-task or --gpu-bind). Throws UserError if this assignment does
-// not give each rank its own GPU. `views`: at least one GPU per rank. `host`: for messages.
+// not give each rank its own GPU. `views`: at least one GPU per rank. `host`: host name for messages.
 int choose_gpu(const GpuViews& views, int local_rank, const std::string& host);
 
 // The result of a CUDA call on a host.
@@ -50,7 +50,7 @@ std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string&
 // Throws UserError if the GPU does not support FP8 matmuls or, with `rowwise`, rowwise scaling. `capability`: see
 // parallel::GpuProperties.
 void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise);
-// As above, for the GPU with this name, e.g. "NVIDIA A100-SXM4-40GB" or "A100". Does not throw for names unknown to
+// Overload for a GPU by name, e.g. "NVIDIA A100-SXM4-40GB" or "A100". Does not throw for names unknown to
 // find_gpu_model().
 void check_fp8_gpu(const std::string& gpu, bool rowwise);
 

@@ -9,7 +9,7 @@
 
 namespace mpzero::doctor {
 
-// libfabric on this host.
+// Result of survey_fabric(): libfabric on this host.
 struct FabricSurvey {
   bool library = false;
   std::string problem;                 // reason why no library was loaded

@@ -20,7 +20,7 @@ enum class Status : uint8_t {
 // Returns "ok", "warning" or "failure".
 const char* name(Status status);
 
-// The attribution of a failed check.
+// What a failed check is attributed to: the host or the job.
 enum class Fault : uint8_t {
   kHost,    // the host, regardless of how many hosts fail; another host may work
   kShared,  // the job (settings, image, cluster configuration) if all hosts of a multi-host job fail; else the host
@@ -101,7 +101,7 @@ class Check {
   const CheckInfo* info_;
 };
 
-// Returns the attribution of `check`; kHost if kChecks does not contain it.
+// Returns what a failure of `check` is attributed to; kHost if kChecks does not contain it.
 Fault fault_of(std::string_view check);
 
 // The result of one check of one host.
@@ -125,7 +125,8 @@ struct HostReport {
 };
 
 Finding ok(Check check, std::string message);
-// Use the remedy of kChecks if `remedy` is empty.
+// Return a finding with the status kWarning or kFailure. If `remedy` is empty, the finding has the remedy of `check` in
+// kChecks.
 Finding warning(Check check, std::string message, std::string remedy = {});
 Finding failure(Check check, std::string message, std::string remedy = {});
 
@@ -136,7 +137,7 @@ Status worst(const std::vector<Finding>& findings);
 void tell_job_from_hosts(std::vector<HostReport>& reports);
 
 // Returns EXIT_SUCCESS without failures, kUserErrorExitCode if all failures are attributed to the job, and
-// kFailureExitCode if a host should be excluded. Call after tell_job_from_hosts().
+// kFailureExitCode if a host should be excluded. Must be called after tell_job_from_hosts().
 int exit_code(const std::vector<HostReport>& reports);
 
 }  // namespace mpzero::doctor

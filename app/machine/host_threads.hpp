@@ -13,9 +13,9 @@
 namespace mpzero {
 
 // Returns the threads for optimizer updates on the host during GPU training: one per hardware thread of this rank's
-// share of the cores near the GPU, with some cores left free. OMP_NUM_THREADS overrides the number of threads.
-// If the launcher has bound the ranks, each rank uses its bound cores. Empty on the CPU, where ATen's threads run the
-// updates. Collective.
+// share of the cores near the GPU, with some cores left free. OMP_NUM_THREADS overrides the number of threads. If the
+// launcher has bound the ranks, each rank uses its bound cores. Returns empty options if `device` is the CPU, because
+// ATen's threads then run the updates. Collective.
 parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi);
 
 // Returns the hardware threads of this rank's share that the updates do not use. Checkpoint threads run on these, so

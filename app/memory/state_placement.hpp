@@ -28,7 +28,7 @@ class StatePlacement {
   // Returns true if the fraction of states on the host is chosen automatically.
   bool leaves_ratio_open() const;
   // Moves states from the host to GPU memory that the first step did not use. Returns the fraction of the parameters
-  // that the host updates, and a log line. Call after the first step if leaves_ratio_open().
+  // that the host updates, and a log line. Must be called after the first step if leaves_ratio_open() is true.
   std::pair<double, std::string> choose_ratio();
 
  private:

@@ -31,13 +31,14 @@ class MetricsEndpoint {
   // EC2 notices. Collective.
   void open(const RunSetup& setup, const RunStart& start, std::optional<int64_t> planned_bytes, const Ec2Watch* ec2,
             parallel::MpiRuntime& mpi, StepLog& log);
-  // Returns the address and port (0: no endpoint) for the "start" event of the event log. Call after open().
+  // Returns the address and port (0: no endpoint) for the "start" event of the event log. Must be called after open().
   nlohmann::ordered_json facts() const;
-  // Removes the targets of the run from Prometheus. Call when the run has finished or stopped on request.
+  // Removes the targets of the run from Prometheus. Must be called when the run has finished or stopped on request.
   void ended();
-  // Adds the reason to the targets of the run, which Prometheus then shows as down. Call when the run has failed.
+  // Adds the reason to the targets of the run, which Prometheus then shows as down. Must be called when the run has
+  // failed.
   void failed(const std::string& reason, StepLog& log);
-  // Returns a thread-safe variant of failed() that logs nothing. Call after open().
+  // Returns a thread-safe variant of failed() that logs nothing. Must be called after open().
   std::function<void(std::string_view reason)> late_failure() const;
 
  private:

@@ -21,17 +21,17 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  // Call at the beginning of each step. Starts the trace at the first step to profile, or at a later step if the run
-  // resumed within the range.
+  // Must be called at the beginning of each step. Starts the trace at the first step to profile, or at a later step if
+  // the run resumed within the range.
   void begin_step(int64_t step);
 
-  // Messages for the user; may be empty.
+  // Messages about the trace for the user; may be empty.
   struct Outcome {
     std::string message;
     std::string warning;
   };
-  // Call at the end of each step. Writes the trace after the last step to profile. Returns a warning if the trace
-  // cannot be written.
+  // Must be called at the end of each step. Writes the trace after the last step to profile. Returns a warning if the
+  // trace cannot be written.
   Outcome end_step(int64_t step);
 
  private:

@@ -20,13 +20,13 @@ class StopAgreement {
   StopAgreement(const StopRequest& request, const RunConfig& config, ProcessGroup& group, StepLog& log)
       : request_(request), config_(config), group_(group), log_(log) {}
 
-  // Returns 1 if this rank has a stop request, else 0. Sum the votes of all ranks.
+  // Returns 1 if this rank has a stop request, else 0. The caller must sum the votes of all ranks.
   int vote() const { return request_.requested() ? 1 : 0; }
 
   // Saves the state at `position`, waits for the save to complete, and logs the stop. Throws Failure on all ranks
   // without saving if the save is expected to exceed the grace period or the remaining time of a host. Stop requests by
-  // mpzero itself are reported in stop.json with the hosts to exclude. Call once the sum of the votes is not 0.
-  // Collective.
+  // mpzero itself are reported in stop.json with the hosts to exclude. Must be called once the sum of the votes is not
+  // 0. Collective.
   void save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const;
 
  private:

@@ -86,7 +86,7 @@ class Trainer {
   void record_node();
   // Records the queued warnings of all ranks. Collective.
   void record_warnings();
-  // Logs the warnings and messages of a step. Call after logging the step's metrics.
+  // Logs the warnings and messages of a step. Must be called after the step's metrics are logged.
   void comment_on(const StepReport& report, const Profiler::Outcome& trace);
   // Logs the bottleneck and a suggested change once, after the first steps of the run. Collective.
   void advise(const StepReport& report);

@@ -37,7 +37,7 @@ class HostBoard {
   HostBoard& operator=(const HostBoard&) = delete;
   // Describes the problem if the file cannot be used, so that this rank sees no other ranks; empty otherwise.
   const std::string& problem() const { return problem_; }
-  // Unlinks the file. Call after all ranks have opened the file.
+  // Unlinks the shared-memory file. Must be called after all ranks have opened the file.
   void remove_name() const;
 
   void write(const RankActivity::Report& report, const std::vector<parallel::ChannelRecord>& channels);

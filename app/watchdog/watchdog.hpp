@@ -37,8 +37,8 @@ class Watchdog {
     std::filesystem::path checkpoint_dir;
     double stuck_after = 0;  // seconds; 0: no limit
   };
-  // Collective. Create the watchdog early, because earlier hangs are not detected. Ends the process if the ranks do not
-  // connect within stuck_after, or on a stop request. `mpi` and `stop` must outlive the watchdog.
+  // Collective. The watchdog should be created early, because earlier hangs are not detected. Ends the process if the
+  // ranks do not connect within stuck_after, or on a stop request. `mpi` and `stop` must outlive the watchdog.
   Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options);
   // Collective unless an exception is active: waits for the other ranks, so that all ranks end normally.
   ~Watchdog();
@@ -47,7 +47,7 @@ class Watchdog {
 
   // Returns a warning if the ranks of a host cannot read each other's state, else an empty string.
   const std::string& warning() const { return warning_; }
-  // Starts monitoring a device. Call once, before the first collective on the device.
+  // Starts monitoring a device. Must be called once, before the first collective on the device.
   void use_device(at::Device device) { poll_.use_device(device); }
   void enter(RunPhase phase, int64_t step) { activity_.enter(phase, step); }
   // Reports progress other than collectives.
@@ -66,9 +66,9 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  // Registers `record`. The destructor unregisters it, except during stack unwinding. The thread that ends the run
-  // calls `record` with "failed" or "stopped" and the reason. `record` must own its data, and must be a no-op if the
-  // end is already recorded.
+  // Registers the callback `record`. The destructor unregisters the callback, except during stack unwinding. The thread
+  // that ends the run calls `record` with "failed" or "stopped" and the reason. `record` must own its data, and must be
+  // a no-op if the end is already recorded.
   class EndRecord {
    public:
     EndRecord(Watchdog& watchdog, std::function<void(std::string_view status, std::string_view reason)> record);

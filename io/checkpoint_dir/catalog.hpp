@@ -61,7 +61,7 @@ std::vector<std::filesystem::path> checkpoints_to_prune(const std::filesystem::p
 
 // Removes all but the newest `keep_last` complete checkpoints of a run, or no checkpoints if `keep_last` is 0. Never
 // removes the target of `latest`. Ignores unreadable checkpoints and checkpoints of other runs, including checkpoints
-// without a run id if the run has an id. Returns the folders that could not be removed. Call only on rank 0.
+// without a run id if the run has an id. Returns the folders that could not be removed. Must be called only on rank 0.
 std::vector<Leftover> prune_checkpoints(const std::filesystem::path& checkpoint_dir, const std::string& model_type,
                                         const std::string& run_id, int64_t keep_last, FileSystem& files = disk());
 

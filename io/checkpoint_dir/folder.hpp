@@ -11,7 +11,7 @@
 #include "io/checkpoint/run_record.hpp"
 #include "io/files/file_system.hpp"
 
-// Creates, renames and removes checkpoint folders. Call only on rank 0, except for staging_folder().
+// Creates, renames and removes checkpoint folders. Functions that change a folder must be called only on rank 0.
 //
 // A checkpoint is written to the staging folder `<tag>.<8 digits of its writer>.tmp`, or to `<tag>.tmp` without a
 // writer. A writer is one attempt of a run, identified by 16 hexadecimal digits, so that two attempts never write to
@@ -23,7 +23,8 @@ namespace mpzero::io {
 std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                      const std::string& writer = "");
 
-// A leftover folder of an earlier save or pruning that could not be removed. It is harmless but occupies disk space.
+// A leftover folder of an earlier save or pruning that could not be removed. The folder is harmless but occupies disk
+// space.
 struct Leftover {
   std::filesystem::path path;
   std::string problem;  // reason in one sentence

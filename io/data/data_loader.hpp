@@ -97,8 +97,8 @@ class DataLoader {
   // Returns the next micro-batch. Rethrows errors of the reading thread on this and all later calls.
   MicroBatch next();
 
-  // Returns the sum of the weights of the next gradient_accumulation_steps micro-batches. Waits for them if the dataset
-  // has a loss mask. Call it before the first next() of a step.
+  // Returns the sum of the weights of the next gradient_accumulation_steps micro-batches. Waits for these micro-batches
+  // if the dataset has a loss mask. Must be called before the first next() of a step.
   double step_weight() const;
   bool has_loss_mask() const;
   const LoaderOptions& options() const;

@@ -19,9 +19,11 @@ class WritePace {
   void set_rate(double bytes_per_second);
   double rate() const;
 
-  // Blocks until the rate permits the next write, or until `stop` is requested. Call before writing a piece.
+  // Blocks until the rate permits the next write, or until `stop` is requested. Must be called before a piece is
+  // written.
   void wait(int64_t bytes, const std::stop_token& stop);
-  // Records a write. `on_disk` is false if the bytes are only in the page cache. Call after writing a piece.
+  // Records a write. `on_disk` is false if the bytes are only in the page cache. Must be called after a piece is
+  // written.
   void written(int64_t bytes, bool on_disk = true);
 
   // Returns the number of bytes written so far.

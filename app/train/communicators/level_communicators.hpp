@@ -15,7 +15,7 @@
 namespace mpzero {
 
 // Opens a communicator for one use, such as "parameters", and records its collectives in the flight recorder.
-// Collective; call after network.divide(layout).
+// Collective. Must be called after network.divide(layout).
 std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level level,
                                                       const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                                       const std::string& use);
@@ -25,7 +25,7 @@ std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level le
 // in "within nodes" or "between nodes".
 class LevelCommunicators final : public parallel::StallSource {
  public:
-  // Collective; call after network.divide(layout). `timeline` and `watchdog` must outlive the communicators.
+  // Collective. Must be called after network.divide(layout). `timeline` and `watchdog` must outlive the communicators.
   LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                      parallel::Timeline& timeline, const std::string& name);
 

@@ -32,10 +32,11 @@ class HostActivations {
   // Pushes a tensor: an input before its layer's forward pass, an output after that pass. `x` must be dense and ready
   // on the current stream. The caller must release `x` after the layer's forward pass.
   void put(at::Tensor x);
-  // Pops the last tensor, with the same bits, dtype, sizes and strides. Call before the layer's backward pass.
+  // Pops the last tensor, with the same bits, dtype, sizes and strides. Must be called before the layer's backward
+  // pass.
   at::Tensor take();
 
-  // Host memory in bytes.
+  // Returns the allocated host memory in bytes.
   int64_t bytes() const;
 
  private:
