@@ -9,7 +9,7 @@
 
 namespace mpzero {
 
-// Seconds of a step at the GPU's peak dense bf16 rate.
+// Duration of a step, in seconds, at the GPU's peak dense bf16 rate.
 struct PeakTime {
   double products = 0;   // matmuls with weights
   double attention = 0;  // if each sequence is one document

@@ -26,7 +26,8 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
 struct LayoutChoice {
   parallel::ParallelLayout layout;
   std::string line;
-  // Set if compression between shard groups is configured for a single shard group, or if shard groups span hosts.
+  // Warning about compression between shard groups if there is only one group, or about shard groups that span hosts;
+  // may be empty.
   // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
   std::string warning{};
 };

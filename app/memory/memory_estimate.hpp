@@ -38,30 +38,33 @@ class MemoryEstimate {
   int64_t kept_casts() const { return decoder_.kept_casts(); }
   // Returns the bytes of the kept casts of the first `layers` layers.
   int64_t cast_bytes(int64_t layers) const;
-  // Returns the number of layers whose casts fit in `bytes`, or the configured number if set.
+  // Returns the number of layers whose FP8 casts fit in `bytes` bytes, or the configured number of layers if set.
   int64_t kept_casts_within(int64_t bytes) const;
-  // Decides whether the run releases gradients: as configured or, by default, only if the run does not fit within
-  // `limit` otherwise. scenario() includes the decision.
+  // Returns true if the run releases gradients: as configured or, by default, only if the run does not fit within
+  // `limit` otherwise. Later calls of scenario() return the same choice.
   bool choose_release(const MemoryNeed& limit);
-  // Returns the configured scenario.
+  // Returns the run's current settings.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
   // Returns the memory of the training state. `host_extra_bytes`: see parallel::HostUpdateOptions.
   parallel::MemoryUse states_of(const MemoryScenario& scenario,
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // Returns the levels with the lowest peak that `recompute` allows. For kAuto, excludes activations on the host.
+  // Returns the recompute levels with the lowest peak memory that `recompute` allows. For kAuto, excludes levels that
+  // offload activations to the host.
   LayerLevels leanest(Recomputation recompute) const;
-  // Returns the levels that the run uses. For --recompute auto, these are the cheapest levels that fit in `room`, or
-  // the leanest if none fit; otherwise, the leanest. Activations take at most `on_host` of host memory if the run does
-  // not fit otherwise, and at most half of `on_host` to save time, which leaves memory for snapshots.
+  // Returns the recompute levels that the run uses. For --recompute auto, these are the fastest levels that fit in
+  // `room` bytes of device memory, or those of leanest() if no levels fit; otherwise, those of leanest(). Offloaded
+  // activations use at most `on_host` bytes of host memory if the run does not fit otherwise, and at most half of
+  // `on_host` if offloading only saves time, which leaves memory for snapshots.
   LayerLevels levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host = 0) const;
   // Returns true if activations can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }
-  // Returns the memory required with `levels` (default: the leanest). `host_extra_bytes`: see states_of().
+  // Returns the memory that a rank requires with the recompute levels `levels` (default: leanest()).
+  // `host_extra_bytes`: see states_of().
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,
                   std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // Returns the memory required with the leanest levels. If required by `limit`, releases gradients or, for kAuto,
-  // offloads activations, in this order.
+  // Returns the memory that a rank requires with the recompute levels of leanest(). If the run does not fit within
+  // `limit` otherwise, releases gradients or, for kAuto, offloads activations, in this order.
   MemoryNeed need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes = std::nullopt) const;
 
@@ -74,7 +77,7 @@ class MemoryEstimate {
   // activations, or with both. If none fits, returns the one that needs the least device memory.
   MemoryScenario fitting(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes) const;
-  // Returns true if all layers with FP8 matmuls are gathered in FP8.
+  // Returns true if the weights of all layers with FP8 matmuls are gathered in FP8.
   bool gathers_codes(const MemoryScenario& scenario) const;
 
   RunConfig config_;

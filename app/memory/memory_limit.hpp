@@ -31,8 +31,9 @@ constexpr int64_t process_bytes(int64_t tensors) { return tensors + tensors / 8 
 // Returns the largest number of tensor bytes for which process_bytes() is at most `process`.
 constexpr int64_t tensors_within(int64_t process) { return (process - kProcessAlone) / 9 * 8; }
 
-// Returns the smallest fraction of optimizer states on the host, rounded up to four digits, for which the rest fits in
-// `device_bytes` of free GPU memory. `use`: memory use of a rank with all optimizer states on the host.
+// Returns the smallest fraction of optimizer states on the host, rounded up to four digits, for which the remaining
+// states fit in `device_bytes` bytes of free GPU memory. `use`: memory use of a rank with all optimizer states on the
+// host.
 double smallest_host_ratio(const parallel::MemoryUse& use, int64_t device_bytes);
 
 }  // namespace mpzero

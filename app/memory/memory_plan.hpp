@@ -37,9 +37,9 @@ struct ByLevel {
   bool operator==(const ByLevel&) const = default;
 };
 
-// Number of decoder layers at each level. The first layers keep the least, because their backward pass runs after the
-// last layers have freed their memory. Either all layers or none are at kTiled, and either all or none are at kHost or
-// kHostAttention.
+// Number of decoder layers at each recompute level. The first layers keep the fewest activations, because their
+// backward pass runs after the last layers have freed their memory. Either all layers or none are at kTiled, and either
+// all or none are at kHost or kHostAttention.
 struct LayerLevels : ByLevel<int64_t> {
   LayerLevels() = default;
   LayerLevels(std::initializer_list<std::pair<model::Recompute, int64_t>> layers) {
@@ -68,27 +68,28 @@ struct ActivationSizes {
   bool supports(model::Recompute level) const { return std::ranges::find(levels, level) != levels.end(); }
 };
 
-// Return the activations of all layers at the end of the forward pass, on the device and in host memory.
+// Return the bytes of all layers' activations at the end of the forward pass, on the device and in host memory.
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 int64_t host_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 // Returns the bytes of layer inputs in host_activations(); the rest are attention outputs.
 int64_t host_inputs(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// Returns the peak of kept activations plus workspace during a micro-batch.
+// Returns the peak bytes of kept activations plus workspace during a micro-batch.
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// Returns the levels that add the least predicted time with a peak of at most `budget`, or std::nullopt if no levels
-// fit. The time includes the FLOPs that layers at `full` (the whole forward) and `attention` (all but attention)
-// recompute. If two times are equal, fewer layers at `selective`, which recompute less than a tenth as much, are
-// preferred. `tiled` keeps as much as `full` and reduces the peak only if all layers use it. `host` and
-// `host_attention` require at most `host_budget` of host memory. The time includes PCIe copies that exceed the forward
-// pass: of activations, and of offloaded parameters for which the levels leave no device memory.
+// Returns the recompute levels that add the least predicted time and whose peak is at most `budget` bytes, or
+// std::nullopt if no levels fit. The time includes the FLOPs that layers at `full` (the whole forward) and `attention`
+// (all but attention) recompute. If two times are equal, prefers fewer layers at `selective`, which recomputes less
+// than a tenth as much. `tiled` keeps as many activations as `full` and reduces the peak only if all layers use it.
+// `host` and `host_attention` require at most `host_budget` of host memory. The time also includes PCIe copies to the
+// extent that they exceed the forward pass: copies of activations, and copies of offloaded parameters that do not fit
+// in the remaining device memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 
-// Returns the levels that --recompute requests or, for kAuto, the levels with the lowest peak within `host_budget`. The
-// last layers may keep more than their input if the peak stays the same.
+// Returns the recompute levels that --recompute requests or, for kAuto, the levels with the lowest peak that need at
+// most `host_budget` bytes of host memory. The last layers may keep more than their input if the peak stays the same.
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget = 0);
 
 // Settings that a user can change to reduce the memory of a run. The global batch stays the same.
@@ -127,13 +128,15 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
                                            const std::function<MemoryNeed(const MemoryScenario&)>& need,
                                            size_t most = 2);
 
-// Formats changes, e.g. "set A (saves 12.00 GiB), or B (saves 18.00 GiB)". Returns advice if `changes` is empty.
+// Formats changes, e.g. "set A (saves 12.00 GiB), or B (saves 18.00 GiB)". If `changes` is empty, suggests more or
+// larger GPUs, or a smaller model.
 std::string describe_changes(const std::vector<MemoryChange>& changes);
 
 // Formats bytes, e.g. "12.30 GiB".
 std::string gibibytes(int64_t bytes);
 
-// Formats the sizes of a message such as "needs A, but B is available": in MiB if both are equal in GiB.
+// Formats both sizes of a message such as "needs A, but B is available", in GiB or, if both have the same text in GiB,
+// in MiB.
 std::pair<std::string, std::string> compared_sizes(int64_t needed, int64_t available);
 
 }  // namespace mpzero

@@ -34,8 +34,8 @@ class RunMemory {
   // called before the data is read. Collective. Throws UserError on all ranks if the micro-batch does not fit.
   void check_micro_batch(ProcessGroup& group) const;
 
-  // Decides whether gradients leave the GPU before the update. Must be called before host_extra_bytes() and plan().
-  // Collective.
+  // Returns true if gradients are copied to host memory and released before the update. Must be called before
+  // host_extra_bytes() and plan(). Collective.
   bool choose_release(ProcessGroup& group);
 
   // Returns the host memory available for updates before the norm is known, or std::nullopt for no limit. Must be
@@ -43,16 +43,17 @@ class RunMemory {
   // the activations of --recompute host or host_attention do not fit.
   std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
 
-  // Returns the recompute level of each layer, the same on all ranks. `states`: memory of the allocated training state.
-  // With --recompute auto, the levels fit on the GPU with the least available memory. Collective. Throws UserError on
-  // all ranks if no levels of --recompute auto fit.
+  // Returns the recompute level of each layer, identical on all ranks. `states`: memory of the allocated training
+  // state. With --recompute auto, the levels fit on the GPU with the least available memory. Collective. Throws
+  // UserError on all ranks if no levels of --recompute auto fit.
   std::vector<model::Recompute> plan(const parallel::MemoryUse& states, ProcessGroup& group);
 
   // Returns the planned recompute level, e.g. "selective", or "none x 20, full x 8" if layers differ. Requires plan().
   std::string recompute() const;
   // Returns the number of layers that keep the FP8 casts of their weights, for Decoder::keep_casts(). Requires plan().
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }
-  // Returns the bytes that the plan leaves unused, excluding the margin. The same on all ranks. Requires plan().
+  // Returns the bytes of GPU memory that the plan leaves unused, excluding the margin. Identical on all ranks. Requires
+  // plan().
   int64_t spare() const;
   // Returns the bytes that were still unused at the peak measured so far, excluding the margin: the minimum over all
   // GPUs. Collective.
@@ -68,14 +69,14 @@ class RunMemory {
 
   // Returns the estimated peak memory of a rank's tensors, or std::nullopt on the CPU.
   std::optional<int64_t> planned() const;
-  // Returns the peak of this rank so far.
+  // Returns this rank's peak memory so far.
   PeakMemory peak() const;
   // Returns the host memory that is left once the ranks of this host reach their estimated peaks. May be negative.
   int64_t host_after_growth() const;
   // Returns a log line that compares the plan with the peak of this rank, or std::nullopt before plan().
   std::optional<std::string> comparison() const;
 
-  // Returns the message for an error that satisfies is_out_of_gpu_memory().
+  // Returns the message, with suggested changes, for an error that satisfies is_out_of_gpu_memory().
   std::string explain_out_of_memory(const std::exception& error) const;
 
  private:
@@ -89,9 +90,10 @@ class RunMemory {
   };
 
   std::vector<MemoryChange> changes(int64_t device_limit) const;
-  // Plans all alternatives, so that an error message does not simulate them while other ranks wait.
+  // Simulates in advance all changes that an error message may suggest, so that other ranks do not wait for the
+  // simulations.
   void prepare_changes() const;
-  // Return the planned values or, before plan(), the estimated values.
+  // Return the planned training state and recompute levels or, before plan(), their estimates.
   parallel::MemoryUse states() const;
   LayerLevels levels() const;
   // Predicts the levels that plan() chooses after `states` are allocated. Collective.

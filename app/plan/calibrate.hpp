@@ -19,12 +19,13 @@ struct CalibrateOptions {
   double seconds = 60;          // time limit, after which remaining sizes are skipped
   // Models whose layers and heads are measured. Default: the presets in configs/models.
   std::vector<model::ModelConfig> models;
-  // Micro-batches (sequences, length), in order of priority. Default: default_micro_batches().
+  // Micro-batches to measure, as pairs (number of sequences, sequence length), in order of priority. Default:
+  // default_micro_batches().
   std::vector<std::pair<int64_t, int64_t>> micro_batches;
   int64_t parameters = 40'000'000;  // number of parameters that the timed AdamW calls update
   int64_t copy_bytes = int64_t{1} << 28;
   // Ranks of a host, which measure its CPU concurrently, as in training. If null, only this process measures. Rank 0
-  // writes the file.
+  // writes the calibration file.
   parallel::MpiRuntime* ranks = nullptr;
 };
 
@@ -37,9 +38,9 @@ std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device
 // Collective over options.ranks.
 CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
 
-// Returns the median relative deviation of the factors from their median. A factor is the ratio of a layer's time to
-// the sum of its operations' times. The two are measured separately, so the deviation is large if the load from other
-// processes varies. Returns 1 if the median factor is outside (0.5, 2).
+// Returns the median relative deviation of FullStep::factor from its median over `steps`. Layers and their operations
+// are measured separately, so the deviation is large if the load from other processes varies. Returns 1 if the median
+// factor is outside (0.5, 2).
 double spread_of_steps(const std::vector<CalibrationData::FullStep>& steps);
 
 }  // namespace mpzero::plan

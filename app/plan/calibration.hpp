@@ -46,8 +46,8 @@ class Calibration {
   // Returns the slowdown of fp32 relative to bf16 from the GPU's data sheet, or std::nullopt if unknown.
   std::optional<double> fp32_of_bf16() const;
 
-  // Returns the time of one call. Throws MissingTimes if the dtype of a matmul or attention was not measured and cannot
-  // be estimated. The time of an unmeasured kernel is estimated as the time to copy its bytes.
+  // Returns the time of one call of `operation`. Throws MissingTimes if the dtype of a matmul or attention was not
+  // measured and cannot be estimated. The time of an unmeasured kernel is estimated as the time to copy its bytes.
   Estimate seconds(const model::Operation& operation) const;
   // Returns the time of a kernel, given its name in the file. `kin`, `copy_share`: see Operation.
   Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes, const std::string& kin = "",

@@ -16,7 +16,7 @@ struct CalibratedRanks {
 // ranks and threads. Throws UserError if no file matches or a file is invalid. `folders`: searched in this order.
 std::filesystem::path calibration_for(const std::string& device, const std::vector<std::filesystem::path>& folders,
                                       const CalibratedRanks& ranks = {});
-// Searches the folders of calibrations shipped with mpzero.
+// Overload that searches the folders of calibrations shipped with mpzero.
 std::filesystem::path calibration_for(const std::string& device, const CalibratedRanks& ranks = {});
 
 }  // namespace mpzero::plan

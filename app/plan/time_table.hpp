@@ -34,7 +34,8 @@ class TimeTable {
   double trend(const std::vector<double>& work) const;
   const std::vector<double>& coefficients() const { return coefficients_; }
 
-  // Distance of a factor of 4 in one size, or of a factor of 2 in each of four sizes.
+  // Distance beyond which estimates count as extrapolated: a factor of 4 in one size, or a factor of 2 in each of four
+  // sizes.
   static constexpr double kFar = 2;
 
  private:

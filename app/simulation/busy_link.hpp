@@ -4,11 +4,12 @@
 
 namespace mpzero::plan {
 
-// A resource that serves one stream at a time, e.g. one direction of PCIe. Later requests may fill earlier gaps.
+// A resource that serves one stream at a time, e.g. one direction of PCIe. Later requests may use idle periods between
+// earlier requests.
 class BusyLink {
  public:
-  // Schedules work of `seconds` that can begin at `ready`, and returns the end time. Work may be split around earlier
-  // requests.
+  // Schedules a request that takes `seconds` and can begin at time `ready`. Returns the end time. A request may be
+  // split into parts before and after earlier requests.
   double use(double ready, double seconds);
 
  private:

@@ -20,7 +20,7 @@ class SharedCores {
   };
 
   explicit SharedCores(const Options& options) : options_(options) {}
-  // Each function returns the time on completion. `now` must not decrease between calls.
+  // The following functions return the host's time when the call returns. `now` must not decrease between calls.
   double work(double now, double seconds);
   Move move(double now, double seconds);
   // Waits until collective `number` has completed.

@@ -9,13 +9,13 @@ namespace mpzero::plan {
 // Memory use of tensors on the simulated device, in bytes.
 class SimulatedMemory {
  public:
-  // Frees memory if `bytes` is negative.
+  // Adds `bytes` to the memory in use. A negative number frees memory.
   void allocate(int64_t bytes) {
     now_ += bytes;
     peak_ = std::max(peak_, now_);
   }
   int64_t now() const { return now_; }
-  // Returns the peak since the last call.
+  // Returns the peak memory in use since the last call.
   int64_t take_peak() { return std::exchange(peak_, now_); }
 
  private:

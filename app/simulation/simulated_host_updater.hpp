@@ -11,8 +11,8 @@
 namespace mpzero::plan {
 
 // Simulates the pipeline of HostOptimizer: gradients to the host, updates, and parameters to the device. Uses the same
-// pieces, order and number of buffers. Updates units before the norm is known as long as spare states remain. Gradient
-// clipping and checkpoints are not simulated.
+// pieces, order and number of buffers as HostOptimizer. Updates units before the gradient norm is known as long as
+// spare memory for states remains. Gradient clipping and checkpoints are not simulated.
 class SimulatedHostUpdater final : public parallel::HostUpdater {
  public:
   // `seconds`: time to update N parameters on this rank's share of the host's cores.

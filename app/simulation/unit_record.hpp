@@ -57,7 +57,7 @@ struct UnitCall {
 };
 
 // Returns the layers in groups that perform the same work: equal FP8 matmuls, frozen parameters, `more` and
-// model::same_layers(). Each group is in ascending order.
+// model::same_layers(). The layers of each group are in ascending order.
 std::vector<std::vector<int64_t>> layer_kinds(
     const model::Decoder& decoder, const std::vector<std::string>& frozen,
     const std::function<std::pair<bool, bool>(int64_t layer)>& more = [](int64_t) { return std::pair(false, false); });
@@ -76,13 +76,13 @@ class UnitRecorder {
     // matmuls are tuned for both.
     std::function<void(const std::function<void()>& run)> measure{};
   };
-  // `target`: the type of device to simulate. `max_logits`: see DecoderOptions.
+  // `target`: the device to simulate, CPU or CUDA. `max_logits`: see DecoderOptions.
   UnitRecorder(const model::ModelConfig& config, const MicroBatchShape& shape, at::Device target,
                int64_t max_logits = 0, const std::optional<RealDevice>& real = {});
 
   UnitCall embedding_forward();
   UnitCall embedding_backward();
-  // Runs forward and backward.
+  // Runs the forward and backward pass of the LM head with the loss.
   UnitCall head();
   struct Layer {
     // forward.kept includes the layer's input and output.
@@ -128,7 +128,7 @@ class UnitRecorder {
   int runs_ = 0;  // of the current call
 };
 
-// Records of all units. `layers`: by recompute level; empty for levels that the model does not support.
+// Records of all units of a model. `layers`: by recompute level; empty for levels that the model does not support.
 struct UnitRecord {
   UnitCall embedding_forward, embedding_backward, head;
   std::array<UnitRecorder::Layer, model::kRecomputes.size()> layers;

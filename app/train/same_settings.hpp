@@ -9,7 +9,7 @@
 
 namespace mpzero {
 
-// Names and values.
+// Names and values of settings.
 using ComparedSettings = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the settings that must be equal on all ranks: keys of ds_config.json, flags with their effective values, the

@@ -20,7 +20,7 @@ namespace mpzero {
 // Maximum time per folder to wait for a file system that does not respond.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
-// Why a rank ended. kSignal: another rank has ended, or the launcher has sent a signal.
+// Reason for which a rank ended. kSignal: another rank has ended, or the launcher has sent a signal.
 enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
 // The ranks of one start of a run.
@@ -51,7 +51,7 @@ struct Evidence {
 // Returns the contents of rank_N.json (docs/formats.md). `host_condition`: result of host_condition().
 nlohmann::ordered_json evidence_json(const Evidence& evidence, const StartRanks& start,
                                      const nlohmann::ordered_json& host_condition);
-// Returns the line for stderr, without the prefix "mpzero: error: " and the newline.
+// Returns the error line that a failing rank prints to stderr, without the prefix "mpzero: error: " and the newline.
 std::string describe(const Evidence& evidence, const StartRanks& start);
 
 // Returns possible external causes of a failure: available memory, memory pressure, OOM kills, Xid messages of the
@@ -78,7 +78,7 @@ class EvidenceWriter {
   // Writes start.json and rank_N.json. If `claims`, also writes `first` unless another rank has written `first`. Prints
   // the evidence to stderr if no folder is writable.
   Outcome write(const Evidence& evidence, const nlohmann::ordered_json& host_condition, bool claims) const;
-  // Reads `first`. Does not wait again for a folder that has not responded.
+  // Reads the `first` file. Does not wait again for a folder that has not responded.
   First read_first();
   // Writes start.json if the first folder contains evidence from earlier starts, which is then not attributed to this
   // start.

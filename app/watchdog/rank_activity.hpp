@@ -46,7 +46,7 @@ class RankActivity {
   // and does not count as idle time.
   static constexpr std::chrono::milliseconds kTurn{100};
   Report take_turn();
-  // Thread-safe.
+  // Returns the current phase and progress. Thread-safe.
   Report report() const;
 
  private:

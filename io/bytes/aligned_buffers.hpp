@@ -22,7 +22,7 @@ class AlignedBuffers {
  public:
   explicit AlignedBuffers(int64_t bytes) : bytes_(bytes) {}
 
-  // Returns the buffer to the pool when destroyed.
+  // A buffer of the pool. The destructor returns the buffer to the pool.
   class Lease {
    public:
     Lease() = default;

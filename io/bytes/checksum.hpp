@@ -11,8 +11,8 @@
 
 namespace mpzero::io {
 
-// Block size for checksums of large data, in bytes. A multiple of the transfer size of file systems. Small compared to
-// a shard, because a read may verify one extra block at each end.
+// Block size for checksums of large data, in bytes: a multiple of the transfer size of file systems. Blocks are small
+// compared to a shard because a read may verify one extra block at each end.
 inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
 
 // Returns the 64-bit XXH3 hash, which is not cryptographic. Hashing is limited by memory bandwidth.
@@ -31,7 +31,7 @@ class StreamingChecksum {
   std::unique_ptr<State> state_;
 };
 
-// Converts a checksum to and from 16 hexadecimal digits. from_hex() throws std::invalid_argument for invalid input.
+// Convert a checksum to and from 16 hexadecimal digits. from_hex() throws std::invalid_argument for invalid input.
 std::string to_hex(uint64_t checksum);
 uint64_t from_hex(std::string_view digits);
 
@@ -51,7 +51,8 @@ class RangeChecksums {
   // overlapping ranges.
   uint32_t combined(int64_t size, const std::function<uint32_t(int64_t begin, int64_t end)>& read) const;
 
-  // Converts to and from "begin end crc begin end crc ...". add_text() throws std::invalid_argument for invalid input.
+  // Convert the ranges to and from text: "begin end crc begin end crc ...". add_text() throws std::invalid_argument for
+  // invalid input.
   std::string to_text() const;
   void add_text(std::string_view text);
 

@@ -15,7 +15,8 @@
 
 namespace mpzero::io {
 
-// State of one unit that persists across steps if communication between shard groups is compressed. Row-major.
+// State of one unit that persists across steps if communication between shard groups is compressed. Values are
+// row-major.
 struct CarriedValues {
   std::string unit;
   std::string name;  // "gradient_residual" or "parameters"
@@ -50,11 +51,11 @@ bool is_carried_file(const std::string& name);
 // Returns an upper bound on the size of one rank's file, in bytes.
 int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks);
 
-// Writes and syncs the HDF5 file `folder/name`. It contains one group per unit and one dataset per name, as float or,
-// for bf16, as raw bits in uint16. The manifest stores one checksum for the whole file.
+// Writes and syncs the HDF5 file `folder/name`. The file contains one group per unit and one dataset per name, as float
+// or, for bf16, as raw bits in uint16. The manifest stores one checksum for the whole file.
 ManifestFile write_carried_file(const std::filesystem::path& folder, const std::string& name, const CarriedState& state,
                                 const WriteOptions& options = {});
-// Parses the bytes of a carried-state file. Allocates memory only for the requested values. `file` is used in messages.
+// Parses the bytes of a carried-state file. Allocates memory only for the requested values. `file`: path for messages.
 StoredCarried read_carried_file(const std::filesystem::path& file, std::span<const std::byte> bytes,
                                 std::span<const CarriedValues> wanted);
 

@@ -23,7 +23,7 @@ struct ShardValues {
   // aligned to OutputFile::kAlignment is written without a copy.
   bool all_stay = false;
   // If set, called after the last call of `fetch` and the last read of its spans, even after an error. BackgroundSave
-  // calls it from the writing thread.
+  // calls `done` from the writing thread.
   // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
   std::function<void()> done{};
 };

@@ -15,8 +15,8 @@
 #include "io/files/atomic_file.hpp"
 #include "io/files/open_folder.hpp"
 
-// `manifest.json` describes the files of a checkpoint. It is written last, so a folder without it is not a complete
-// checkpoint.
+// `manifest.json` describes the files of a checkpoint. The manifest is written last, so a folder without a manifest is
+// not a complete checkpoint.
 //
 // Checksums are per block of a dataset, not per file, so that each rank, for any number of ranks, verifies only the
 // blocks that it reads. A save hashes blocks in parallel just before it writes them, while they are in the CPU cache,
@@ -68,7 +68,7 @@ struct Manifest {
   const ManifestFile* find(const std::string& name) const;
 };
 
-// Returns the name of the dataset: "master", "exp_avg" or "exp_avg_sq".
+// Returns the name of the dataset for a kind of state: "master", "exp_avg" or "exp_avg_sq".
 const char* name_of(StateKind kind);
 
 // Returns DeepSpeed's file name with the extension .h5: "bf16_zero_pp_rank_0_mp_rank_00_optim_states.h5".
@@ -89,7 +89,7 @@ Manifest read_manifest(const std::filesystem::path& folder);
 // file whose size differs from the manifest.
 void check_sizes(const OpenFolder& folder, const Manifest& manifest);
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
-// Checks the size of one file. Throws Damaged if it differs from the manifest.
+// Checks the size of one file. Throws Damaged if the size differs from the manifest.
 void check_size(const OpenFolder& folder, const ManifestFile& file);
 
 // Checks that the files contain every element of every unit exactly once for each kind. Returns a description of the

@@ -23,7 +23,7 @@ struct ModelStates {
   std::vector<UnitSpec> units;
 };
 
-// Parses the bytes of a model file. `file` is its path for messages.
+// Parses the bytes of a model file. `file`: path of the model file, for messages.
 ModelStates read_model_states(const std::filesystem::path& file, std::span<const std::byte> bytes);
 
 // Writes the model states, an optimizer file for each rank with values, and a carried-state file for each rank with

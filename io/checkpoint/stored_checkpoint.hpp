@@ -45,7 +45,7 @@ class StoredCheckpoint {
   virtual const std::filesystem::path& folder() const = 0;
   // Returns the run that saved the checkpoint, or an empty record for DeepSpeed's own checkpoints.
   virtual const RunRecord& run() const = 0;
-  // Fields that the checkpoint lacks keep their defaults. See made_by_mpzero().
+  // Returns the recorded progress. Fields that the checkpoint lacks have their defaults; see made_by_mpzero().
   virtual const TrainingProgress& progress() const = 0;
   // Returns every parameter once. A tied lm_head is not listed.
   virtual std::span<const ParameterSpec> parameters() const = 0;
@@ -64,7 +64,8 @@ class StoredCheckpoint {
 
   // Reads elements [begin, begin + out.size()) of the row-major parameter.
   virtual void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const = 0;
-  // Reads elements of a unit's concatenated parameters, regardless of the units in the checkpoint.
+  // Reads elements [begin, begin + out.size()) of a unit's concatenated parameters, even if the checkpoint has
+  // different units.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
 
   // Returns the number of ranks that saved carried state.

@@ -23,8 +23,8 @@ namespace mpzero::io {
 // at any write rate because the save still reads the optimizer states.
 class SaveThrottle {
  public:
-  // Allowed average slowdown of steps during a save. Lower than the target of 3% because step times vary by a similar
-  // amount.
+  // Allowed average slowdown of steps during a save. The value is lower than the target of 3% because step times vary
+  // by a similar amount.
   static constexpr double kAllowedSlowdown = 0.02;
 
   // Records the time of a step without a save.
@@ -59,7 +59,8 @@ class SaveThrottle {
 // A task on a separate low-priority thread.
 class BackgroundTask {
  public:
-  // Binds the task and its child threads to the hardware threads `cores`, or does not bind them if `cores` is empty.
+  // Starts `work` on a thread. Binds this thread and its child threads to the hardware threads `cores`, unless `cores`
+  // is empty.
   explicit BackgroundTask(std::function<void(std::stop_token)> work, std::vector<int> cores = {});
   // Requests a stop and waits until the task ends.
   ~BackgroundTask() = default;
@@ -80,7 +81,7 @@ class BackgroundTask {
 };
 
 // A checkpoint save in the background. Each rank writes its shards on separate threads, and a thread on rank 0
-// publishes the checkpoint. Ranks exchange their states in poll(), so that only the caller's thread communicates.
+// publishes the checkpoint. Ranks exchange their progress in poll(), so that only the caller's thread communicates.
 //
 //   kWriting ──> kPublishing ──> kSaved
 //      └──> kGivingUp <─┘ ──> kAbandoned
@@ -108,7 +109,7 @@ class BackgroundSave {
   const SaveJob& job() const { return job_; }
   // Returns the reason for an abandoned save in one sentence, identical on all ranks.
   const std::string& error() const { return error_; }
-  // Returns the result on rank 0. Valid after the checkpoint was saved.
+  // Returns the published checkpoint on rank 0. Valid after the checkpoint was saved.
   const Published& published() const { return published_; }
   // Returns the write time of the slowest rank, without the time until the next poll().
   double writing_seconds() const { return writing_seconds_; }

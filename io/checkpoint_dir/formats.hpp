@@ -33,8 +33,8 @@ bool looks_like_checkpoint(const std::filesystem::path& folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& folder);
 
-// All arguments except `format` must outlive the writer. See Hdf5Writer for `carried`, which DeepSpeed's format omits.
-// Throws Failure if the format cannot represent `progress` or `shards`.
+// Returns a writer for checkpoints in `format`. All other arguments must outlive the writer. `carried`: see Hdf5Writer;
+// ignored by DeepSpeed's format. Throws Failure if the format cannot represent `progress` or `shards`.
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,
                                               std::span<const UnitShard> shards, const CarriedState* carried = nullptr);
 
@@ -58,7 +58,8 @@ void read_checkpoint(const std::function<std::filesystem::path()>& find,
                      const std::function<void(const StoredCheckpoint&)>& read,
                      const std::function<void(const std::string&)>& on_restart);
 
-// Retries for 12.75 s in total, because a network file system may show changes to other hosts with a delay.
+// Retry policy with pauses of 12.75 s in total, because a network file system may show changes to other hosts with a
+// delay.
 inline const Patience kPatienceWithOtherHosts{.attempts = 9};
 
 // Runs `open` on all ranks. A network file system may show new files on some hosts earlier than on others. If `open`

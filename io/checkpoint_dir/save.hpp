@@ -56,7 +56,7 @@ struct Published {
 };
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files = disk());
 
-// Removes the written files. Called on rank 0 instead of publish_save(). Never throws.
+// Removes the files that a save has written. Called on rank 0 instead of publish_save(). Never throws.
 void discard_save(const SaveJob& job, FileSystem& files = disk()) noexcept;
 
 // Runs steps 1 to 3 synchronously. If any rank fails, throws on every rank and leaves `latest` and its target

@@ -12,10 +12,10 @@
 
 namespace mpzero::io {
 
-// A token file in the format of app/prepare_data.py. It contains the datasets `/tokens` (uint16 or uint32) and
+// A token file in the format of app/prepare_data.py. The file contains the datasets `/tokens` (uint16 or uint32) and
 // `/document_offsets` (uint64, n + 1) and the attributes format_version, source, the fields of Tokenization and
-// optionally max_token_id. The optional dataset `/loss_mask` (uint8 or float, one value per token) contains the
-// loss weight of each token as a target. If the file contains `/tokens_xxh3`, reads verify checksums (TokenBlocks). The
+// optionally max_token_id. The optional dataset `/loss_mask` (uint8 or float, one value per token) contains the loss
+// weight of each token as a target. If the file contains `/tokens_xxh3`, reads verify checksums (TokenBlocks). The
 // constructor throws UserError if the file is incomplete or contains no full window.
 //
 // A packed file (format version 2) contains rows of packed_sequence_length tokens, followed by one extra token.
@@ -31,8 +31,8 @@ class TokenDataset {
   struct Pairs {
     int64_t source_length = 0, pad_token_id = 0;
   };
-  // `document_mask` enables append_document_ends(), which keeps all document offsets in memory (8 bytes each). The
-  // default enables it only for packed files.
+  // `document_mask` enables append_document_ends(), which keeps all document offsets in memory (8 bytes each). By
+  // default, the document mask is enabled only for packed files.
   TokenDataset(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask = std::nullopt);
   ~TokenDataset();
   TokenDataset(TokenDataset&&) noexcept;

@@ -30,7 +30,7 @@ struct Tokenization {
 // Reads the attributes of a token file.
 Tokenization read_tokenization(const hdf5::File& file);
 
-// Converts to and from JSON in a checkpoint's settings. from_json() ignores values of an unexpected type.
+// Convert a Tokenization to and from JSON in a checkpoint's settings. from_json() ignores values of an unexpected type.
 void to_json(nlohmann::ordered_json& object, const Tokenization& tokens);
 void from_json(const nlohmann::json& object, Tokenization& tokens);
 

@@ -14,12 +14,13 @@ namespace mpzero::io {
 // Version to record in the files. DeepSpeed requires this entry.
 inline constexpr const char* kDeepSpeedVersion = "0.19.8";
 
-// Returns the pickle of the model file. In stages 1 and 2, storage "0" contains all weights in flat order, in bf16 or
-// fp32. In stage 3, storage "0" is empty because only the optimizer files contain weights.
+// Returns the pickle of the model states file. In stages 1 and 2, storage "0" contains all weights in flat order, in
+// bf16 or fp32. In stage 3, storage "0" is empty because only the optimizer files contain weights.
 std::string describe_model(const DeepSpeedLayout& layout, const TrainingProgress& progress,
                            const DeepSpeedSettings& settings);
 
-// Returns the pickle of a rank's optimizer file. Storages per group: master weights, exp_avg, exp_avg_sq.
+// Returns the pickle of a rank's optimizer file. Each parameter group has three storages: master weights, exp_avg and
+// exp_avg_sq.
 std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const TrainingProgress& progress,
                                const DeepSpeedSettings& settings);
 
@@ -29,11 +30,12 @@ int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, State
 
 // Key of mpzero's entry in the model states. DeepSpeed returns the entry as client state.
 inline constexpr const char* kClientStateKey = "mpzero";
-// Returns true if the client state is from the same save as the model states with `global_samples`. mpzero writes this
-// number to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the client state again, the number in
-// the client state is outdated, because DeepSpeed increases global_samples with each step.
+// Returns true if the client state is from the same save as the model states with `global_samples`. mpzero writes
+// `global_samples` to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the client state again, the
+// number in the client state is outdated, because DeepSpeed increases global_samples with each step.
 bool is_of_save(const pickle::Value& state, int64_t global_samples);
-// Sets the fields that DeepSpeed does not store: tokens, data position, seed, learning rate and settings.
+// Sets the fields of `progress` that DeepSpeed itself does not store: tokens, data position, seed, learning rate and
+// settings.
 void read_client_state(const pickle::Value& state, TrainingProgress& progress);
 
 }  // namespace mpzero::io

@@ -36,12 +36,12 @@ class DeepSpeedFolder {
   const std::optional<Manifest>& manifest() const { return manifest_; }
   std::filesystem::path path_of(const std::string& name) const { return folder_->path() / name; }
   bool holds(const std::string& name) const { return folder_->holds(name); }
-  // Throws UserError if the file differs from its manifest entry or has no entry.
+  // Opens a file of the checkpoint. Throws UserError if the file differs from its manifest entry or has no entry.
   std::unique_ptr<TorchZipReader> open(const std::string& name) const;
 
   // Returns checksums of the manifest and of the ZIP central directories of all opened files.
   FileChecksums fingerprints() const;
-  // Throws ReplacedWhileRead if an opened file has changed. Required for folders without a manifest.
+  // Throws ReplacedWhileRead if an opened file has changed. Does nothing if a manifest exists.
   void check_unchanged() const;
 
  private:

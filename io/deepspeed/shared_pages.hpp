@@ -22,8 +22,8 @@ namespace mpzero::io {
 // written through PageRemainders.
 class OwnPages {
  public:
-  // Declares that this process writes bytes [begin, end) of the file. Ranges may be adjacent but must not overlap. Add
-  // all ranges before the first split().
+  // Declares that this process writes bytes [begin, end) of the file. Ranges may be adjacent but must not overlap. All
+  // ranges must be added before the first split().
   void add(int64_t begin, int64_t end);
 
   enum class Page : uint8_t { kOwn, kShared };

@@ -23,7 +23,8 @@ class NotActedOn {
   void add(const std::string& key_path, const std::string& what_happens_instead);
   std::vector<std::string> lines(const std::string& file) const;
 
-  // Keeps only the first problem per key because it may cause the later problems.
+  // Adds a problem with a key. Keeps only the first problem with each key because the first problem may cause the later
+  // ones.
   void add_problem(const std::string& key_path, const std::string& sentence);
   // Throws UserError with all collected problems, if any.
   void refuse_problems(const std::string& file) const;

@@ -25,7 +25,8 @@ class File {
  public:
   // Opens a file for reading. Throws UserError if `path` is a FIFO, a socket or a device, without blocking.
   static File open_for_reading(const std::filesystem::path& path);
-  // Opens the file `name` for reading, relative to the folder descriptor `folder`. `path` is used in messages.
+  // Opens the file `name` for reading, relative to the folder descriptor `folder`. `path`: path of the file, for
+  // messages.
   static File open_in(int folder, const std::string& name, const std::filesystem::path& path);
   // Opens an existing file for reading and writing without truncation.
   static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());
@@ -43,14 +44,14 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   int64_t size() const;
-  // Throws Damaged if the file ends before offset + out.size().
+  // Reads out.size() bytes at `offset`. Throws Damaged if the file ends before offset + out.size().
   void read(int64_t offset, std::span<std::byte> out) const;
   void write(int64_t offset, std::span<const std::byte> bytes);
   void resize(int64_t size);
   // Starts asynchronous writeback of [offset, offset + size), so that a later sync() is faster.
   void start_writeback(int64_t offset, int64_t size) noexcept;
-  // Returns after the contents are on disk. After a failure, the caller must discard the file because a second sync()
-  // can succeed despite lost data.
+  // Returns once the file's contents are on disk. After a failure, the caller must discard the file because a second
+  // sync() can succeed despite lost data.
   void sync();
 
  private:

@@ -19,10 +19,10 @@ namespace mpzero::io {
 // See throw_system_error() for errors. After an error, the caller must discard the file.
 class OutputFile {
  public:
-  // Alignment of memory and of file offsets.
+  // Alignment, in bytes, of memory and file offsets for direct writes.
   static constexpr int64_t kAlignment = kPageBytes;
-  // Maximum size of one write, in bytes. Small enough that the data stays in the CPU cache between hashing and writing,
-  // and large enough that a few threads saturate a disk.
+  // Maximum size of one write, in bytes. A chunk is small enough that the data stays in the CPU cache between hashing
+  // and writing, and large enough that a few threads saturate a disk.
   static constexpr int64_t kChunkBytes = 2 << 20;
 
   struct Options {
@@ -41,13 +41,13 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // Bytes to append. If `checksums` is not empty, it receives one checksum per kChecksumBlockBytes of data. The last
-  // block may be shorter.
+  // Bytes to append. If `checksums` is not empty, append() stores one checksum per kChecksumBlockBytes of data in
+  // `checksums`. The last block may be shorter.
   struct Piece {
     std::span<const std::byte> bytes;
     std::span<uint64_t> checksums;
   };
-  // Returns when the caller may reuse the memory of the pieces.
+  // Appends the pieces to the file. Returns when the caller may reuse the memory of the pieces.
   void append(std::span<const Piece> pieces);
   void append(std::span<const std::byte> bytes);
   int64_t size() const { return size_; }

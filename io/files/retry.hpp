@@ -8,7 +8,7 @@ namespace mpzero::io {
 // Retry policy for transient errors of network file systems, such as stale file handles.
 struct Patience {
   int attempts = 4;
-  // Pause before the first retry. Doubles with each retry.
+  // Pause before the first retry. The pause doubles with each retry.
   std::chrono::milliseconds pause{50};
   std::function<void(std::chrono::milliseconds)> wait{};  // sleeps if not set
 

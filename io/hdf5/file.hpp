@@ -205,7 +205,8 @@ class Group : public Node {
   std::string path_of(const std::string& name) const;
 };
 
-// An open file, which is also its root group. The file must outlive all objects opened from it.
+// An open HDF5 file. As a Group, the object represents the root group of the file. The file must outlive all objects
+// opened from it.
 class File : public Group {
  public:
   // Creates or truncates the file. Use a temporary name and rename the file after close(). Datasets of at least
@@ -214,7 +215,7 @@ class File : public Group {
   // Opens the file for reading. Does not lock the file because shared file systems often lack file locks.
   static File open(const std::filesystem::path& path);
 
-  // Opens a copy of `bytes` as an in-memory file for reading. `path` is used in messages.
+  // Opens a copy of `bytes` as an in-memory file for reading. `path`: path for messages.
   static File open_image(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
   // Returns HDF5's file descriptor, which is valid for the lifetime of this object.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Selects the 1.10 API in newer versions of the library.
+// Selects the 1.10 API in newer versions of the HDF5 library.
 #define H5_USE_110_API
 #include <hdf5.h>
 
@@ -17,7 +17,7 @@ namespace mpzero::io::hdf5 {
 static_assert(std::same_as<Id, hid_t>);
 static_assert(sizeof(hsize_t) == sizeof(uint64_t));
 
-// Locks the process-wide mutex of the library and disables the library's error printing.
+// Locks the process-wide mutex for the HDF5 library and disables the library's error printing.
 class Lock {
  public:
   Lock();
@@ -38,8 +38,8 @@ std::string reason();
 
 hid_t native(Type type);
 
-// Returns the location of the object `name` in an open file or group. "." refers to `node`. Throws UserError if the
-// object does not exist or is in another file (external link).
+// Returns the location of the object `name` in the open file or group `node`. The name "." refers to `node` itself.
+// Throws UserError if the object does not exist or is in another file (external link).
 ObjectPlace place_of(hid_t node, const std::string& name, const std::string& where);
 
 // Returns true if the object's file was opened read-only. The bytes on disk then match the library's view.

@@ -48,8 +48,8 @@ class FolderLock {
  public:
   // Timeout for a locked folder. A run that was killed may still be exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
-  // How long a requeued job waits for a process of its previous attempt to exit. That process may be blocked in the
-  // file system or a driver.
+  // Time for which a requeued job waits for a process of its previous attempt to exit. That process may be blocked in
+  // the file system or a driver.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
   // Purpose of the lock. Selects the text of messages.

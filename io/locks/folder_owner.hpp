@@ -12,8 +12,8 @@
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 
-// Excludes other processes from a folder without file locks. Used on file systems without flock(2) or with locks that
-// are local to a host.
+// Excludes other processes from a folder without file locks. Intended for file systems without flock(2) or with locks
+// that are local to a host.
 //
 // The `.owner-<n>` file with the largest n contains the record of the owner: its identity and the number of renewals.
 // Each process writes only to its own file, and files are created with O_EXCL.
@@ -119,7 +119,7 @@ class FolderOwner {
   std::optional<std::string> read(int64_t number) const;
   // Waits until the owner is dead or its record was replaced. Throws if the owner is alive.
   void watch(const Found& found, const Options& options) const;
-  // Steps 2 and 3 of a claim.
+  // Performs steps 2 and 3 of a claim (see above). Returns false if the claim must restart.
   bool try_to_claim(const std::optional<Found>& heir_to);
   void write();
   void remove_own() noexcept;  // also closes the file

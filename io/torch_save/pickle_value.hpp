@@ -69,7 +69,8 @@ class Value {
   bool is_none() const { return node_->kind == Kind::kNone; }
   const std::string& path() const { return path_; }
 
-  // Finds a key of a dict. If a key is duplicated, the last entry is used.
+  // Returns the value of a key in a dict, or std::nullopt if the key is missing. If a key is duplicated, the last entry
+  // is used.
   std::optional<Value> find(std::string_view key) const;
   std::optional<Value> find(int64_t key) const;
   Value at(std::string_view key) const;
@@ -77,7 +78,7 @@ class Value {
   std::vector<std::pair<std::string, Value>> entries() const;
   // Returns the elements of a list or tuple.
   std::vector<Value> elements() const;
-  // Finds a member in the saved __dict__ of an object.
+  // Returns a member from the saved __dict__ of an object, or std::nullopt if the member is missing.
   std::optional<Value> member(std::string_view name) const;
 
   int64_t integer() const;

@@ -19,7 +19,7 @@ std::string number(double value);
 std::string text(std::string_view value);  // UTF-8
 std::string list(const std::vector<std::string>& values);
 std::string size(std::span<const int64_t> shape);  // a torch.Size
-// Pushes a contiguous CPU tensor.
+// Returns the opcodes that push a contiguous CPU tensor.
 std::string tensor(const Tensor& tensor);
 std::string json(const nlohmann::json& value);
 
@@ -30,7 +30,7 @@ struct Entry {
 };
 std::string dict(const std::vector<Entry>& entries);
 std::string ordered_dict(const std::vector<Entry>& entries);
-// Pushes an object that is constructed without arguments and has the given members.
+// Returns the opcodes that push an object that is constructed without arguments and has the given members.
 std::string object(std::string_view module, std::string_view name, const std::vector<Entry>& members);
 
 // Returns a complete pickle of a value.

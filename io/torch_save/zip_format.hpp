@@ -11,7 +11,7 @@ inline constexpr uint32_t kEndSignature = 0x06054b50;
 inline constexpr uint32_t kEnd64Signature = 0x06064b50;
 inline constexpr uint32_t kEnd64LocatorSignature = 0x07064b50;
 inline constexpr uint16_t kZip64Field = 0x0001;
-// Extra field that torch uses to align records.
+// ID of the extra field that torch uses to align records.
 inline constexpr uint16_t kPaddingField = 0x4246;
 inline constexpr uint16_t kVersion = 45;  // the first version with ZIP64
 inline constexpr uint16_t kUtf8Names = 1U << 11;

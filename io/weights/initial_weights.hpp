@@ -86,7 +86,7 @@ bool is_peft_folder(const std::filesystem::path& folder);
 // Returns true if find_initial_folder() uses the folder as a Hugging Face folder with weights.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
-// Opens FolderWeights, or the fp32 master weights of a checkpoint in any format.
+// Opens the weights of a Hugging Face folder (FolderWeights), or the fp32 master weights of a checkpoint in any format.
 std::unique_ptr<WeightSource> open_initial_weights(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

@@ -29,7 +29,7 @@ int64_t element_bytes(const std::string& dtype);
 
 // Reads and validates the header. Checks all lengths against the file size before memory is allocated. Like the
 // safetensors library, rejects unknown dtypes, overlapping tensors, lengths that do not match the shape, and unused
-// bytes. Also rejects duplicate names. Throws UserError on errors. `metadata` receives __metadata__.
+// bytes. Also rejects duplicate names. Throws UserError if the file is invalid. `metadata` receives __metadata__.
 std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
                                                             std::map<std::string, std::string>* metadata = nullptr);
 

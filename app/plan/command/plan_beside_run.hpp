@@ -12,7 +12,8 @@ namespace mpzero::plan {
 // gradients of these steps were clipped.
 std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean, bool clipped = false);
 
-// Formats the comparison. `error`: the plan's expected relative error. `network`: assumed network, empty for one host.
+// Formats the comparison of a planned step with a measured step. `error`: the plan's expected relative error.
+// `network`: assumed network, empty for one host.
 std::string beside(const StepSplit& planned, const StepSplit& measured, double error, const std::string& network = "");
 
 }  // namespace mpzero::plan

@@ -9,7 +9,8 @@ namespace mpzero::plan {
 // Expected relative errors of a plan's times.
 constexpr double kErrorOfEstimate = 0.5;   // rates from data sheets or different hardware
 constexpr double kErrorOfPublished = 0.2;  // rates from published measurements
-// Sizes far from any measured size. All matmuls estimated from other shapes were within this error (docs/formats.md).
+// Error at sizes far from any measured size. All matmuls estimated from other shapes were within this error
+// (docs/formats.md).
 constexpr double kErrorOfDistant = 0.2;
 
 // Relative errors of the parts of a step.

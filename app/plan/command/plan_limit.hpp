@@ -22,9 +22,9 @@ struct LargestFit {
 // Returns the reason why a value does not fit; null if it fits. Slow, because it searches for settings that would fit.
 using Problem = std::function<std::string()>;
 
-// Returns the largest multiple of `granularity`, up to `max_value`, that fits. `problem` must be monotone. A UserError
-// means that the value does not fit, except for the smallest value, for which the error is rethrown. Calls only the
-// Problem whose text is returned.
+// Returns the largest multiple of `granularity`, up to `max_value`, that fits. `problem` must be monotone. If `problem`
+// throws UserError, the value does not fit; for the smallest value, the error is rethrown. Calls only the Problem whose
+// text is returned.
 LargestFit largest_fit(int64_t granularity, int64_t max_value, const std::function<Problem(int64_t)>& problem);
 
 }  // namespace mpzero::plan

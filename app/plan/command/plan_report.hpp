@@ -26,9 +26,9 @@ constexpr double kVagueError = 0.75;
 // Formats hours, e.g. "20.4" or "0.042".
 std::string hours_text(double hours);
 
-// Returns the lines of the report.
+// Returns the lines of the plan report.
 std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimate& plan);
-// Returns the report as JSON (docs/formats.md).
+// Returns the plan report as JSON (docs/formats.md).
 nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& plan);
 
 }  // namespace mpzero::plan

@@ -15,7 +15,8 @@ namespace mpzero::plan {
 // UserError if the calibration is missing, invalid or for the wrong kind of device.
 Calibration calibration_of(const PlanMachine& machine, const std::string& file);
 
-// Returns times averaged over layers and micro-batches. `kept_casts`: number of layers that keep FP8 casts of weights.
+// Returns the times of the model's units, averaged over layers and micro-batches. `kept_casts`: number of layers that
+// keep FP8 casts of weights.
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts = 0);
 // Sets run.costs, run.host_adamw and run.within_host.
@@ -28,7 +29,7 @@ struct HostEstimate {
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
 // Returns true if AdamW's time on the host is estimated from data sheets or the host of a shipped calibration.
 bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& machine);
-// Returns the write rate of the disk, or 0 if not measured.
+// Returns the write rate of the calibrated host's disk in bytes per second, or 0 if not measured.
 double disk_bytes_per_second(const Calibration& calibration);
 // Returns the relative error of a step's time, e.g. 0.1 for +/- 10%. The error is larger if the calibration is for a
 // different device or for a CPU with different numbers of ranks or threads, or if it lacks the run's FP8 or fp32 times.

@@ -55,8 +55,8 @@ struct SimulatedStep {
   double of(Work work) const { return busy[static_cast<size_t>(work)]; }
 };
 
-// Runs ZeroEngine and TrainingPass on a simulated device. Simulates micro-batches of a step until each adds the same
-// time, and extrapolates the rest.
+// Runs ZeroEngine and TrainingPass on a simulated device. Simulates micro-batches of a step until each additional
+// micro-batch takes the same time, and extrapolates the remaining micro-batches.
 SimulatedStep simulate(const SimulatedRun& run);
 
 }  // namespace mpzero::plan
