@@ -17,7 +17,7 @@ struct CheckpointFact {
 };
 
 // Returns the recorded facts of an mpzero or DeepSpeed checkpoint: run, progress, model, settings, data identity and
-// layout. Throws UserError with the checkpoint's path if its JSON is invalid.
+// layout. Throws UserError with the checkpoint's path if the JSON in the checkpoint is invalid.
 std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored);
 
 // Formats one line per fact, with a heading for each section. Escapes control characters.

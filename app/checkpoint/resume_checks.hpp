@@ -8,7 +8,7 @@
 #include "base/parameter_spec.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 
-// Checks that a resumed run changes only the settings that it may change (table in docs/runs.md).
+// Checks that a resumed run changes only settings that may be changed on resume (table in docs/runs.md).
 namespace mpzero {
 
 // Throws UserError if the checkpoint has different parameters or a different model configuration, optimizer or seed.

@@ -13,7 +13,7 @@
 namespace mpzero {
 
 // Returns a clause that suggests starting a new run, to append to an error message. In a Slurm job array, suggests one
-// folder per task. Suggests --overwrite unless that would move the weights of --init_from.
+// checkpoint folder per task. Suggests --overwrite unless that would move the weights of --init_from.
 std::string start_new_run(const RunConfig& config);
 
 // The checkpoints that a run may resume from, in order of preference. Found by rank 0 and broadcast to all ranks.

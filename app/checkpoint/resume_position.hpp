@@ -25,8 +25,9 @@ std::vector<io::MixtureSource> new_sources(const RunSetup& setup);
 // order has changed, the epoch continues at the same fraction of the new order; this repeats some sequences and skips
 // others, and the warning estimates the number of tokens. `known`: the checkpoint's settings.
 //
-// In a mixture, each source continues at its position in the checkpoint, and new sources start at the beginning.
-// Sources are identified by their tokens. Changed weights take effect at this position.
+// In a mixture, each source continues at its position in the checkpoint, and new sources start at the beginning. The
+// sources of a mixture are identified by their tokens. Changed mixture weights take effect at the position of the
+// resume.
 ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                                const nlohmann::json& known);
 

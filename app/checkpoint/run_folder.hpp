@@ -25,7 +25,7 @@ class RunFolder {
   // Creates the folder and locks it for the lifetime of this object. Completes an interrupted --overwrite move and
   // removes files left by interrupted saves.
   void open();
-  // Returns the record of the resumed run, or a new record. All ranks get the same id.
+  // Returns the record of the resumed run, or a new record. All ranks return the same id.
   io::RunRecord identify(const std::optional<Resumed>& resumed);
   // Throws UserError if the folder contains conflicting checkpoints of other runs, unless --overwrite is set.
   void check(const io::RunRecord& run, const std::optional<Resumed>& resumed);

@@ -29,7 +29,8 @@ class ConfigMerge {
                flag.file->read);
   }
 
-  // Returns the value of the flag or the key; std::nullopt if neither is set. Records a conflict if the two differ.
+  // Returns the value of the flag or the key; std::nullopt if neither is set. Records a conflict if the flag and the
+  // key have different values.
   template <typename T>
   std::optional<T> given(const char* flag, const std::optional<T>& from_flag, const char* key,
                          const io::Setting<T>& from_file, Origin& origin) {
@@ -84,7 +85,7 @@ class ConfigMerge {
   // Keys that flags override: "--FLAG VALUE (KEY VALUE)".
   const std::vector<std::string>& replaced() const { return replaced_; }
 
-  // Throws UserError if there are conflicts. The message lists all of them.
+  // Throws UserError if there are conflicts. The message lists all conflicts.
   void finish() const {
     if (mismatches_.empty()) return;
     throw_user_error(

@@ -63,8 +63,8 @@ std::vector<std::string> changed_layout(const nlohmann::json& known, const nlohm
 // Returns the recorded value of --recompute; std::nullopt if not recorded.
 std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 
-// Returns the data keys that cannot be compared, because the token counts are equal and no checksum is recorded for
-// both.
+// Returns the data keys that cannot be compared, because the token counts are equal and the two records have no
+// checksum in common.
 std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
 // A source of the training data in a checkpoint's settings.

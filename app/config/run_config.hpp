@@ -16,7 +16,7 @@
 
 namespace mpzero {
 
-// Special values of ranks_per_node: a single shard group; one shard group per host.
+// Special values of ranks_per_node. kOneLevel: a single shard group. kRanksOfHost: one shard group per host.
 constexpr int64_t kOneLevel = 0, kRanksOfHost = -1;
 
 struct ZeroConfig {
@@ -102,17 +102,17 @@ class BatchRefused : public UserError {
   using UserError::UserError;
 };
 
-// Merges flags and ds_config.json. Throws a single UserError that lists all conflicts. A value that is set in neither
-// of them, or is "auto", gets the default shown in --help. A key that is missing from an existing section gets
-// DeepSpeed's default. Appends to `warnings`.
+// Merges flags and ds_config.json. Throws a single UserError that lists all conflicts. A value that neither the command
+// line nor ds_config.json sets, or that is "auto", gets the default shown in --help. A key that is missing from an
+// existing section gets DeepSpeed's default. Appends to `warnings`.
 RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int data_parallel_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 
 // Sets max_steps and `sequences` from `epochs`, if set: max_steps is the number of steps completed at `at`, plus the
 // complete optimizer steps in the remaining sequences. If --max_steps is also set, the smaller value applies, with a
 // warning. `num_train_epochs` counts epochs like the Trainer with dataloader_drop_last: complete steps of `epoch_batch`
-// sequences per epoch, times the number of epochs, rounded up. This number of steps must be consistent with --max_steps
-// and `epochs`.
+// sequences per epoch, times the number of epochs, rounded up. The number of steps from `num_train_epochs` must be
+// consistent with --max_steps and `epochs`.
 //
 // Fits the schedule to the complete run at the current batch size. The position of `at` in the schedule is the fraction
 // of sequences seen. With --save_strategy epoch, sets checkpoint_freq to the number of steps per epoch. May be called

@@ -69,8 +69,8 @@ int64_t stage_2_bytes(const RunSetup& setup);
 // 2048 tokens in wiki.h5".
 std::vector<std::string> describe_validation(const RunSetup& setup);
 
-// Returns one line per source of a mixture, with its number of epochs in `steps` steps: "b.h5: 50% of the
-// sequences, 1.7 epochs in 300 steps". Empty for a single file.
+// Returns one line per source of a mixture, with its number of epochs in `steps` steps: "b.h5: 50% of the sequences,
+// 1.7 epochs in 300 steps". Returns an empty vector for a single file.
 std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps);
 
 // Returns the folder of --init_from; empty if the flag is not set. If the weights or adapters no longer exist, but the

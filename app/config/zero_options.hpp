@@ -37,7 +37,8 @@ bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPl
 // Returns the configured layout of shard groups; the default is one group per host. Throws UserError if the group size
 // does not divide the number of ranks.
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
-// Describes quantization between shard groups: "gradients in 8 bits and parameters in 8 bits"; empty if there is none.
+// Describes quantization between shard groups: "gradients in 8 bits and parameters in 8 bits"; empty if communication
+// is not quantized.
 std::string describe_compression(const RunConfig& config);
 // Describes shard groups and sequence parallelism, if any, as text to append to "ZeRO-3".
 std::string describe_levels(const parallel::ParallelLayout& layout);

@@ -14,9 +14,9 @@ namespace mpzero::doctor {
 // each GPU once, ordered by PCI address, and the first problem of any rank.
 GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys);
 
-// Checks the number of GPUs, the driver version, memory errors, throttling, and memory use by other
-// processes. `cuda_runtime`: CUDA version of the build, 1000 * major + 10 * minor. `shown`: PCI addresses of the GPUs
-// that are visible to the ranks; std::nullopt: all. Memory use is checked only on these GPUs, because NVML also lists
+// Checks the number of GPUs, the driver version, memory errors, throttling, and memory use by other processes.
+// `cuda_runtime`: CUDA version of the build, 1000 * major + 10 * minor. `shown`: PCI addresses of the GPUs that are
+// visible to the ranks; std::nullopt: all. Memory use is checked only on the GPUs in `shown`, because NVML also lists
 // the GPUs of other jobs.
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime,
                                 const std::optional<std::vector<std::string>>& shown = std::nullopt);

@@ -36,7 +36,7 @@ class Exporter {
 
  private:
   HttpServer open();
-  // Called on the server's thread.
+  // Returns the metrics page. Called on the server's thread.
   std::string page();
 
   const ExporterOptions options_;

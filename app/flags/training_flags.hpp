@@ -12,9 +12,9 @@ namespace mpzero {
 // Returns all flags, in the order of --help.
 const std::vector<FlagGroup>& training_flags();
 
-// Finds a flag by its name or its Trainer alias. Returns null if there is none.
+// Finds a flag by its name or its Trainer alias. Returns null if there is no such flag.
 const Flag* find_flag(const std::string& name);
-// Like find_flag(), but throws Failure if there is none.
+// Like find_flag(), but throws Failure if there is no such flag.
 const Flag& flag_named(const std::string& name);
 
 // Return the groups of flags. Each group is defined in its own file, except override_flags(), which is in

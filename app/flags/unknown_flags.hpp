@@ -9,7 +9,8 @@ namespace mpzero {
 // Hugging Face Trainer, and flags of unsupported features (docs/limits.md).
 const std::map<std::string, std::string>& unknown_flags();
 
-// Maps a flag of another program to the equivalent flag of `mpzero train`. Returns `name` if there is none.
+// Maps a flag of another program to the equivalent flag of `mpzero train`. Returns `name` if there is no equivalent
+// flag.
 std::string meant_name(const std::string& name);
 
 }  // namespace mpzero

@@ -13,7 +13,7 @@ struct GpuModel {
   int capability;              // 90 for 9.0
   double bf16 = 0, fp8 = 0;    // with tensor cores
   double fp32 = 0;             // without tensor cores, as used by fp32 runs
-  // Only set for GPUs that `mpzero plan --gpu` supports; otherwise 0.
+  // The following values are set only for GPUs that `mpzero plan --gpu` supports; otherwise, they are 0.
   int gigabytes = 0;     // memory in the instance table, GB
   double gibibytes = 0;  // "total capacity" in PyTorch's messages, GiB
   double nvlink = 0;     // GB/s from one GPU to all others, per direction; 0: PCIe only

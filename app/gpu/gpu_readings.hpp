@@ -60,8 +60,8 @@ class GpuReader {
   // counters of an H200 takes about 70 ms. Readings within the interval repeat the last values.
   static constexpr std::chrono::seconds kSlowPeriod{30};
 
-  // Returns the readings of all requested GPUs that the driver finds, ordered by index. Empty if NVML does not work.
-  // `now` must not decrease between calls.
+  // Returns the readings of all requested GPUs that the driver finds, ordered by index. Returns an empty vector if NVML
+  // does not work. `now` must not decrease between calls.
   std::vector<GpuReading> read(std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now());
 
  private:

@@ -30,11 +30,12 @@ class StopRequest {
   bool requested() const { return source() != 0; }
   // Returns true if request() was called before any signal arrived.
   bool is_own() const { return source() < 0; }
-  // Returns the signal name, such as "SIGTERM", or the `reason` of request(). Empty if no stop has been requested.
+  // Returns the signal name, such as "SIGTERM", or the `reason` of request(). Returns an empty string if no stop has
+  // been requested.
   std::string reason() const;
   // Returns the seconds since the stop request; 0 if no stop has been requested.
   double seconds_since() const;
-  // Returns the seconds until this host shuts down; 0 if unknown. Negative after the expected time.
+  // Returns the seconds until this host shuts down; 0 if unknown, negative after the expected time.
   double seconds_left() const;
   // Returns true if SIGINT has arrived twice.
   bool is_immediate() const;

@@ -24,7 +24,7 @@ struct Straggler {
   double median_seconds = 0;  // median of the other ranks
 };
 
-// Returns a warning about the straggler. `gpu`: gpu_condition() of its GPU; empty if unknown.
+// Returns a warning about the straggler. `gpu`: gpu_condition() of the straggler's GPU; empty if unknown.
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu);
 
 // Detects stragglers by comparing the ranks' times for computation, data loading and updates, which exclude waits for

@@ -19,8 +19,8 @@ struct MetricsOwner {
 // Throws UserError if `path` exists but is not a metrics file, to protect user files.
 void check_is_for_metrics(const std::filesystem::path& path);
 
-// Creates the folder of `path`. Throws UserError or Failure if `path` is not writable. Only called for new runs: a
-// resumed run continues even if the metrics file is not writable.
+// Creates the folder of `path`. Throws UserError or Failure if `path` is not writable. Called only for new runs,
+// because a resumed run continues even if the metrics file is not writable.
 void check_metrics_file(const std::filesystem::path& path);
 
 // A JSON Lines file with one object per step; see JsonLines.

@@ -57,9 +57,9 @@ class RunEvents {
   std::vector<float> durations_;  // step durations in seconds
 };
 
-// Variant of RunEvents::end() for an attempt that died without recording its end. The totals are from its last event.
-// Returns an empty string without writing if the file does not contain the start of the attempt or already contains its
-// end.
+// Variant of RunEvents::end() for an attempt that died without recording its end. The totals are from the attempt's
+// last event. Returns an empty string without writing if the file does not contain the start of the attempt or already
+// contains its end.
 std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason,
                       const JsonLines::Warn& warn);
 

@@ -48,9 +48,9 @@ class StepTimer {
   void held_up_by_updates(const std::vector<parallel::Stall>& stalls);
   // Must be called when the host has waited for all work queued before the current phase.
   void caught_up();
-  // Ends the step and returns the measured times. On the CPU, these are the times of this step. On a GPU, these are the
-  // times of this step up to the phase that was current at caught_up(), plus the remainder of the previous step (the
-  // update), which runs asynchronously.
+  // Ends the step and returns the measured times. On the CPU, the returned times are those of this step. On a GPU, the
+  // returned times are those of this step up to the phase that was current at caught_up(), plus the remainder of the
+  // previous step (the update), which runs asynchronously.
   StepSplit finish_step();
 
  private:

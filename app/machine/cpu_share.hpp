@@ -65,7 +65,7 @@ struct CpuUse {
   std::optional<std::string> warning;
 };
 
-// The host's topology and limits, and the functions that share_cores() calls. Tests replace these values.
+// The host's topology and limits, and the functions that share_cores() calls. Tests replace the members.
 struct CpuHost {
   parallel::CpuTopology topology;
   CpuLimits limits;

@@ -33,17 +33,17 @@ bool expects_cpu(const std::string& requested, bool driver_found, const parallel
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment);
 
 // Returns the error message for a host with broken GPUs: CUDA fails, or detects fewer GPUs than the cluster assigned to
-// the host and too few for its ranks. Empty if the host is not at fault, for example if GPUs are hidden or were not
-// requested. `seen`: CUDA's result on local rank `local_rank`. `views`: visible GPUs of the host's ranks.
-// `others_see_gpus`: any rank of the job sees GPUs.
+// the host and too few for its ranks. Returns an empty string if the host is not at fault, for example if GPUs are
+// hidden or were not requested. `seen`: CUDA's result on local rank `local_rank`. `views`: visible GPUs of the host's
+// ranks. `others_see_gpus`: any rank of the job sees GPUs.
 std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
                           const parallel::Environment& environment);
 
 // Returns the error message if CUDA fails to initialize on a GPU.
 std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu);
 
-// Returns the error message for a GPU that is assigned to this job while other processes use its memory. Empty if no
-// GPU is assigned or the memory is free. `gpu`: PCI address.
+// Returns the error message for a GPU that is assigned to this job while other processes use its memory. Returns an
+// empty string if no GPU is assigned or the memory is free. `gpu`: PCI address.
 std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,
                              const parallel::Environment& environment);
 

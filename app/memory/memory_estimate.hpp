@@ -74,7 +74,7 @@ class MemoryEstimate {
   ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
   parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
   // Returns the first scenario that fits within `limit`: `scenario` unchanged, with released gradients, with offloaded
-  // activations, or with both. If none fits, returns the one that needs the least device memory.
+  // activations, or with both. If no scenario fits, returns the scenario that needs the least device memory.
   MemoryScenario fitting(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes) const;
   // Returns true if the weights of all layers with FP8 matmuls are gathered in FP8.

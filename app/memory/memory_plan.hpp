@@ -20,9 +20,9 @@ namespace mpzero {
 // Returns the memory that a plan leaves free for CUDA kernels and NCCL channels loaded in the first steps, for
 // fragmentation, and for errors in the estimate of temporaries.
 int64_t memory_margin(int64_t available);
-// Returns the part of a host's `available` memory that its ranks may use. The rest is for the system, page tables,
-// CUDA, the data loader and other buffers of the processes: 1/8 of `available` up to 8 GiB, 1 GiB from 8 to 32 GiB, and
-// 1/32 of `available` above. A run that left 1 of 125 GiB free was killed by the kernel.
+// Returns the part of a host's `available` memory that its ranks may use. The remaining memory is for the system, page
+// tables, CUDA, the data loader and other buffers of the processes: 1/8 of `available` up to 8 GiB, 1 GiB from 8 to 32
+// GiB, and 1/32 of `available` above. A run that left 1 of 125 GiB free was killed by the kernel.
 int64_t within_host_margin(int64_t available);
 // Assumed GPU memory of the CUDA context and NCCL communicators, used until measured.
 constexpr int64_t kUsualContext = int64_t{3} << 30;

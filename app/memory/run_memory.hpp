@@ -71,7 +71,7 @@ class RunMemory {
   std::optional<int64_t> planned() const;
   // Returns this rank's peak memory so far.
   PeakMemory peak() const;
-  // Returns the host memory that is left once the ranks of this host reach their estimated peaks. May be negative.
+  // Returns the host memory that is left once the ranks of this host reach their estimated peaks; may be negative.
   int64_t host_after_growth() const;
   // Returns a log line that compares the plan with the peak of this rank, or std::nullopt before plan().
   std::optional<std::string> comparison() const;

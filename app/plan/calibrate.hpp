@@ -24,8 +24,8 @@ struct CalibrateOptions {
   std::vector<std::pair<int64_t, int64_t>> micro_batches;
   int64_t parameters = 40'000'000;  // number of parameters that the timed AdamW calls update
   int64_t copy_bytes = int64_t{1} << 28;
-  // Ranks of a host, which measure its CPU concurrently, as in training. If null, only this process measures. Rank 0
-  // writes the calibration file.
+  // Ranks of a host, which measure its CPU concurrently, as in training. If `ranks` is null, only this process
+  // measures. Rank 0 writes the calibration file.
   parallel::MpiRuntime* ranks = nullptr;
 };
 

@@ -38,7 +38,7 @@ class SimulatedDevice {
     double launch = 4e-6;                                         // host time to launch one kernel
     double call = 0;                                              // CPU time of an event record or stream wait
     double memory_bytes_per_second = 0;                           // shared by kernels and transfers; 0: unlimited
-    // Set for a CPU, which runs the work of the default stream synchronously.
+    // Options of a simulated CPU, which runs the work of the default stream synchronously. Unset for a GPU.
     std::optional<SharedCores::Options> host = {};
   };
   struct Record {

@@ -20,7 +20,7 @@ struct MeasuredStep {
 };
 
 // Throws Failure on all ranks if the loss or the gradient norm is not finite. The message lists the ranks with a
-// nonfinite loss and the last checkpoint. Collective over `group` if it throws.
+// nonfinite loss and the last checkpoint. Collective over `group` if the check fails.
 void check_finite(const MeasuredStep& step, ProcessGroup& group);
 
 }  // namespace mpzero

@@ -35,7 +35,8 @@ class HostBoard {
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
-  // Describes the problem if the file cannot be used, so that this rank sees no other ranks; empty otherwise.
+  // Returns a description of the problem if the shared-memory file cannot be used, so that this rank sees no other
+  // ranks; otherwise, an empty string.
   const std::string& problem() const { return problem_; }
   // Unlinks the shared-memory file. Must be called after all ranks have opened the file.
   void remove_name() const;

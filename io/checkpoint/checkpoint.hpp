@@ -33,7 +33,7 @@ struct TrainingProgress {
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json
   std::string run_config_json;    // the effective ds_config, for reference only
-  // JSON object of the resolved settings, other than the model, that determine the run's results. Empty if not
+  // JSON object of the resolved settings, other than the model, that determine the run's results; empty if not
   // recorded. DeepSpeed's own checkpoints provide only the optimizer's hyperparameters.
   std::string settings_json;
 };

@@ -9,10 +9,10 @@ namespace mpzero::io {
 struct RunRecord {
   std::string id;         // 16 hexadecimal digits; empty if saved by DeepSpeed or an early version of mpzero
   std::string init_from;  // absolute folder of the initial weights; empty for random weights
-  // Hash of the initial weights, 16 hexadecimal digits (io/weights/initial_weights.hpp). Empty for random weights or if
+  // Hash of the initial weights, 16 hexadecimal digits (io/weights/initial_weights.hpp); empty for random weights or if
   // unknown.
   std::string init_from_hash{};
-  // Absolute folder and hash of the initial adapters. Empty for new adapters, without adapters, or if unknown.
+  // Absolute folder and hash of the initial adapters; both are empty for new adapters, without adapters, or if unknown.
   std::string init_adapters{};
   std::string init_adapters_hash{};
 };

@@ -69,7 +69,7 @@ class BackgroundTask {
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   void request_stop() { thread_.request_stop(); }
-  // Returns the message of the task's exception, or an empty string. Valid after the task has ended.
+  // Returns the message of the task's exception, or an empty string. Must be called after the task has ended.
   const std::string& error() const { return error_; }
   double seconds() const { return seconds_; }
 
@@ -109,7 +109,7 @@ class BackgroundSave {
   const SaveJob& job() const { return job_; }
   // Returns the reason for an abandoned save in one sentence, identical on all ranks.
   const std::string& error() const { return error_; }
-  // Returns the published checkpoint on rank 0. Valid after the checkpoint was saved.
+  // Returns the published checkpoint on rank 0. Must be called after the checkpoint was saved.
   const Published& published() const { return published_; }
   // Returns the write time of the slowest rank, without the time until the next poll().
   double writing_seconds() const { return writing_seconds_; }

@@ -51,8 +51,8 @@ std::vector<CatalogEntry> list_checkpoints(const std::filesystem::path& checkpoi
 // checkpoints to `not_known` because their generations may be larger.
 int64_t next_generation(const std::filesystem::path& checkpoint_dir, std::vector<Leftover>* not_known = nullptr);
 
-// Returns the checkpoints that are older than the newest `keep_last` good ones, except the target of `latest` and
-// checkpoints of unknown age (unreadable or without a manifest). Returns an empty list if there are fewer than
+// Returns the checkpoints that are older than the newest `keep_last` good checkpoints, except the target of `latest`
+// and checkpoints of unknown age (unreadable or without a manifest). Returns an empty list if there are fewer than
 // `keep_last` good checkpoints. Calls `is_good` only for checkpoints without a known problem.
 std::vector<std::filesystem::path> checkpoints_to_prune(const std::filesystem::path& checkpoint_dir,
                                                         const std::vector<CatalogEntry>& newest_first,
@@ -68,10 +68,11 @@ std::vector<Leftover> prune_checkpoints(const std::filesystem::path& checkpoint_
 // Candidates for resuming, in order of preference: the target of `latest`, then the other checkpoints of the same run,
 // newest first.
 //
-// All checkpoints without a run id belong to one run. If they are older than the first checkpoint of a run with an id,
-// they belong to that run, because DeepSpeed or an older version of mpzero started it. Excludes checkpoints of steps
-// that the run has since repeated: if step 40 was saved after step 100, the run does not resume from step 100. An
-// unreadable checkpoint that may be complete follows `latest` in the list because it may be the newest.
+// All checkpoints without a run id belong to one run. Checkpoints without a run id that are older than the first
+// checkpoint of a run with an id belong to the run with the id, because DeepSpeed or an older version of mpzero started
+// it. Excludes checkpoints of steps that the run has since repeated: if step 40 was saved after step 100, the run does
+// not resume from step 100. An unreadable checkpoint that may be complete follows `latest` in the list because it may
+// be the newest.
 struct ResumeCandidates {
   std::vector<std::filesystem::path> folders;
   RunRecord run;                      // run of the candidates; its id may be empty

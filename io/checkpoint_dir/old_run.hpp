@@ -9,8 +9,9 @@
 // Moves the files of an earlier run in a checkpoint folder to the subfolder `old-<n>`, which is a valid
 // --checkpoint_dir. Must be called only on rank 0, while a FolderLock on the checkpoint folder is held.
 //
-// The names are written to `old-<n>.moving/.moving`, and the files are then moved to `old-<n>.moving` one by one. After
-// the last move, the folder is renamed to `old-<n>`. finish_moving() completes a move that a crash interrupted.
+// The names of the files are written to `old-<n>.moving/.moving`, and the files are then moved to `old-<n>.moving` one
+// by one. After the last move, the folder is renamed to `old-<n>`. finish_moving() completes a move that a crash
+// interrupted.
 namespace mpzero::io {
 
 // Returns the name of the next folder to create. The first name is "old-1".

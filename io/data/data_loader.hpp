@@ -45,9 +45,9 @@ struct LoaderOptions {
   // Number of windows consumed by all ranks so far (TrainingProgress::sequences_seen). Required if the batch size has
   // changed. If not set, `first_step` determines the position.
   std::optional<int64_t> first_window;
-  // Sources of a mixture, one per dataset, with their state at first_window. Empty for a single dataset.
+  // Sources of a mixture, one per dataset, with their state at first_window; empty for a single dataset.
   std::vector<MixtureSource> sources{};
-  // Decoder start token id. Used only for files of pairs.
+  // Decoder start token id, used only for files of pairs.
   std::optional<int64_t> decoder_start = {};
 };
 
@@ -64,12 +64,13 @@ struct MicroBatch {
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // loss weight per target; empty if all are 1
   // End offsets of the documents in the B * T tokens, ascending, including the end of each sequence. Tokens attend only
-  // within their document. Empty if each sequence is one document. Never split by sequence parallelism.
+  // within their document. Sequence parallelism does not split document_ends. The vector is empty if each sequence is
+  // one document.
   std::vector<int32_t> document_ends;
   int64_t sequences = 0;  // B
   int64_t epoch = 0;      // epoch of the first window, from 0
-  // Index of the first window, counted over the whole run. The windows of a micro-batch are consecutive. Set only in
-  // training.
+  // Index of the first window, counted over the whole run. The windows of a micro-batch are consecutive. first_window
+  // is set only in training.
   int64_t first_window = 0;
 
   double weight() const;  // the mean of loss_mask

@@ -14,11 +14,12 @@ namespace mpzero::io {
 struct TokenIdentity {
   int64_t num_tokens = 0;
   // 64-bit XXH3 of the bytes of /tokens as 16 hexadecimal digits. With a loss mask, the XXH3 of the hashes of /tokens,
-  // /loss_mask and /document_offsets, one per line. Empty if not recorded and too large to hash.
+  // /loss_mask and /document_offsets, one per line. The hash is empty if it is not recorded and the data is too large
+  // to hash.
   std::string tokens_xxh3;
-  // Hash of /document_offsets, or of its beginning. Set only if tokens_xxh3 is empty.
+  // Hash of /document_offsets, or of its beginning; set only if tokens_xxh3 is empty.
   std::string documents_xxh3;
-  // Provenance of the tokens. Not part of the identity.
+  // Provenance of the tokens, which is not part of the identity.
   Tokenization tokenization{};
 
   bool operator==(const TokenIdentity&) const = default;

@@ -23,8 +23,8 @@ class DeepSpeedLayout {
  public:
   struct Group {
     std::vector<ParameterSpec> parameters;  // in the order of the flat group
-    // Number of padding elements after each parameter (stages 1 and 2 with zero_optimization.parameter_alignment).
-    // Empty if not padded.
+    // Number of padding elements after each parameter (stages 1 and 2 with zero_optimization.parameter_alignment);
+    // empty if parameters are not padded.
     std::vector<int64_t> paddings;
   };
 
@@ -89,7 +89,7 @@ struct DeepSpeedSettings {
   int ranks = 1;  // DeepSpeed must resume on the same number of ranks
   DeepSpeedOptimizer optimizer;
   // zero_optimization.sub_group_size, in elements per rank. Determines the parameter groups of stage 3. DeepSpeed must
-  // resume with the same value.
+  // resume with the same sub_group_size.
   int64_t sub_group_size = 1'000'000'000;
 };
 

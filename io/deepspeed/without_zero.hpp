@@ -28,8 +28,8 @@ struct StatesWithoutZero {
 // matches the shapes or, without separate master weights, the group sizes.
 StatesWithoutZero read_states_without_zero(const pickle::Value& model, const std::filesystem::path& file);
 
-// Throws UserError if the rounded master weights differ from the model's weights. This check is necessary because
-// layers have equal shapes. Compares only the first values of each parameter.
+// Throws UserError if the rounded master weights differ from the model's weights. Comparing shapes is not sufficient
+// because layers have equal shapes. Compares only the first values of each parameter.
 void check_masters_are_weights(TorchZipReader& archive, const StatesWithoutZero& states);
 
 }  // namespace mpzero::io

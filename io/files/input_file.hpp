@@ -23,7 +23,7 @@ class InputFile {
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
 
-  // Returns the underlying file; use it for small reads and for its size and path.
+  // Returns the underlying file, for small reads and for the size and path of the file.
   const File& file() const { return file_; }
   // See File::read().
   void read(int64_t offset, std::span<std::byte> out) const;

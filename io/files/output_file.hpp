@@ -13,8 +13,8 @@
 namespace mpzero::io {
 
 // A large file that is written once, sequentially, at the full disk bandwidth. Several threads write large aligned
-// pieces and bypass the page cache (O_DIRECT) if the file system supports this. Data that is aligned to kAlignment in
-// memory and in the file is written without a copy.
+// pieces and bypass the page cache if the file system supports O_DIRECT. Data that is aligned to kAlignment in memory
+// and in the file is written without a copy.
 //
 // See throw_system_error() for errors. After an error, the caller must discard the file.
 class OutputFile {

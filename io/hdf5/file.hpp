@@ -142,7 +142,7 @@ class Dataset : public Node {
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
   // Throws UserError if any of the elements [begin, begin + count) of a one-dimensional dataset was never written.
-  // read() would return zeros for these elements. Costs one lookup in the chunk index.
+  // read() would return zeros for these elements. The check costs one lookup in the chunk index.
   void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {
@@ -189,7 +189,7 @@ class Group : public Node {
   }
   // Creates a contiguous dataset and allocates its space without writing values. Returns the offset of the first byte
   // in the file, or -1 if the dataset has no elements. After this file is closed, several threads can write the values
-  // there with plain file I/O, in native byte order.
+  // at this offset with plain file I/O, in native byte order.
   template <Number T>
   int64_t reserve_dataset(const std::string& name, std::span<const uint64_t> shape) {
     return reserve_dataset(name, type_of<T>(), shape);

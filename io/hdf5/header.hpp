@@ -30,7 +30,7 @@ std::string read_variable_text(const ObjectPlace& place, const std::filesystem::
 // Message") are empty, differ from the dataset in rank, or are larger than 1 GiB.
 void check_layout(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
-// Internal exception for invalid metadata. read_variable_text() and check_layout() convert it to UserError.
+// Internal exception for invalid metadata. read_variable_text() and check_layout() convert Malformed to UserError.
 struct Malformed {
   std::string_view what;
 };

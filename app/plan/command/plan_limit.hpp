@@ -19,7 +19,8 @@ struct LargestFit {
   std::string problem;  // why the next larger value, or the smallest one, does not fit; empty if the maximum fits
 };
 
-// Returns the reason why a value does not fit; null if it fits. Slow, because it searches for settings that would fit.
+// Returns the reason why a value does not fit; null if it fits. The call is slow because it searches for settings that
+// would fit.
 using Problem = std::function<std::string()>;
 
 // Returns the largest multiple of `granularity`, up to `max_value`, that fits. `problem` must be monotone. If `problem`

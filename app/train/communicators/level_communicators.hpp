@@ -20,7 +20,7 @@ std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level le
                                                       const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                                       const std::string& use);
 
-// The communicators for the parameters or the gradients of a run, one per level. A timeline measures their collectives.
+// The communicators for the parameters or the gradients of a run, one per level. A timeline measures the collectives.
 // The flight recorder records the collectives and their ranks under the name of the use. With two levels, the name ends
 // in "within nodes" or "between nodes".
 class LevelCommunicators final : public parallel::StallSource {

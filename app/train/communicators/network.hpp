@@ -30,8 +30,8 @@ class Network {
           const parallel::StartPatience& patience);
 
   int rank() const { return mpi_.rank(); }
-  // Returns the verified network between hosts, "efa" or "socket". Empty for other networks, for networks that
-  // differ between ranks, on a single host, and on the CPU. Valid only on rank 0.
+  // Returns the verified network between hosts, "efa" or "socket". Returns an empty string for other networks, for
+  // networks that differ between ranks, on a single host, and on the CPU. Valid only on rank 0.
   const std::string& proven() const { return proven_network_; }
   bool has_several_hosts() const { return mpi_.local_size() < mpi_.world_size(); }
   // Splits the ranks into nodes of consecutive ranks and into groups that share sequences. Collective.

@@ -29,11 +29,11 @@ class HostActivations {
   HostActivations(const HostActivations&) = delete;
   HostActivations& operator=(const HostActivations&) = delete;
 
-  // Pushes a tensor: an input before its layer's forward pass, an output after that pass. `x` must be dense and ready
-  // on the current stream. The caller must release `x` after the layer's forward pass.
+  // Pushes a tensor: a layer's input before its forward pass, or a layer's attention output after its forward pass. `x`
+  // must be dense and ready on the current stream. The caller must release `x` after the layer's forward pass.
   void put(at::Tensor x);
-  // Pops the last tensor, with the same bits, dtype, sizes and strides. Must be called before the layer's backward
-  // pass.
+  // Pops the last tensor. Its bits, dtype, sizes and strides are those of the tensor passed to put(). Must be called
+  // before the layer's backward pass.
   at::Tensor take();
 
   // Returns the allocated host memory in bytes.
