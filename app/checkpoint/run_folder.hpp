@@ -35,7 +35,8 @@ class RunFolder {
 
   // Throws if another process has taken over the folder. Not collective. Must be called on rank 0, from any thread.
   void check_owner() { lock_->check(); }
-  // Throws Failure on all ranks if another process has taken over the folder. Ignores other errors of the check.
+  // Throws Failure on all ranks if another process has taken over the folder. Ignores all other errors of
+  // check_owner().
   void stop_where_taken();
   // Warns once per path about files that could not be removed, or checkpoints that could not be read. Not collective.
   void name_leftovers(const std::vector<io::Leftover>& left);
@@ -48,7 +49,7 @@ class RunFolder {
   const RunConfig& config_;
   ProcessGroup& group_;
   StepLog& log_;
-  // Used only on rank 0.
+  // The lock and the following members are used only on rank 0.
   std::optional<io::FolderLock> lock_;
   std::vector<std::string> to_move_;
   std::set<std::string> named_;

@@ -75,8 +75,8 @@ std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps);
 
 // Returns the folder of --init_from; empty if the flag is not set. If the weights or adapters no longer exist, but the
 // run in --checkpoint_dir or --resume_from_checkpoint started from them, returns the folder and model that the run
-// recorded. Reads `latest`, which a concurrent run may change, so only one rank may call this function. Throws like
-// io::find_initial_folder().
+// recorded. Reads `latest`, which a concurrent run may change, so only one rank may call this function. Throws the
+// errors of io::find_initial_folder().
 io::InitialFolder find_init_from(const CommandLine& command_line);
 
 // Returns the absolute path of --init_from, as stored in RunRecord; empty if `init_from` is empty.

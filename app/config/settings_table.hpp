@@ -21,7 +21,8 @@ inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero
                                                "freeze_parameters", "base_codes"};
 
 // Formats the settings that affect a run's results, and the run's layout, one line each: name, value and origin (key,
-// flag or default). The first line is a heading with the path of ds_config.json. Complete only after apply_epochs().
+// flag or default). The first line is a heading with the path of ds_config.json. The table is complete only after
+// apply_epochs().
 std::vector<std::string> settings_table(const RunSetup& setup);
 
 // Returns the rows of settings_table(), without the first line, as {name, value, origin}.

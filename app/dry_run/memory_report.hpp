@@ -35,8 +35,9 @@ bool can_be_host_of(const MachineMemory& machine, const DryRunRanks& ranks);
 // several hosts has a limit only if a launcher started it on this machine.
 MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus);
 
-// Describes memory use, one item per line: per GPU, with a breakdown, and per host. For CPU runs, only per host.
-// Without a limit, the first line reports that memory was not checked. `limit`: result of memory_limit().
+// Describes memory use, one item per line: per GPU, with a breakdown, and per host. For CPU runs, describes only the
+// memory use per host. Without a limit, the first line reports that memory was not checked. `limit`: result of
+// memory_limit().
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
                                        const MemoryNeed& limit);
 

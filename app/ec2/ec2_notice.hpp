@@ -34,8 +34,8 @@ struct Ec2Events {
 };
 
 // Parse the responses for spot/instance-action, events/recommendations/rebalance and events/maintenance/scheduled.
-// Throw JsonError if a response is not valid JSON, and Failure, whose message is a clause without a final period, if
-// the format of a response is invalid.
+// Throw JsonError if a response is not valid JSON. Throw Failure if the format of a response is invalid; the message is
+// a clause without a final period.
 Ec2Notice read_interruption(const std::string& text);
 Ec2Notice read_rebalance(const std::string& text);
 Ec2Events read_events(const std::string& text);

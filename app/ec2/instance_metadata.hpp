@@ -22,7 +22,7 @@ struct MetadataEndpoint {
 // AWS_EC2_METADATA_DISABLED is "true". Throws UserError for invalid values.
 std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& environment);
 
-// HTTP client for the service. `patience`: timeout of a request. Responses are limited to 64 KiB.
+// HTTP client for EC2's instance metadata service. `patience`: timeout of a request. Responses are limited to 64 KiB.
 class InstanceMetadata {
  public:
   explicit InstanceMetadata(MetadataEndpoint endpoint, std::chrono::milliseconds patience);

@@ -79,7 +79,7 @@ struct Names {
   std::string remark;
 };
 
-// A choice of one name. Each name maps to a value of the flag's member in Settings.
+// One of `choices`. Each choice maps to a value of the flag's member in Settings.
 struct Choice {
   std::vector<std::string> choices;
   std::string alone = {};  // value of a bare flag; empty: a value is required
@@ -104,7 +104,7 @@ Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>
 // Returns a Choice whose member of Settings stores the chosen name itself.
 Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone = "");
 
-// A value with its own parser. `read` throws UserError, which names the flag (`name`, without dashes) and the expected
+// A flag with its own parser. `read` throws UserError, which names the flag (`name`, without dashes) and the expected
 // value. `show` returns an empty string if the member has no value.
 struct Custom {
   std::function<void(CommandLine&, const std::string& name, const std::string& text)> read;
@@ -125,7 +125,7 @@ struct FileKey {
   // std::monostate: the key affects several values, so a resolve_ function merges flag and key.
   std::variant<std::monostate, Reader<int64_t>, Reader<double>, Reader<bool>, Reader<std::vector<std::string>>> read =
       {};
-  // Returns true if the file has the key's section; a missing key then has DeepSpeed's default. Null: the key has no
+  // Returns true if the file has the key's section; a missing key then has DeepSpeed's default. If null, the key has no
   // default.
   bool (*has_section)(const io::DsConfig&) = nullptr;
   Conflict conflict = Conflict::kRefused;

@@ -28,11 +28,11 @@ constexpr const char* kListedByHelp = "mpzero train --help lists all flags";
 [[noreturn]] void refuse_flag(const std::string& argument, const std::vector<std::string>& of_command = {},
                               const std::string& help = kListedByHelp);
 
-// Parses the flags of `mpzero train` in the form `--flag value` or `--flag=value`. A bare boolean flag means true. A
-// flag may be set under two names if the values are equal. Throws one UserError that lists all invalid flags: unknown
-// (with the most similar flag), repeated, without a value, or out of range. `of_command`: flags of a command that also
-// accepts the flags of `mpzero train`; used only as suggestions for unknown flags. `help`: hint on how to list all
-// flags.
+// Parses the flags of `mpzero train` in the form `--flag value` or `--flag=value`. A Boolean flag without a value is
+// true. A flag may be set under two names if the values are equal. Throws one UserError that lists all invalid flags:
+// unknown (with the most similar flag), repeated, without a value, or out of range. `of_command`: flags of a command
+// that also accepts the flags of `mpzero train`; used only as suggestions for unknown flags. `help`: hint on how to
+// list all flags.
 CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& of_command = {},
                                const std::string& help = kListedByHelp);

@@ -14,7 +14,7 @@ struct StopReport {
   std::vector<std::string> hosts;
 };
 
-// Writes stop.json atomically to the existing `folder`. Throws Error.
+// Writes stop.json atomically to the existing `folder`. Throws Error if the file cannot be written.
 void write_stop_report(const std::filesystem::path& folder, const StopReport& report);
 
 }  // namespace mpzero

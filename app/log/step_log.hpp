@@ -115,7 +115,7 @@ class StepLog {
   StartRecord start_;
   RunObserver* observer_ = nullptr;
   std::optional<std::vector<std::string>> early_warnings_ = std::vector<std::string>();  // until begin()
-  // Accumulated since the last log line.
+  // Values accumulated since the last log line.
   int64_t steps_ = 0;
   double seconds_ = 0;
   double attention_shares_ = 0;

@@ -85,7 +85,7 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
      "cluster placement group, and no other jobs on the nodes"},
 });
 
-// The name of a check in kChecks. Other names do not compile.
+// The name of a check in kChecks. A name that is not in kChecks is a compile-time error.
 class Check {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): callers pass the name of a check

@@ -11,8 +11,8 @@ namespace mpzero {
 std::optional<int64_t> number_after(const std::filesystem::path& path, const std::string& key);
 
 // Returns the bytes of host memory that this process can allocate without swapping or being OOM-killed: the minimum of
-// the kernel's estimate for the host and the remaining memory of the process's cgroups. File caches count as free.
-// `root`: parent of /proc and /sys.
+// the kernel's estimate for the host and the remaining memory of the process's cgroups. File caches count as free
+// memory. `root`: parent of /proc and /sys.
 int64_t available_host_bytes(const std::filesystem::path& root = "/");
 
 // Returns the CPU limit of the process's cgroups in cores, rounded down, but at least 1; 0 if there is no limit.

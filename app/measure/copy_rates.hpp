@@ -13,7 +13,7 @@ struct CopyRates {
   double on_device = 0;                   // bytes read and written
 };
 
-// Measures copies of buffers of `bytes` bytes. Sets only `on_device` for the CPU.
+// Measures copies of buffers of `bytes` bytes. For the CPU, sets only `on_device`.
 CopyRates copy_rates(at::Device device, int64_t bytes);
 
 // Returns the bytes read and written per second by a copy in host memory with all ATen threads.

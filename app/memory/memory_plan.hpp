@@ -27,7 +27,7 @@ int64_t within_host_margin(int64_t available);
 // Assumed GPU memory of the CUDA context and NCCL communicators, used until measured.
 constexpr int64_t kUsualContext = int64_t{3} << 30;
 
-// Values by level of activation checkpointing.
+// Values indexed by level of activation checkpointing.
 template <typename T>
 struct ByLevel {
   std::array<T, model::kRecomputes.size()> values{};
@@ -92,7 +92,7 @@ std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 // most `host_budget` bytes of host memory. The last layers may keep more than their input if the peak stays the same.
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget = 0);
 
-// Settings that a user can change to reduce the memory of a run. The global batch stays the same.
+// Settings that a user can change to reduce the memory of a run. No change alters the global batch.
 struct MemoryScenario {
   Recomputation recompute = Recomputation::kAuto;
   int64_t micro_batch_size = 1;

@@ -52,7 +52,7 @@ class RunMemory {
   std::string recompute() const;
   // Returns the number of layers that keep the FP8 casts of their weights, for Decoder::keep_casts(). Requires plan().
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }
-  // Returns the bytes of GPU memory that the plan leaves unused, excluding the margin. Identical on all ranks. Requires
+  // Returns the bytes of GPU memory that the plan leaves unused, excluding the margin; identical on all ranks. Requires
   // plan().
   int64_t spare() const;
   // Returns the bytes that were still unused at the peak measured so far, excluding the margin: the minimum over all

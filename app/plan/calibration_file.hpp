@@ -12,7 +12,7 @@ namespace mpzero::plan {
 // UserError with the file and the key if a file is unreadable or not a calibration.
 CalibrationData read_calibration(const std::filesystem::path& path);
 
-// Returns the text of the file. Times are rounded to 0.001 us.
+// Returns the text of a calibration file with `data`. Times are rounded to 0.001 us.
 std::string to_json(const CalibrationData& data);
 
 // Writes `data` to `path`. Replaces an existing file atomically.

@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// Throws UserError if --source_length is missing for a model with an encoder, is set for a decoder-only model, or a
+// Throws UserError if --source_length is missing for a model with an encoder or set for a decoder-only model, or if a
 // setting is not supported with an encoder. `settings`: merged flags and ds_config.json.
 void check_encoder(const Settings& settings, const model::ModelConfig& model);
 

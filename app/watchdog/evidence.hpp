@@ -20,7 +20,7 @@ namespace mpzero {
 // Maximum time per folder to wait for a file system that does not respond.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
-// Reason for which a rank ended. kSignal: another rank has ended, or the launcher has sent a signal.
+// The reason why a rank ended. kSignal: another rank has ended, or the launcher has sent a signal.
 enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
 // The ranks of one start of a run.
@@ -35,7 +35,7 @@ struct StartRanks {
   std::vector<int64_t> pids;
 };
 
-// The state of a rank at its end.
+// The state of a rank when the rank ends.
 struct Evidence {
   Why why = Why::kError;
   std::string error;          // one sentence without a final period; may be empty

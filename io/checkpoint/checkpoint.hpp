@@ -26,7 +26,8 @@ struct TrainingProgress {
   int64_t tokens_seen = 0;
   int64_t sequences_seen = 0;  // training windows consumed by all ranks; the data position
   uint64_t seed = 0;           // seed of initial weights and shuffling
-  // Identifies the sequences and their order. A run with a different data order cannot resume at this position.
+  // Identifies the training sequences and their order. A run with a different data order cannot resume at this
+  // position.
   std::string data_order;
   double lr = std::numeric_limits<double>::quiet_NaN();  // learning rate of the last step; NaN if unknown
   std::string dtype;                                     // "bf16" or "fp32"

@@ -11,7 +11,7 @@
 // _save_zero_checkpoint) and runtime/zero/{stage_1_and_2,stage3}.py (state_dict).
 namespace mpzero::io {
 
-// DeepSpeed version to record in the files. DeepSpeed requires the version.
+// Value of the `ds_version` entry in the files, which DeepSpeed requires.
 inline constexpr const char* kDeepSpeedVersion = "0.19.8";
 
 // Returns the pickle of the model states file. In stages 1 and 2, storage "0" contains all weights in flat order, in

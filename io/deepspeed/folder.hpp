@@ -29,7 +29,8 @@ bool is_deepspeed_checkpoint(const OpenFolder& folder);
 // rejects files that do not match it, for example files from another save. Thread-safe.
 class DeepSpeedFolder {
  public:
-  // Reads the manifest, if it exists, and checks the sizes of the files. Throws UserError on mismatch.
+  // Reads the manifest, if it exists, and checks the sizes of the files. Throws UserError if a size differs from the
+  // manifest.
   explicit DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder);
 
   const OpenFolder& folder() const { return *folder_; }

@@ -17,9 +17,9 @@ namespace mpzero::io {
 // The pages of a file that only this process writes. Several processes, possibly on different hosts, write the file
 // concurrently.
 //
-// A client of a network file system may write back a full page even if only part of the page has changed, and overwrite
-// data from another client. A process therefore writes only pages that it owns completely. Bytes on shared pages are
-// written through PageRemainders.
+// A client of a network file system may write back a full page even if only part of the page has changed, which
+// overwrites data from another client. A process therefore writes only pages that it owns completely. Bytes on shared
+// pages are written through PageRemainders.
 class OwnPages {
  public:
   // Declares that this process writes bytes [begin, end) of the file. Ranges may be adjacent but must not overlap. All

@@ -8,8 +8,8 @@
 namespace mpzero::io {
 
 // System calls that change the disk. All crash-safe writes use this interface, so that tests can simulate a power
-// failure, a full disk or a disk error in any call. Functions return 0 or an errno. The caller retries interrupted
-// calls (EINTR).
+// failure, a full disk or a disk error in any call. Functions return 0 on success or an errno. The caller retries
+// interrupted calls (EINTR).
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

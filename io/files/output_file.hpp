@@ -61,7 +61,7 @@ class OutputFile {
 
   static std::vector<Task> divide(const Parts& parts, int64_t begin, int64_t end);
   void write_block(const Parts& parts, const Task& task);
-  // Writes at most kChunkBytes. Uses an aligned buffer unless `in_place` is true.
+  // Writes at most kChunkBytes bytes of `parts`. Uses an aligned buffer unless `in_place` is true.
   void write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place);
   void check_stop() const;
   void write_all(int64_t offset, std::span<const std::byte> bytes);

@@ -27,7 +27,7 @@ struct ObjectPlace {
 std::string read_variable_text(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
 // Throws UserError if it is not safe to open the dataset with the library: if its chunks (IV.A.2.i "The Data Layout
-// Message") are empty, differ from the dataset in rank, or are larger than 1 GiB.
+// Message") are empty, have a different number of dimensions than the dataset, or are larger than 1 GiB.
 void check_layout(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
 // Internal exception for invalid metadata. read_variable_text() and check_layout() convert Malformed to UserError.
@@ -93,7 +93,7 @@ struct Message {
 };
 
 // Returns the messages of an object header of version 1 or 2, in order. Omits shared messages, which are stored outside
-// of the header. Throws Malformed.
+// of the header. Throws Malformed if the header is invalid.
 std::vector<Message> read_messages(const FileBytes& bytes, uint64_t header);
 
 }  // namespace mpzero::io::hdf5

@@ -29,7 +29,7 @@ class Lock {
 // Returns the error text of the last failed call, from the system or from HDF5.
 std::string reason();
 
-// Throws the error of the last failed call, which read `what` from `file`. System errors throw like
+// Throws the error of the last failed call, which read `what` from `file`. System errors are reported with
 // throw_system_error(). All other errors mean that the file is damaged, and throw UserError.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 

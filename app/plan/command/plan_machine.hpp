@@ -51,8 +51,8 @@ void simulate_hardware(const std::string& gpu, int threads);
 // Returns the hosts that the flags select. Throws UserError for an unknown instance type or GPU. `network`: value of
 // --network. `per_host`: GPUs per host, used with --gpu.
 PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host);
-// Returns hosts that train on CPUs: instances of the given type, or hosts like that of --calibration or this machine.
-// `per_host`: ranks per host; std::nullopt: one per socket of an instance, otherwise one.
+// Returns hosts that train on CPUs: instances of the given type, or hosts like the calibrated host of --calibration or
+// like this machine. `per_host`: ranks per host; std::nullopt: one per socket of an instance, otherwise one.
 PlanMachine find_cpu_machine(const PlanOptions& options, const std::string& network, std::optional<int> per_host);
 PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::optional<int> per_host,
                                     const std::string& network);
