@@ -23,8 +23,8 @@ namespace mpzero {
 // and backward pass, and writes the copy on background threads. If host memory is too small for a copy, training pauses
 // until the checkpoint is written.
 //
-// If a save fails, training continues with a warning, and earlier checkpoints are kept. The last checkpoint is retried;
-// if all retries fail, the run ends with an error.
+// If a save fails, training continues with a warning, and earlier checkpoints are kept. The save of the last checkpoint
+// is retried; if all retries fail, the run ends with an error.
 class Checkpointer {
  public:
   using Waits = std::vector<std::chrono::seconds>;
@@ -36,7 +36,8 @@ class Checkpointer {
                Waits last_save_waits = {std::chrono::seconds(2), std::chrono::seconds(4), std::chrono::seconds(8)});
 
   // Must be called before the first step, after the training state is allocated. Allocates host memory for a copy of
-  // the state in the background, if enough is available. `available_bytes`: see available_host_bytes(). Collective.
+  // the state in the background, if enough memory is available. `available_bytes`: see available_host_bytes().
+  // Collective.
   void prepare(const RunPosition& at, int64_t available_bytes);
 
   // In each step, before_update(), before_validation() (only in steps with validation) and after_step() must be called

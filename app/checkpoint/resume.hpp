@@ -19,10 +19,10 @@ namespace mpzero {
 // --checkpoint_dir). Each rank reads its own shard. Returns std::nullopt if there is no checkpoint. Adds a warning for
 // each change that may be unintended. Collective. If any rank fails, throws on all ranks.
 //
-// Skips a damaged or unfinished checkpoint with a warning and tries the next older one of the same run
-// (io::ResumeCandidates). Throws if --resume_strict is set or no checkpoint remains. Any other read error (system
-// error, newer format) also throws, since the checkpoint may be intact. Throws UserError if the run started from
-// different weights, or if check_resumable() or check_unfinished() refuses the checkpoint.
+// Skips a damaged or unfinished checkpoint with a warning and tries the next older checkpoint of the same run
+// (io::ResumeCandidates). Throws instead if --resume_strict is set or no other checkpoint remains. Any other read error
+// (system error, newer format) also throws, since the checkpoint may be intact. Throws UserError if the run started
+// from different weights, or if check_resumable() or check_unfinished() refuses the checkpoint.
 struct Resumed {
   std::filesystem::path checkpoint;
   RunConfig config;  // see Continuation

@@ -56,11 +56,12 @@ class RunFolder {
 };
 
 // Returns the conflicting checkpoints of other runs in --checkpoint_dir, which --overwrite moves. Throws UserError if
-// there are any and --overwrite is not set, or if --overwrite would move the weights of --init_from. Writes no files.
+// there are conflicting checkpoints and --overwrite is not set, or if --overwrite would move the weights of
+// --init_from. Writes no files.
 std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
                                                   const std::optional<Resumed>& resumed);
 
-// Returns true if the weights or adapters of --init_from are in one of these checkpoints.
+// Returns true if the weights or adapters of --init_from are in one of the checkpoints `entries`.
 bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEntry>& entries);
 
 // Returns the absolute path of --init_from, as stored in RunRecord; empty if the flag is not set.

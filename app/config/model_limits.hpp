@@ -25,8 +25,8 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
 // Throws UserError if the model does not support the level of --recompute.
 void check_recompute(const RunConfig& config, const model::ModelConfig& model);
 
-// Throws UserError if sequence_parallel_size does not divide the ranks and heads, or the model does not support it.
-// `where`: path of ds_config.json.
+// Throws UserError if sequence_parallel_size does not divide the number of ranks and the number of heads, or if the
+// model does not support sequence parallelism. `where`: path of ds_config.json.
 void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model);
 // Throws UserError if sequence_parallel_size does not divide seq_length, or adapters use dropout. Must be called after
 // the model is validated.

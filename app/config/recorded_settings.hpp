@@ -51,9 +51,9 @@ bool is_data_identity(const nlohmann::json& value);
 // considered equal.
 bool same_setting(const nlohmann::json& before, const nlohmann::json& now);
 
-// Describes each known setting that differs in `now`: "beta2 0.95 -> 0.999". Follows the order of `now`; settings that
-// are missing from `now` are last. Excludes the training data and the layout. Each named validation set is a separate
-// setting: "validation_data wiki".
+// Describes each known setting that differs in `now`: "beta2 0.95 -> 0.999". The result has the order of `now`;
+// settings that are missing from `now` are last. Excludes the training data and the layout. Each named validation set
+// is a separate setting: "validation_data wiki".
 std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
 
 // Describes layout changes, for keys in both records: "ranks 4 -> 2". Layout changes alter results only by rounding

@@ -42,8 +42,8 @@ struct ZeroConfig {
 
 struct RunPosition {
   int64_t step = 0;  // completed optimizer steps
-  // Index of the next training sequence across all epochs, in units of the current seq_length. Equals the number of
-  // sequences consumed by all ranks, unless seq_length has changed.
+  // Index of the next training sequence across all epochs, in units of the current seq_length. The index equals the
+  // number of sequences consumed by all ranks, unless seq_length has changed.
   int64_t sequences_seen = 0;
   int64_t tokens_seen = 0;
   // Positions in the sources of a mixture, in the order of --train_data; empty for a single file.

@@ -45,7 +45,7 @@ class Ec2Watch {
   bool answers() const;
 
  private:
-  // A page of notices, requested every `period` polls. After a failure, the next poll retries.
+  // A page of notices, requested every `period` polls. After a failure, the next poll requests the page again.
   struct Source {
     const char* path;
     const char* notices;  // name in messages

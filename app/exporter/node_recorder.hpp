@@ -19,8 +19,8 @@ namespace mpzero {
 // missing values. The network values are sums over all RDMA devices or, without RDMA devices, over all interfaces.
 nlohmann::ordered_json node_facts(const Families& metrics);
 
-// Records GPU and network metrics of this node for the report: at construction, every `interval`, and at destruction.
-// Runs on its own thread.
+// Records GPU and network metrics of this node for the run report: at construction, every `interval`, and at
+// destruction. Runs on its own thread.
 class NodeRecorder {
  public:
   // `common`: object with fields to add to each line. `collectors`: collect GPU metrics; must not throw. `warn`: called

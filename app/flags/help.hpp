@@ -8,8 +8,8 @@ namespace mpzero {
 // Trainer aliases.
 std::string command_line_help();
 
-// Returns the output of `mpzero train --help FLAG`. `name`: without leading dashes; may be a flag of the Trainer or
-// another program. Throws UserError if the flag is unknown.
+// Returns the output of `mpzero train --help FLAG`. `name`: name of the flag without leading dashes; may be a flag of
+// the Trainer or another program. Throws UserError if the flag is unknown.
 std::string flag_help(const std::string& name);
 
 // Returns the output of `mpzero train --help=json`: {"groups": [{"title", "flags": [...]}], "unknown": {flag: message},

@@ -31,7 +31,7 @@ struct Origins {
   // Origins of all other values, by flag name.
   std::map<std::string, Origin> of_flags;
 
-  // Returns the flag's origin; kDefault if it is not recorded. Throws Failure if no such flag exists.
+  // Returns the flag's origin; kDefault if the origin is not recorded. Throws Failure if no such flag exists.
   Origin of(const std::string& flag) const;
   void set(const std::string& flag, const Origin& origin);
 };

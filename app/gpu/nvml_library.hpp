@@ -20,7 +20,7 @@ inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kCorrected = 0, kUncorrected = 1;
 inline constexpr int kVolatile = 0;
 
-// The loaded library, initialized for the lifetime of this object.
+// The loaded NVML library, initialized for the lifetime of this object.
 class NvmlLibrary {
  public:
   // Loads the first library in `names` that can be loaded, and calls nvmlInit_v2().

@@ -11,7 +11,8 @@ namespace mpzero::doctor {
 // A shared library that may be missing on this host.
 class SharedLibrary {
  public:
-  // Opens the first library in `names` that the loader can open. If all fail, reason() returns the first error.
+  // Opens the first library in `names` that the loader can open. If no library can be opened, reason() returns the
+  // first error.
   explicit SharedLibrary(const std::vector<std::string>& names) {
     for (const std::string& library : names) {
       handle_.reset(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));

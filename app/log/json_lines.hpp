@@ -42,8 +42,8 @@ class JsonLines {
   int64_t lost_ = 0;  // number of lines lost since writes began to fail
 };
 
-// Log of the starts, checkpoints, warnings and ends of a run. Append-only, so that the events of killed processes are
-// kept.
+// Log of the starts, checkpoints, warnings and ends of a run. The log is append-only, so that the events of killed
+// processes are kept.
 class EventLog : private JsonLines {
  public:
   using JsonLines::JsonLines;

@@ -11,7 +11,8 @@
 #include "base/output.hpp"
 namespace mpzero {
 
-// Warnings from threads other than the training thread. Printed immediately, and queued for the training thread.
+// Warnings from threads other than the training thread. Warnings are printed immediately and queued for the training
+// thread.
 class WarningQueue {
  public:
   // Prints and queues a warning. Thread-safe.

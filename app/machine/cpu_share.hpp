@@ -51,11 +51,11 @@ CpuShare share_cpu(const parallel::CpuTopology& machine, const std::vector<std::
                    int local_rank, const CpuLimits& limits);
 
 // Returns a line such as "CPU of rank 0's host: 2 ranks of 48 threads, bound: rank 0 to cores 0-47 (NUMA domain 0),
-// rank 1 to cores 48-95 (NUMA domain 1)". `shares`: rank and share of each rank of the host.
+// rank 1 to cores 48-95 (NUMA domain 1)". `shares`: all ranks of the host with their CPU shares.
 std::string describe_shares(const std::vector<std::pair<int, CpuShare>>& shares);
 
 // Returns a warning if each rank of a host has only one core and the ranks use few of the host's `online` hardware
-// threads. Causes are mpirun's default binding, and OpenMP variables that bind the main thread.
+// threads. Possible causes are mpirun's default binding and OpenMP variables that bind the main thread.
 std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>& shares, int online,
                                      const CpuLimits& limits);
 

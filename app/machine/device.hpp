@@ -18,7 +18,7 @@ struct DeviceChoice {
   std::string warning;  // warning for the user, identical on all ranks; may be empty
 };
 
-// Missing or broken GPUs on a host. `culprits`: ranks without a working GPU. Thrown on all ranks.
+// Thrown on all ranks if GPUs of a host are missing or broken. `culprits`: ranks without a working GPU.
 class DeviceFailure final : public Error {
  public:
   DeviceFailure(const std::string& message, std::vector<int> culprits)

@@ -67,7 +67,7 @@ LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankP
                            const MemoryNeed& limit, const PredictStep& predict = {});
 
 // Returns rank 0's choice of the layout on all ranks, because memory and predictions may differ between ranks.
-// Collective. Throws UserError on all ranks if choose_layout() throws on any rank. `predict` is called on rank 0 only.
+// Collective. Throws UserError on all ranks if choose_layout() throws on any rank. `predict` is called only on rank 0.
 LayoutChoice choose_layout_of_rank_0(ProcessGroup& group, const RunSetup& setup, at::Device device,
                                      const RankPlacement& ranks, const MemoryNeed& limit, const PredictStep& predict);
 

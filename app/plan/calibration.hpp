@@ -32,16 +32,16 @@ class Calibration {
 
   const CalibrationData& data() const { return data_; }
   const std::string& name() const { return name_; }
-  // Returns true if the file is shipped with mpzero. The planned host then differs from the calibrated host.
+  // Returns true if the file is shipped with mpzero, in which case the planned host differs from the calibrated host.
   bool shipped() const { return shipped_; }
   // Returns the expected relative error of a step's time, e.g. 0.1 for +/- 10%.
   double error() const { return data_.error; }
 
-  // Returns true if FP8 matmuls were measured. Otherwise, their times on a GPU are estimated from bf16.
+  // Returns true if FP8 matmuls were measured. Otherwise, FP8 times on a GPU are estimated from bf16 times.
   bool has_fp8() const { return matmuls_.contains(kFp8); }
 
-  // Returns true if fp32 matmuls and attention were measured. Otherwise, their times on a GPU are estimated from bf16
-  // if fp32_of_bf16() is known.
+  // Returns true if fp32 matmuls and attention were measured. Otherwise, fp32 times on a GPU are estimated from bf16
+  // times if fp32_of_bf16() is known.
   bool has_fp32() const;
   // Returns the slowdown of fp32 relative to bf16 from the GPU's data sheet, or std::nullopt if unknown.
   std::optional<double> fp32_of_bf16() const;
@@ -55,10 +55,10 @@ class Calibration {
   // Returns the time of a collective on tensors in host memory between the calibrated ranks, or std::nullopt if not
   // measured. `name`: name of the collective in the file.
   std::optional<double> collective_seconds(const std::string& name, at::ScalarType type, double bytes) const;
-  // Returns the ratio of a layer's time to the sum of its operations' times, measured individually. The ratio differs
-  // from 1 because a busy GPU lowers its clocks at the power limit, and small tensors stay in the cache. Fits the
-  // measured ratios linearly against the log of `layer_seconds` (the sum, forward and backward), and clamps the result
-  // to the measured range.
+  // Returns the ratio of a layer's time to the sum of the times of its operations, measured individually. The ratio
+  // differs from 1 because a busy GPU lowers its clocks at the power limit, and small tensors stay in the cache. Fits
+  // the measured ratios linearly against the log of `layer_seconds` (the sum, forward and backward), and clamps the
+  // result to the measured range.
   double step_factor(double layer_seconds) const;
 
  private:

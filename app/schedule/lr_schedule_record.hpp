@@ -13,7 +13,7 @@ std::string schedule_name(const parallel::LrSchedule& schedule);
 const char* warmup_name(parallel::WarmupType type);
 
 // Returns the schedule's parameters under DeepSpeed's names. Parameters that the schedule does not have are null. The
-// peak is warmup_max_lr or the optimizer's lr; the latter is not included.
+// peak learning rate is warmup_max_lr or the optimizer's lr; the optimizer's lr is not included.
 nlohmann::ordered_json schedule_parameters(const parallel::LrSchedule& schedule);
 
 // Returns the complete schedule, including changes by resumed runs, for a checkpoint. Numbers are stored losslessly.

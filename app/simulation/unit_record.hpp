@@ -72,8 +72,8 @@ class UnitRecorder {
     std::function<int64_t()> live_bytes = [] { return int64_t{0}; };  // bytes of live tensors
     std::function<int64_t()> peak_bytes = [] { return int64_t{0}; };  // peak bytes since the last call
     // If set, called with a function that runs a unit's call and can be repeated, after the tensors have been filled
-    // with random values. Runs of a micro-batch that accumulates alternate with runs of a first micro-batch, because
-    // matmuls are tuned for both.
+    // with random values. If the micro-batch accumulates gradients, its runs alternate with runs of a first
+    // micro-batch, because matmuls are tuned for both.
     std::function<void(const std::function<void()>& run)> measure{};
   };
   // `target`: the device to simulate, CPU or CUDA. `max_logits`: see DecoderOptions.
@@ -100,7 +100,7 @@ class UnitRecorder {
   std::vector<at::Tensor> weights_of(size_t unit) const;
   std::vector<model::Gradient> gradients_of(size_t unit) const;
   std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
-  // Returns `gradients` for the next run of a call, reset if that run is of a first micro-batch.
+  // Returns `gradients` for the next run of a call, reset if that run simulates a first micro-batch.
   std::vector<model::Gradient> gradients_for_run(std::vector<model::Gradient> gradients);
   // Fills tensors with random values if calls are measured.
   at::Tensor random(at::Tensor x, double deviation = 1) const;

@@ -42,8 +42,8 @@ class RankActivity {
     double limit = 0;      // maximum of `idle` in seconds; 0: no limit
     double gap = 0;        // seconds for which the watchdog did not run since the rank last made progress
   };
-  // Called by the watchdog about every kTurn. A much longer interval means that the process or its host was suspended,
-  // and does not count as idle time.
+  // Called by the watchdog about every kTurn. An interval much longer than kTurn means that the process or its host was
+  // suspended; such an interval does not count as idle time.
   static constexpr std::chrono::milliseconds kTurn{100};
   Report take_turn();
   // Returns the current phase and progress. Thread-safe.

@@ -17,8 +17,8 @@ namespace mpzero::io {
 // A LoRA checkpoint combined with its base model, whose weights are read from the base folder.
 class CheckpointWithBase : public StoredCheckpoint {
  public:
-  // `base` is the folder of the base model. If empty, uses the folder that the run recorded. Throws UserError if the
-  // base weights differ from the run's initial weights. `checkpoint` must outlive this object. Collective.
+  // `base` is the folder of the base model. If `base` is empty, uses the folder that the run recorded. Throws UserError
+  // if the base weights differ from the run's initial weights. `checkpoint` must outlive this object. Collective.
   CheckpointWithBase(const StoredCheckpoint& checkpoint, std::filesystem::path base, ProcessGroup& group);
 
   const std::filesystem::path& folder() const override { return checkpoint_.folder(); }

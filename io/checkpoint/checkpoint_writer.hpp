@@ -19,8 +19,8 @@ using FetchShard = std::function<std::span<const float>(size_t shard, StateKind 
 
 struct ShardValues {
   FetchShard fetch;
-  // True if all spans that `fetch` returns stay valid. Otherwise, each span is valid until the next call. Memory
-  // aligned to OutputFile::kAlignment is written without a copy.
+  // True if all spans that `fetch` returns stay valid. Otherwise, each span is valid until the next call of `fetch`.
+  // Values in memory aligned to OutputFile::kAlignment are written without a copy.
   bool all_stay = false;
   // If set, called after the last call of `fetch` and the last read of its spans, even after an error. BackgroundSave
   // calls `done` from the writing thread.

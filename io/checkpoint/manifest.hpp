@@ -24,8 +24,8 @@
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
-// Limits for the manifest and for the list of units in the model file. A checkpoint of 10^12 parameters needs several
-// MB.
+// Limits for the manifest and for the list of units in the model file. The manifest of a checkpoint of 10^12 parameters
+// needs several MB.
 inline constexpr JsonLimits kManifestLimits{.bytes = size_t{1} << 28};
 inline constexpr const char* kModelStatesName = "mp_rank_00_model_states.h5";
 
@@ -57,7 +57,7 @@ struct ManifestFile {
 
 struct Manifest {
   // Number of the save in its checkpoint folder, counted from 1. A later save has a larger generation, regardless of
-  // its step. 0 in manifests from versions without generations.
+  // its step. The generation is 0 in manifests from versions without generations.
   int64_t generation = 0;
   std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty if unknown
   RunRecord run;

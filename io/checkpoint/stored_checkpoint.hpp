@@ -91,7 +91,7 @@ std::map<std::string, std::string> check_same_files(const std::filesystem::path&
                                                     ProcessGroup& group);
 
 // Throws UserError, with the first mismatched parameter and its shapes, unless a run with the units `of_run` can resume
-// from a checkpoint with the parameters `of_checkpoint`. The units of the checkpoint may differ.
+// from a checkpoint with the parameters `of_checkpoint`. The checkpoint may have different units.
 void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::span<const UnitSpec> of_run,
                            const std::filesystem::path& checkpoint);
 

@@ -46,9 +46,10 @@ CleanUp clean_up(const std::filesystem::path& checkpoint_dir, const std::optiona
 std::vector<Leftover> begin_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                     const std::string& writer = "", FileSystem& files = disk());
 
-// Renames the complete staging folder to `<tag>` and updates `latest`. The files must be synced, but not the folder
-// entries. Calls `check` with an existing checkpoint `<tag>` before and after replacing it. If `check` throws, the
-// existing checkpoint is kept or restored. Returns the folder of the replaced checkpoint if it could not be removed.
+// Renames the complete staging folder to `<tag>` and updates `latest`. The caller must sync the files; the folder
+// entries need not be synced. Calls `check` with an existing checkpoint `<tag>` before and after replacing it. If
+// `check` throws, the existing checkpoint is kept or restored. Returns the folder of the replaced checkpoint if it
+// could not be removed.
 std::vector<Leftover> publish(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                               const std::string& writer = "",
                               const std::function<void(const std::filesystem::path&)>& check = nullptr,

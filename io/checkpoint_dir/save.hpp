@@ -27,8 +27,8 @@ struct SaveJob {
   std::string model_type;         // prefix of the tags that keep_last applies to
   int64_t keep_last = 0;          // number of the run's checkpoints to keep, 0 for all
   RunRecord run{};
-  // Identifies this attempt of the run, so that each attempt uses its own staging folder. 16 hexadecimal digits,
-  // identical on all ranks. If empty, the run's id is used.
+  // Identifies this attempt of the run by 16 hexadecimal digits, identical on all ranks, so that each attempt uses its
+  // own staging folder. If `start` is empty, the run's id is used.
   std::string start{};
   // Called on rank 0, from any thread, before files are removed. Must throw if another run owns the folder.
   std::function<void()> check_owner{};

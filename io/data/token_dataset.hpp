@@ -44,7 +44,7 @@ class TokenDataset {
   int64_t num_documents() const;
   bool is_packed() const;
   const Tokenization& tokenization() const;
-  // Returns the tokenizer's vocabulary size. All token ids in the file are smaller.
+  // Returns the tokenizer's vocabulary size, which is larger than all token ids in the file.
   int64_t vocab_size() const { return tokenization().vocab_size; }
   int64_t eos_token_id() const { return *tokenization().eos_token_id; }
   // Throws UserError if the recorded max_token_id is >= vocab_limit.
@@ -54,7 +54,7 @@ class TokenDataset {
   // Returns true if reads verify checksums.
   bool has_checksums() const;
   // Returns the 64-bit XXH3 of the stored tokens as 16 hexadecimal digits, or an empty string if the file does not
-  // record the hash. Identifies the dataset regardless of the file name.
+  // record the hash. The hash identifies the dataset regardless of the file name.
   const std::string& content_hash() const;
   // Returns the number of windows. Consecutive windows overlap by one token: window i is tokens[i*S : i*S + S + 1].
   int64_t num_windows() const;

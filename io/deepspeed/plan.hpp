@@ -88,8 +88,8 @@ struct DeepSpeedOptimizer {
 struct DeepSpeedSettings {
   int ranks = 1;  // DeepSpeed must resume on the same number of ranks
   DeepSpeedOptimizer optimizer;
-  // zero_optimization.sub_group_size, in elements per rank. Determines the parameter groups of stage 3. DeepSpeed must
-  // resume with the same sub_group_size.
+  // zero_optimization.sub_group_size, in elements per rank. The value determines the parameter groups of stage 3.
+  // DeepSpeed must resume with the same sub_group_size.
   int64_t sub_group_size = 1'000'000'000;
 };
 

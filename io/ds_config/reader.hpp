@@ -50,7 +50,7 @@ class ObjectReader {
             int64_t maximum = std::numeric_limits<int64_t>::max());
   void read(const std::string& key, Setting<double>& setting, Auto allow_auto, double minimum, double maximum);
   void read(const std::string& key, Setting<bool>& setting, Auto allow_auto);
-  // Reads one of `choices`, case-insensitively. The setting receives the spelling in `choices`.
+  // Reads one of `choices`, case-insensitively. `setting` receives the spelling in `choices`.
   void read(const std::string& key, Setting<std::string>& setting, Auto allow_auto,
             const std::vector<std::string>& choices);
   void read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto, double minimum,
@@ -75,7 +75,7 @@ class ObjectReader {
   // checked.
   void refuse_enabled(const std::string& key, const std::string& remedy);
 
-  // Rejects each key that was not read.
+  // Rejects each key that was neither read nor marked as known.
   void finish() const;
 
   std::string path_of(const std::string& key) const;

@@ -61,7 +61,7 @@ class FolderLock {
     std::string job{};  // see OwnerRecord::job
     // Timeout if the owner belongs to the same job. Zero selects `patience`.
     std::chrono::milliseconds patience_with_predecessor{};
-    // Callbacks for messages: `say` receives the reason for a long wait, `warn` receives warnings about file locks.
+    // Callbacks for messages: `say` receives the reason for a long wait, and `warn` receives warnings about file locks.
     std::function<void(const std::string&)> say{};
     std::function<void(const std::string&)> warn{};
     // Replaceable in tests: nonblocking flock(2) that returns an errno, the scope of locks, the clock, and the renewal

@@ -40,9 +40,11 @@ ExportRole role_of(std::string_view file_name);
 // adapter_config.json in place of config.json.
 class ExportFolder {
  public:
-  // Creates the folder if necessary, and an empty staging folder. Throws UserError if the staging folder exists.
+  // Creates the output folder, if necessary, and an empty staging folder. Throws UserError if the staging folder
+  // exists.
   ExportFolder(std::filesystem::path folder, FileSystem& files);
-  // Removes the staging folder, and the folder if this object created it and it is empty.
+  // Removes the staging folder. Also removes the output folder if this object created the folder and the folder is
+  // empty.
   ~ExportFolder();
   ExportFolder(const ExportFolder&) = delete;
   ExportFolder& operator=(const ExportFolder&) = delete;

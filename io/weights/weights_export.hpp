@@ -27,7 +27,7 @@ struct ExportOptions {
   std::optional<int64_t> bos_token_id;      // used if config.json has no bos_token_id
   std::string tokenizer;                    // recorded in config.json unless empty
   // Returns the transformers class for a model_type, for example "Qwen3ForCausalLM". Called if config.json has no
-  // "architectures". If not set or if the result is empty, "architectures" is omitted.
+  // "architectures". If the function is not set or returns an empty string, "architectures" is omitted.
   std::function<std::string(const std::string& model_type)> causal_lm_class;
   OnWritten on_written;
 };

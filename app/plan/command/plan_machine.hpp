@@ -18,7 +18,8 @@ inline constexpr double kOfHostMemory = 0.8;
 struct PlanMachine {
   std::string name;  // EC2 instance type, GPU or processor
   std::string gpu;
-  // Processor and threads per rank, for training on CPUs. GPU fields are then empty, and `gpus` counts ranks.
+  // Processor and threads per rank, for training on CPUs; the GPU fields are then empty, and `gpus` is the number of
+  // ranks per host.
   std::string processor = {};
   int threads = 0;
   int nodes = 1;

@@ -45,7 +45,7 @@ class Network {
   void warn_without_thread() const;
   std::unique_ptr<parallel::Communicator> open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine,
                                                     int min_channels);
-  // Prints a warning on rank 0, once, if copy engines cannot be used.
+  // Prints a warning once, on rank 0, if copy engines cannot be used.
   std::unique_ptr<parallel::Communicator> warned_of_hazard(std::unique_ptr<parallel::NcclCommunicator> communicator);
 
   parallel::MpiRuntime& mpi_;
