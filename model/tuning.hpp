@@ -8,7 +8,7 @@
 namespace mpzero::model {
 
 // Times one run of each of `candidates`, back to back. Returns seconds in the order of the list, and infinity for a
-// candidate that cannot run. An untimed run may precede a candidate's first run.
+// candidate that cannot run. A candidate's first timed run may be preceded by an untimed warm-up run.
 using TimeRuns = std::function<std::vector<double>(std::span<const size_t> candidates)>;
 
 struct TuningBounds {

@@ -8,7 +8,7 @@
 
 namespace mpzero::model {
 
-// Marks ATen operators that read or write tensors of the shape of x [..., C] `passes` times in total.
+// Records ATen operators that together make `passes` reads or writes of tensors with the shape of x [..., C].
 inline OperationScope elementwise(const at::Tensor& x, double passes) {
   return {"elementwise", [&] {
             const int64_t columns = x.size(-1);

@@ -16,7 +16,7 @@
 namespace mpzero::parallel {
 
 // AdamW in host memory, concurrent with the caller and the device. Called by ZeroEngine. Implemented by HostOptimizer,
-// and by a simulation that models the time.
+// and by a simulation that models its timing.
 //
 // All calls must come from one thread unless stated otherwise. After a failure, every wait rethrows the error.
 class HostUpdater {
@@ -36,40 +36,46 @@ class HostUpdater {
 
   virtual bool updates(size_t unit) const = 0;
 
-  // Sets the expected scalars of the next finish().
+  // Sets the AdamW scalars that the next finish() is expected to receive. With these scalars, units may be updated
+  // before finish().
   virtual void expect(const AdamWUpdate& update) = 0;
-  // Passes the gradient [numel] of a unit, which is complete once the work queued so far on the current stream is done.
-  // Later work must not read the unit's parameters before finish() or discard(). `parameter` [numel] receives the
+  // Passes a unit's gradient [numel], which is complete once the work queued so far on the current stream is done. Work
+  // queued later must not read the unit's parameters before finish() or discard(). `parameter` [numel] receives the
   // rounded master weights. Both tensors, on the training device or in host memory, must remain valid until the update
-  // queued by finish() is done; with HostMemoryPlan::keeps_gradients, the gradient only until wait_for_copy().
+  // queued by finish() is done; with HostMemoryPlan::keeps_gradients, the gradient must remain valid only until
+  // wait_for_copy().
   virtual void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) = 0;
-  // Requires HostMemoryPlan::keeps_gradients. Later work on the current stream may overwrite the unit's last gradient.
+  // Makes later work on the current stream wait until the unit's last gradient is copied, so that this work may
+  // overwrite the gradient. Requires HostMemoryPlan::keeps_gradients.
   virtual void wait_for_copy(size_t unit) = 0;
-  // Updates all units, in unit order, with the gradients taken since the last finish().
+  // Queues the updates of all units, in unit order, with the gradients passed since the last finish().
   virtual void finish(const AdamWUpdate& update) = 0;
-  // Drops the gradients taken since the last finish(). Afterwards, states and parameters have their previous values.
+  // Drops the gradients passed since the last finish(). States and parameters keep the values that they had after the
+  // last finish().
   virtual void discard() = 0;
-  // Writes the rounded master weights to `parameter` [numel]. Later work must not read `parameter` before wait().
+  // Writes the unit's rounded master weights to `parameter` [numel]. Work queued later must not read `parameter` before
+  // wait().
   virtual void publish(size_t unit, const at::Tensor& parameter) = 0;
 
   // Returns true if all work queued for the unit is done, so that wait() returns immediately.
   virtual bool ready(size_t unit) = 0;
-  // Waits until ready(). Later work on the current stream sees the uploaded parameters.
+  // Waits until ready() returns true. Work queued later on the current stream can read the uploaded parameters.
   virtual void wait(size_t unit) = 0;
   virtual void wait_for_all() = 0;
   // Waits until the unit's queued state updates are done; the parameters may still be in transit. Can be called from
   // any thread while no more work is queued.
   virtual void wait_for_states(size_t unit) = 0;
 
-  // Returns the unit's states after all queued work. Can be called from any thread while no more work is queued.
+  // Returns a hold on the unit's states as of the end of all queued work. Can be called from any thread while no more
+  // work is queued.
   virtual StateHold hold(size_t unit) = 0;
-  // Allocates spare states for every unit, so that updates do not wait for holds if each unit is held at most once.
-  // Uses as much memory as the states. Must be called at most once, from any thread.
+  // Allocates spare states for every unit, so that updates do not wait for holds if each unit is held at most once. The
+  // spare states occupy as much memory as the states of all units. Must be called at most once, from any thread.
   virtual void add_spares_for_holds() = 0;
-  // Waits until all holds of the unit's states have ended.
+  // Waits until all holds on the unit's states are released.
   virtual void wait_for_holds(size_t unit) = 0;
 
-  // Releases the unit's states, which are then updated elsewhere. Waits until all holds of the states have ended.
+  // Frees the unit's states, which are then updated elsewhere. Waits until all holds on the states are released.
   virtual void release(size_t unit) = 0;
 
   virtual MemoryUse memory_use() const = 0;

@@ -10,8 +10,8 @@
 
 namespace mpzero::parallel {
 
-// Reusable flat buffers for a communicator's collectives, by length. Reuse is ordered on the current stream, so a
-// buffer may be put back once its last use is queued there. reserve() creates all buffers, because creation is
+// Pool of flat buffers, by length, for a communicator's collectives. Reuse is ordered on the current stream, so a
+// buffer may be put back once its last use is queued on this stream. reserve() creates all buffers, because creation is
 // collective, slow and part of the memory plan.
 class BufferPool {
  public:

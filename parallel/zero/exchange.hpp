@@ -45,18 +45,18 @@ class PendingExchange final : public PendingCollective {
 // copies start equal.
 class ParameterExchange {
  public:
-  // `parameters`: dtype and device. `shard_index`: index of this rank's shard. The layouts and the communicator must
-  // outlive this object.
+  // `parameters`: dtype and device of the parameters. `shard_index`: index of this rank's shard. The layouts and the
+  // communicator must outlive this object.
   ParameterExchange(const std::vector<FlatLayout>& layouts, int shard_index, Communicator& inter_node,
                     const at::TensorOptions& parameters);
 
   // Returns the tensor [shard_numel] to which the optimizer writes this rank's new values.
   const at::Tensor& wanted(size_t unit) const { return wanted_[unit]; }
-  // Returns this rank's part of the shared copy.
+  // Returns this rank's part of the shared copy, as a view of `node_shard`.
   at::Tensor own(size_t unit, const at::Tensor& node_shard) const;
 
-  // Updates node_shard [node_shard_numel] with the messages of all nodes. Runs after the work queued on the current
-  // stream. The current stream must be the same in each call and waits until the collective completes.
+  // Updates node_shard [node_shard_numel] with the messages of all nodes, after the work queued on the current stream.
+  // All calls must use the same current stream, which waits until the collective completes.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& node_shard);
 
   // Makes each unit's next gather() send wanted() without quantization.
@@ -64,7 +64,7 @@ class ParameterExchange {
   // Makes the unit's next gather() send own() without quantization.
   void begin_with_own(size_t unit) { next_[unit] = Next::kOwn; }
 
-  // Returns the memory of the wanted values and the messages.
+  // Returns the memory used by the wanted values and the messages.
   MemoryUse memory_use() const;
 
  private:
@@ -90,8 +90,8 @@ struct Compression {
 // Sums node shards between nodes in 8 or 4 bits (ZeRO++, Wang et al. 2023) with error feedback (Seide et al. 2014).
 // Each rank adds its residual (the rounding errors of earlier steps) to its addends, quantizes the shards of the other
 // nodes, and sends each shard to its owner. The owner sums the addends in fp32, in node order, and uses its own addend
-// unquantized. With two nodes, half of the sum is therefore exact. Over many steps, an element's total differs from the
-// exact sum by the final residuals, each smaller than a quantization step.
+// unquantized. With two nodes, half of the addends are therefore exact. Over many steps, an element's total differs
+// from the exact sum by the final residuals, each smaller than a quantization step.
 class GradientExchange {
  public:
   struct Options {
@@ -104,14 +104,14 @@ class GradientExchange {
   GradientExchange(const std::vector<FlatLayout>& layouts, int shard_index, Communicator& inter_node,
                    const Options& options);
 
-  // Sets a callback that sum() calls before it changes residuals. The callback makes the current stream wait for
-  // readers.
+  // Sets a callback that sum() calls before it changes residuals. The callback must make the current stream wait for
+  // readers of the residuals.
   void set_reader(std::function<void()> wait) { wait_for_reader_ = std::move(wait); }
   // Sets the step number, which selects the random numbers for stochastic rounding.
   void begin_step(int64_t step) { step_ = step; }
   // shard [shard_numel] <- this rank's shard of the sum of node_sum [node_shard_numel] over the nodes, both fp32 or
-  // bf16. `shard` may alias this rank's part of `node_sum`. Runs after the work queued on the current stream. The
-  // current stream must be the same in each call and waits until the collective completes.
+  // bf16. `shard` may alias this rank's part of `node_sum`. The sum runs after the work queued on the current stream.
+  // All calls must use the same current stream, which waits until the collective completes.
   std::unique_ptr<PendingCollective> sum(size_t unit, const at::Tensor& node_sum, const at::Tensor& shard);
 
   // Returns the rounding errors not yet sent to the other nodes, [nodes - 1, shard_numel] in node order.
@@ -119,7 +119,7 @@ class GradientExchange {
   // Zeroes all residuals.
   void clear();
 
-  // Returns the memory of the residuals and the messages.
+  // Returns the memory used by the residuals and the messages.
   MemoryUse memory_use() const;
 
  private:

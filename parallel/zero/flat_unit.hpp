@@ -29,7 +29,7 @@ class FlatLayout {
   int64_t node_shard_begin(int shard) const { return shard_begin(shard / nodes_ * nodes_); }
   // Returns the number of parameter elements in the shard, excluding padding.
   int64_t shard_used(int shard) const;
-  // Returns the layout of the shards' messages for a quantized unit, in elements of `dtype`.
+  // Returns the layout of a quantized unit, in which each shard is a message. Sizes are in elements of `dtype`.
   FlatLayout of_messages(WeightCodes codes, at::ScalarType dtype) const;
 
  private:
@@ -42,7 +42,7 @@ class FlatLayout {
 // Returns the layout of a unit's values over `num_shards` shards.
 FlatLayout layout_of(const UnitSpec& unit, int num_shards, int nodes = 1);
 
-// Returns the sizes of the full units, including padding.
+// Returns the sizes of the full units in elements, including padding.
 std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts);
 // Returns consecutive views of `buffer` with the given sizes, in elements.
 std::vector<at::Tensor> split_buffer(const at::Tensor& buffer, const std::vector<int64_t>& sizes);

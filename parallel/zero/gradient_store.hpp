@@ -35,23 +35,24 @@ struct GradientTarget {
 };
 
 // Gradients of the units, accumulated in fp32 by default and summed over the ranks in the communication dtype. ZeRO 0
-// and 1 keep full gradients and sum once per step. ZeRO 2 and 3 keep this rank's node shard and sum within the node in
-// every micro-batch. Gradients are summed between nodes once per step, after the sum within the node. A
-// GradientExchange sums compressed gradients. At every stage, a rank without peers in its node accumulates full
+// and 1 keep full gradients and sum them once per step. ZeRO 2 and 3 keep this rank's node shard and sum gradients
+// within the node in every micro-batch. Gradients are summed between nodes once per step, after the sum within the
+// node. A GradientExchange sums compressed gradients. At every stage, a rank without peers in its node accumulates full
 // gradients.
 //
 //   gradients() -> reduce(): [within the node] -> accumulated -> [last micro-batch: between nodes] -> on_summed()
 //
-// Released units do not keep their gradient until the end of the step. They share a few buffers, whose contents the
-// callback of on_summed() copies elsewhere. A released unit's buffer:
+// Released units do not keep their gradient until the end of the step. Released units share a few buffers, whose
+// contents the callback of on_summed() copies elsewhere. States of a released unit's buffer:
 //
 //   in       | event                                              | then
 //   ---------+----------------------------------------------------+----------------------------------------------------
-//   kNone    | gradients() or, if partitioned, reduce()           | takes a free or a leaving buffer: kInUse. If there
-//            |                                                    |   is neither, completes reductions until one leaves
+//   kNone    | gradients() or, if partitioned, reduce()           | acquires a free buffer or, if all are in use, one
+//            |                                                    |   that is being copied: kInUse. If there is
+//            neither, |                                                    |   first completes reductions
 //   kInUse   | its last reduction is complete                     | on_summed(), which starts a copy: kLeaving
-//   kLeaving | another unit takes the buffer, the oldest of its   | before_reuse(): the current stream waits for the
-//            |   length that is leaving                           |   copy: kNone
+//   kLeaving | another unit acquires this buffer, the oldest of   | before_reuse(): the current stream waits for the
+//            |   its length that is being copied                  |   copy: kNone
 class GradientStore {
  public:
   struct Options {
@@ -65,7 +66,7 @@ class GradientStore {
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
     Compression compression = {};
   };
-  // Returns the format of the gradients that a micro-batch's backward pass writes.
+  // Returns the format in which the backward pass of a micro-batch writes gradients.
   static GradientTarget target(const ParallelLayout& ranks, const Options& options);
   struct Sizes {
     bool partitioned = false;
@@ -86,7 +87,7 @@ class GradientStore {
 
   at::ScalarType shard_dtype() const { return sizes_.kept_dtype; }
 
-  // Called for each unit when this rank's shard of the gradient is complete, in order of completion. Work that the
+  // Callback for each unit whose gradient shard on this rank is complete, in order of completion. Work that the
   // callback queues on the current stream runs after the sum.
   using OnSummed = std::function<void(size_t unit)>;
   // `before_reuse`: called before work that overwrites a released unit's gradient is queued on the current stream.
@@ -99,16 +100,16 @@ class GradientStore {
   // gradients.
   void begin_step(int64_t step = 0);
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // Returns views that are valid until reduce(unit). Repeated calls in one micro-batch return the same views. Empty for
-  // a unit without gradients.
+  // Returns views that are valid until reduce(unit). Repeated calls in one micro-batch return the same views. Returns
+  // empty views for a unit without gradients.
   GradientViews gradients(size_t unit);
-  // Starts the sum of the unit's gradients over the ranks. Call after all work on the gradients in this micro-batch is
-  // queued.
+  // Starts the sum of the unit's gradients over the ranks. Must be called after all work on the gradients in this
+  // micro-batch is queued.
   void reduce(size_t unit);
   // Waits for all sums of the step.
   void finish_step();
-  // Returns this rank's shard [shard_numel] of the summed gradient, after finish_step(). Undefined for released units,
-  // except during on_summed().
+  // Returns this rank's shard [shard_numel] of the unit's summed gradient, which is complete after finish_step(). For
+  // released units, the shard is defined only during on_summed().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
   // Returns the compressed exchange between nodes, or null without compression.
@@ -140,16 +141,16 @@ class GradientStore {
   // Like reduce_between_nodes(), for the CPU without compression. Sends `addends`, and first copies `node_sum` to
   // `addends` if the tensors differ.
   void reduce_between_hosts(Reduction& reduction, const at::Tensor& node_sum, const at::Tensor& addends);
-  // Registers a started reduction. If too many reductions are in flight, completes the oldest ones.
+  // Registers a reduction that has started. If too many reductions are in flight, completes the oldest ones.
   void follow(Reduction reduction);
   void complete_oldest();
-  // Returns a free buffer [numel]. Completes reductions until a buffer is free.
+  // Returns a free buffer [numel] of `pool`. Completes reductions until a buffer is free.
   at::Tensor take_buffer(BufferPool& pool, int64_t numel);
-  // Like take_buffer(), for a released unit.
+  // Returns a free buffer [numel] for a released unit's gradient. Completes reductions until a buffer is free.
   at::Tensor take_released(int64_t numel);
-  // Makes the oldest leaving buffer [numel] free. Returns false if there is none.
+  // Makes the oldest buffer [numel] that is being copied available for reuse. Returns false if there is no such buffer.
   bool reuse_leaving(int64_t numel);
-  // Sets the unit's memory: its node shard or its full gradient.
+  // Sets the memory of the unit's node shard (if partitioned) or full gradient.
   void place(size_t unit, const at::Tensor& memory);
   bool is_released(size_t unit) const { return !released_.empty() && released_[unit]; }
   // Called when this rank's shard of the unit's gradient is complete.
@@ -170,7 +171,7 @@ class GradientStore {
   BufferPool inter_node_pool_;
   std::vector<bool> released_;
   BufferPool released_pool_;
-  // Buffers that are being copied, and their units, in order.
+  // Buffers of released units that are being copied, with the units, oldest first.
   std::deque<std::pair<size_t, at::Tensor>> leaving_;
   std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node instead of the compute stream
   std::unique_ptr<GradientExchange> exchange_;

@@ -15,8 +15,7 @@ struct ParallelLayout {
 
   // Returns the number of ranks that share the states of a run and sum their gradients.
   int ranks() const { return nodes * ranks_per_node; }
-  // Returns a rank's position among the ranks that read different sequences. Used by the batch, the loader and the
-  // loss.
+  // Returns a rank's position among the ranks that read different sequences.
   DataParallel data_parallel(int rank) const {
     return {.rank = rank / sequence_ranks, .size = ranks() / sequence_ranks};
   }
@@ -24,15 +23,15 @@ struct ParallelLayout {
   int data_parallel_size() const { return data_parallel(0).size; }
 };
 
-// Communicators of a rank for one use: parameters or gradients.
+// Communicators of one rank, for either parameters or gradients.
 //
 // A unit has one shard per rank. The ranks of a node together store all shards. The rank with index p in its node
 // stores node shard p (`nodes` consecutive shards) and owns the shard that belongs to its node. A reduce-scatter within
-// the node and then between nodes therefore yields the rank's own shard. Gathers run in the reverse order, without
-// copies.
+// the node and then between nodes therefore yields the rank's own shard. Gathers run in the reverse order: first
+// between nodes, then within the node.
 class Levels {
  public:
-  // Creates a single level, with all ranks in one node. Allows implicit conversion because most callers have a single
+  // Creates a single level, with all ranks in one node. The constructor is implicit because most callers have a single
   // level.
   Levels(Communicator& all) : intra_node_(&all) {}
   // `intra_node`: ranks of this rank's node, by index. `inter_node`: ranks with the same index in all nodes, ordered by
@@ -42,7 +41,7 @@ class Levels {
   Communicator& intra_node() const { return *intra_node_; }
   Communicator& inter_node() const { return *inter_node_; }  // requires has_nodes()
 
-  // Return true if the node has other ranks, and if the run has other nodes.
+  // Return true if this rank's node has other ranks (has_peers) or if the run has other nodes (has_nodes).
   bool has_peers() const { return intra_node_->world_size() > 1; }
   bool has_nodes() const { return inter_node_ != nullptr && inter_node_->world_size() > 1; }
 
@@ -54,7 +53,8 @@ class Levels {
   int shard_index() const { return intra_node_->rank() * layout().nodes + node(); }
   int node() const { return inter_node_ == nullptr ? 0 : inter_node_->rank(); }
 
-  // Returns the communicator that allocates communication buffers: the node's if the rank has peers there.
+  // Returns the communicator that allocates communication buffers: the intra-node communicator if the node has other
+  // ranks or is the only node, otherwise the inter-node communicator.
   Communicator& nearest() const { return has_peers() || !has_nodes() ? *intra_node_ : *inter_node_; }
 
  private:

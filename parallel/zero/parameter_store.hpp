@@ -30,7 +30,7 @@ class ShardWriter {
   virtual ~ShardWriter() = default;
   // Returns true if wait() would return immediately.
   virtual bool written(size_t unit) = 0;
-  // Waits for the shard's new values. Later work on the current stream can read them.
+  // Waits for the shard's new values. Later work on the current stream can read these values.
   virtual void wait(size_t unit) = 0;
 };
 
@@ -84,21 +84,21 @@ class ParameterStore {
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
-  // Sets the upcoming gather() calls, in order, the same on every rank. The order determines prefetching and reuse.
-  // Allocates all missing buffers, so that gather() does not allocate. Collective.
+  // Sets the upcoming gather() calls, in an order that must be the same on every rank. The order determines prefetching
+  // and reuse. Allocates all missing buffers, so that gather() does not allocate. Collective.
   virtual void plan(std::vector<size_t> /*uses*/) {}
-  // Replaces the configured limits: keeps as many units gathered as `bytes` of additional device memory allow. Call
-  // after plan(), between two steps. Collective. All ranks must pass the same value.
+  // Replaces the configured limits: keeps as many units gathered as `bytes` of additional device memory allow. Must be
+  // called after plan() and between two steps. Collective. All ranks must pass the same value.
   virtual void use_memory(int64_t /*bytes*/) {}
-  // Moves offloaded shards of as many units as fit into `bytes` of device memory to the device, permanently. Host
-  // updates then write directly to the device, without a copy in host memory and a transfer at each use. Returns the
-  // bytes used. Waits for started gathers. Call between two steps, when all units are released. Collective. All ranks
-  // must pass the same value.
+  // Permanently moves the offloaded shards of as many units as fit into `bytes` of device memory to the device. Host
+  // updates of these units then write directly to the device, without a copy in host memory and a transfer at each use.
+  // Returns the bytes used. Waits for started gathers. Must be called between two steps, when all units are released.
+  // Collective. All ranks must pass the same value.
   virtual int64_t move_to_device(int64_t /*bytes*/) { return 0; }
 
   // Returns the unit's full parameters, for work queued on the current stream until the matching release(). Ranges that
-  // a codec quantizes have the codec's dtype. Each call dequantizes a quantized unit (UnitSpec::coded). Its parameters
-  // are valid until the next quantized unit is gathered.
+  // a codec quantizes have the codec's dtype. The parameters of a quantized unit (UnitSpec::coded) are dequantized in
+  // each call, and are valid until the next quantized unit is gathered.
   std::span<const at::Tensor> gather(size_t unit);
   virtual void release(size_t /*unit*/) {}
   // Returns a number that changes whenever the unit's values change, or std::nullopt if gather() may return different
@@ -109,35 +109,38 @@ class ParameterStore {
   // see WeightCodec. Valid as long as the result of gather(). Undefined for other units.
   virtual at::Tensor scales(size_t /*unit*/) const { return {}; }
 
-  // Drops gathered parameters. Call before the first publish() of an update.
+  // Drops gathered parameters. Must be called before the first publish() of an update.
   void invalidate();
-  // Returns this rank's shard, which the optimizer writes and publish() sends to the other ranks. In host memory if
-  // offloaded and not moved. Compressed parameters only approximate the shard; later updates send the difference.
+  // Returns this rank's shard, which the optimizer writes and publish() sends to the other ranks. The shard is in host
+  // memory if it is offloaded and has not been moved to the device. With compression, gathered parameters only
+  // approximate the shard; later updates send the difference.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
-  // Sends the shard's new values to the other ranks. With kLater, gather() waits for the shard's writer. All ranks must
-  // pass the same `written`. Units are gathered in the order of these calls or, if sharded, of the plan.
+  // Sends the new values of the unit's shard to the other ranks. With kLater, gather() waits for the ShardWriter. All
+  // ranks must pass the same `written`. Units are gathered in the order of these calls or, if sharded, of the plan.
   void publish(size_t unit, Written written = Written::kNow);
 
-  // Call instead of publish() if the unit's shards have not changed on any rank.
+  // Must be called instead of publish() if the unit's shards have not changed on any rank.
   virtual void keep(size_t /*unit*/) {}
 
-  // Returns true if parameters are compressed between nodes. The next three functions require compression.
+  // Returns true if parameters are compressed between nodes. begin_with_published(), common_shard() and
+  // set_common_shard() require compression.
   bool is_compressed() const { return exchange_ != nullptr; }
   // Makes each unit's next publish() send uncompressed values.
   void begin_with_published() { exchange_->begin_with_wanted(); }
-  // Returns this rank's shard [shard_numel] of the parameters that all ranks share, for work queued on the current
-  // stream. Starts all due gathers, so all ranks must call this in the same order.
+  // Returns this rank's shard [shard_numel] of the gathered (compressed) parameter values, which are identical on all
+  // ranks, for work queued on the current stream. Starts all due gathers, so all ranks must call common_shard() in the
+  // same order.
   at::Tensor common_shard(size_t unit);
-  // Sets common_shard(). The next publish() sends these values instead of shard(). Call between invalidate() and
-  // publish().
+  // Sets the values that common_shard() returns. The next publish() sends these values instead of shard(). Must be
+  // called between invalidate() and publish().
   void set_common_shard(size_t unit, const at::Tensor& values);
 
   // Sets the writer, which must outlive the store. Required before the first publish() with kLater.
   void set_writer(ShardWriter& writer);
 
-  // Records waits for the writer's shards on `timeline`, which must outlive the store.
+  // Records on `timeline`, which must outlive the store, how long compute waits for the ShardWriter.
   void measure_waits(Timeline& timeline) { timeline_ = &timeline; }
-  // Returns the stalls since the last call, in the timeline's order.
+  // Returns the stalls since the last call, in the order of the timeline.
   std::vector<Stall> take_stalls() { return std::exchange(stalls_, {}); }
 
   virtual MemoryUse memory_use() const = 0;
@@ -165,29 +168,30 @@ class ParameterStore {
   ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
                  const Levels& levels, const ParameterStoreOptions& options);
 
-  // Called before gather() waits for the unit.
+  // Called by gather() before it waits for the unit.
   virtual void about_to_use(size_t /*unit*/) {}
-  // Gathers the unit. Called after this rank's shard has been written.
+  // Starts the gather of the unit. Called after this rank's shard has been written.
   virtual void start(size_t unit) = 0;
-  // Gathers the unit's node shard between nodes. Only for stores that make node shards due.
+  // All-gathers the unit's node shard across nodes. Must be overridden if due_after_publishing() returns gathers
+  // between nodes.
   virtual void start_between_nodes(size_t /*unit*/) {}
   // Returns the gathers that become due when a unit's shard is published.
   virtual std::vector<Due> due_after_publishing(size_t unit, Written written) = 0;
   // Waits for gathers of the old parameters and drops their results.
   virtual void drop_gathered() = 0;
 
-  // Queues gathers, and starts the gathers that do not wait on any rank.
+  // Queues gathers, and starts those that no rank has to delay for its ShardWriter.
   void start_next(const std::vector<Due>& steps);
   void start_until(size_t unit);
   // Starts all queued gathers, and the gathers of all node shards that were held back.
   void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
   void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
-  // Returns the memory of compression and dequantized units.
+  // Returns the memory used by compression and by dequantized units.
   MemoryUse common_memory() const;
   // Returns views of the unit's parameters in `full` or, for a quantized unit, in decoded_.
   std::vector<at::Tensor> views_of(size_t unit) const;
-  // Gathers the unit's node shard between nodes. Compressed gathers always use the same stream.
+  // All-gathers the unit's node shard across nodes. Compressed gathers always use the same stream.
   std::unique_ptr<PendingCollective> gather_between_nodes(size_t unit);
   // Waits for the ShardWriter if the unit's shard was published with Written::kLater.
   void wait_for_writer(size_t unit);

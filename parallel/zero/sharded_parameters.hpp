@@ -18,9 +18,9 @@ std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, c
 
 // ZeRO-3 and offloaded parameters: keeps this rank's node shard of each unit, on the device or in host memory, and
 // gathers full units on demand into reused buffers, as decided by a GatherSchedule. For a quantized unit, the schedule
-// counts two-byte elements, about half the number of weights. A node shard is gathered between nodes once after each
-// update: at publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes the
-// shard later.
+// counts two-byte elements, about half the number of weights. After each update, a node shard is gathered between nodes
+// once: at publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes the shard
+// later.
 class ShardedParameters final : public ParameterStore {
  public:
   ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
@@ -45,11 +45,11 @@ class ShardedParameters final : public ParameterStore {
   static std::vector<Due> to_gather(const std::vector<size_t>& units);
   // Sets the memory of the unit's node shard and shard.
   void place(size_t unit, const at::Tensor& node_shard);
-  // Implements start_between_nodes() for a unit in host memory.
+  // Implements start_between_nodes() for a unit whose shards are in host memory.
   void start_between_hosts(size_t unit);
-  // Copies the node shard on copy_stream_ if needed, then gathers on the same stream.
+  // Copies the unit's node shard on copy_stream_ if needed, then gathers the unit on the same stream.
   void start_on_copy_stream(size_t unit);
-  // Quantizes on copy_stream_, then gathers.
+  // Quantizes this rank's part of the unit on copy_stream_, then gathers the unit.
   void start_in_codes(size_t unit);
   bool in_codes(size_t unit) const { return codes_ && codes_->has(unit); }
   void free_full(size_t unit);
@@ -57,14 +57,14 @@ class ShardedParameters final : public ParameterStore {
   // Returns the total number of elements in all buffers with these limits.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
-  const bool offloaded_;                     // except for shards moved to the device
+  const bool offloaded_;                     // shards are in host memory, except for those moved to the device
   const std::vector<int64_t> buffer_sizes_;  // one per unit, in elements of the parameters' dtype
   BufferPool pool_;
   std::optional<CodedGather> codes_;
   // Staging buffer for a node shard in transit between host memory and the network, with offloaded parameters and
   // several nodes.
   at::Tensor inter_node_staging_;
-  // Stream for gathers between nodes of shards that are written later, compressed, or in host memory.
+  // Stream for gathers between nodes if shards are written later, compressed or in host memory.
   std::optional<c10::Stream> inter_node_stream_;
   GatherSchedule schedule_;
 };

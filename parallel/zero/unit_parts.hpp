@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 // several parts, each with its own flat buffer, shards and gathers. All elements of a part are reduced, updated and
 // saved alike. Frozen parameters therefore need no memory for gradients and optimizer states, and trainable parameters
 // are divided evenly among the ranks. (In a single flat buffer, the first ranks could have all trainable parameters.)
-// The cost is one gather per additional part.
+// Each additional part requires one more gather.
 class UnitParts {
  public:
   // Freezes parameters whose names contain a match of a regular expression in `frozen` (std::regex, ECMAScript), and
@@ -20,14 +20,14 @@ class UnitParts {
   // part with UnitSpec::coded.
   UnitParts(std::vector<UnitSpec> units, const std::vector<std::string>& frozen, bool coded = false);
 
-  // Returns the units, with ParameterSpec::trainable set accordingly.
+  // Returns the units, with ParameterSpec::trainable set to false for frozen parameters.
   const std::vector<UnitSpec>& units() const { return units_; }
   // Returns the parts. Part u is unit u, but excludes the frozen parameters of a unit with trainable parameters. These
   // frozen parameters form the parts "UNIT.frozen" and "UNIT.coded" at the end.
   const std::vector<UnitSpec>& parts() const { return parts_; }
-  // Returns the parts of a unit: part `unit` and its appended parts.
+  // Returns the indices of a unit's parts: `unit` itself and the appended parts.
   const std::vector<size_t>& of(size_t unit) const { return parts_of_[unit]; }
-  // Returns the positions of a part's parameters in the unit.
+  // Returns the index in the unit of each of a part's parameters.
   const std::vector<size_t>& positions(size_t part) const { return positions_[part]; }
   // Returns the order in which parts are gathered if the units are used in this order.
   std::vector<size_t> uses(const std::vector<size_t>& units) const;

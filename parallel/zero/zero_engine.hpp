@@ -29,8 +29,8 @@ namespace mpzero::parallel {
 
 // Options for optimizer updates in host memory.
 struct HostUpdateOptions {
-  // Number of dedicated threads, concurrent with the engine's caller. 0: on a GPU, as many as the process has threads;
-  // on the CPU, update() uses the process's threads.
+  // Number of dedicated update threads, which run concurrently with the engine's caller. 0: on a GPU, as many as the
+  // process has threads; on the CPU, update() uses the process's threads.
   int threads = 0;
   std::vector<int> cores;              // hardware threads for the ThreadTeam; empty: no binding
   std::optional<int64_t> extra_bytes;  // memory for updates before the norm is known; see default_extra_bytes()
@@ -48,8 +48,8 @@ struct ZeroOptions {
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
   double optimizer_host_ratio = 1.0;                   // fraction of the parameters whose states are on the host
   HostUpdateOptions host_update = {};
-  // Copies gradients of units with states on the host to host memory as soon as they are summed. Their device buffers
-  // are reused, and updates read the copies. Requires gradient_accumulation_steps 1.
+  // Copies the gradients of units with states on the host to host memory as soon as the gradients are summed, and
+  // reuses their device buffers. Updates read the copies. Requires gradient_accumulation_steps 1.
   bool release_gradients = false;
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
@@ -57,8 +57,8 @@ struct ZeroOptions {
   Compression compression = {};  // between nodes
   // Quantizes parameters for gathers (stage 3 only); see ParameterStoreOptions.
   std::shared_ptr<const WeightCodec> codec = nullptr;
-  // Format of frozen matrices in units with trainable parameters. initialize() and restore() quantize, gather()
-  // dequantizes.
+  // Format of frozen matrices in units with trainable parameters. initialize() and restore() quantize these matrices,
+  // and gather() dequantizes them.
   WeightCodes codes = WeightCodes::kNone;
   ZeroLimits limits;
   AdamWOptions adamw;
@@ -80,8 +80,8 @@ struct Carried {
   at::Tensor parameters;         // [shard_numel]: this rank's part of the shared copy; see ParameterExchange
 };
 
-// Returns, for each unit, true if its states are on the host when the host updates this fraction of the trainable
-// parameters.
+// Returns true for each unit whose states are on the host if the host updates the fraction `host_ratio` of the
+// trainable parameters.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
 
 // ZeRO (Rajbhandari et al. 2020) over flat units: shards states according to the stage, gathers units for the forward
@@ -90,7 +90,7 @@ std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_
 class ZeroEngine {
  public:
   // The levels have separate communicators with the same layout, so that parameter gathers and gradient sums can
-  // overlap. The communicators must outlive the engine. Stage 0 supports one level.
+  // overlap. The communicators must outlive the engine. Stage 0 supports only a single level.
   ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, const Levels& parameter_levels,
              const Levels& gradient_levels);
   ZeroEngine(const ZeroEngine&) = delete;
@@ -107,21 +107,21 @@ class ZeroEngine {
   ParameterStore& parameters() { return *parameters_; }
   GradientStore& gradients() { return gradients_; }
 
-  // Call before the first micro-batch of a step. With the arguments of the later update(), states on the host are
-  // updated as soon as their gradients are complete, unless the last step was clipped. A unit's parameters must then
-  // not be used after the reduction of its last gradient in the step has started. The results are bitwise identical
-  // with and without arguments.
+  // Must be called before the first micro-batch of a step. If the arguments of the later update() are passed, states on
+  // the host are updated as soon as their gradients are complete, unless the last step was clipped. In this case, a
+  // unit's parameters must not be used after the reduction of its last gradient in the step has started. The results
+  // are bitwise identical with and without arguments.
   void begin_step();
   void begin_step(double lr, int64_t update);
-  // Finishes the gradient reductions, and computes the global gradient norm and the mean loss with one all-reduce. Call
-  // after the last micro-batch. `loss_sum`: sum of this rank's losses, a scalar on the device. `weight`: divisor of the
-  // loss summed over all ranks. `figures`: additional values to sum in the same all-reduce, with the same count on
-  // every rank.
+  // Finishes the gradient reductions, and computes the global gradient norm and the mean loss with one all-reduce. Must
+  // be called after the last micro-batch. `loss_sum`: sum of this rank's losses, a scalar on the device. `weight`:
+  // divisor of the loss summed over all ranks. `figures`: additional values to sum in the same all-reduce, with the
+  // same count on every rank.
   void measure(const at::Tensor& loss_sum, double weight, std::span<const double> figures = {});
-  // Clips and applies AdamW with this learning rate. `update` counts from 1. No-op if the measured loss or norm is not
-  // finite. The update may still be in progress on return: on a GPU, the work is queued, and ParameterStore::gather()
-  // waits for host updates unit by unit, so that the next forward pass begins with the first units while later units
-  // are updated. Without overlap, host updates are done on return.
+  // Clips the gradients and applies AdamW with learning rate `lr`. `update` counts from 1. No-op if the measured loss
+  // or norm is not finite. The update may still be in progress on return: on a GPU, the work is queued, and
+  // ParameterStore::gather() waits for host updates unit by unit, so that the next forward pass begins with the first
+  // units while later units are updated. Without overlap, host updates are done on return.
   void update(double lr, int64_t update);
   // tensor <- the sum of `tensor` over all ranks, bitwise equal on all ranks.
   void sum_over_ranks(const at::Tensor& tensor);
@@ -136,12 +136,12 @@ class ZeroEngine {
   MemoryUse memory_use() const;
   // See GradientStore::target().
   static GradientTarget gradient_target(const ZeroOptions& options, const ParallelLayout& ranks);
-  // Returns, for each unit, whether an engine with the layout `ranks` gathers it in quantized form.
+  // Returns true for each unit that an engine with the layout `ranks` gathers in quantized form.
   static std::vector<bool> units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                           const ParallelLayout& ranks);
 
   // This rank's shard of a unit's state, excluding padding: elements [begin, begin + count) of the unit's parameters.
-  // In stage 0, every rank has the full unit. states_of() lists the states of a unit.
+  // In stage 0, the shard of every rank is the full unit. states_of() lists the states of a unit.
   struct Shard {
     int64_t begin = 0;
     int64_t count = 0;
@@ -149,10 +149,9 @@ class ZeroEngine {
   Shard shard(size_t unit) const;
   // Returns this rank's shard of a state. The span is valid until the next call or update().
   std::span<const float> read_state(size_t unit, StateKind kind);
-  // Returns a read-only view of the same values, on the device or in host memory, in their own dtype. The values are
-  // valid between the last update() and the next update(): for work queued on the current stream or, in host memory,
-  // immediately. Waits for the host's update of the unit. Can be called from any thread that the next update() waits
-  // for.
+  // Returns a read-only view of this rank's shard of a state, on the device or in host memory, in the state's dtype.
+  // The view is valid until the next update(), for work queued on the current stream or, in host memory, immediately.
+  // Waits for the host's update of the unit. Can be called from any thread that the next update() waits for.
   at::Tensor state(size_t unit, StateKind kind) const;
   // Returns true if a unit's states are in host memory.
   bool state_on_host(size_t unit) const {
@@ -165,21 +164,21 @@ class ZeroEngine {
   // change until the hold ends, because updates write to spare states. Can be called from any thread that the next
   // update() waits for.
   StateHold hold(size_t unit) { return host_->hold(unit); }
-  // Allocates memory so that updates do not wait for holds if each unit is held at most once. Uses as much memory as
-  // the states of all units that can be held. Must be called at most once, from any thread.
+  // Allocates memory so that updates do not wait for holds if each unit is held at most once. The additional memory
+  // equals the size of the states of all units that the host updates. Must be called at most once, from any thread.
   void make_room_for_holds() {
     if (host_) host_->add_spares_for_holds();
   }
-  // Restores all states. `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
-  // `carried`: result of carried() for each unit when the states were saved, from the same rank of the same layout. If
-  // empty, compression starts without state, and all nodes start with equal parameters.
+  // Restores the states of all units. `read` fills elements [begin, begin + out.size()) of a unit. Collective like
+  // initialize(). `carried`: result of carried() for each unit when the states were saved, from the same rank of the
+  // same layout. If empty, compression starts without state, and all nodes start with equal parameters.
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
   void restore(const StateReader& read, ProcessGroup& group, std::span<const Carried> carried = {});
 
   // Returns true if compression between nodes has state that persists across steps.
   bool carries() const { return gradients_.exchange() != nullptr || parameters_->is_compressed(); }
   // Returns a unit's compression state, for work queued on the current stream. Waits for updates on the host. All ranks
-  // must call it for the same units in the same order, between two steps.
+  // must call carried() for the same units in the same order, between two steps.
   Carried carried(size_t unit);
   // Returns tensors with the shapes, dtypes and device of carried() and unspecified values. Does not wait.
   Carried like_carried(size_t unit) const;
@@ -193,8 +192,9 @@ class ZeroEngine {
   class HostWriter final : public ShardWriter {
    public:
     explicit HostWriter(ZeroEngine& engine) : engine_(engine) {}
-    // On the CPU, always true: a gather starts at the same point on each rank, and then waits. If only one thread may
-    // use MPI, the CPU's collectives block, so ranks that start them at different points would deadlock.
+    // Always returns true on the CPU: a gather starts at the same point on each rank, and then waits. If only one
+    // thread may use MPI, the CPU's collectives block, so ranks that start collectives at different points would
+    // deadlock.
     bool written(size_t unit) override {
       return !engine_.host_ || engine_.options_.device.is_cpu() || engine_.host_->ready(unit);
     }
@@ -213,14 +213,14 @@ class ZeroEngine {
   bool is_frozen(size_t unit) const { return !units_[unit].trainable(); }
   bool on_host(size_t unit) const { return host_ && host_->updates(unit); }
   AdamWUpdate scalars(double lr, int64_t update) const;
-  // Makes the updated shard available to gathers, which wait until its values are written.
+  // Makes the unit's updated shard available to gathers, which wait until the shard is written.
   void publish(size_t unit);
   // Publishes all units, with the parameters in `carried` unless it is empty.
   void publish_all(std::span<const Carried> carried);
   // Computes the squared norm of this rank's shard of a unit's gradient, and passes the shard to the unit's optimizer
   // during the backward pass.
   void take_gradient(size_t unit);
-  // Quantizes this rank's shard of a unit. `read` fills its values.
+  // Quantizes this rank's shard of a unit. `read` writes the values to quantize.
   void encode(size_t unit, const std::function<void(std::span<float>)>& read);
 
   const UnitParts parts_;
@@ -244,7 +244,7 @@ class ZeroEngine {
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU
   c10::Event totals_arrived_;
   double loss_weight_ = 1;
-  at::Tensor copy_;  // of states that are not fp32 in host memory, for read_state()
+  at::Tensor copy_;  // copy of a state that is not fp32 in host memory, for read_state()
 };
 
 }  // namespace mpzero::parallel
