@@ -23,8 +23,8 @@
 //
 // Supported types are trivially copyable types (sent as bytes), std::string, std::vector, std::optional, std::pair and
 // std::tuple of supported types, and structs with a static fields(value) that returns their members with std::tie().
-// Each call is one ProcessGroup::all_gather(). Throws Failure with the call, the source line and the sending rank if a
-// message does not match the type.
+// Each collective performs one ProcessGroup::all_gather(), and throws Failure with the call, the source line and the
+// sending rank if a message does not match the type.
 namespace mpzero {
 
 // The caller's source location, as a default argument: `CallSite site = CallSite::here()`. Replaces
@@ -57,14 +57,14 @@ struct IsTuple<std::tuple<Ts...>> : std::true_type {};
 template <class A, class B>
 struct IsTuple<std::pair<A, B>> : std::true_type {};
 
-// Excludes pointers and views (std::string_view, std::span), which are invalid on other ranks. Does not check the
-// members of a struct.
+// Types that are sent as bytes. Pointers and views (std::string_view, std::span) are excluded because they are invalid
+// on other ranks. Members of structs are not checked.
 template <class T>
 concept SentAsBytes =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&
     !IsOptional<T>::value && !IsTuple<T>::value && !std::ranges::enable_borrowed_range<T>;
 
-// A message from one rank, or one of its fields.
+// The message of one rank, or one field of the message.
 struct Message {
   std::string_view bytes;
   const char* call;
@@ -108,7 +108,7 @@ std::string to_message(const T& value) {
 template <class T>
 T from_message(Message message);
 
-// `values`: a tuple of values or references.
+// Reads one field of `message` into each element of `values`, a tuple of values or references.
 void read_fields(Message message, auto&& values) {
   std::apply(
       [&](auto&... fields) { ((fields = from_message<std::decay_t<decltype(fields)>>(message.take_field())), ...); },

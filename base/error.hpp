@@ -35,8 +35,8 @@ class Error : public std::runtime_error {
   int system_error_;
 };
 
-// A user error. The message states the problem, the location (file, key, rank) and the remedy. Ends the run on every
-// rank with kUserErrorExitCode and without a stack trace.
+// A user error. The message states the problem, the location (file, key, rank) and the remedy. The error ends the run
+// on every rank with kUserErrorExitCode and without a stack trace.
 class UserError : public Error {
  public:
   using Error::Error;
@@ -50,8 +50,8 @@ class Damaged final : public UserError {
   using UserError::UserError;
 };
 
-// A failed library or system call. The message contains the call, the file or peer, and the reason. Ends the run on
-// every rank with kFailureExitCode.
+// A failed library or system call. The message contains the call, the file or peer, and the reason. The error ends the
+// run on every rank with kFailureExitCode.
 class Failure final : public Error {
  public:
   using Error::Error;

@@ -8,10 +8,11 @@ namespace mpzero {
 // GPU.
 bool built_with_gpu_kernels();
 
-// Returns the cause and the remedy as a clause: "this build has no GPU kernels ...; rebuild ...".
+// Returns a clause with the reason for missing GPU kernels and the remedy: "this build has no GPU kernels ...; rebuild
+// ...".
 std::string no_gpu_kernels();
 
-// Throws UserError. Called in place of a kernel in a build without GPU kernels.
+// Throws UserError with no_gpu_kernels(). A build without GPU kernels calls this function in place of each kernel.
 [[noreturn]] void throw_no_gpu_kernels();
 
 }  // namespace mpzero

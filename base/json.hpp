@@ -16,7 +16,7 @@ class JsonError final : public std::runtime_error {
  public:
   explicit JsonError(const std::string& problem, const std::string& place = "");
 
-  // "SOURCE: PROBLEM." or "SOURCE, PLACE: PROBLEM.".
+  // Returns "SOURCE: PROBLEM." or "SOURCE, PLACE: PROBLEM.".
   std::string about(std::string_view source) const;
 
  private:
@@ -40,11 +40,12 @@ inline constexpr JsonLimits kLineLimits{.bytes = size_t{4} << 20};
 // object (parsers disagree on the value of a repeated key).
 nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
 
-// Like parse_json(), for a user's file. Throws UserError with JsonError::about(source).
+// Parses the text of a user's file with parse_json(), but throws UserError with the message JsonError::about(source)
+// instead of JsonError.
 nlohmann::json parse_user_json(std::string_view text, const std::string& source, const JsonLimits& limits);
 
-// Reads a file for parse_user_json(), at most one byte past the limit. Returns std::nullopt if the file cannot be read.
-// Throws UserError if the path is a FIFO, a socket or a device.
+// Returns the content of a file, or its first limits.bytes + 1 bytes if the file is larger, for parse_user_json().
+// Returns std::nullopt if the file cannot be read. Throws UserError if the path is a FIFO, a socket or a device.
 std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits);
 
 }  // namespace mpzero

@@ -7,7 +7,7 @@
 
 namespace mpzero {
 
-// Key of this configuration in a checkpoint's config.json.
+// Key of the LoRA configuration in a checkpoint's config.json.
 inline constexpr const char* kLoraKey = "mpzero_lora";
 
 // Low-rank adapters of a frozen model (LoRA, arXiv:2106.09685). A target projection computes W x + scale() * B A
@@ -24,8 +24,8 @@ struct LoraConfig {
   bool operator==(const LoraConfig&) const = default;
 };
 
-// Reads the keys of PEFT's LoraConfig and ignores other keys. Throws UserError with the source and the key if a value
-// is missing or has the wrong type.
+// Reads the keys of PEFT's LoraConfig from `object` and ignores other keys. Throws UserError with the source and the
+// key if a value is missing or has the wrong type.
 LoraConfig read_lora_config(const nlohmann::json& object, const std::string& source);
 nlohmann::json to_json(const LoraConfig& lora);
 

@@ -18,7 +18,8 @@ enum class Output : uint8_t { kStdout, kStderr };
 
 void write_output(Output output, std::string_view text);
 
-// Escapes text arguments, which may contain untrusted file names or values from files.
+// Returns a text argument escaped with printable(), because the text may contain untrusted file names or values from
+// files. Returns other arguments unchanged.
 template <typename T>
 decltype(auto) printable_argument(const T& value) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>) {
@@ -32,7 +33,8 @@ std::string format_printable(fmt::string_view format, const Args&... args) {
   return fmt::vformat(format, fmt::make_format_args(args...));
 }
 
-// Escape text arguments with printable(), so that they cannot begin a line or move the cursor.
+// Print a formatted message to stdout (print_out) or stderr (print_err). Text arguments are escaped with printable(),
+// so that they cannot begin a line or move the cursor.
 template <typename... Args>
 void print_out(fmt::format_string<Args...> format, Args&&... args) {
   write_output(Output::kStdout, format_printable(format, printable_argument(args)...));
@@ -51,7 +53,7 @@ void ignore_broken_pipes();
 void check_stdout();
 
 // Progress of a long task on stderr: a bar on a terminal, otherwise a line per 10% (at most one line every ten
-// seconds). Other output appears above the visible bar. Silent if `enabled` is false (ranks other than 0).
+// seconds). Other output appears above the visible bar. Prints nothing if `enabled` is false (ranks other than 0).
 //
 // If the launcher forwards stdout and stderr to a terminal in one stream, MPZERO_TERMINAL contains the number of
 // columns, and stderr is treated as a terminal.

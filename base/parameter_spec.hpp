@@ -25,11 +25,12 @@ struct ParameterSpec {
 };
 
 // A group of parameters that is gathered, used, reduced, updated and saved together: the embedding, a decoder layer or
-// the head. The parameters are contiguous in one flat buffer, in this order.
+// the head. The parameters are contiguous in one flat buffer, in the order of `parameters`.
 struct UnitSpec {
   std::string name;  // e.g. "layers.0"
   std::vector<ParameterSpec> parameters;
-  // Frozen and equal to the initial weights. Checkpoints store a reference to the initial weights instead of a copy.
+  // True if the unit is frozen and equal to the initial weights. Checkpoints then store a reference to the initial
+  // weights instead of a copy.
   bool in_base = false;
   bool coded = false;  // frozen and quantized to 8 or 4 bits
 
@@ -83,7 +84,7 @@ struct ParameterRange {
 };
 
 // Calls `visit` with a ParameterRange for each parameter that overlaps [begin, end) of the unit's flat buffer, in the
-// unit's order. Ignores the part of the range beyond the unit.
+// unit's order. Ignores the part of the range beyond the end of the unit.
 template <class Visit>
 void visit_parameters(const UnitSpec& unit, int64_t begin, int64_t end, Visit visit) {
   int64_t first = 0;
@@ -98,13 +99,13 @@ void visit_parameters(const UnitSpec& unit, int64_t begin, int64_t end, Visit vi
   }
 }
 
-// The three fp32 values that AdamW stores for each parameter.
+// The three values that AdamW stores for each element of a parameter: the master weight and two moments.
 enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
 
 inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
-// Returns the states to store for a unit whose parameters are either all trainable or all frozen. A frozen unit has
-// only master weights, which equal the parameters. A unit with `in_base` has no states.
+// Returns the optimizer states to store for a unit whose parameters are either all trainable or all frozen. A frozen
+// unit has only master weights, which equal the parameters. A unit with `in_base` has no states.
 inline std::span<const StateKind> states_of(const UnitSpec& unit) {
   if (unit.in_base) return {};
   return std::span(kStateKinds).first(unit.trainable() ? kStateKinds.size() : 1);

@@ -15,7 +15,7 @@ class ProcessGroup {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
   virtual void barrier() = 0;
-  // Returns the text of each rank, in rank order.
+  // Returns the `text` of every rank, in rank order.
   virtual std::vector<std::string> all_gather(const std::string& text) = 0;
 };
 
@@ -34,16 +34,18 @@ struct DataParallel {
   int rank = 0;
   int size = 1;
 };
-// Position of this rank among the ranks that share sequences. Each rank reads a part of equal length, in rank order.
+// Position of this rank among the ranks that share sequences. Each rank reads a part of each sequence; the parts have
+// equal length and follow each other in rank order.
 struct SequenceParallel {
   int rank = 0;
   int size = 1;
 };
 
 // Runs `work` on every rank and returns if all ranks succeed. Otherwise throws the error of the lowest failed rank on
-// every rank. The message has the prefix "rank R: " unless all ranks failed with the same message. Damaged and
-// UserError keep their class, and every Error keeps its errno. All other exceptions become Failure. Throws Damaged only
-// if all errors are Damaged. Collective. `work` must not wait for other ranks.
+// every rank. The message has the prefix "rank R: " unless all ranks failed with the same message. Errors of class
+// Damaged or UserError keep their class, and every Error keeps its errno. All other exceptions become Failure. Throws
+// Damaged only if the errors of all failed ranks are Damaged. Must be called by all ranks. `work` must not wait for
+// other ranks.
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
 
 }  // namespace mpzero

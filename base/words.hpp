@@ -9,7 +9,7 @@
 // Helpers for messages to users.
 namespace mpzero {
 
-// Returns "1 host" or "3 hosts": appends an s unless `count` is 1.
+// Returns `count` and `noun`, with an s appended to `noun` unless `count` is 1: "1 host", "3 hosts".
 std::string counted(int64_t count, std::string_view noun);
 
 // Returns the most likely intended word in `known`: a word within two edits (insertion, deletion, replacement, or swap

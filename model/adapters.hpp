@@ -17,17 +17,18 @@ namespace mpzero::model {
 class LayerAdapters {
  public:
   LayerAdapters() = default;
-  // `layer`: weights of the layer's unit. `layout`, `matmuls` and the weights must outlive this object.
+  // `layer`: weights of the layer, in the order of its unit. `layout`, `matmuls` and the weights must outlive this
+  // object.
   LayerAdapters(const LoraLayout& layout, double scale, std::span<const at::Tensor> layer, Matmuls& matmuls,
                 const Dropout& dropout = {})
       : layout_(&layout), scale_(scale), layer_(layer), matmuls_(&matmuls), input_dropout_(dropout) {}
 
-  // Returns the dropout ID of the layer's first matmul. Each matmul has its own ID.
+  // Returns the dropout ID of the layer's first matmul. Each matmul has its own dropout ID.
   static uint32_t first_place(int64_t layer) { return 4 * static_cast<uint32_t>(layer); }
 
   bool adapts(LayerProduct product) const { return !of(product).empty(); }
   // Adds scale * x A^T B^T to y [N, out], with x [N, in]. Returns scale * x A^T [N, adapters * r], which the backward
-  // pass reads. All functions apply dropout to x; the adapters of one matmul share the mask.
+  // pass reads. All functions apply dropout to x; the adapters of one matmul share the dropout mask.
   at::Tensor forward(LayerProduct product, const Operand& x, const at::Tensor& y) const;
   // Adds dz A to dx [N, in], with dz [N, adapters * r] = scale * dy B and dy [N, out]. Returns dz.
   at::Tensor data_gradient(LayerProduct product, const Operand& dy, at::Tensor& dx) const;

@@ -31,15 +31,16 @@ struct Weights : std::span<const at::Tensor> {
   Weights(std::span<const at::Tensor> tensors) : span(tensors) {}
 
   // `layer`: the layer's index, required with FP8, dropout or layers without RoPE. `version`: enables caching of FP8
-  // casts. The caller must change `version` whenever the values change, and must not move the tensors in between.
+  // casts. The caller must change `version` whenever the weights change, and must not move the weights while `version`
+  // stays the same.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
   // Scales of a layer whose FP8 weights are already quantized to e4m3: fp32 [2, FP8 matmuls] in the order of
-  // LayerProduct. Row 0: amax of each weight before the cast. Row 1: dequantization scale.
+  // LayerProduct. Row 0 contains the amax of each weight before the cast, and row 1 the dequantization scale.
   at::Tensor scales = {};
 };
-// Gradient buffers of a unit's weights, in the same order. If the buffers of a group are adjacent like the weights, one
-// matmul computes all gradients of the group; otherwise each weight needs a separate matmul.
+// Gradient buffers of a unit's weights, in the order of the weights. If the buffers of weights that share a matmul are
+// adjacent, one matmul computes all their gradients; otherwise each gradient needs a separate matmul.
 using Gradients = std::span<Gradient>;
 
 struct DecoderOptions {
@@ -52,8 +53,8 @@ struct DecoderOptions {
   std::optional<Fp8Options> fp8 = {};
 };
 
-// Micro-batch of B sequences of T tokens on one device. Without a loss mask, all targets have weight 1. Without
-// documents, each sequence is one document.
+// Micro-batch of B sequences of T tokens on one device. Without loss_mask, all targets have weight 1. If `documents` is
+// null, each sequence is one document.
 struct Batch {
   at::Tensor tokens;          // [B, T] int64; the decoder's input in an encoder-decoder model
   at::Tensor targets;         // [B, T] int64
@@ -61,25 +62,27 @@ struct Batch {
   // Documents packed into one sequence; requires B = 1.
   std::shared_ptr<const Documents> documents = nullptr;
   at::Tensor source = {};  // [B, S] int64: the encoder's input, padded at the end
-  // Exchange for sequence parallelism. If set, tokens, targets and loss_mask contain this rank's part of the sequences.
+  // Exchange for sequence parallelism. If not null, tokens, targets and loss_mask contain this rank's part of the
+  // sequences.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
   // Seed of the dropout masks in training; unset in validation and generation.
   std::optional<DropoutSeed> dropout = {};
 };
 
-// Values that pass between units, or their gradients.
+// Tensors that one unit passes to the next units, or the gradients of these tensors.
 using Values = std::vector<at::Tensor>;
-// Indices of the values that a layer reads and writes. If several layers read a value, their gradients are summed.
+// Indices of the values that a layer reads and writes. If several layers read a value, the gradients from these layers
+// are summed.
 struct LayerValues {
   std::vector<size_t> inputs, outputs;
 };
 
-// Language model that runs one unit at a time: the embedding, each layer, the head. Values and layers form a graph; for
-// a decoder-only model, the graph is a chain. The caller owns the weights and the gradient buffers. B: micro-batch
-// size, T: sequence length, H: hidden size, V: vocabulary size. Weights and activations have one dtype (fp64, fp32 or
-// bf16) and device. The class does not use autograd: tensors must not require gradients. Results are bitwise
-// reproducible on the CPU, and on the GPU under at::globalContext().setDeterministicAlgorithms; otherwise, the GPU
-// tunes matmuls when a shape is first used. SimulatedDecoder overrides the virtual functions.
+// Language model that runs one unit at a time: the embedding, each layer, and the head. Layers and the values that they
+// exchange form a graph; for a decoder-only model, the graph is a chain. The caller owns the weights and the gradient
+// buffers. B: micro-batch size, T: sequence length, H: hidden size, V: vocabulary size. Weights and activations have
+// one dtype (fp64, fp32 or bf16) and device. Decoder does not use autograd: tensors must not require gradients. Results
+// are bitwise reproducible on the CPU, and on the GPU under at::globalContext().setDeterministicAlgorithms; otherwise,
+// the GPU tunes matmuls when a shape is first used.
 class Decoder {
  public:
   explicit Decoder(ModelConfig config, DecoderOptions options = {});
@@ -94,8 +97,9 @@ class Decoder {
   size_t layer_unit(int64_t layer) const { return static_cast<size_t>(layer) + 1; }
   size_t head_unit() const { return units_.size() - 1; }
   bool tied_head() const { return config_.tie_word_embeddings; }
-  // Returns the order in which a forward pass uses the units' weights. training_order() covers the passes of a step:
-  // the embedding's backward pass does not need weights, and the head runs forward and backward together.
+  // Returns the order in which a forward pass uses the units' weights. training_order() returns the order for all
+  // passes of a step. The embedding's backward pass does not need weights, and the head's forward and backward passes
+  // run together.
   std::vector<size_t> forward_order() const;
   std::vector<size_t> training_order(int64_t micro_batches) const;
 
@@ -106,20 +110,21 @@ class Decoder {
   virtual void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const;
   // Returns the dropout applied to the final norm's output.
   virtual Dropout head_dropout(const Batch&) const { return {}; }
-  // Runs a layer's forward or backward pass on the values of graph(). The gradient of an unused output is undefined.
+  // Runs a layer's forward or backward pass on the values of graph(). The gradient of an output that no layer reads is
+  // an undefined tensor.
   virtual Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
                            const Batch& batch) const;
   virtual Values run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,
                                     Gradients gradients) const;
 
-  // Returns [B, T, H] in the dtype of the weights, for tokens [B, T] int64.
+  // Returns the embeddings [B, T, H] of tokens [B, T] int64, in the dtype of the weights.
   at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;
-  // Adds the gradient of the embedding for dy [B, T, H].
+  // Adds the embedding weight's gradient to `embedding`, for the gradient dy [B, T, H] of embed_forward's result.
   void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
 
   // Returns the layer's output [B, T, H] for x [B, T, H]. `activations` receives the tensors that `recompute` keeps;
-  // layer_backward recomputes the rest. Null means that no backward pass follows (validation). Layers of one model may
-  // use different levels. Packed documents in `mask` require B = 1.
+  // layer_backward recomputes the rest. If `activations` is null, no tensors are kept (validation). Layers of one model
+  // may use different Recompute levels. Packed documents in `mask` require B = 1.
   at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
                            Recompute recompute = Recompute::kNone, const AttentionMask& mask = {},
                            const std::optional<DropoutSeed>& dropout = {}) const;
@@ -137,15 +142,15 @@ class Decoder {
     at::Tensor loss;  // result of head_loss() in fp32 (fp64 for fp64 inputs), not scaled
     at::Tensor dx;    // [B, T, H], gradient of loss * loss_scale
   };
-  // Computes the loss and the gradients of loss * loss_scale in one call. Processes chunks of tokens to avoid an fp32
-  // tensor [B * T, V]. `head_gradients` belong to the head's unit. `output_weight_gradient` is head_gradients[1], or
-  // the embedding's gradient if the head is tied.
+  // Computes the loss and the gradients of loss * loss_scale in one call. Processes the tokens in chunks to avoid
+  // allocating an fp32 tensor [B * T, V]. `head_gradients`: gradients of the head's unit. `output_weight_gradient` is
+  // head_gradients[1], or the embedding's gradient if the head is tied.
   virtual HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                            const at::Tensor& targets, double loss_scale, Gradients head_gradients,
                                            Gradient& output_weight_gradient, const at::Tensor& loss_mask = {},
                                            const Dropout& dropout = {}) const;
 
-  // Returns, for each layer, which matmuls run in FP8; empty without FP8.
+  // Returns, for each layer, which matmuls run in FP8. Returns an empty vector without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
   // Sets the number of leading layers that cache the casts of their weights, for KeptCasts::kAsToldLater.
@@ -160,7 +165,7 @@ class Decoder {
   // Returns the seconds spent on tuning matmuls so far, mostly in the first step.
   double tuning_seconds() const;
 
-  // Returns the number of tokens, out of `tokens`, that head_loss and head_forward_backward process at a time.
+  // Returns how many of `tokens` tokens head_loss and head_forward_backward process at a time.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
 
   Matmuls& matmuls() const { return *matmuls_; }
@@ -172,7 +177,7 @@ class Decoder {
   std::optional<LayerLayout> layout_;  // absent for T5
   bool rotates(const Weights& layer) const;
   LayerCasts casts(const Weights& layer) const;
-  // Returns the number of tokens per MLP tile at this level, or 0 without tiling.
+  // Returns the number of tokens per MLP tile at the level `recompute`, or 0 without tiling.
   int64_t tile_of(Recompute recompute, int64_t tokens) const;
   LayerAdapters adapters(const Weights& layer, const Dropout& dropout) const;
   std::optional<LoraLayout> lora_;
@@ -184,7 +189,8 @@ class Decoder {
   std::shared_ptr<RopeTable> rope_;
 };
 
-// Returns true if two layers perform the same operations. FP8 and frozen parameters may differ.
+// Returns true if layers `one` and `other` perform the same operations. The comparison ignores FP8 and frozen
+// parameters.
 bool same_layers(const ModelConfig& config, int64_t one, int64_t other);
 
 // Creates the model class for the architecture in `config`.

@@ -15,21 +15,22 @@ class Matmuls;
 
 // Gradient buffer of one weight: a contiguous view of a flat buffer, in the weights' dtype or fp32. The first
 // contribution after reset() overwrites the view, and later contributions are added, so the buffer need not be zeroed.
-// A tied head contributes before the embedding. All contributions are bitwise reproducible.
+// If the head and the embedding are tied, the head's gradient is added before the embedding's. All contributions are
+// bitwise reproducible.
 class Gradient {
  public:
   Gradient() = default;
   // `empty`: true if the view does not contain a gradient yet.
   explicit Gradient(at::Tensor view, bool empty = true) : view_(std::move(view)), empty_(empty) {}
 
-  // Returns a placeholder for a frozen weight of this shape. No gradient is computed.
+  // Returns a placeholder for a frozen weight of this shape, for which no gradient is computed.
   static Gradient unwanted(at::IntArrayRef shape);
   bool wanted() const { return !view_.is_meta(); }
 
-  // Makes the next contribution overwrite the view.
+  // Makes the next contribution overwrite the view instead of being added.
   void reset() { empty_ = true; }
 
-  // Adds `gradient`, which has the weight's shape and any floating-point dtype.
+  // Adds a contribution `gradient`, which has the weight's shape and any floating-point dtype.
   void add(const at::Tensor& gradient);
   // Adds the sum over the rows of `rows` ([R, H], fp32 or fp64) to the gradient of a weight [H].
   void add_row_sum(const at::Tensor& rows);
@@ -62,7 +63,8 @@ class RowSums {
  public:
   // Queues the sum over the rows of `rows` ([R, H], fp32 or fp64) for the gradient of a weight [H].
   void add(Gradient& gradient, const at::Tensor& rows);
-  // Queues the sums of `rows` [R, sum of n_i] for several weights [n_i]. Adjacent views need only one sum.
+  // Queues the sums of `rows` [R, sum of n_i] for several weights [n_i]. Gradients with adjacent views need only one
+  // sum.
   void add(std::span<Gradient> gradients, const at::Tensor& rows);
   void run();
 
@@ -74,11 +76,12 @@ class RowSums {
 // once.
 class PiecewiseGradients {
  public:
-  // `summed`: indices of the gradients that receive pieces. Their fp32 sums are adjacent and in this order.
+  // `summed`: indices of the gradients that receive pieces. The fp32 sums of these gradients are adjacent, in the order
+  // of `summed`.
   PiecewiseGradients(std::span<Gradient> gradients, std::span<const size_t> summed);
   // Returns the gradients to use in place of `gradients` until finish().
   std::span<Gradient> pieces() { return pieces_; }
-  // Updates `gradients` and frees the sums.
+  // Writes the sums to the gradients passed to the constructor, and frees the sums.
   void finish();
 
  private:
@@ -87,7 +90,8 @@ class PiecewiseGradients {
 };
 
 // Adds a^T b to the gradients of several weights [out_i, in] that share their input, for a [N, sum of out_i] and b [N,
-// in]. Contiguous views, as within a unit, need one matmul; otherwise each weight needs a separate matmul.
+// in]. If the views of the gradients are contiguous, as within a unit, one matmul computes all of them; otherwise each
+// gradient needs a separate matmul.
 void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

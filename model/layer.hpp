@@ -62,9 +62,9 @@ struct Layer {
 // Attention of rotated queries [B, T, heads, D] over keys and values [B, T, kv_heads, D].
 using Attend = std::function<AttentionOutput(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 
-// Computes h = x + attention(norm(x)) and returns h + mlp(norm(h)), for x [B, T, H]. Reads s.mask. `s` receives all
-// tensors that the backward pass may read. `inputs`: forms in which `s` keeps FP8 inputs of matmuls. Inference passes
-// an `attend` function with a KV cache.
+// Computes h = x + attention(norm(x)) and returns h + mlp(norm(h)), for x [B, T, H]. The attention mask is s.mask. `s`
+// receives all tensors that the backward pass may read. `inputs`: forms in which `s` keeps FP8 inputs of matmuls.
+// Inference passes an `attend` function with a KV cache.
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                          const Attend& attend = {});
 

@@ -15,8 +15,8 @@
 
 namespace mpzero::model {
 
-// Levels of activation checkpointing. If matmuls and attention are reproducible, all levels up to kFull give bitwise
-// identical gradients, and so do all levels after kFull.
+// Levels of activation checkpointing. If matmuls and attention are reproducible, the levels kNone to kFull give bitwise
+// identical gradients, and so do the levels kTiled to kHost among themselves.
 enum class Recompute : uint8_t {
   kNone,           // saves all activations
   kSelective,      // saves the results of matmuls and attention; recomputes the rest
@@ -52,11 +52,12 @@ inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelecti
                                            Recompute::kFull, Recompute::kTiled,     Recompute::kHostAttention,
                                            Recompute::kHost};
 
-// Returns the levels that a model supports. Tiles would have separate FP8 scales and separate adapter dropout, so kHost
-// and kHostAttention disable tiling with these features. T5's layers share inputs and have two attentions.
+// Returns the levels that a model supports. With FP8 or adapters, kHost and kHostAttention do not use tiling, because
+// each tile would have separate FP8 scales and separate adapter dropout. T5 supports only kNone, kSelective and kFull,
+// because its layers share inputs and its decoder layers have two attentions.
 std::vector<Recompute> recompute_levels(const ModelConfig& config, bool fp8);
 
-// Returns true if the caller keeps activations in host memory.
+// Returns true if the caller keeps activations in host memory at this level.
 constexpr bool keeps_on_host(Recompute recompute) {
   return recompute == Recompute::kHostAttention || recompute == Recompute::kHost;
 }
@@ -65,7 +66,7 @@ constexpr bool runs_tiles(Recompute recompute) { return recompute == Recompute::
 // Maximum number of layers whose activations stay on the device at kHost and kHostAttention.
 inline constexpr int64_t kLayersOnDevice = 2;
 
-// Returns true if the result of attention is kept, but not the results of matmuls.
+// Returns true if this level keeps the result of attention but not the results of matmuls.
 constexpr bool keeps_attention(Recompute recompute) {
   return recompute == Recompute::kAttention || recompute == Recompute::kHostAttention;
 }
@@ -98,7 +99,7 @@ struct LayerActivations {
   // heads. `attended_tokens`: attention output of this rank's tokens, for all heads.
   std::array<at::Tensor, 3> exchanged;
   at::Tensor attended_tokens;
-  at::Tensor attended_maximum;  // amax of attended.out (cast to FP8 twice), freed with it
+  at::Tensor attended_maximum;  // amax of attended.out (cast to FP8 twice); freed with attended.out
   NormedOutput attention_output, mlp_output;
   at::Tensor h;        // [N, H]: x plus the attention output
   Operand h_normed;    // [N, H]
@@ -109,7 +110,7 @@ struct LayerActivations {
   std::array<at::Tensor, 4> low_rank;
   std::any of_family;  // replaces all fields above for other kinds of layers (T5)
 
-  // Frees the tensors that the backward pass recomputes.
+  // Frees the tensors that the backward pass recomputes at the level `recompute`.
   void drop();
 };
 

@@ -31,8 +31,8 @@ class CastWeights {
     Operand operand;
     at::Tensor maxima;  // see fp8::CastMatrix
   };
-  // Returns the cast of `weight` [out, in]. Recasts if `version` or the weight's address differs from the last call
-  // with this key.
+  // Returns the cast of `weight` [out, in]. Casts the weight again if `version` or the weight's address differs from
+  // the last call with this key.
   Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
   // Returns fp8::maximum of `weight` if it was cached for this version and address, otherwise an undefined tensor.
   at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);
@@ -46,7 +46,7 @@ class CastWeights {
 // Creates the operands of a layer's matmuls: FP8 casts, or the tensors themselves.
 class LayerCasts {
  public:
-  // Creates operands without FP8.
+  // Creates a LayerCasts that returns all tensors unchanged, without FP8.
   LayerCasts() = default;
   // `kept`: cache for this version of the weights, or null. `keeps_casts`: true to cache casts, false to cache only
   // amax values. `watch`: sampler of the casts, or null. `scales`: scales of weights that are already quantized; see
@@ -68,7 +68,7 @@ class LayerCasts {
   // undefined tensor if the cast does not need the amax.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
   // Returns the matmul's input x [N, in] as an operand. `maximum`: amax of x, if known. `found`: if not null, receives
-  // the amax of x if another cast of x can reuse it.
+  // the amax of x for reuse by another cast of x.
   Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {},
                 at::Tensor* found = nullptr) const;
   // Returns the gradient of the matmul's result, dy [N, out], as an operand.

@@ -33,25 +33,24 @@ struct TunedMatmul {
 
 // Matmuls of activations with weights. In bf16 on a GPU, each shape is tuned at its first use. Tuning waits for the
 // device, times ATen's matmul and cuBLASLt's heuristic results on the actual operands, and keeps the fastest algorithm.
-// Timing destroys the previous content of the result. Matmuls that accumulate are therefore tuned when their gradient
-// is next overwritten, and use the algorithm of the overwriting matmul until then. Tuning does not allocate more memory
-// than the matmul itself.
-// The fastest algorithm, and therefore the last bits of the result, may differ between runs. Under
-// at::globalContext().deterministicAlgorithms, tuning is disabled, and cuBLASLt's first heuristic result with
-// reproducible bits is used. Other dtypes and devices use ATen's matmul, as do operands without the alignment that
-// cuBLASLt requires.
-// FP8 matmuls are tuned in the same way. On CPUs, FP8 operands are dequantized and multiplied in fp32. On GPUs, they
-// are dequantized to bf16 if cuBLASLt does not support the matmul. Both dtypes represent the values exactly, so only
-// the order of summation differs.
+// Timing destroys the previous content of the result. A matmul that accumulates into a gradient is therefore tuned when
+// the gradient is next overwritten. Until then, it uses the algorithm of the matmul that overwrites the gradient.
+// Tuning does not allocate more memory than the matmul itself. The fastest algorithm, and therefore the last bits of
+// the result, may differ between runs. Under at::globalContext().deterministicAlgorithms, tuning is disabled, and
+// cuBLASLt's first heuristic result with reproducible bits is used. For other dtypes and devices, and for operands
+// without the alignment that cuBLASLt requires, ATen's matmul is used. FP8 matmuls are tuned in the same way. On CPUs,
+// FP8 operands are dequantized and multiplied in fp32. On GPUs, FP8 operands are dequantized to bf16 if cuBLASLt does
+// not support the matmul. fp32 and bf16 represent FP8 values exactly, so only the order of summation differs.
 // Thread-safe.
 class Matmuls {
  public:
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
 
-  // Returns a * weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, either both operands or
-  // neither are FP8.
+  // Returns a * weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, either both operands are FP8
+  // or neither is.
   at::Tensor forward(const Operand& a, const Operand& weight);
-  // Returns a * weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. A GPU rounds the sum only once.
+  // Returns a * weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. On a GPU, the sum is rounded only
+  // once.
   at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
   at::Tensor forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend);
   // Adds a * weight^T to out [N, out].
@@ -75,7 +74,7 @@ class Matmuls {
  private:
   enum class Layout : uint8_t { kAB, kABTransposed, kATransposedB };
   // Operands of out = a b, with at most one of a and b transposed, plus the addend if it is defined. The addend is a
-  // matrix, possibly `out`, or a vector for each row.
+  // matrix, possibly `out`, or a vector that is added to each row.
   struct Operands {
     Layout layout;
     at::Tensor& out;
@@ -93,9 +92,9 @@ class Matmuls {
     LtMatmul matmul;
     std::array<std::optional<Choice>, 2> tuned;  // without and with an added matrix
     bool accumulates = false;                    // true if a caller accumulates into the result
-    // Bit i: algorithm i has failed to add a matrix. cuBLASLt does not report this limitation in advance.
+    // Bit i is set if algorithm i has failed to add a matrix, a limitation that cuBLASLt does not report in advance.
     std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
-    // Bit i: algorithm i has failed to run. Used only for untuned matmuls; tuning skips such algorithms.
+    // Bit i is set if algorithm i has failed to run. Used only for untuned matmuls; tuning skips such algorithms.
     std::shared_ptr<std::atomic<uint32_t>> cannot_run = std::make_shared<std::atomic<uint32_t>>(0);
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };
@@ -109,7 +108,8 @@ class Matmuls {
   static void run_first(const Product& product, const Operands& operands);
   static void aten_multiply(const Operands& operands);
   static Operation operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend);
-  // Runs the fastest algorithm on a GPU. `shape`: all properties except sizes and alignment.
+  // Runs the matmul with the fastest algorithm on a GPU. `shape`: all properties of the matmul except sizes and
+  // alignment.
   void run_tuned(const Operands& operands, MatmulShape shape);
   static void run(const Product& product, const Operands& operands, size_t algorithm);
   void multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend = {});

@@ -4,11 +4,12 @@
 
 namespace mpzero::model {
 
-// Keys and values: [B, T or S, heads, k].
+// Keys and values, each [B, T or S, heads, k].
 struct KeysValues {
   at::Tensor keys, values;
 };
-// KV cache of a decoder layer. `self`: earlier tokens; `cross`: the encoder's output.
+// KV cache of a decoder layer. `self`: keys and values of earlier tokens. `cross`: keys and values of the encoder's
+// output.
 struct T5Cache {
   KeysValues self, cross;
 };
@@ -19,7 +20,8 @@ class T5 final : public Decoder {
  public:
   explicit T5(ModelConfig config, DecoderOptions options = {}) : Decoder(std::move(config), std::move(options)) {}
 
-  // The first layer of each stack outputs its table of relative position biases for all later layers of the stack.
+  // Returns a graph in which the first layer of each stack outputs its table of relative position biases for all later
+  // layers of the stack.
   std::vector<LayerValues> graph() const override;
   Values embed(Weights embedding, const Batch& batch) const override;
   Dropout head_dropout(const Batch& batch) const override;

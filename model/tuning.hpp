@@ -7,8 +7,8 @@
 
 namespace mpzero::model {
 
-// Times one run of each of `candidates`, back to back. Returns seconds in the order of the list, and infinity for a
-// candidate that cannot run. A candidate's first timed run may be preceded by an untimed warm-up run.
+// Times one run of each of `candidates`, back to back. Returns the times in seconds, in the order of `candidates`, with
+// infinity for a candidate that cannot run. A candidate's first timed run may be preceded by an untimed warm-up run.
 using TimeRuns = std::function<std::vector<double>(std::span<const size_t> candidates)>;
 
 struct TuningBounds {
@@ -23,8 +23,8 @@ struct TuningBounds {
 
 struct TuningResult {
   size_t fastest = 0;
-  // Per candidate: the median time of the last round, the time of the first round for candidates that did not reach the
-  // last round, or infinity for candidates that never ran.
+  // Time of each candidate: the median of the last round, the time of the first round if the candidate did not reach
+  // the last round, or infinity if it never ran.
   std::vector<double> seconds;
   size_t tried = 0;
 };

@@ -14,7 +14,7 @@
 // Parsers for command lines of the form --flag VALUE or --flag=VALUE.
 namespace mpzero {
 
-// Whether a flag takes a value: never, always or optionally. kUnknown: not a flag.
+// Values that a flag accepts: none, a required value or an optional value. kUnknown: the argument is not a known flag.
 enum class Takes : uint8_t { kUnknown, kNothing, kValue, kOptionalValue };
 
 struct Argument {
@@ -27,15 +27,16 @@ struct Argument {
   void check_value() const;
 };
 
-// Splits a command line. A word that begins with -- is never the value of the flag before it. `takes` is called with
-// the flag, including its dashes.
+// Splits a command line. A word that begins with -- is never the value of the flag before it. `takes` receives a flag
+// with its leading dashes and returns whether the flag accepts a value.
 std::vector<Argument> split_arguments(const std::vector<std::string>& arguments,
                                       const std::function<Takes(const std::string& flag)>& takes);
 
 // Returns true for --help and -h.
 bool asks_for_help(const std::string& argument);
 
-// Parsers for values. All throw UserError with the flag and the value. `flag`: without leading dashes.
+// Parsers for flag values. Each parser throws UserError with the flag and the value if the value is invalid. `flag`:
+// name of the flag without leading dashes.
 
 // `wanted`: description of the expected value: "an integer".
 template <typename T>

@@ -26,7 +26,8 @@ struct CommandFlag {
   std::string letter = {};  // short name: "t" for -t
 };
 
-// Flags that store their value in a member, which may be a std::optional. The member's initial value is the default.
+// The following functions return flags that store their value in `member`, which may be a std::optional. The initial
+// value of `member` is the flag's default.
 
 template <typename T>
 std::string default_text(const T& member) {
@@ -36,7 +37,7 @@ std::string default_text(const T& member) {
     return fmt::format("{}", member);
 }
 
-// A flag without a value.
+// Returns a flag without a value, which sets `member` to true.
 inline FlagValue switch_on(bool& member) {
   return {.read = [&member](const auto&, const auto&) { member = true; }, .takes = Takes::kNothing};
 }
@@ -58,7 +59,7 @@ FlagValue integer(T& member, int64_t minimum, int64_t maximum = std::numeric_lim
   return {.read = read, .default_text = default_text(member)};
 }
 
-// A number in [minimum, limit).
+// Returns a flag for a number in [minimum, limit).
 template <typename T>
 FlagValue real(T& member, double minimum, double limit = std::numeric_limits<double>::infinity()) {
   return {.read = [=, &member](const std::string& flag,
@@ -68,8 +69,8 @@ FlagValue real(T& member, double minimum, double limit = std::numeric_limits<dou
 
 FlagValue choice(std::string& member, const std::vector<std::string>& choices);
 
-// Parses flags, and returns all other arguments as written. Throws UserError if a flag is repeated or its value is
-// invalid.
+// Parses the flags in `arguments`, and returns all other arguments as written. Throws UserError if a flag is repeated
+// or its value is invalid.
 std::vector<std::string> read_flags(const std::vector<std::string>& arguments, const std::vector<CommandFlag>& flags);
 
 // Like read_flags(), but returns only positional arguments. Throws UserError for an unknown flag or more than `most`

@@ -2,8 +2,9 @@
 
 #include <c10/core/Device.h>
 
-// Simulated device, implemented by app/simulation. Its tensors have shapes and addresses but no memory, and its streams
-// are clocks. The model and the engine run unchanged on this device to predict their memory and time.
+// Simulated device, implemented by app/simulation. Simulated tensors have shapes and addresses but no memory, and
+// simulated streams are clocks. The model and the engine run unchanged on the simulated device to predict their memory
+// use and run time.
 namespace mpzero {
 
 inline constexpr c10::DeviceType kSimulatedDevice = c10::DeviceType::PrivateUse1;
@@ -20,8 +21,9 @@ SimulatedTarget& simulated_target();
 
 inline bool is_simulated(c10::Device device) { return device.type() == kSimulatedDevice; }
 
-// Return true if GPU kernels, or CPU kernels, process this device's tensors. Use these functions instead of is_cuda()
-// and is_cpu() to choose an implementation, so that the simulated device makes the same choice.
+// Return true if GPU kernels (or CPU kernels) process tensors on `device`. Code that chooses an implementation must use
+// uses_gpu_kernels() and uses_cpu_kernels() instead of is_cuda() and is_cpu(), so that the same implementation is
+// chosen on the simulated device.
 inline bool uses_gpu_kernels(c10::Device device) {
   return device.is_cuda() || (is_simulated(device) && simulated_target().type == c10::DeviceType::CUDA);
 }

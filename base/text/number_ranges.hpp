@@ -5,7 +5,7 @@
 
 namespace mpzero {
 
-// Formats numbers in ascending order as in Linux CPU lists: 2, 3, 4, 7 as "2-4,7".
+// Formats numbers in ascending order like a Linux CPU list, e.g. "2-4,7" for 2, 3, 4 and 7.
 std::string number_ranges(std::vector<int> numbers);
 
 }  // namespace mpzero

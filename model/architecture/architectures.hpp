@@ -14,8 +14,8 @@ namespace mpzero::model {
 class ConfigReader;
 
 // Properties of a model family. A new family needs a file that defines an Architecture, an entry in architectures.cpp
-// and a test. The decoder computes kQuery, kKey and kValue, their biases, and kGate and kUp in one matmul each,
-// so the weights of each group must be adjacent (see LayerLayout).
+// and a test. The decoder computes the query, key and value projections in one matmul, and the gate and up projections
+// in another. The weights of each group must therefore be adjacent, and so must the biases (see LayerLayout).
 struct Architecture {
   std::string_view model_type;       // "model_type" in config.json
   std::string_view causal_lm_class;  // "architectures" in config.json
@@ -33,9 +33,9 @@ struct Architecture {
   // Returns a layer's weights in the order of the layer's unit.
   std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config) = nullptr;
 
-  // Models other than decoder-only transformers set these five functions instead. They read and write config.json
-  // (except model_type and token IDs), list the units, and return a parameter's initial standard deviation and the
-  // FLOPs per token.
+  // Models other than decoder-only transformers set the following five functions instead, which read and write
+  // config.json (except model_type and token IDs), list the units, and return a parameter's initial standard deviation
+  // and the FLOPs per token.
   ModelConfig (*read)(ConfigReader& reader) = nullptr;
   nlohmann::json (*write)(const ModelConfig& config) = nullptr;
   std::vector<UnitSpec> (*units)(const ModelConfig& config) = nullptr;
@@ -58,8 +58,8 @@ std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
 void refuse_attention_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);
 
-// Helpers for families whose sliding_window does not depend on other options. `missing` is the default of the key; the
-// value null disables the window.
+// Helpers for families whose sliding_window does not depend on other options. `missing`: default of the key
+// sliding_window. The value null disables the window.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config, std::optional<int64_t> missing);
 void write_sliding_window(const ModelConfig& config, nlohmann::json& json);
 

@@ -13,7 +13,7 @@
 
 namespace mpzero::model {
 
-// Settings of T5. ModelConfig::num_hidden_layers counts both encoder and decoder layers.
+// Configuration of T5. ModelConfig::num_hidden_layers counts both encoder and decoder layers.
 struct T5Config {
   int64_t encoder_layers = 0;
   int64_t buckets = 32, max_distance = 128;  // relative position buckets
@@ -45,8 +45,8 @@ struct ModelConfig {
   double rms_norm_eps = 0;
   double rope_theta = 0;
   std::optional<RopeScaling> rope_scaling;
-  // Number of tokens that a query attends to, including its own; std::nullopt means all preceding tokens. mpzero
-  // rejects sequences that exceed the window.
+  // Number of tokens that a query attends to, including the query's own token; std::nullopt means all preceding tokens.
+  // mpzero rejects sequences that exceed the window.
   std::optional<int64_t> sliding_window;
   // Per layer: true if the layer applies RoPE (1 in config.json's no_rope_layers). Empty if all layers apply RoPE.
   std::vector<bool> rotated_layers;
@@ -82,7 +82,7 @@ struct ModelConfig {
   ModelConfig base() const;
 
   // Returns the maximum sequence length with unchanged rotary frequencies. Dynamic and LongRoPE scaling change the
-  // frequencies for longer sequences. Returns the largest int64_t for other models.
+  // frequencies for longer sequences. Returns the largest int64_t for models without such scaling.
   int64_t rope_changes_after() const;
   // Returns the maximum length of a generated sequence, limited by the sliding window and rope_changes_after().
   int64_t positions() const;
@@ -104,14 +104,15 @@ struct T5Layer {
 };
 T5Layer t5_layer(const ModelConfig& config, int64_t layer);
 
-// Returns the number of parameters, including frozen parameters and adapters. A tied head counts once.
+// Returns the number of parameters, including frozen parameters and adapters. An output weight that is tied to the
+// embedding is not counted again.
 int64_t num_parameters(const ModelConfig& config);
 
 // Returns the FLOPs per token of the forward and backward pass, without recomputation: 6 per weight in a matmul
 // (4 if the weight is frozen) plus 6 * layers * heads * head_dim * seq_length for causal attention (without the masked
 // half). The input embedding counts only if the head is tied. `source_length`: number of tokens that the encoder reads.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length = 0);
-// Same as above, but reads the frozen parameters from `units`.
+// Returns the same value, but determines from `units` which parameters are frozen.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length,
                        const std::vector<UnitSpec>& units);
 

@@ -26,11 +26,12 @@ class ConfigReader {
   // Returns the object under `key`, or std::nullopt if the key is missing.
   std::optional<ConfigReader> section(const std::string& key);
 
-  // Registers keys that do not affect the model's computation.
+  // Registers keys as harmless, because they do not affect the model's computation.
   void harmless(std::initializer_list<const char*> keys);
   // Returns true if the key was read or registered as harmless.
   bool knows(const std::string& key) const;
-  // Throws UserError unless the key is missing or has the value `accepted`. `remedy` ends the message.
+  // Throws UserError unless the key is missing or has the value `accepted`. `remedy`: final clause of the error
+  // message.
   void only(const std::string& key, const nlohmann::json& accepted, const std::string& remedy);
   // Throws UserError for the first key that was neither read nor registered.
   void finish() const;

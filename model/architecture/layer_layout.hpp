@@ -10,8 +10,8 @@
 namespace mpzero::model {
 
 // Role of a weight in a decoder layer. Without kKey and kValue, kQuery contains all three projections; without kUp,
-// kGate contains the gate and up projections. All norms are optional. Norms apply to the inputs or outputs of attention
-// and MLP, to each query and key head, or to all query heads and all key heads of a token.
+// kGate contains the gate and up projections. All norms are optional. Norms are applied to the inputs or outputs of
+// attention and MLP, to each query and key head, or to all query heads and all key heads of a token.
 enum class LayerRole : uint8_t {
   kInputNorm,
   kQuery,
@@ -44,11 +44,12 @@ struct LayerParameter {
 class LayerLayout {
  public:
   // Throws Failure unless kQuery, kKey and kValue are adjacent, their biases are adjacent (all or none present), and
-  // kGate and kUp are adjacent if they are separate weights. The decoder computes each of these groups in one matmul.
+  // kGate and kUp are adjacent if they are separate weights. The decoder computes each group in one matmul.
   explicit LayerLayout(std::span<const LayerParameter> parameters);
 
   bool has(LayerRole role) const { return (*this)[role] != kAbsent; }
-  // Returns the number of adjacent weights that form one matrix, starting at kQuery (or kGate).
+  // Return the number of adjacent weights that form one matrix, starting at kQuery (count_of_qkv) or kGate
+  // (count_of_gate_up).
   size_t count_of_qkv() const { return has(LayerRole::kKey) ? 3 : 1; }
   size_t count_of_gate_up() const { return has(LayerRole::kUp) ? 2 : 1; }
   size_t operator[](LayerRole role) const { return index_[static_cast<size_t>(role)]; }

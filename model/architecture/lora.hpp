@@ -24,7 +24,7 @@ struct LoraAdapter {
 };
 
 // Adapters of each matmul of a layer, in the order of LayerProduct. In a layer's unit, the adapters follow the layer's
-// own parameters: for each matmul, the A matrices, which share their input, and then the B matrices.
+// own parameters: for each matmul, first the A matrices (which all have the same input), then the B matrices.
 using LoraLayout = std::array<std::vector<LoraAdapter>, 4>;
 
 LoraLayout lora_layout(const LoraConfig& lora, std::span<const LayerParameter> parameters);

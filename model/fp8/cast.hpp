@@ -15,8 +15,8 @@ struct CastMatrix {
   at::Tensor maxima;
 };
 
-// Fractions of the copy rate that casts and transposes reach: Operation::copy_share. Measured on H100 and H200
-// (bench/RESULTS.md, "FP8").
+// Values of Operation::copy_share for casts and transposes: the fraction of the device's copy rate that they reach,
+// measured on H100 and H200 (bench/RESULTS.md, "FP8").
 constexpr double kCopyShare = 0.75, kRowwiseCopyShare = 0.5;
 
 // Returns the amax of x (bf16, any device) as an fp32 scalar, or NaN if x contains NaN.

@@ -25,8 +25,9 @@ constexpr std::string_view name(OperandKind kind) {
 struct CastRange {
   int64_t casts = 0;   // 0 if the operand is not FP8
   double maximum = 0;  // amax before the cast
-  // Number of values in sampled rows of inputs, and number of nonzero values that underflow to zero. Scaling moves the
-  // amax into (224, 448]: values below 2^-18 to 2^-19 of the amax round to zero in e4m3.
+  // `sampled`: number of values in sampled rows of an input. `zeros`: number of these values that are nonzero but
+  // underflow to zero in FP8. Scaling moves the amax into (224, 448]: values below 2^-18 to 2^-19 of the amax round to
+  // zero in e4m3.
   int64_t sampled = 0, zeros = 0;
 
   double zero_share() const { return sampled == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(sampled); }
@@ -58,13 +59,13 @@ class CastRanges {
   std::vector<CastRange> ranges_;
 };
 
-// Samples the FP8 casts of requested steps. Reads the maxima of the casts and some rows of FP8 data without
-// synchronization. Must be used only on the thread that runs the layers.
+// Samples the FP8 casts of requested steps. Reads the amax values of the casts and some rows of FP8 data without
+// synchronizing the device. Must be used only on the thread that runs the layers.
 class CastWatch {
  public:
   explicit CastWatch(int64_t layers);
 
-  // Starts sampling a step.
+  // Starts sampling the casts of a step.
   void begin();
   bool is_on() const { return on_; }
   // Samples one cast. `maxima`: amax of the matrix, or of each row or column. `rows`: FP8 data of an input, cast from
@@ -74,7 +75,8 @@ class CastWatch {
   // Starts the copy of the statistics to the host. Must be called after the step's last cast is queued on the current
   // stream.
   void end();
-  // Returns the statistics. They are valid after the device has completed all work that was queued when end() returned.
+  // Returns the statistics. The statistics are valid after the device has completed all work that was queued when end()
+  // returned.
   CastRanges ranges() const;
 
  private:

@@ -20,15 +20,16 @@ C10_HOST_DEVICE constexpr int largest_exponent(Format format) { return format ==
 constexpr uint8_t kNan = 0x7f;
 
 // Current scaling: a tensor, row or column whose maximum absolute value (amax) is `maximum` is multiplied by 2^k before
-// the cast, with the largest k that does not overflow. Powers of two scale without rounding, so the cast rounds only
-// once, and the row and column forms of a tensor have the same FP8 data if their scales are equal.
+// the cast, with the largest k that does not overflow. Multiplication by a power of two is exact, so only the cast
+// rounds, and the row and column forms of a tensor have the same FP8 data if their scales are equal.
 struct Scale {
   uint32_t bits;          // fp32 factor 2^k
   uint32_t inverse_bits;  // fp32 dequantization scale 2^-k
 };
 
-// Returns the scale for `maximum`, the bits of an fp32 magnitude. The scale of 0 is 1. Infinity and NaN have NaN
-// scales, so products become NaN and the tensor is never silently clamped. k is limited to [-126, 126].
+// Returns the scale for `maximum`, the bits of an fp32 magnitude. The scale for 0 is 1. The scale for infinity and NaN
+// is NaN, so that products become NaN and the tensor is never silently clamped. The exponent k of the scale 2^k is
+// limited to [-126, 126].
 C10_HOST_DEVICE inline Scale scale_for(Format format, uint32_t maximum) {
   constexpr uint32_t kInfinity = 0x7f800000u, kNanBits = 0x7fc00000u, kLargestMantissa = 0x600000u;
   constexpr int kBias = 127, kMantissaBits = 23, kLargestPower = 126;
@@ -43,9 +44,9 @@ C10_HOST_DEVICE inline Scale scale_for(Format format, uint32_t maximum) {
   return {static_cast<uint32_t>(kBias + power) << kMantissaBits, static_cast<uint32_t>(kBias - power) << kMantissaBits};
 }
 
-// Rounds to nearest even and saturates at the format's maximum. NaN becomes kNan.
+// Returns x in FP8, rounded to nearest even and saturated at the format's maximum. Returns kNan for NaN.
 uint8_t encode(Format format, float x);
-// The result is exact, even in bf16.
+// Returns the exact value of an FP8 number, which is also exact in bf16.
 float decode(Format format, uint8_t code);
 
 }  // namespace mpzero::model::fp8

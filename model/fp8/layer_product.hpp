@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-// Matmuls of a layer with its weights, in forward order.
+// Matmuls of a layer that read its weights, in forward order.
 enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
 inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
                                            LayerProduct::kDown};
@@ -22,7 +22,7 @@ constexpr std::string_view name(LayerProduct product) {
   return kNames[static_cast<size_t>(product)];
 }
 
-// Per LayerProduct: true if the operands are FP8.
+// For each LayerProduct, true if the operands of the matmul are FP8.
 using Fp8Products = std::array<bool, kLayerProducts.size()>;
 
 // Returns the roles of the weights that the matmul reads as one matrix.

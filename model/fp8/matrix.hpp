@@ -14,11 +14,11 @@ struct Matrix {
 
   bool defined() const { return codes.defined(); }
   bool is_rowwise() const { return scale_inverse.dim() == 1; }
-  // Returns rows [begin, begin + count).
+  // Returns rows [begin, begin + count) of the matrix.
   Matrix narrow(int64_t begin, int64_t count) const;
 };
 
-// Dequantizes to bf16. Results are exact unless they are subnormal in bf16.
+// Returns the matrix dequantized to bf16. The result is exact except for values that are subnormal in bf16.
 at::Tensor values(const Matrix& matrix);
 
 }  // namespace mpzero::model::fp8

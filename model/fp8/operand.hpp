@@ -8,8 +8,8 @@
 
 namespace mpzero::model {
 
-// Operand of a layer's matmuls: a matrix [N, C] in its own dtype, or in FP8 in the forms that its matmuls read. May
-// be empty. An FP8 operand also keeps the original matrix if adapters read it.
+// Operand of a layer's matmuls: a matrix [N, C] in its own dtype, or in FP8 in the forms that these matmuls read. An
+// operand may be empty. An FP8 operand also keeps the original matrix if adapters read it.
 class Operand {
  public:
   Operand() = default;
@@ -28,7 +28,7 @@ class Operand {
   // Returns N for dimension 0 and C for dimension 1.
   int64_t size(int64_t dimension) const;
   at::Device device() const;
-  // Returns columns [begin, begin + count). For FP8, the result contains only columns().
+  // Returns columns [begin, begin + count) of the matrix. An FP8 result contains only the form columns().
   Operand narrow_columns(int64_t begin, int64_t count) const;
 
   void reset() { *this = {}; }

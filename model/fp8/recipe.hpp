@@ -8,7 +8,8 @@
 
 namespace mpzero::model::fp8 {
 
-// One scale per tensor, or per row of each operand (a row spans the inner dimension).
+// Granularity of FP8 scales: one scale per tensor, or one per row of each operand (a row spans the inner dimension of
+// the matmul).
 enum class Scaling : uint8_t { kTensorwise, kRowwise };
 
 constexpr std::string_view name(Scaling scaling) { return scaling == Scaling::kTensorwise ? "tensorwise" : "rowwise"; }

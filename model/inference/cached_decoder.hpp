@@ -25,11 +25,11 @@ class CachedModel {
   virtual int64_t length() const = 0;
 };
 
-// Forward pass with a KV cache for one growing sequence. Each new token reads all weights and the whole cache once.
-// Uses the kernels of Decoder; logits agree with Decoder up to rounding. Does not support a backward pass. Not
-// thread-safe.
+// Forward pass with a KV cache for one growing sequence. For each new token, all weights and the whole cache are read
+// once. CachedDecoder uses the kernels of Decoder, and its logits equal those of Decoder up to rounding. Does not
+// support a backward pass. Not thread-safe.
 //
-// The cache has 2 * layers * kv_heads * head_dim * capacity elements of the weights' dtype.
+// The KV cache has 2 * layers * kv_heads * head_dim * capacity elements of the weights' dtype.
 class CachedDecoder final : public CachedModel {
  public:
   // `weights`: weights of each unit in the order of model_units(config), adjacent in the unit's flat buffer (see

@@ -9,8 +9,8 @@
 
 namespace mpzero::model {
 
-// Incremental T5 inference for one source. The encoder runs once. Each new token reads the decoder's weights and its
-// growing cache once. All other properties match CachedDecoder.
+// Incremental T5 inference for one source. The encoder runs once. For each new token, the decoder's weights and its
+// growing KV cache are read once. All other properties match CachedDecoder.
 class CachedT5 final : public CachedModel {
  public:
   // `weights`: see CachedDecoder.

@@ -19,14 +19,15 @@ struct Documents {
   at::Tensor ends_on_device;  // [documents + 1] int32
   at::Tensor positions;       // [N] int64, on the device
 };
-// Throws Failure if `ends` violates the conditions of Documents::ends.
+// Returns Documents with tensors on `device`. Throws Failure if `ends` violates the conditions of Documents::ends or a
+// document is longer than seq_length.
 std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int32_t> ends, int64_t seq_length);
 
 // A query attends to the keys of its document. If `causal` is true, later keys are masked.
 struct AttentionMask {
   bool causal = true;
   std::shared_ptr<const Documents> documents = nullptr;  // null: each sequence is one document
-  // Exchange for sequence parallelism in a layer. If set, `documents` describes whole sequences.
+  // Exchange for sequence parallelism in a layer. If not null, `documents` describes whole sequences.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
 };
 
@@ -39,8 +40,8 @@ enum class AttentionKernel : uint8_t {
   kEfficient,  // fp32 on the GPU
 };
 
-// Returns the fastest kernel that supports this device, dtype and head size, with or without packed documents, and
-// respects at::globalContext().deterministicAlgorithms().
+// Returns the fastest attention kernel that supports this device, dtype and head size, packed documents (if `packed` is
+// true), and deterministic algorithms (if at::globalContext().deterministicAlgorithms() is true).
 AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, int64_t head_dim, bool packed = false);
 AttentionKernel choose_attention_kernel(const at::Tensor& q, const AttentionMask& mask = {});
 

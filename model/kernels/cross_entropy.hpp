@@ -8,8 +8,9 @@ namespace mpzero::model {
 // int64.
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 
-// Returns the same losses and overwrites the logits with the gradient of gradient_scale * (sum of weight * loss):
-// gradient_scale * weight * (softmax(logits) - one_hot(target)). `weights`: [N] fp32; undefined means 1.
+// Returns the losses of cross_entropy_forward() and overwrites the logits with the gradient of gradient_scale * (sum of
+// weight * loss): gradient_scale * weight * (softmax(logits) - one_hot(target)). `weights`: [N] fp32; undefined means
+// 1.
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
                                            const at::Tensor& weights = {});
 

@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-// Dequantization scales of FP8 operands in fp32 on the GPU. Fp8Shape::rowwise determines their shape.
+// Dequantization scales of FP8 operands in fp32 on the GPU. Fp8Shape::rowwise determines the shape of the scales.
 struct LtScales {
   const float *a = nullptr, *b = nullptr;
 };
@@ -33,7 +33,7 @@ class LtMatmul {
   };
 
   // Queries cuBLASLt's heuristic for at most `most` algorithms for the current device, predicted fastest first. The
-  // list may be empty. All processes on the same kind of device get the same list.
+  // heuristic may return no algorithm. All processes on the same kind of device get the same algorithms.
   LtMatmul(const MatmulShape& shape, int most, Candidates candidates = Candidates::kAll);
   ~LtMatmul();
   LtMatmul(LtMatmul&& other) noexcept;

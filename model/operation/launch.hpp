@@ -6,8 +6,8 @@
 
 namespace mpzero::model {
 
-// Returns true if mpzero's GPU or CPU kernels support the device and dtype (fp32, bf16) of x. Otherwise callers must
-// use ATen operators.
+// Returns true if mpzero's GPU or CPU kernels support the device and dtype (fp32, bf16) of x. If not, callers must use
+// ATen operators.
 inline bool has_kernels(const at::Tensor& x) {
   const bool device = uses_gpu_kernels(x.device()) || uses_cpu_kernels(x.device());
   return device && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
@@ -20,8 +20,9 @@ void launch(const at::Tensor& x, const Gpu& gpu, const Cpu& cpu) {
   if (x.is_cpu()) cpu();
 }
 
-// Returns a buffer for a kernel's partial sums over rows, fp32 [parts, columns]. Undefined on a GPU, because GPU
-// kernels choose `parts` at launch. On a simulated GPU, `parts` is the number that GPU kernels use for many rows.
+// Returns a buffer for a kernel's partial sums over rows, fp32 [parts, columns]. Returns an undefined tensor on a GPU,
+// because GPU kernels choose `parts` at launch. On a simulated GPU, `parts` is the number that GPU kernels use for many
+// rows.
 at::Tensor partial_sums(const at::Tensor& x, int64_t rows, int64_t columns);
 
 // Allocates and frees a kernel's workspace on the simulated device. No-op on other devices.

@@ -37,9 +37,9 @@ struct Fp8Shape {
 
 // Matmul of two row-major matrices, as cuBLASLt runs it: out [rows, columns] = op(a) op(b). An addend is optional: a
 // matrix of out's shape and dtype or, with `bias`, a vector [columns] that is added to each row. Sums are accumulated
-// in fp32 and rounded once. a is stored as [rows, inner] and b as [inner, columns], or transposed. Both have dense rows
-// and one dtype, bf16 or fp32, or the FP8 dtypes of `fp8`. The vector has the dtype of out. Matmuls of bf16 or FP8
-// operands with an fp32 out do not support a vector.
+// in fp32 and rounded once. a is stored as [rows, inner] and b as [inner, columns], or transposed. a and b have dense
+// rows and the same dtype (bf16 or fp32), or the FP8 dtypes of `fp8`. A vector addend has the dtype of out. Matmuls of
+// bf16 or FP8 operands with an fp32 out do not support a vector addend.
 struct MatmulShape {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false, b_transposed = false;
@@ -74,8 +74,9 @@ struct Operation {
   // One of several ATen matmuls that perform `flops`; `bytes` counts only the operation's other kernels.
   std::optional<MatmulShape> products{};
 
-  // Used to estimate the time if a calibration lacks the kernel: `kin` is a kernel with the same time per byte. If
-  // `kin` is empty, the kernel is assumed to move its bytes at `copy_share` of the rate of a device copy.
+  // `kin` and `copy_share` are used to estimate the time if a calibration lacks the kernel. `kin`: name of a kernel
+  // with the same time per byte. If `kin` is empty, the kernel is assumed to move its bytes at `copy_share` of the rate
+  // of a device copy.
   std::string_view kin{};
   double copy_share = 1;
 };
@@ -93,7 +94,7 @@ inline constexpr const char* kAttentionBackward = "attention_backward";
 Operation on_matmul(const MatmulShape& shape, bool adds);
 Operation on_attention(const AttentionShape& shape, at::ScalarType type, bool backward);
 
-// Returns the name, dtypes, sizes and bytes as text. Operations with equal work have equal text.
+// Returns the operation's name, dtypes, sizes and bytes as text. Operations with equal work have equal text.
 std::string describe(const Operation& operation);
 
 // Interface that observes the operations of the current thread.
@@ -103,7 +104,7 @@ class OperationObserver {
   virtual void begin(const Operation& operation) = 0;
   virtual void end() = 0;
 
-  // Returns a reference to the current thread's observer, or to null.
+  // Returns a reference to the pointer to the current thread's observer, which is null if no observer is set.
   static OperationObserver*& current();
 };
 

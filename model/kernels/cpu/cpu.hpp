@@ -13,10 +13,10 @@
 // results. Tensors are contiguous unless documented otherwise. Results do not depend on the number of threads.
 namespace mpzero::model::cpu {
 
-// Returns the number of threads that run these operations: SimulatedTarget::threads if set, else ATen's.
+// Returns the number of threads that run the CPU operations: SimulatedTarget::threads if set, else ATen's.
 int64_t threads();
 
-// Returns the number of partial sums over `rows` rows.
+// Returns the number of partial sums that a reduction over `rows` rows writes.
 int64_t partial_sums(int64_t rows);
 
 // x, y: [N, H]; weight: [H]; rstd: [N] fp32.
@@ -47,8 +47,9 @@ void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y);
 // If y is defined, it receives the output of swiglu_forward (bitwise identical).
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y);
 
-// logits: [N, V]; targets: [N] int64; losses: [N] fp32. With gradient_scale, the gradient overwrites the logits,
-// multiplied by `weights` ([N] fp32) if defined. A target outside the vocabulary has a NaN loss.
+// logits: [N, V]; targets: [N] int64; losses: [N] fp32. If gradient_scale is set, the gradient overwrites the logits,
+// and row i of the gradient is multiplied by weights[i] if `weights` ([N] fp32) is defined. A target outside the
+// vocabulary has a NaN loss.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
 

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiles a function and its inlined calls for each of these CPUs, and dispatches at run time.
+// Compiles a function and its inlined calls for x86-64-v4, x86-64-v3 and the default CPU, and selects a version at run
+// time.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define MPZERO_INLINE inline __attribute__((always_inline))
 
@@ -15,8 +16,8 @@
 
 namespace mpzero::model::cpu {
 
-// 16 fp32 values: one register with AVX-512, several registers otherwise. The order of additions is the same in both
-// cases.
+// 16 fp32 values: one register with AVX-512, several registers otherwise. The order of additions does not depend on the
+// number of registers.
 inline constexpr int64_t kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Words = uint32_t __attribute__((vector_size(64)));
@@ -33,7 +34,7 @@ MPZERO_INLINE Floats load(const c10::BFloat16* p) {
 }
 
 MPZERO_INLINE void store(float* p, Floats x) { *reinterpret_cast<unaligned::Floats*>(p) = x; }
-// Rounds to nearest even.
+// Stores x as bf16, rounded to nearest even.
 MPZERO_INLINE void store(c10::BFloat16* p, Floats x) {
   using Halves = uint16_t __attribute__((vector_size(32)));
   const Words bits = reinterpret_cast<Words>(x);

@@ -8,9 +8,9 @@ namespace mpzero::model::cpu {
 // AMX for bf16) and oneDNN is allowed to use them.
 bool has_matmul(at::ScalarType type);
 
-// Returns true if ATen is faster for operands of this dtype, provided that `a` has contiguous rows and `out` has the
-// same dtype. With AMX, oneDNN's matmul reaches the rate of the micro-kernel, and matmul() reaches half of this rate
-// (bench/RESULTS.md).
+// Returns true if ATen's matmul is faster than matmul() for operands of this dtype, provided that `a` has contiguous
+// rows and `out` has the same dtype. With AMX, oneDNN's matmul reaches the rate of the micro-kernel, and matmul()
+// reaches half of this rate (bench/RESULTS.md).
 bool prefers_aten(at::ScalarType type);
 
 // Computes out [M, N] = a b + addend, for a [M, K] and b [K, N] of one dtype (fp32 or bf16). a and b each have
