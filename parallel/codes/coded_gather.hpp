@@ -20,7 +20,8 @@ class CodedLayout {
  public:
   // Creates an empty layout for a unit that is gathered without quantization.
   CodedLayout() = default;
-  // Rank r of `ranks` has elements [r * part, (r + 1) * part) of a unit with `numel` elements, padded at the end.
+  // Creates the layout of a unit with `numel` elements, padded at the end. Rank r of `ranks` has elements [r * part, (r
+  // + 1) * part).
   CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<CodedRange> ranges);
 
   // Returns true if the layout gathers fewer bytes than an unquantized gather.
@@ -46,7 +47,7 @@ class CodedLayout {
     int rank;
     int64_t in_part, in_message, in_plain, count;
   };
-  // Returns the pieces, sorted by rank and offset.
+  // Returns the pieces of all ranks, sorted by rank and offset.
   const std::vector<Piece>& pieces() const { return pieces_; }
   // Returns the intersection of each range with a rank's part, relative to the part. The count is 0 if the intersection
   // is empty.
@@ -63,17 +64,17 @@ class CodedLayout {
 };
 
 // Gathers quantized units from the ranks of a node. All elements of a range share a scale, but each rank has only a
-// part of the range. The first gather of new values therefore computes the amax of this rank's part of each range and
-// gathers the amax values of all ranks before quantization. Each gather quantizes this rank's part directly into the
-// buffer, without additional memory.
+// part of the range. The first gather after the values change therefore computes the amax of this rank's part of each
+// range and gathers the amax values of all ranks before quantization. Each gather writes the quantized part of this
+// rank directly to the gather buffer, without additional memory.
 //
 // Order of collectives in a gather: plain elements, amax values (only for new values), quantized elements. Work that
-// depends on the first two collectives must not wait for the last one, so that a gather can be prepared while the
-// previous gather runs.
+// depends on the first two collectives must not wait for the third, so that a gather can be prepared while the previous
+// gather runs.
 class CodedGather {
  public:
   // `layouts`: one per unit; units whose layout does not save bytes are skipped. `node`: communicator of the ranks that
-  // have the parts; must outlive this object.
+  // have the parts of each unit; must outlive this object.
   CodedGather(std::vector<CodedLayout> layouts, std::shared_ptr<const WeightCodec> codec, Communicator& node,
               at::Device device);
 
@@ -83,7 +84,7 @@ class CodedGather {
   // Gathers the unit into `buffer` (bf16 [buffer_numel()]). `part` is this rank's part (bf16 [part]). The result is
   // complete after the collective and the work queued on the current stream are done.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& part, const at::Tensor& buffer);
-  // Returns views of the unit's parameters in a gather buffer. Parameters are either quantized or bf16.
+  // Returns views of the unit's parameters in a gather buffer, each quantized or bf16.
   std::vector<at::Tensor> views(size_t unit, const UnitSpec& spec, const at::Tensor& buffer) const {
     return layouts_[unit].views(buffer, spec, codec_->type());
   }

@@ -14,8 +14,8 @@ struct CodedRange {
   int64_t count = 0;
 };
 
-// Quantizes weights to one byte per element. All work is queued on the current stream. Quantizing a full range, or its
-// parts on several ranks, gives bitwise equal results.
+// Quantizes weights to one byte per element. All work is queued on the current stream. Results are bitwise equal
+// whether a range is quantized as a whole or in parts on several ranks.
 class WeightCodec {
  public:
   virtual ~WeightCodec() = default;

@@ -17,16 +17,17 @@ enum class SumMode { kOverwrite, kAdd };
 class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
-  // Waits for the collective. On the GPU, later work on the current stream runs after the collective, and the host does
-  // not block. On the CPU, blocks until the collective completes; within a HostOrder, later work runs after the
-  // collective instead. Rethrows the collective's error.
+  // Waits for the collective. On the GPU, makes later work on the current stream run after the collective, without
+  // blocking the host. On the CPU, blocks until the collective completes or, within a HostOrder, makes later work run
+  // after the collective. Rethrows the collective's error.
   virtual void wait() = 0;
   // Returns a handle for progress queries, or null if the collective has already completed.
   virtual std::shared_ptr<const DeviceWork> device_work() const { return nullptr; }
 };
 
-// Data plane for parameters and gradients. A collective starts after the work already queued on the current stream. All
-// ranks must start the same collectives in the same order. For a given world size, sums are bitwise reproducible.
+// Data plane for parameters and gradients. A collective starts after the work that is already queued on the current
+// stream. All ranks must start the same collectives in the same order. For a given world size, sums are bitwise
+// reproducible.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -41,8 +42,8 @@ class Communicator {
   // order. Returns the allocated bytes.
   virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
-  // full [world_size * n] <- the shards [n] of all ranks, in rank order. In place if `shard` is this rank's shard of
-  // `full`.
+  // full [world_size * n] <- the shards [n] of all ranks, in rank order. The gather is in place if `shard` is this
+  // rank's shard of `full`.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) = 0;
   // shard [n] <- (or +=) this rank's shard of the sum of full [world_size * n] over all ranks. `shard` has the dtype of
   // `full` or fp32. With kOverwrite, `shard` may alias this rank's shard of `full`. Destroys the content of `full`.
@@ -54,7 +55,7 @@ class Communicator {
   // tensor <- the sum of `tensor` over all ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
 
-  // Returns an error that was not reported by a call, or std::nullopt. Thread-safe.
+  // Returns an asynchronous error of the communicator that no call has reported, or std::nullopt. Thread-safe.
   virtual std::optional<std::string> asynchronous_error() { return std::nullopt; }
 };
 

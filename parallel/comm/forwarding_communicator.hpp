@@ -14,7 +14,8 @@
 
 namespace mpzero::parallel {
 
-// Base class of communicators that wrap another communicator to observe its collectives. Forwards all calls.
+// Base class of communicators that wrap another communicator to observe its collectives. All calls are forwarded to the
+// wrapped communicator.
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> communicator)
@@ -42,7 +43,7 @@ class ForwardingCommunicator : public Communicator {
 // Measures how long the collectives of a communicator stall compute, without waiting for them. On a GPU, a stall is the
 // time between a wait() and the next work on the timeline's stream, regardless of the collective's stream. A wait() on
 // another stream is not counted. On the CPU, a stall is the host time in the collective and in wait(). In a trace, the
-// launch of a collective is a separate range.
+// launch of each collective is a separate range.
 class MeasuredCommunicator final : public ForwardingCommunicator, public StallSource {
  public:
   // `timeline` must outlive the communicator and its collectives. The communicator must outlive its collectives.
@@ -56,8 +57,8 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
   std::vector<Stall> take_stalls() override { return std::exchange(stalls_, {}); }
-  // Returns the bytes that this rank has sent since the last call, in the tensors' dtypes. Assumes a ring, which
-  // minimizes traffic, or direct sends to each rank for all_to_all().
+  // Returns the number of bytes that this rank has sent since the last call, in the tensors' dtypes. The number is
+  // computed for a ring, which minimizes traffic, or for direct sends to each rank in all_to_all().
   int64_t take_sent_bytes() { return std::exchange(sent_bytes_, 0); }
 
  private:

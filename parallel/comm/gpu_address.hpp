@@ -6,9 +6,9 @@
 
 namespace mpzero::parallel {
 
-// Returns the PCI address of a CUDA device ("0000:10:1c.0"), or an empty string if CUDA does not report it. `device` is
-// the index in this process. All processes of the host get the same address, independent of CUDA_VISIBLE_DEVICES. A MIG
-// instance has the address of its GPU.
+// Returns the PCI address of a CUDA device ("0000:10:1c.0"), or an empty string if CUDA does not report it. `device`:
+// index of the device in this process. All processes on a host get the same address for a GPU, independent of
+// CUDA_VISIBLE_DEVICES. A MIG instance has the address of its GPU.
 std::string gpu_address(int device);
 
 // Returns the PCI addresses of all devices visible to this process, in CUDA's order.
@@ -24,8 +24,8 @@ struct GpuProperties {
 // Returns the properties of a CUDA device by its index in this process. Throws Failure if the CUDA query fails.
 GpuProperties gpu_properties(int device);
 
-// Returns true if two addresses are equal. NVIDIA's libraries write the domain with four or eight digits, in upper or
-// lower case.
+// Returns true if two PCI addresses refer to the same GPU. NVIDIA's libraries write the PCI domain with four or eight
+// digits, in upper or lower case.
 bool same_gpu(const std::string& a, const std::string& b);
 
 }  // namespace mpzero::parallel

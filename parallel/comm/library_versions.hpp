@@ -13,7 +13,7 @@ std::string version_text(int nccl_version);
 std::string mpi_version();   // "Open MPI v4.1.4"
 int cuda_runtime_version();  // 1000 * major + 10 * minor
 
-// A library as resolved by the dynamic loader.
+// A shared library that the dynamic loader has resolved for this process.
 struct LoadedLibrary {
   std::string name;
   int64_t version = 0;     // reported by the library

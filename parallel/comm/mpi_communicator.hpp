@@ -18,15 +18,16 @@ namespace mpzero::parallel {
 // and adds tensors in pieces. If only one thread may use MPI, each collective completes before its call returns.
 //
 // Tensors are sent in their own dtype. A reduce-scatter exchanges shards, and each rank adds the shards in rank order
-// (bf16 in fp32, rounded once). An all-reduce is bitwise equal on all ranks. A gather sends from each rank to every
-// other rank. If several hosts have several ranks each, a gather uses a ring instead, so that only one rank per host
-// sends to the next host.
+// (bf16 in fp32, rounded once). An all-reduce is bitwise equal on all ranks. In a gather, each rank sends its shard to
+// every other rank. If several hosts have several ranks each, gathers use a ring instead, so that only one rank per
+// host sends to the next host.
 class MpiCommunicator final : public Communicator {
  public:
-  // Collective over the ranks of `mpi`, which must outlive this object. `around_ring`: use a ring for gathers; must be
-  // equal on all ranks. The default depends on the number of ranks per host, see above.
+  // Must be called by all ranks of `mpi`, which must outlive this object. `around_ring`: use a ring for gathers; must
+  // be equal on all ranks. By default, a ring is used if there are several hosts and any host has several ranks.
   explicit MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> around_ring = std::nullopt);
-  // Waits for collectives in progress. During stack unwinding, abandons them because other ranks may be gone.
+  // Waits for collectives in progress. During stack unwinding, abandons these collectives because other ranks may have
+  // ended.
   ~MpiCommunicator() override;
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;

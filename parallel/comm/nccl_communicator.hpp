@@ -25,7 +25,7 @@ class CommunicatorFailure final : public Error {
   int exit_code() const override { return kFailureExitCode; }
 };
 
-// Transfer engine for collectives that support both.
+// Transfer engine for collectives that support both NCCL kernels and copy engines.
 enum class NcclEngine {
   kKernels,  // NCCL kernels, which occupy some SMs
   // The GPU's copy engines, if all GPUs can access each other's memory. Gathers use no SMs. A reduce-scatter exchanges
@@ -34,26 +34,26 @@ enum class NcclEngine {
 };
 
 // Collectives on GPU tensors, on a separate high-priority stream, so that they overlap with compute. Parameters and
-// gradients use separate communicators, whose collectives are unordered and can overlap.
+// gradients use separate communicators, whose collectives are not ordered relative to each other and can overlap.
 class NcclCommunicator final : public Communicator {
  public:
-  // Collective over all ranks of `mpi`, which broadcasts NCCL's unique id. Uses the rank's current CUDA device.
+  // Must be called by all ranks of `mpi`, which broadcasts NCCL's unique ID. Uses the rank's current CUDA device.
   // `min_channels`: minimum number of NCCL channels (ncclConfig_t::minCTAs), or 0 for NCCL's default. Each channel has
   // its own connections and occupies one SM.
   explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines, int min_channels = 0);
-  // Collective. Waits for collectives in progress. No-op during stack unwinding.
+  // Waits for collectives in progress. All ranks must destroy the communicator. No-op during stack unwinding.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Returns the reason, as text for the user, if copy engines were requested and can reach all ranks but are not used.
+  // If copy engines were requested and can reach all ranks but are not used, returns the reason as text for the user.
   // Otherwise, returns std::nullopt.
   const std::optional<std::string>& hazard() const { return hazard_; }
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  // Allocates with ncclMemAlloc() instead of PyTorch's allocator, and registers a symmetric window, so that data is
-  // copied directly between the ranks' buffers.
+  // Allocates a buffer with ncclMemAlloc() instead of PyTorch's allocator, and registers the buffer as a symmetric
+  // window, so that data is copied directly between the ranks' buffers.
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override;
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;

@@ -23,9 +23,10 @@ class HostTask {
  public:
   enum class Progress : uint8_t { kNone, kSome, kDone };
 
-  // May run before kDone. Memory in use by unfinished transfers must then stay allocated.
+  // A task may be destroyed before advance() returns kDone. The memory of unfinished transfers must then stay
+  // allocated.
   virtual ~HostTask() = default;
-  // Makes as much progress as possible without waiting. Not called again after kDone or an exception.
+  // Makes as much progress as possible without waiting. advance() is not called again after it returns kDone or throws.
   virtual Progress advance() = 0;
 };
 
@@ -67,7 +68,7 @@ class CommunicationThread {
   class Lane;
 
   explicit CommunicationThread(Runs runs);
-  // Aborts unfinished jobs.
+  // Ends the thread and aborts unfinished jobs.
   ~CommunicationThread();
   CommunicationThread(const CommunicationThread&) = delete;
   CommunicationThread& operator=(const CommunicationThread&) = delete;
@@ -82,15 +83,15 @@ class CommunicationThread {
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
-  // Runs one step of each lane's first job if that job is ready. Returns whether any job was ready and whether any job
-  // made progress.
+  // Runs one step of each lane's first job if that job is ready. Returns a Turn that reports whether any job was ready
+  // and whether any job made progress.
   struct Turn {
     bool has_work = false, has_moved = false;
   };
   Turn take_turn(Lock& lock);
   // Runs one step of the job, with the lock released. Returns true if the job made progress.
   bool step(Job& job, Lock& lock);
-  // Returns true if the lane's first job may run a step. Ends a job that can never run.
+  // Returns true if the lane's first job may run a step. Ends the job if it can never run.
   bool may_run(Lane& lane);
   // `error` is passed by value because it may belong to a job that is destroyed with the last job that depends on it.
   // NOLINTNEXTLINE(performance-unnecessary-value-param)
@@ -114,9 +115,9 @@ class CommunicationThread {
 class CommunicationThread::Job final : public DeviceWork, public std::enable_shared_from_this<Job> {
  public:
   // Waits until the job has ended. Within a HostOrder, only makes later jobs depend on the job. Rethrows the job's
-  // exception. The results of an aborted job are undefined.
+  // exception. If the job was aborted, its results are undefined.
   void wait();
-  // Rethrows the job's exception.
+  // Returns the job's state without blocking. Rethrows the job's exception.
   CollectiveState state() const override;
 
  private:
@@ -144,13 +145,14 @@ class CommunicationThread::Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Waits for the lane's jobs. During stack unwinding, aborts the jobs because other ranks may no longer participate.
+  // Waits for the lane's jobs. During stack unwinding, aborts these jobs because other ranks may no longer participate.
   void finish();
-  // With kInCaller, rethrows the task's exception, like Job::wait().
+  // Submits a task to the lane. With kInCaller, rethrows the task's exception, like Job::wait().
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
-  // Returns true if a job has failed or was aborted, so that some of its operations may be unfinished. Thread-safe.
+  // Returns true if a job of the lane has failed or was aborted, so that some operations of the job may be unfinished.
+  // Thread-safe.
   bool was_cut_short() const;
-  // Returns the message of the first failed job, or an empty string. Thread-safe.
+  // Returns the error message of the lane's first failed job, or an empty string. Thread-safe.
   std::string error() const;
 
  private:
@@ -171,8 +173,8 @@ class HostOrder {
   HostOrder(const HostOrder&) = delete;
   HostOrder& operator=(const HostOrder&) = delete;
 
-  // Calls `work` immediately if no job was awaited, otherwise on the communication thread. Later work then begins after
-  // `work`. `work` must own its data and must not start threads.
+  // Calls `work` immediately if the scope has awaited no jobs, otherwise on the communication thread after the awaited
+  // jobs. In the second case, later work begins after `work`. `work` must own its data and must not start threads.
   void run(std::function<void()> work);
 
  private:

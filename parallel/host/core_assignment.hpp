@@ -21,11 +21,12 @@ class CpuTopology {
  public:
   // Returns the topology of this machine, limited to the cores that this process may use and is bound to.
   static CpuTopology of_this_machine();
-  // Create a topology from hwloc's synthetic description, e.g. "numa:2 core:8 pu:2", or from hwloc's XML export.
+  // Return a topology that is described by a synthetic description of hwloc, e.g. "numa:2 core:8 pu:2", or by hwloc's
+  // XML export.
   static CpuTopology synthetic(const std::string& description);
   static CpuTopology from_xml(const std::string& xml);
 
-  // Returns the cores in the machine's order.
+  // Returns the usable cores in the machine's order.
   const std::vector<int>& cores() const { return cores_; }
   // Returns the domains with cores and memory that this process may use, in the machine's order.
   const std::vector<NumaDomain>& domains() const { return domains_; }
@@ -62,8 +63,9 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
 // than ranks, of several consecutive domains. Consecutive ranks share a domain.
 std::vector<std::vector<int>> cores_near_ranks(const std::vector<NumaDomain>& domains, int ranks);
 
-// Returns the cores of a rank for threads that update optimizer states. Excludes one core for the main thread and, with
-// eight or more cores, a second core for the threads of the data loader, NCCL and copies.
+// Returns the cores in `assigned` for a rank's threads that update optimizer states. With three or more cores, excludes
+// one core for the main thread; with eight or more cores, also excludes a core for the threads of the data loader, NCCL
+// and copies.
 std::vector<int> cores_for_updates(const std::vector<int>& assigned);
 
 // Returns the cores in `assigned` that are not in `taken`, in the order of `assigned`.

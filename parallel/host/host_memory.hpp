@@ -17,7 +17,7 @@ inline constexpr size_t kLargePage = size_t{2} << 20;
 // with CUDA instead of allocated by torch's pinned allocator, which rounds each block up to a power of two. Throws
 // Failure with the size if there is not enough memory.
 at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned, ThreadTeam* team = nullptr);
-// Returns one tensor for each element of `numel`. Several threads register pinned tensors.
+// Returns one tensor for each element of `numel`. Pinned tensors are registered with CUDA by several threads.
 std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::ScalarType dtype, bool pinned,
                                      ThreadTeam* team = nullptr);
 

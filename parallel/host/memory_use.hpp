@@ -32,7 +32,7 @@ struct MemoryUse {
   }
 };
 
-// Return the total on the device and the total in host memory.
+// Return the total number of bytes on the training device (device_bytes) or in host memory (host_bytes).
 inline int64_t device_bytes(const MemoryUse& use) {
   return use.parameters + use.gradients + use.optimizer_states + use.units_in_flight;
 }

@@ -14,7 +14,7 @@ namespace mpzero::parallel {
 // Caching allocator for CPU tensors. The memory of a freed large tensor is reused for the next tensor of similar size,
 // in huge pages if available. A step allocates and frees tensors of hundreds of MiB. malloc would return this memory to
 // the system, and the next step would fault in and zero every 4 KiB page again. Total memory exceeds the peak use of
-// large tensors by at most an eighth. Thread-safe. Must outlive its tensors.
+// large tensors by at most an eighth. Thread-safe. The allocator must outlive its tensors.
 class TensorMemory final : public c10::Allocator {
  public:
   // Minimum size of a large tensor, in bytes. Smaller tensors use PyTorch's own allocator.
@@ -24,10 +24,10 @@ class TensorMemory final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  // Return the bytes in use by large tensors, and the bytes cached for reuse.
+  // Return the number of bytes in use by large tensors, and the number of bytes cached for reuse.
   size_t used_bytes() const;
   size_t kept_bytes() const;
-  // Returns the peak use of all tensors, including small tensors.
+  // Returns the peak number of bytes in use by all tensors, including small tensors.
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
@@ -38,9 +38,9 @@ class TensorMemory final : public c10::Allocator {
 
   void count(int64_t bytes);
   void* take(size_t bytes);
-  // Returns false if the memory is not from this allocator.
+  // Caches the memory of a freed tensor for reuse. Returns false if the memory was not allocated by this allocator.
   bool put_back(void* memory);
-  // Returns cached memory to the system until at most `bytes` are left.
+  // Returns cached memory to the system until at most `bytes` remain cached.
   void keep_at_most(size_t bytes);
 
   mutable std::mutex mutex_;
@@ -50,7 +50,7 @@ class TensorMemory final : public c10::Allocator {
   std::atomic<int64_t> bytes_ = 0, peak_bytes_ = 0;  // large and small tensors
 };
 
-// Returns the process's allocator of CPU tensors after use_tensor_memory().
+// Returns the allocator of CPU tensors that use_tensor_memory() has installed.
 const TensorMemory& tensor_memory();
 
 // Installs a TensorMemory as the process's allocator of CPU tensors, and returns it.

@@ -21,14 +21,14 @@ class ThreadTeam {
 
   class Task {
    public:
-    // Waits until all blocks are done. Rethrows an exception of a block.
+    // Waits until all blocks are done. Rethrows an exception that a block has thrown.
     void wait();
     bool done() const { return left_.load(std::memory_order_acquire) == 0; }
 
    private:
     friend class ThreadTeam;
     Task(int64_t blocks, Work work) : blocks_(blocks), work_(std::move(work)), left_(blocks) {}
-    // Processes blocks until all blocks have started.
+    // Processes blocks of the task until all blocks have started.
     void work_through();
 
     const int64_t blocks_;
@@ -42,7 +42,7 @@ class ThreadTeam {
   // Binds thread i to cores[i], an OS index; threads are not bound if `cores` is empty. If the kernel rejects the
   // affinity, the thread is not bound.
   explicit ThreadTeam(int threads, const std::vector<int>& cores = {});
-  // Completes the submitted tasks.
+  // Waits until all submitted tasks are complete.
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -53,8 +53,8 @@ class ThreadTeam {
 
  private:
   void serve(int core);
-  // Waits for a task with blocks that have not started, and returns the first such task. Returns null when the team
-  // ends.
+  // Waits for a task with blocks that have not started, and returns the first such task. Returns null when the
+  // ThreadTeam is destroyed.
   std::shared_ptr<Task> next_task();
 
   std::mutex mutex_;  // protects tasks_ and ending_

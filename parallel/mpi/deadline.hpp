@@ -15,16 +15,16 @@
 
 namespace mpzero::parallel {
 
-// Prints the sentence as an mpzero error and ends the process immediately with kFailureExitCode. The launcher then
-// terminates the other ranks. Skips cleanup, which could also hang.
+// Prints `sentence` as an mpzero error and ends the process immediately with kFailureExitCode. The launcher then
+// terminates the other ranks. Cleanup is skipped because it could also hang.
 void end_process(const std::string& sentence);
 
 // Runs `work` on a detached thread. Returns false, without running `work`, if the thread cannot be started. `work` must
 // own its data and must not throw.
 bool run_detached(const std::function<void()>& work);
 
-// Action if the thread cannot be started. kRunInline: runs `work` on the calling thread; if `work` exceeds the limit,
-// prints an error and ends the process with kFailureExitCode.
+// Action of no_longer_than() if its thread cannot be started. kRunInline: runs `work` on the calling thread; if `work`
+// exceeds the limit, prints an error and ends the process with kFailureExitCode.
 enum class WithoutThread : uint8_t { kSkip, kRunInline };
 
 // Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed.
@@ -53,12 +53,12 @@ auto answer_within(std::chrono::milliseconds limit, Work work, WithoutThread wit
   return std::optional(answer->value);
 }
 
-// Rounds up to milliseconds. The result is at most a hundred years, so that adding it to a time point does not
-// overflow.
+// Converts seconds to milliseconds, rounded up. The result is at most a hundred years, so that adding it to a time
+// point does not overflow.
 std::chrono::milliseconds to_milliseconds(double seconds);
 
-// Ends the process if this object lives longer than `patience`. Guards network and file system calls that have no
-// timeout.
+// Ends the process if this object lives longer than `patience`. A Deadline guards network and file system calls that
+// have no timeout.
 class Deadline {
  public:
   // `sentence` is called on a separate thread after the deadline. `patience` is limited to a hundred years.

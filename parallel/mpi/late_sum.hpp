@@ -9,13 +9,14 @@ namespace mpzero::parallel {
 class LateSum {
  public:
   LateSum();
-  // Waits for the round in flight, if any; collective in this case.
+  // Waits for the all-reduce in flight, if any, until all ranks have started it. During stack unwinding, does not wait.
   ~LateSum();
   LateSum(const LateSum&) = delete;
   LateSum& operator=(const LateSum&) = delete;
 
-  // Starts a round with this rank's `value`. Returns the sum of the previous round (0 in the first round), which is the
-  // same on all ranks. Collective. Waits only for the previous round. Throws Failure if MPI fails.
+  // Starts an all-reduce of `value`. Returns the sum of the previous all-reduce (0 in the first call), which is the
+  // same on all ranks. Must be called by all ranks. Waits only for the previous all-reduce. Throws Failure if MPI
+  // fails.
   int next(int value);
 
  private:

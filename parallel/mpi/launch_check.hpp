@@ -12,15 +12,16 @@ namespace mpzero::parallel {
 // would then train separately and write to the same folder.
 
 // Throws UserError if srun passed no information to MPI, or if a launcher without MPI support, such as torchrun,
-// started more than one process (RANK, WORLD_SIZE). Call before MPI_Init.
+// started more than one process (RANK, WORLD_SIZE). Must be called before MPI_Init.
 void require_launcher(const Environment& environment);
 
 struct LaunchProblem {
   std::string message, remedy;
 };
 
-// Returns a description of the problem if this process is a separate MPI job although the launcher started other
-// processes with it; otherwise, std::nullopt. Call after MPI_Init, with MPI's world size. `mpi`: mpi_version().
+// Returns a description of the problem if the launcher started several processes but MPI did not join this process to
+// the others; otherwise, returns std::nullopt. Must be called after MPI_Init, with MPI's world size. `mpi`:
+// mpi_version().
 std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
                                                  const std::string& mpi);
 

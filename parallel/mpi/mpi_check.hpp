@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 
-// Throws Failure with the MPI call and MPI's error message.
+// Throws Failure with the call and MPI's error message if an MPI call fails.
 #define MPZERO_MPI_CHECK(call)                                                         \
   do {                                                                                 \
     const int mpi_result_ = (call);                                                    \

@@ -19,12 +19,12 @@ enum class MpiThreads : uint8_t {
   kSeveral,  // MPI_THREAD_MULTIPLE: also for tensors, concurrently with compute and the control plane
 };
 
-// Initializes MPI for the lifetime of the program, and provides the rendezvous and the control plane. One object per
-// process may call the public constructor.
+// Initializes MPI for the lifetime of the program, and provides the rendezvous and the control plane. The public
+// constructor may be called only once per process.
 class MpiRuntime final : public ProcessGroup {
  public:
-  // Collective. Only one thread uses MPI if MPI does not provide MPI_THREAD_MULTIPLE or if any rank requests kOne (see
-  // communication_thread()).
+  // Must be called by all ranks. Only one thread uses MPI if MPI does not provide MPI_THREAD_MULTIPLE or if any rank
+  // requests kOne (see communication_thread()).
   MpiRuntime(int* argc, char*** argv, MpiThreads threads);
   ~MpiRuntime() override;
   MpiRuntime(const MpiRuntime&) = delete;
@@ -47,19 +47,20 @@ class MpiRuntime final : public ProcessGroup {
   // Returns true if only one thread uses MPI although all ranks requested kSeveral, because MPI does not support
   // several threads. The result is the same on all ranks.
   bool lacks_threads() const;
-  // Returns the thread that moves this process's tensors over MPI. Jobs run in their callers' threads if only one
-  // thread may use MPI. The first call creates the thread. Must be called on the thread that uses this object.
+  // Returns the thread that moves this process's tensors over MPI. If only one thread may use MPI, each job runs in the
+  // thread that submits it. The first call creates the thread. Must be called on the thread that uses this object.
   CommunicationThread& communication_thread() const;
-  // Collective. If several threads use MPI, waits for all ranks of the group without occupying a core, so that the next
-  // blocking MPI call waits only for its messages. Blocking calls poll, and ranks may share cores with each other and
-  // with communication threads. No-op if one thread uses MPI.
+  // Must be called by all ranks of the group. If several threads use MPI, waits for all ranks without occupying a core,
+  // so that the next blocking MPI call waits only for its messages. Blocking calls poll, and ranks may share cores with
+  // each other and with communication threads. No-op if one thread uses MPI.
   void meet() const;
   const MpiGroup& group() const { return *group_; }
 
   void barrier() override;
   std::vector<std::string> all_gather(const std::string& text) override;
 
-  // Records later calls in a flight recorder. Null stops recording. `channel` must stay valid while recording.
+  // Records later calls in a flight recorder. A null `channel` stops recording. `channel` must stay valid while calls
+  // are recorded.
   void record_in(FlightRecorder::Channel* channel) { channel_ = channel; }
 
   // Ends all ranks immediately with `exit_code`.
@@ -69,7 +70,7 @@ class MpiRuntime final : public ProcessGroup {
   struct Process;
 
   MpiRuntime(std::unique_ptr<MpiGroup> group, std::shared_ptr<Process> process);
-  // Sets the rank and size members from group_.
+  // Sets the members for ranks and sizes from the communicator group_.
   void find_ranks();
 
   std::shared_ptr<Process> process_;

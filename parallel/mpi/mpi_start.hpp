@@ -13,7 +13,7 @@ namespace mpzero::parallel {
 
 // Unsets the variables of Slurm and PMI in an srun step with one task, except Slurm variables that mpzero reads. The
 // task may be a shell (`srun --pty bash`) that started this process. MPI would join the step in place of the shell,
-// which works only once, or require a PMI that this Slurm lacks. Call before MPI_Init.
+// which works only once, or require a PMI that this Slurm lacks. Must be called before MPI_Init.
 void leave_launcher(const Environment& environment);
 
 // Returns a message if OPAL_PREFIX refers to an Open MPI that differs from `library`, the libmpi of this process.
@@ -26,11 +26,11 @@ std::string mpi_library_file();
 // Returns the interfaces that are up and have an address reachable from other hosts, as "eth0 10.0.0.1, eth1 10.1.0.1".
 std::string list_interfaces(const ifaddrs* list);
 
-// Guards the initialization of MPI. If MPI_Init fails, MPI prints its own messages and ends the process. This object
-// then reports the variables that configure MPI, and the process exits with kUserErrorExitCode. If MPZERO_START_FILE is
-// set, only the rank that creates this file prints the report. The file tells scripts that the configuration caused the
-// failure, because mpirun returns its own exit status. If initialization takes longer than `patience`, the process ends
-// with a failure. At most one object may exist at a time.
+// Guards the initialization of MPI. If MPI_Init fails, MPI prints its own messages and ends the process. MpiStart then
+// prints the environment variables that configure MPI, and the process exits with kUserErrorExitCode. If
+// MPZERO_START_FILE is set, only the rank that creates this file prints the report. The file tells scripts that the
+// configuration caused the failure, because mpirun returns its own exit status. If initialization takes longer than
+// `patience`, the process ends with a failure. At most one MpiStart may exist at a time.
 class MpiStart {
  public:
   MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi);
@@ -43,10 +43,10 @@ class MpiStart {
 };
 
 // Creates MPZERO_START_FILE.ok, which tells scripts that MPI is initialized. The file is needed because Slurm may kill
-// all ranks before any of them reports that MPI aborted. Called by one rank.
+// all ranks before any of them reports that MPI aborted. Must be called by only one rank.
 void confirm_start(const Environment& environment);
 
-// Reports that MPI initialization failed. Requires an MpiStart. `reason`: MPI's error message.
+// Reports that MPI initialization failed. An MpiStart must exist. `reason`: MPI's error message.
 void report_failed_start(const std::string& reason);
 
 }  // namespace mpzero::parallel

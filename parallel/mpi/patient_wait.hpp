@@ -6,8 +6,8 @@
 
 namespace mpzero::parallel {
 
-// Polls until is_done() returns true. Calls sleep(pause) between polls, with the durations of Pauses. Propagates
-// exceptions of is_done() and sleep().
+// Polls until is_done() returns true. Calls sleep(pause) between polls, with the durations of Pauses. Exceptions of
+// is_done() and sleep() are propagated.
 //
 //   in        | event                      | then
 //   ----------+----------------------------+--------------------------------
@@ -20,7 +20,7 @@ void poll_patiently(IsDone is_done, Sleep sleep) {
   for (Pauses pauses; !is_done();) sleep(pauses.next());
 }
 
-// Waits for a started MPI operation, with sleeps between polls, and returns the result of MPI_Wait. MPI_Wait and the
+// Waits for a started MPI operation, with sleeps between polls, and returns the result of MPI_Wait. MPI_Wait and MPI's
 // blocking calls poll without a pause. If another thread on the same core, such as the communication thread, sleeps
 // briefly, Linux 6.18 may starve threads of other sessions on that core (measured: up to 37 s). If mpirun considers the
 // host oversubscribed, the blocking calls call sched_yield() after each poll (see Pauses).

@@ -17,7 +17,7 @@ struct MessagePieces {
   // Bounds on the piece size in bytes. Large pieces amortize per-message overhead; small pieces let the reduction of
   // one piece overlap with the transfer of others.
   static constexpr int64_t kMost = 256 << 10, kLeast = 32 << 10;
-  // Target for the number of bytes that a rank has in flight. kLeast may require more.
+  // Target for the number of bytes that a rank has in flight. With pieces of kLeast bytes, more bytes may be in flight.
   static constexpr int64_t kUnderWay = 4 << 20;
   // Alignment of each piece in bytes, so that no element spans two pieces.
   static constexpr int64_t kAlignment = 64;
@@ -25,7 +25,7 @@ struct MessagePieces {
   int64_t length = 0;
   int64_t count = 0;  // pieces of the longest block
 
-  // `peers`: number of other ranks. Each peer gets a block.
+  // `peers`: number of other ranks. Each peer receives one block.
   static MessagePieces of(int64_t longest_block, int peers) {
     const int64_t length = std::clamp(kUnderWay / std::max(peers, 1), kLeast, kMost) / kAlignment * kAlignment;
     return {.length = length, .count = (longest_block + length - 1) / length};
@@ -37,7 +37,7 @@ struct MessagePieces {
   int64_t depth(int peers) const { return std::max<int64_t>(2, kUnderWay / (length * std::max(peers, 1))); }
 };
 
-// A message to one rank and a message from one rank. Messages of 0 bytes are not sent.
+// A message sent to one rank and a message received from one rank. Messages of 0 bytes are not sent.
 struct Transfer {
   int to = 0;
   const void* sent = nullptr;
@@ -47,8 +47,8 @@ struct Transfer {
   int64_t received_bytes = 0;
 };
 
-// Transfers 0, 1, ... of a collective, with several transfers in flight. Calls do not block. Two ranks must exchange
-// their messages in the same order and know the length of each message, which is at most kMostBytes. Other messages
+// Performs the transfers 0, 1, ... of a collective, with several transfers in flight. No function blocks. Two ranks
+// that exchange messages must use the same order and the same message lengths, each at most kMostBytes. Other messages
 // must not use the tag and the communicator at the same time.
 class Transfers {
  public:
@@ -58,11 +58,11 @@ class Transfers {
     int64_t count = 0;
     int64_t most_under_way = 1;
     std::function<Transfer(int64_t index)> transfer{};
-    // Returns true if a transfer may begin after `done` transfers are done. Null: always.
+    // Returns true if transfer `index` may begin when `done` transfers are done. Null if transfers may always begin.
     std::function<bool(int64_t index, int64_t done)> may_begin{};
     // Called after each transfer, in order. May be null.
     std::function<void(int64_t index)> done{};
-    // Owns the memory of the messages.
+    // Owner of the messages' memory.
     std::shared_ptr<const void> memory{};
   };
 

@@ -22,7 +22,7 @@ std::vector<RdmaDevice> rdma_devices(const std::filesystem::path& root = "/");
 
 int count_efa(const std::vector<RdmaDevice>& devices);
 
-// Remedy if data does not arrive, without the final period.
+// Remedy to print if data does not arrive between nodes, without the final period.
 inline constexpr const char* kUnconnectedRemedy =
     "the security group must allow all traffic to and from itself, and all nodes must be able to connect to each "
     "other; run `mpzero doctor`";
@@ -33,7 +33,7 @@ enum class NetworkChoice { kAuto, kEfa, kSocket };
 // Parses "auto", "efa" or "socket". Throws UserError with `flag` for other values.
 NetworkChoice parse_network_choice(const std::string& flag, const std::string& value);
 
-// Network of one rank's node before NCCL starts.
+// Properties of one rank's node and its network, detected before NCCL starts.
 struct NodeNetwork {
   std::string host;  // host name in messages
   std::string node;  // node identifier as defined by NCCL, the same for all ranks of a node
@@ -41,7 +41,7 @@ struct NodeNetwork {
   bool limits_channels = false;  // the environment sets NCCL's number of channels
 };
 
-// Environment variables for NCCL, and the network that NCCL's log must confirm.
+// Environment variables to set for NCCL, and the network that NCCL's log must confirm.
 struct NetworkPlan {
   enum class Proof { kNone, kEfa, kSocket, kAnything };
 
@@ -54,16 +54,17 @@ struct NetworkPlan {
 // Detects the network of this rank's node. `root`: the folder that contains proc and sys.
 NodeNetwork look_at_network(const Environment& environment, const std::string& root = "/");
 
-// Plans the network of all `nodes` (one entry per rank) for the rank with entry `own`: variables that restrict NCCL to
-// the chosen network, and additional connections over TCP. Excludes variables that aws-ofi-nccl sets by instance type
-// (FI_EFA_*, NCCL_PROTO, buffer sizes, topology, tuner). Throws UserError if the choice is impossible: a node without
-// EFA devices, a missing plugin, or a conflicting variable.
+// Returns the plan for the rank with entry `own` in `nodes` (one entry per rank): environment variables that restrict
+// NCCL to the chosen network, and additional connections over TCP. Does not set variables that aws-ofi-nccl sets by
+// instance type (FI_EFA_*, NCCL_PROTO, buffer sizes, topology, tuner). Throws UserError if the chosen network cannot be
+// used because a node has no EFA devices, the plugin is missing, or a variable conflicts.
 NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& nodes, const NodeNetwork& own,
                          const Environment& environment,
                          const std::vector<std::string>& plugin_files = usual_plugin_files());
 
 // Runs look_at_network() and plan_network() on every rank and sets the planned variables in this process's environment.
-// Collective. Call before the first NCCL communicator is created. Throws UserError on all ranks.
+// Must be called by all ranks, before the first NCCL communicator is created. Throws UserError on all ranks if
+// plan_network() throws on any rank.
 NetworkPlan choose_network(NetworkChoice choice, ProcessGroup& group);
 
 }  // namespace mpzero::parallel

@@ -22,7 +22,7 @@ struct PluginSearch {
 };
 
 // Returns true if `net_name` is the network of aws-ofi-nccl, the plugin that runs NCCL over libfabric and therefore
-// over EFA. Releases before 1.10 used "AWS Libfabric". Ignores case, like NCCL.
+// over EFA. Releases before 1.10 used "AWS Libfabric". The comparison ignores case, as in NCCL.
 bool is_libfabric_net(const std::string& net_name);
 
 // Returns the release of aws-ofi-nccl in `file`, e.g. "1.16.2", "1.9.2-aws" or "git-6e504db", or an empty string if
@@ -36,8 +36,8 @@ std::optional<std::string> plugin_hazard(const std::string& version);
 // Returns the paths where the EFA installer, the deep learning images and NVIDIA's containers install the plugin.
 std::vector<std::string> usual_plugin_files();
 
-// Finds aws-ofi-nccl: the library in NCCL_NET_PLUGIN, else NCCL's default plugin, else the first match in `files`.
-// Loads each candidate to read the network name, which differs between releases.
+// Finds aws-ofi-nccl: the library in NCCL_NET_PLUGIN, else NCCL's default plugin, else the first match in `files`. Each
+// candidate is loaded to read the name of its network, which differs between releases.
 PluginSearch find_libfabric_plugin(const Environment& environment,
                                    const std::vector<std::string>& files = usual_plugin_files());
 

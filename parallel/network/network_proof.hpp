@@ -11,11 +11,11 @@
 
 namespace mpzero::parallel {
 
-// Captures network log messages of NCCL and its plugin during the object's lifetime. Overrides the user's NCCL_DEBUG
-// settings and restores them afterwards. If the user set NCCL_DEBUG=INFO or TRACE, the captured text is then written to
-// stdout, or to the path in NCCL_DEBUG_FILE with the suffix ".start" (NCCL truncates the file itself). At most one
-// object may exist. Other threads must not call getenv() concurrently; monitoring threads must read the environment
-// earlier.
+// Captures log messages about the network from NCCL and its plugin during the object's lifetime. The constructor
+// overrides the user's NCCL_DEBUG settings, and the destructor restores them. If the user set NCCL_DEBUG=INFO or TRACE,
+// the captured text is then written to stdout, or to the path in NCCL_DEBUG_FILE with the suffix ".start" (NCCL
+// truncates the file itself). At most one NcclLog may exist. Other threads must not call getenv() concurrently;
+// monitoring threads must read the environment earlier.
 class NcclLog {
  public:
   // Throws Failure if the in-memory file cannot be created.
@@ -24,7 +24,7 @@ class NcclLog {
   NcclLog(const NcclLog&) = delete;
   NcclLog& operator=(const NcclLog&) = delete;
 
-  // Returns the text logged so far.
+  // Returns the text that NCCL and its plugin have logged so far.
   std::string text() const;
 
  private:
@@ -35,8 +35,8 @@ class NcclLog {
   std::vector<std::pair<std::string, std::optional<std::string>>> before_;
 };
 
-// Network of one rank, parsed from NCCL's log (NCCL_DEBUG=INFO, subsystems INIT and NET). Matches the messages of NCCL
-// 2.28 (init.cc, graph/topo.cc, transport/net.cc, plugin/net.cc) and of aws-ofi-nccl 1.6 to 1.21.
+// Network of one rank, parsed from NCCL's log (NCCL_DEBUG=INFO, subsystems INIT and NET). The parser matches the
+// messages of NCCL 2.28 (init.cc, graph/topo.cc, transport/net.cc, plugin/net.cc) and of aws-ofi-nccl 1.6 to 1.21.
 struct NetworkProof {
   std::string net;                 // "Libfabric", "Socket", "IB"; empty if not logged
   std::string provider;            // libfabric provider: "efa", "tcp"; empty for other networks
@@ -51,10 +51,11 @@ struct NetworkProof {
 
 NetworkProof parse_network_proof(std::string_view log);
 
-// Returns the reason why the network did not start, as part of a sentence, or an empty string if not logged.
+// Returns the reason why NCCL could not start the network, as part of a sentence, or an empty string if `log` does not
+// contain the reason.
 std::string parse_network_failure(std::string_view log);
 
-// Returns a sentence that describes how `proof` contradicts `plan`, or an empty string.
+// Returns a sentence that describes how `proof` contradicts `plan`, or an empty string if it does not.
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host);
 
 }  // namespace mpzero::parallel

@@ -27,7 +27,7 @@ class NetworkFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// Prints `message` and the remedy, then ends the process.
+// Prints `message` and a remedy (kUnconnectedRemedy), then ends the process.
 void end_unconnected(const std::string& message);
 
 // Timeout for NCCL to connect the nodes.
@@ -40,17 +40,17 @@ struct StartPatience {
 
 struct ProvenNetwork {
   std::vector<NetworkProof> proofs;  // one per rank
-  // Communicator over all ranks, for training. Must be kept until another communicator exists, because NCCL unloads its
-  // plugin with the last communicator. NCCL 2.28 and 2.29 then ignore NCCL_NET_PLUGIN and use the default network for
-  // the next communicator (https://github.com/NVIDIA/nccl/issues/1978).
+  // Communicator over all ranks, for training. This communicator must be kept until another communicator exists,
+  // because NCCL unloads its plugin with the last communicator. NCCL 2.28 and 2.29 then ignore NCCL_NET_PLUGIN and use
+  // the default network for the next communicator (https://github.com/NVIDIA/nccl/issues/1978).
   std::unique_ptr<NcclCommunicator> communicator;
 };
 
 // Starts NCCL over all ranks, exchanges a few bytes, and returns each rank's network as logged by NCCL. Uses the rank's
-// current CUDA device. Collective. Throws NetworkFailure on all ranks if any rank uses a network that differs from
-// `plan`, and only on the affected rank if NCCL cannot initialize its network. Throws Failure on the affected rank if
-// NCCL fails for any other reason. Calls patience.overdue if data does not arrive in time, e.g. if a security group
-// blocks all traffic.
+// current CUDA device. Must be called by all ranks. Throws NetworkFailure on all ranks if any rank uses a network that
+// differs from `plan`, and only on the affected rank if NCCL cannot initialize its network. Throws Failure on the
+// affected rank if NCCL fails for any other reason. Calls patience.overdue if data does not arrive in time, e.g. if a
+// security group blocks all traffic.
 ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const StartPatience& patience = {});
 
 // Formats the network for the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA

@@ -21,8 +21,8 @@ struct AdamWUpdate {
   float decay;               // 1 - lr * weight_decay
   float step_size;           // lr / (1 - beta1^t)
   float inverse_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
-  // GPU only. If set, replaces gradient_scale and is read when the kernel runs. If the value is not finite, the states
-  // do not change and the parameter receives the rounded master weight.
+  // GPU only. If set, this device value replaces gradient_scale and is read when the kernel runs. If the value is not
+  // finite, the states do not change and the parameter receives the rounded master weight.
   const float* device_gradient_scale = nullptr;
   uint32_t rounding_seed = 0;  // seed of the stochastic rounding of bf16 moments; differs between updates
 };
@@ -30,7 +30,7 @@ struct AdamWUpdate {
 // Returns the scalars of update `update`, which counts from 1.
 AdamWUpdate adamw_update(const AdamWOptions& options, double lr, int64_t update, double gradient_scale);
 
-// Tensors of a flat range of the model, with equal length and device.
+// Tensors of a flat range of the model's parameters, all of the same length and on the same device.
 struct AdamWTensors {
   at::Tensor gradient;    // fp32 or bf16
   at::Tensor master;      // fp32
@@ -43,13 +43,14 @@ struct AdamWTensors {
 // Decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2), in the arithmetic of DeepSpeed's CPUAdam:
 //   g = gradient * gradient_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2
 //   w = w (1 - lr wd) - lr / (1-b1^t) * m / (sqrt(v) / sqrt(1-b2^t) + eps)
-// Runs in one pass on the tensors' device. Host and GPU results are equal except for the last bits. Moments in bf16 use
-// stochastic rounding: with rounding to nearest, a moment would never change if each step changes it by less than half
-// a unit in the last place. The rounding depends on position and seed, not on the layout or the number of threads.
+// adamw() runs in one pass on the tensors' device. Host and GPU results are equal except for the last bits. Moments in
+// bf16 use stochastic rounding: with rounding to nearest, a moment would never change if each step changes it by less
+// than half a unit in the last place. The rounding depends on the element's position and the seed, not on the layout or
+// the number of threads.
 void adamw(const AdamWTensors& tensors, const AdamWUpdate& update);
 
-// Returns the sum of squares of a flat fp32 or bf16 tensor as an fp64 scalar on the tensor's device. Accumulates in
-// fp64, in an order that depends only on the length.
+// Returns the sum of squares of a flat fp32 or bf16 tensor as an fp64 scalar on the tensor's device. The squares are
+// accumulated in fp64, in an order that depends only on the length.
 at::Tensor sum_of_squares(const at::Tensor& tensor);
 // Writes partial sums of squares to `partial`, fp64 [num_square_partials(device)] on the tensor's device.
 void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial);
@@ -58,8 +59,8 @@ int64_t num_square_partials(at::Device device);
 // Returns the clipping factor for gradients with this squared norm, 1 / max(1, (norm + 1e-6) / clip) as in DeepSpeed.
 // Returns 1 if `clip` is 0.
 double clipping_scale(double squares, double clip);
-// Computes clipping_scale() on the GPU. totals: [squares, loss] fp64; scale: fp32 scalar. The result is NaN if a total
-// is not finite.
+// Computes clipping_scale() on the GPU. totals: [squares, loss] fp64; scale: fp32 scalar. `scale` becomes NaN if a
+// total is not finite.
 void clipping_scale_out(const at::Tensor& scale, const at::Tensor& totals, double clip);
 
 }  // namespace mpzero::parallel

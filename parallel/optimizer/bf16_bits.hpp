@@ -6,14 +6,15 @@
 
 namespace mpzero::parallel {
 
-// Bits of a bf16 number: the upper half of the fp32 number of the same value.
+// Bits of a bf16 number: the upper 16 bits of the fp32 number with the same value.
 using Bf16Bits = uint16_t;
 inline constexpr Bf16Bits kBf16Nan = 0x7FC0;
 
 inline float to_float(float value) { return value; }
 inline float to_float(Bf16Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// Rounds to nearest, ties to even. A NaN stays NaN, because rounding its bits could carry over to infinity.
+// Rounds to the nearest bf16 number, ties to even. NaN is handled separately, because rounding the bits of a NaN could
+// produce infinity.
 template <typename T>
 inline T round_to(float value) {
   if constexpr (std::is_same_v<T, float>) {

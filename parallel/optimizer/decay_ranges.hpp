@@ -28,16 +28,16 @@ class DecayRanges {
   };
 
   DecayRanges() = default;
-  // Applies decay to all `count` elements.
+  // Creates ranges in which weight decay applies to all `count` elements.
   explicit DecayRanges(int64_t count);
-  // Covers the shard [begin, begin + count) of the unit's flat buffer. Padding counts as decayed. Parameters whose
-  // names match one of `no_decay` are not decayed.
+  // Creates the ranges of the shard [begin, begin + count) of the unit's flat buffer. Weight decay applies to padding,
+  // but not to parameters whose names match one of `no_decay`.
   DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, const std::vector<std::string>& no_decay);
 
   // Returns the runs, which cover the full shard in order and without gaps.
   const std::vector<Run>& runs() const { return runs_; }
-  // Calls visit(begin, end, update) for each subrange of [begin, end) with uniform decay. Subranges without decay get a
-  // copy of `update` without decay.
+  // Calls visit(begin, end, update) for each subrange of [begin, end) with uniform decay. For subranges without decay,
+  // visit() receives a copy of `update` without decay.
   template <typename Visit>
   void visit(int64_t begin, int64_t end, const AdamWUpdate& update, Visit&& visit) const {
     auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const Run& r) { return r.end <= begin; });

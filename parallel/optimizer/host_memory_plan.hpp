@@ -8,7 +8,7 @@
 
 namespace mpzero::parallel {
 
-// Memory of a HostOptimizer in addition to the states.
+// Memory that a HostOptimizer allocates in addition to the states.
 struct HostMemoryPlan {
   int64_t piece_numel = 0;  // elements updated at a time
   int64_t pieces = 0;       // number of buffers for pieces in transit between host and GPU
@@ -36,10 +36,10 @@ struct HostMemoryDemand {
 };
 
 // Returns the maximum memory for spare states that keeps the total host memory for states, buffers and parameters
-// within 18 bytes per parameter. Excludes copies of gradients.
+// within 18 bytes per parameter. The total excludes copies of gradients.
 int64_t default_extra_bytes(const HostMemoryDemand& demand);
 
-// Plans spare states within `extra_bytes`, for as many of the last units as possible.
+// Returns a plan with spare states for as many of the last units as fit in `extra_bytes`.
 HostMemoryPlan plan_host_memory(const HostMemoryDemand& demand, int64_t extra_bytes);
 
 }  // namespace mpzero::parallel

@@ -19,11 +19,11 @@
 namespace mpzero::parallel {
 
 // AdamW in host memory, concurrent with the caller and the GPU. A separate thread runs a pipeline over pieces of the
-// units: it copies the gradient to the host, updates the states with a team of threads, and copies the rounded
-// parameters to the GPU. Only the buffers of a few pieces in transit are pinned.
+// units: copy the gradient to the host, update the states with a team of threads, and copy the rounded parameters to
+// the GPU. Only the buffers of a few pieces in transit are pinned.
 //
 // Units can be updated before the gradient norm is known. Between expect() and finish(), units are updated into spare
-// states as soon as their gradients are available, with the scalars that the caller expects. If finish() gets the same
+// states as soon as their gradients are available, with the scalars passed to expect(). If finish() receives the same
 // scalars, the spare states become the units' own states. Otherwise, or after discard(), the spare states are dropped
 // and the old states remain valid. The results are bitwise identical in both cases.
 //
@@ -31,12 +31,12 @@ namespace mpzero::parallel {
 // reuse the gradient's memory while the update waits for the norm. The copy remains valid until the unit's next
 // gradient is taken, which waits for all updates of the unit.
 //
-// Held states do not change. An update of a held unit also writes to spare states, and waits if all spare states are in
-// use.
+// States do not change while a StateHold exists. An update of a held unit writes to spare states, and waits if all
+// spare states are in use.
 class HostOptimizer final : public HostUpdater {
  public:
-  // State machine of a unit's spare states. At most one job per unit is in progress. A queued update begins when the
-  // previous update has released its spare states, and only then chooses its destination.
+  // State machine of a unit's spare states. At most one job of each unit is in progress. A queued update begins when
+  // the previous update has released its spare states, and only then chooses its destination.
   //
   //   in          | event                                   | then
   //   ------------+-----------------------------------------+------------------------------------------------------------
@@ -45,11 +45,11 @@ class HostOptimizer final : public HostUpdater {
   //   kNone       | a queued update begins, not held        | updates in place: kNone
   //   kNone       | a queued update begins, held            | reserves spare states: kConfirmed; if all are in use,
   //               |                                         |   waits for spare states or for the end of the hold
-  //   kRunning    | finish(), as expected                   | kConfirmed
-  //   kRunning    | finish() otherwise, discard()           | queues an update, or a publish(): kDropped
+  //   kRunning    | finish() with the expected scalars      | kConfirmed
+  //   kRunning    | finish() with other scalars, discard()  | queues an update, or a publish(): kDropped
   //   kRunning    | last piece done                         | kComputed
-  //   kComputed   | finish(), as expected                   | swaps spare and own states: kNone
-  //   kComputed   | finish() otherwise, discard()           | returns the spare states, queues as above: kNone
+  //   kComputed   | finish() with the expected scalars      | swaps spare and own states: kNone
+  //   kComputed   | finish() with other scalars, discard()  | returns the spare states, queues as above: kNone
   //   kConfirmed  | last piece done                         | swaps spare and own states: kNone
   //   kConfirmed  | finish(): the next update, whose        | queues an update, which waits: kConfirmed
   //               |   gradient was not taken                |
@@ -79,7 +79,7 @@ class HostOptimizer final : public HostUpdater {
   void wait_for_holds(size_t unit) override;
   void release(size_t unit) override;
   MemoryUse memory_use() const override;
-  // Used by tests. Can be called from any thread.
+  // Returns the state of the unit's spare states, for tests. Can be called from any thread.
   Ahead ahead(size_t unit) const;
 
  private:
@@ -120,7 +120,7 @@ class HostOptimizer final : public HostUpdater {
   };
 
   // Waits until `condition` is true and returns with the mutex locked. `condition` is evaluated with the mutex locked.
-  // Throws if the thread failed.
+  // Throws if the optimizer's thread has failed.
   template <typename Condition>
   std::unique_lock<std::mutex> lock_when(const Condition& condition);
 
@@ -128,7 +128,7 @@ class HostOptimizer final : public HostUpdater {
   bool is_done(size_t unit) const { return units_[unit].done == units_[unit].ordered; }
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void give_spare_back(Unit& unit);
-  // Starts the copy of a gradient to host memory. On the CPU, also finishes it.
+  // Starts the copy of a gradient to host memory. On the CPU, the copy is complete on return.
   void copy_gradient(Unit& unit, const at::Tensor& gradient);
   void throw_if_failed() const;
   // Returns true if the first queued job may begin or, without queued jobs, a unit may be updated before the norm is

@@ -39,8 +39,8 @@ struct ConstantLr {
   double value = 1e-3;
 };
 
-// Schedule after the warmup. kAtTheEnd: constant, then cosine decay over the last num_decay_steps. kInSteps: multiplied
-// by gamma every num_decay_steps.
+// Learning rate after the warmup. kAtTheEnd: constant, then cosine decay over the last num_decay_steps. kInSteps:
+// multiplied by gamma every num_decay_steps.
 enum class TrainerDecay { kLinear, kCosine, kConstant, kAtTheEnd, kInSteps };
 
 // The Hugging Face Trainer's lr_scheduler_type linear, cosine, warmup_stable_decay, constant and constant_with_warmup:
@@ -77,7 +77,8 @@ class LrSchedule {
   std::optional<int64_t> total_num_steps() const;  // schedule time; std::nullopt if the schedule has no end
   double peak_lr() const;
 
-  // Return a copy with a different total_num_steps or warmup_num_steps. No-op for schedules without this value.
+  // Return a copy with a different total_num_steps or warmup_num_steps. Schedules without this value are returned
+  // unchanged.
   LrSchedule with_total_num_steps(int64_t total_num_steps) const;
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
   LrSchedule with_peak_lr(double peak_lr) const;
@@ -90,14 +91,14 @@ class LrSchedule {
     double rate = 1;
   };
   double time(int64_t update) const;
-  // Returns the first update >= `first` whose time is at least `time`.
+  // Returns the first update >= `first` whose schedule time is at least `time`.
   int64_t update_at(double time, int64_t first) const;
 
   // Returns the schedule restarted after update `step`, with a warmup that begins at `lr`.
   LrSchedule started_after(int64_t step, double lr) const;
-  // Returns the schedule shifted so that its time at update `step` is `time`.
+  // Returns the schedule shifted so that the schedule time at update `step` is `time`.
   LrSchedule placed_at(int64_t step, double time) const;
-  // Returns the schedule with a clock that runs `factor` times as fast after update `step`.
+  // Returns the schedule with a clock that runs `factor` times as fast after update `step` as before.
   LrSchedule paced_after(int64_t step, double factor) const;
   // Returns the schedule with a constant learning rate after update `update`.
   LrSchedule held_after(int64_t update) const;

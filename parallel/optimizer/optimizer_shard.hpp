@@ -61,7 +61,7 @@ class OptimizerShard {
   const DecayRanges& decay() const { return decay_; }
   // Returns true if the update runs on the host and the training device is a GPU.
   bool on_host() const { return on_host_; }
-  // Moves the states to `device`, where later updates run.
+  // Moves the states to `device`. Later updates run on this device.
   void move_to(at::Device device);
   MemoryUse memory_use() const;
 

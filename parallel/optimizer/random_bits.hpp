@@ -7,7 +7,8 @@
 namespace mpzero::parallel {
 
 // 32 random bits for one element in one update, equal on the host and on the GPU: MurmurHash3's finalizer (Appleby)
-// over position and seed. The salt contains the upper half of the position, so that vectorized code computes it once.
+// over position and seed. The salt contains the upper half of the position, so that vectorized code computes the salt
+// only once.
 C10_HOST_DEVICE inline uint32_t random_salt(int64_t element, uint32_t seed) {
   return (static_cast<uint32_t>(element >> 32) * 0x9e3779b1U) ^ seed;
 }

@@ -12,7 +12,7 @@
 
 namespace mpzero::parallel {
 
-// Held states of an optimizer, and their mutex. Shared by the optimizer and the holds.
+// Registry of the states that StateHolds keep unchanged, with a mutex. Shared by an optimizer and its holds.
 struct HoldRegistry {
   std::mutex mutex;
   std::condition_variable changed;
@@ -33,7 +33,7 @@ class StateHold {
   StateHold& operator=(StateHold&& other) noexcept;
   ~StateHold() { release(); }
 
-  // Returns the read-only states, which are empty after release().
+  // Returns the states, which must not be modified. Empty after release().
   const OptimizerStates& states() const { return states_; }
   void release();
 
@@ -42,8 +42,8 @@ class StateHold {
   OptimizerStates states_;
 };
 
-// Pool of states that are not in use by a unit. An update that must not change its unit's states writes to spare
-// states. Not thread-safe.
+// Pool of optimizer states that no unit uses. An update that must not change its unit's states writes to spare states.
+// Not thread-safe.
 class SpareStates {
  public:
   void add(OptimizerStates states);
@@ -52,7 +52,7 @@ class SpareStates {
   std::optional<OptimizerStates> take(int64_t length, const HoldRegistry& held);
   // Returns true if take() would return states.
   bool has(int64_t length, const HoldRegistry& held) const;
-  // Drops spare states of `length` elements beyond `most`. Returns the remaining number.
+  // Drops spare states of `length` elements beyond `most`. Returns the number of remaining spare states.
   int64_t shrink(int64_t length, int64_t most);
 
  private:

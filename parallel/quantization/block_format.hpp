@@ -14,7 +14,7 @@ struct BlockFormat {
 
   int64_t blocks(int64_t elements) const { return (elements + block - 1) / block; }
   int64_t code_bytes(int64_t elements) const { return elements * bits / 8; }
-  // Returns the size of a message of `elements`, which must be a multiple of kMessageAlignment.
+  // Returns the number of bytes of a message with `elements` elements, which must be a multiple of kMessageAlignment.
   int64_t message_bytes(int64_t elements) const {
     constexpr int64_t kAlignment = 16;
     const int64_t bytes = code_bytes(elements) + blocks(elements) * static_cast<int64_t>(sizeof(float));
@@ -25,12 +25,13 @@ struct BlockFormat {
 // The number of elements of a message or shard is a multiple of this number, so that scales are aligned.
 inline constexpr int64_t kMessageAlignment = 64;
 
-// Formats with 8.125 and 4.25 bits per element. Fewer levels require smaller blocks, because an outlier reduces the
-// precision of its block.
+// Formats with 8.125 and 4.25 bits per element. kInt4 uses smaller blocks because it has fewer levels, and an outlier
+// reduces the precision of its whole block.
 inline constexpr BlockFormat kInt8{.bits = 8, .block = 256, .largest_code = 127};
 inline constexpr BlockFormat kInt4{.bits = 4, .block = 128, .largest_code = 7};
 
-// Blocks with a smaller amax are sent as zeros, because the inverse of the scale could overflow.
+// A block whose amax is smaller than kSmallestMaximum is quantized to zeros, because the inverse of the scale could
+// overflow.
 inline constexpr float kSmallestMaximum = 0x1p-100F;
 
 }  // namespace mpzero::parallel

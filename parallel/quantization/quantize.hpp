@@ -12,8 +12,9 @@
 // aligned to 16 bytes. A block with a non-finite number is dequantized as NaN.
 namespace mpzero::parallel {
 
-// message <- values + residual, with unbiased stochastic rounding. residual (fp32 or bf16) <- the rounding error,
-// smaller than one scale per element. `first`: position of the first element, which selects the random numbers.
+// message <- values + residual, with unbiased stochastic rounding. residual (fp32 or bf16) <- the rounding error of
+// each element, which is smaller than the scale of its block. `first`: position of the first element, which selects the
+// random numbers.
 void quantize_with_residual(const at::Tensor& values, const at::Tensor& residual, const at::Tensor& message,
                             const BlockFormat& format, RoundingKey key, int64_t first);
 
@@ -25,7 +26,7 @@ void quantize_difference(const at::Tensor& wanted, const at::Tensor& current, co
 void add_message(const at::Tensor& message, const at::Tensor& values, const BlockFormat& format);
 
 // sum <- the sum of the dequantized messages (uint8 [messages, message_bytes]), added in fp32 in row order and rounded
-// once. `own` replaces row `own_row`, which is not read. `sum` may alias `own`.
+// once. `own` is added in place of row `own_row`, which is not read. `sum` may alias `own`.
 void sum_messages(const at::Tensor& messages, int64_t own_row, const at::Tensor& own, const at::Tensor& sum,
                   const BlockFormat& format);
 

@@ -40,7 +40,7 @@ struct Types {
   using Second = B;
 };
 
-// Calls `call` with a Types of two element types, each `Bf16` if the corresponding flag is set, otherwise float.
+// Calls call(Types<A, B>()), where A (or B) is `Bf16` if first_is_bf16 (or second_is_bf16) is true, otherwise float.
 template <typename Bf16, typename Call>
 void with_types(bool first_is_bf16, bool second_is_bf16, const Call& call) {
   if (first_is_bf16) {
@@ -54,7 +54,7 @@ void quantize_with_residual_host(const QuantizedSpans& spans, RoundingKey key, u
 void quantize_difference_host(const QuantizedSpans& spans);
 void sum_messages_host(const SummedSpans& spans);
 
-// The following functions run on the current stream.
+// The following functions queue GPU kernels on the current stream.
 void quantize_with_residual_cuda(const QuantizedSpans& spans, RoundingKey key, uint32_t first);
 void quantize_difference_cuda(const QuantizedSpans& spans);
 void sum_messages_cuda(const SummedSpans& spans);

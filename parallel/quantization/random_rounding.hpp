@@ -5,8 +5,8 @@
 
 namespace mpzero::parallel {
 
-// Seed of one message. The random number of an element depends only on the seed and the element's position, so a
-// repeated run rounds identically.
+// Seed for the stochastic rounding of one message. The random number of an element depends only on the seed and the
+// element's position, so a repeated run rounds identically.
 struct RoundingKey {
   uint32_t first = 0;
   uint32_t second = 0;
@@ -24,8 +24,8 @@ inline RoundingKey rounding_key(uint64_t seed, uint64_t step, uint64_t unit, uin
   return {.first = static_cast<uint32_t>(mixed), .second = static_cast<uint32_t>(mixed >> 32U)};
 }
 
-// Returns a number in [0, 1) with 24 random bits, mixed by MurmurHash3's finalizer (Appleby). constexpr, so that GPU
-// kernels can call it.
+// Returns a number in [0, 1) with 24 random bits, mixed by MurmurHash3's finalizer (Appleby). The function is constexpr
+// so that GPU kernels can call it.
 constexpr float random_fraction(uint32_t element, RoundingKey key) {
   uint32_t h = element ^ key.first;
   h = (h ^ (h >> 16U)) * 0x85ebca6bU;

@@ -14,7 +14,7 @@ enum class WeightCodes : uint8_t {
   kNf4,   // NF4 with double quantization: 4.129 bits per value, see nf4.hpp
 };
 
-// Splitting values at multiples of this number does not change their quantization.
+// The quantized values do not change if a tensor is split at multiples of this number of elements.
 inline constexpr int64_t kCodedGroup = 16384;
 
 int64_t code_bytes(WeightCodes codes, int64_t count);

@@ -17,12 +17,12 @@ enum class CollectiveState : uint8_t {
   kCompleted
 };
 
-// Work that was queued on a device.
+// Work that is queued on a device and whose state can be queried.
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
-  // Returns the state without blocking. Can be called from any thread. Throws the device's error if the device has
-  // failed.
+  // Returns the state of the work without blocking. Can be called from any thread. Throws the device's error if the
+  // device has failed.
   virtual CollectiveState state() const = 0;
 };
 
@@ -55,12 +55,12 @@ struct ChannelRecord {
   std::vector<CollectiveRecord> last;  // oldest first
 };
 
-// Records the last collectives of each communicator in ring buffers, so that a hung rank can report where it waits. The
-// collectives of one communicator complete in order.
+// Records the last collectives of each communicator in ring buffers, so that a hung rank can report the collective in
+// which it waits. The collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Whether activity on a communicator counts as training progress. kNothing: it does not, because a control plane
-  // polls.
+  // Whether collectives of a communicator count as training progress. kNothing: they do not count, because the control
+  // plane also polls.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().
@@ -102,15 +102,17 @@ class FlightRecorder {
     int64_t completed_ = 0;
   };
 
-  // Opens a channel for a communicator. The channel lives as long as the recorder. All ranks must open their channels
-  // in the same order.
+  // Returns a new channel for a communicator. The channel lives as long as the recorder. All ranks must open their
+  // channels in the same order.
   Channel& channel(const std::string& name, Shows shows = Shows::kProgress, const RankGroup& ranks = {});
 
-  // Queries the progress on devices. Can be called from any thread. Throws a device's error if the device has failed.
+  // Queries the state of all collectives that are queued on devices. Can be called from any thread. Throws a device's
+  // error if the device has failed.
   void poll();
   // Returns every channel with its last `count` collectives, as of the last poll(). Can be called from any thread.
   std::vector<ChannelRecord> records(size_t count) const;
-  // Returns a counter that increases whenever a collective with kProgress begins or is found completed.
+  // Returns a counter that increases whenever a collective of a channel with kProgress begins or is found to be
+  // completed.
   int64_t events() const { return events_.load(std::memory_order_relaxed); }
 
  private:

@@ -11,10 +11,10 @@ struct RecordFunction;
 namespace mpzero::parallel {
 
 // Labels the work of the current thread, and the work that it queues on the GPU, in a trace during the object's
-// lifetime. Costs a few nanoseconds if no trace is recorded.
+// lifetime. A range costs a few nanoseconds if no trace is recorded.
 class ProfileRange {
  public:
-  // The label is "what unit", e.g. "forward layers.7", or only "what".
+  // The label in the trace is `what`, followed by `unit` if it is not empty, e.g. "forward layers.7".
   explicit ProfileRange(std::string_view what, std::string_view unit = {});
   ~ProfileRange();
   ProfileRange(const ProfileRange&) = delete;

@@ -15,17 +15,18 @@ class Timeline {
   using Mark = int64_t;  // counts from 0
 
   virtual ~Timeline() = default;
-  // Marks the time when the work queued so far completes.
+  // Adds a mark at the time when the work queued so far completes, and returns its number.
   virtual Mark mark() = 0;
-  // Returns the seconds between two marks. Both marks must have been passed. On a GPU, the host must have waited for
-  // the later mark.
+  // Returns the seconds between two marks. Both marks must be in the past. On a GPU, the host must have waited for the
+  // later mark.
   virtual double seconds_between(Mark from, Mark to) const = 0;
   // Drops the marks before `mark`.
   virtual void forget_before(Mark mark) = 0;
-  // Returns true if the host does the work. A mark is then passed when mark() returns, and the duration of a call is
-  // host time.
+  // Returns true if the host does the computation. A mark is then in the past when mark() returns, and the duration of
+  // a call is host time.
   virtual bool is_host() const = 0;
-  // Returns true if work queued now belongs to this timeline. On a GPU, excludes work on other streams.
+  // Returns true if work queued now belongs to this timeline. On a GPU, work on other streams does not belong to the
+  // timeline.
   virtual bool is_current() const = 0;
 
   // Stalls are recorded only between start() and stop().
@@ -42,11 +43,11 @@ struct Stall {
   Timeline::Mark end = 0;
 };
 
-// Reports the stalls of a timeline.
+// Interface that returns stalls recorded on a timeline.
 class StallSource {
  public:
   virtual ~StallSource() = default;
-  // Returns the stalls since the last call, in the timeline's order.
+  // Returns the stalls since the last call, in the order of the timeline.
   virtual std::vector<Stall> take_stalls() = 0;
 };
 
