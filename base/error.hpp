@@ -43,8 +43,8 @@ class UserError : public Error {
   int exit_code() const override { return kUserErrorExitCode; }
 };
 
-// Damaged data: a wrong checksum, size or structure, an incomplete write, or a missing file. Not used for failed system
-// calls or for formats of a newer mpzero version, because the data on disk may be intact.
+// Damaged data: a wrong checksum, size or structure, an incomplete write, or a missing file. Damaged is not thrown for
+// failed system calls or for formats of a newer mpzero version, because the data on disk may be intact.
 class Damaged final : public UserError {
  public:
   using UserError::UserError;

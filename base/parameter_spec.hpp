@@ -54,10 +54,10 @@ inline int64_t parameter_offset(const UnitSpec& unit, size_t index) {
 
 // Hugging Face names of weights that need special handling.
 inline constexpr const char* kEmbeddingWeight = "model.embed_tokens.weight";
-// The embedding that T5's encoder and decoder share.
+// Name of the embedding that T5's encoder and decoder share.
 inline constexpr const char* kSharedEmbedding = "shared.weight";
 inline bool is_embedding(std::string_view name) { return name == kEmbeddingWeight || name == kSharedEmbedding; }
-// The output projection. Models with tied embeddings do not have this parameter.
+// Name of the output projection's weight. Models with tied embeddings do not have this parameter.
 inline constexpr const char* kOutputWeight = "lm_head.weight";
 
 // PEFT's name suffixes for adapter weights.

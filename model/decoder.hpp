@@ -62,8 +62,8 @@ struct Batch {
   // Documents packed into one sequence; requires B = 1.
   std::shared_ptr<const Documents> documents = nullptr;
   at::Tensor source = {};  // [B, S] int64: the encoder's input, padded at the end
-  // Exchange for sequence parallelism. If not null, tokens, targets and loss_mask contain this rank's part of the
-  // sequences.
+  // Exchange for sequence parallelism. If `ranks` is not null, tokens, targets and loss_mask contain this rank's part
+  // of the sequences.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
   // Seed of the dropout masks in training; unset in validation and generation.
   std::optional<DropoutSeed> dropout = {};

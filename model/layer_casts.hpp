@@ -16,8 +16,8 @@
 
 namespace mpzero::model {
 
-// Cache of the FP8 casts of weights in both forms, or only of their amax values. Valid until the weights change.
-// Thread-safe.
+// Cache of the FP8 casts of weights in both forms, or only of their amax values. The cached values are valid until the
+// weights change. Thread-safe.
 class CastWeights {
  public:
   struct Key {

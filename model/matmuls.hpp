@@ -34,7 +34,7 @@ struct TunedMatmul {
 // Matmuls of activations with weights. In bf16 on a GPU, each shape is tuned at its first use. Tuning waits for the
 // device, times ATen's matmul and cuBLASLt's heuristic results on the actual operands, and keeps the fastest algorithm.
 // Timing destroys the previous content of the result. A matmul that accumulates into a gradient is therefore tuned when
-// the gradient is next overwritten. Until then, it uses the algorithm of the matmul that overwrites the gradient.
+// the gradient is next overwritten. Until then, the accumulating matmul uses the algorithm of the overwriting matmul.
 // Tuning does not allocate more memory than the matmul itself. The fastest algorithm, and therefore the last bits of
 // the result, may differ between runs. Under at::globalContext().deterministicAlgorithms, tuning is disabled, and
 // cuBLASLt's first heuristic result with reproducible bits is used. For other dtypes and devices, and for operands

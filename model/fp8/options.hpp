@@ -16,7 +16,8 @@ enum class KeptCasts : uint8_t {
   kAsToldLater,  // number of layers set by Decoder::keep_casts, initially 0
 };
 
-// Options of FP8 layers: matmuls read FP8 operands to compute the output, the input gradient and the weight gradient.
+// Options of FP8 layers, whose matmuls read FP8 operands to compute the output, the input gradient and the weight
+// gradient.
 struct Fp8Options {
   fp8::Recipe recipe;
   // Matmuls that stay in bf16: "first" or "last" (layer), or adjacent components of a parameter name, e.g.

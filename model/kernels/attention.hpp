@@ -27,7 +27,7 @@ std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int
 struct AttentionMask {
   bool causal = true;
   std::shared_ptr<const Documents> documents = nullptr;  // null: each sequence is one document
-  // Exchange for sequence parallelism in a layer. If not null, `documents` describes whole sequences.
+  // Exchange for sequence parallelism in a layer. If `ranks` is not null, `documents` describes whole sequences.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
 };
 

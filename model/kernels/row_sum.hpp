@@ -13,7 +13,8 @@ struct RowSum {
   bool overwrite;
 };
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
-// Computes several independent sums. A GPU uses as few kernels as possible, because each sum is small.
+// Computes several independent sums. On a GPU, the sums are combined into as few kernels as possible, because each sum
+// is small.
 void row_sums(std::span<const RowSum> sums);
 
 // Reference implementation with ATen operators, for any device.

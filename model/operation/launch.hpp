@@ -6,8 +6,8 @@
 
 namespace mpzero::model {
 
-// Returns true if mpzero's GPU or CPU kernels support the device and dtype (fp32, bf16) of x. If not, callers must use
-// ATen operators.
+// Returns true if mpzero's GPU or CPU kernels support the device and dtype (fp32, bf16) of x. If the result is false,
+// callers must use ATen operators.
 inline bool has_kernels(const at::Tensor& x) {
   const bool device = uses_gpu_kernels(x.device()) || uses_cpu_kernels(x.device());
   return device && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);

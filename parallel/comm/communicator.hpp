@@ -38,8 +38,8 @@ class Communicator {
   // Returns a zeroed tensor [numel] in the kind of memory that is fastest for this communicator's collectives. The
   // memory lives as long as the communicator. All ranks must request the same sizes in the same order.
   virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options);
-  // Reserves memory for reduce_scatter_sum() of `full` with `numel` elements. All ranks must call this in the same
-  // order. Returns the allocated bytes.
+  // Reserves memory for reduce_scatter_sum() of `full` with `numel` elements. All ranks must call
+  // reserve_reduce_scatter() in the same order. Returns the number of allocated bytes.
   virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
   // full [world_size * n] <- the shards [n] of all ranks, in rank order. The gather is in place if `shard` is this

@@ -63,7 +63,7 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
 
  private:
   class Pending;
-  // Counts `rounds` passes of a shard of `full` around the ring.
+  // Adds to sent_bytes_ the bytes that this rank sends when the shards of `full` pass `rounds` times around a ring.
   void count_sent(const at::Tensor& full, int rounds = 1);
   template <typename Start>
   std::unique_ptr<PendingCollective> measure(const char* name, const Start& start);

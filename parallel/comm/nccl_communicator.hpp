@@ -28,8 +28,8 @@ class CommunicatorFailure final : public Error {
 // Transfer engine for collectives that support both NCCL kernels and copy engines.
 enum class NcclEngine {
   kKernels,  // NCCL kernels, which occupy some SMs
-  // The GPU's copy engines, if all GPUs can access each other's memory. Gathers use no SMs. A reduce-scatter exchanges
-  // shards with copy engines, then adds the received shards in one pass.
+  // The GPU's copy engines, if all GPUs can access each other's memory. With copy engines, gathers use no SMs. A
+  // reduce-scatter exchanges shards with copy engines, then adds the received shards in one pass.
   kCopyEngines
 };
 

@@ -174,7 +174,7 @@ class HostOrder {
   HostOrder& operator=(const HostOrder&) = delete;
 
   // Calls `work` immediately if the scope has awaited no jobs, otherwise on the communication thread after the awaited
-  // jobs. In the second case, later work begins after `work`. `work` must own its data and must not start threads.
+  // jobs. Later work begins after `work`. `work` must own its data and must not start threads.
   void run(std::function<void()> work);
 
  private:

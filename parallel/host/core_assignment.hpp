@@ -21,8 +21,7 @@ class CpuTopology {
  public:
   // Returns the topology of this machine, limited to the cores that this process may use and is bound to.
   static CpuTopology of_this_machine();
-  // Return a topology that is described by a synthetic description of hwloc, e.g. "numa:2 core:8 pu:2", or by hwloc's
-  // XML export.
+  // Return the topology of an hwloc synthetic description, e.g. "numa:2 core:8 pu:2", or of an hwloc XML export.
   static CpuTopology synthetic(const std::string& description);
   static CpuTopology from_xml(const std::string& xml);
 
@@ -54,9 +53,9 @@ class CpuTopology {
 };
 
 // Divides `cores` evenly among the ranks of a machine and returns the cores of each rank. Each rank first gets cores
-// near its device (`near`, indexed by rank). Ranks near the same cores share them evenly. A rank without free cores
-// near its device gets some of the remaining cores. Every rank gets at least one core. If there are fewer cores than
-// ranks, some cores are shared.
+// near its device (`near`, indexed by rank). Ranks near the same cores divide these cores evenly. A rank without free
+// cores near its device gets some of the remaining cores. Every rank gets at least one core. If there are fewer cores
+// than ranks, some cores are shared.
 std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const std::vector<std::vector<int>>& near);
 
 // Returns the cores near each of the `ranks` ranks of a machine: the cores of one domain or, if there are more domains

@@ -25,7 +25,7 @@ struct LaunchProblem {
 std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
                                                  const std::string& mpi);
 
-// Number of started processes, as far as known without MPI.
+// Number of processes that the launcher has started, as far as known without MPI.
 struct LaunchSize {
   int world_size = 1;
   std::optional<int> per_host;  // known only for mpirun

@@ -38,11 +38,11 @@ class MpiRuntime final : public ProcessGroup {
   // Returns the maximum local_size() over all ranks.
   int most_per_host() const { return most_per_host_; }
 
-  // Returns the ranks of this machine as a separate group, in the same order. Collective. The group must not outlive
-  // this object.
-  std::unique_ptr<MpiRuntime> this_machine() const;
-  // Returns the ranks that pass the same `color` [>= 0] as a separate group, in the same order. Collective. The group
+  // Returns the ranks of this machine as a separate group, in the same order. Must be called by all ranks. The group
   // must not outlive this object.
+  std::unique_ptr<MpiRuntime> this_machine() const;
+  // Returns the ranks that pass the same `color` [>= 0] as a separate group, in the same order. Must be called by all
+  // ranks. The group must not outlive this object.
   std::unique_ptr<MpiRuntime> split(int color) const;
   // Returns true if only one thread uses MPI although all ranks requested kSeveral, because MPI does not support
   // several threads. The result is the same on all ranks.

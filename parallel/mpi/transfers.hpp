@@ -47,9 +47,9 @@ struct Transfer {
   int64_t received_bytes = 0;
 };
 
-// Performs the transfers 0, 1, ... of a collective, with several transfers in flight. No function blocks. Two ranks
-// that exchange messages must use the same order and the same message lengths, each at most kMostBytes. Other messages
-// must not use the tag and the communicator at the same time.
+// Performs the transfers 0, 1, ... of a collective, with several transfers in flight. The functions of Transfers do not
+// block. Two ranks that exchange messages must use the same order and the same message lengths, each at most
+// kMostBytes. Other messages must not use the tag and the communicator at the same time.
 class Transfers {
  public:
   static constexpr int64_t kMostBytes = 1 << 20;

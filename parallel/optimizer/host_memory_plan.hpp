@@ -13,8 +13,8 @@ struct HostMemoryPlan {
   int64_t piece_numel = 0;  // elements updated at a time
   int64_t pieces = 0;       // number of buffers for pieces in transit between host and GPU
   int64_t piece_bytes = 0;  // bytes per buffer, for gradients and parameters
-  // Gradients are copied to host memory as soon as they are complete, and updates read the copies. Otherwise, gradients
-  // stay on the training device until their unit's update.
+  // If true, gradients are copied to host memory as soon as they are complete, and updates read the copies. If false,
+  // gradients stay on the training device until their unit is updated.
   bool keeps_gradients = false;
   c10::ScalarType moment_dtype = c10::ScalarType::Float;
   std::map<int64_t, int64_t> spares;  // number of spare states by length, for updates before the norm is known

@@ -12,8 +12,8 @@ namespace mpzero::parallel {
 struct Nf4Levels {
   float v[16];
 };
-// Levels from appendix E: 0 and quantiles of a normal distribution, divided by the largest quantile. The digits match
-// bitsandbytes.
+// Levels from appendix E: 0 and quantiles of a normal distribution, divided by the largest quantile. The constants have
+// the same digits as in bitsandbytes.
 inline constexpr Nf4Levels kNf4{{-1.0F, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F,
                                  -0.28444138169288635F, -0.18477343022823334F, -0.09105003625154495F, 0.0F,
                                  0.07958029955625534F, 0.16093020141124725F, 0.24611230194568634F, 0.33791524171829224F,
@@ -21,7 +21,7 @@ inline constexpr Nf4Levels kNf4{{-1.0F, -0.6961928009986877F, -0.525073051452636
 inline constexpr int64_t kNf4Block = 64;               // values per scale
 inline constexpr int64_t kNf4Group = 256 * kNf4Block;  // values per minimum scale and step
 
-// Parts of a message.
+// Pointers to the parts of an NF4 message.
 template <typename Byte, typename Float>
 struct Nf4Parts {
   Byte *codes, *scale_codes;
@@ -42,7 +42,7 @@ struct Nf4Spans {
 
 void encode_nf4(const float* values, int64_t count, uint8_t* message);
 void decode_nf4_host(const Nf4Spans& spans);
-// Dequantizes a message on the current stream.
+// Dequantizes spans.message on the current stream.
 void decode_nf4_cuda(const Nf4Spans& spans);
 
 }  // namespace mpzero::parallel

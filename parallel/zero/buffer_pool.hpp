@@ -18,8 +18,8 @@ class BufferPool {
   // `communicator` must outlive the pool.
   BufferPool(Communicator& communicator, at::TensorOptions options) : communicator_(communicator), options_(options) {}
 
-  // Creates buffers until `count` buffers of this length exist, in use or free. All ranks must call this in the same
-  // order.
+  // Creates buffers until `count` buffers of this length exist, in use or free. All ranks must call reserve() in the
+  // same order.
   void reserve(int64_t numel, int64_t count) {
     Buffers& buffers = buffers_[numel];
     for (; buffers.made < count; ++buffers.made) buffers.free.push_back(communicator_.buffer(numel, options_));

@@ -15,7 +15,7 @@ namespace mpzero::parallel {
 // form a node shard (see Levels).
 class FlatLayout {
  public:
-  // `alignment`: alignment of each shard, in elements. The default is 128 bytes of bf16.
+  // `alignment`: alignment of each shard, in elements. The default, 64, is 128 bytes in bf16.
   FlatLayout(int64_t numel, int num_shards, int nodes = 1, int64_t alignment = 64);
 
   int num_shards() const { return num_shards_; }

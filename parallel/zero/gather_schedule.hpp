@@ -10,7 +10,7 @@ namespace mpzero::parallel {
 
 // Limits, in elements, for prefetching and retaining gathered parameters, named as in DeepSpeed's "zero_optimization".
 struct GatherLimits {
-  int64_t prefetch_bucket_size = 50'000'000;      // prefetch limit beyond the next two units
+  int64_t prefetch_bucket_size = 50'000'000;      // elements to prefetch beyond the next two units
   int64_t param_persistence_threshold = 100'000;  // units up to this size stay gathered until they are updated
   int64_t max_live_parameters = 1'000'000'000;    // elements gathered at a time, unless the next unit alone is larger
   int64_t max_reuse_distance = 1'000'000'000;     // units reused within this distance stay gathered
@@ -40,9 +40,9 @@ class GatherSchedule {
     std::vector<size_t> release;  // retained units whose buffers are needed now
     std::vector<size_t> gather;   // most urgent first
   };
-  // Begins the plan's next use. Throws Failure if the plan's next unit is not `unit`.
+  // Begins the next use in the plan. Throws Failure if the plan's next unit is not `unit`.
   Moves use(size_t unit);
-  // Ends a use. Returns true if the caller must release the unit.
+  // Ends a use of the unit. Returns true if the caller must release the unit.
   bool release(size_t unit);
 
   // Marks the gathered units as outdated and returns them. The caller must release these units. Must be called before

@@ -106,7 +106,7 @@ class GradientStore {
   // Starts the sum of the unit's gradients over the ranks. Must be called after all work on the gradients in this
   // micro-batch is queued.
   void reduce(size_t unit);
-  // Waits for all sums of the step.
+  // Waits until all gradient sums of the step are complete.
   void finish_step();
   // Returns this rank's shard [shard_numel] of the unit's summed gradient, which is complete after finish_step(). For
   // released units, the shard is defined only during on_summed().
@@ -138,7 +138,7 @@ class GradientStore {
   void reduce_full(size_t unit);
   // Sums `node_sum`, the unit's node shard, between the nodes after `reduction.pending` has completed.
   void reduce_between_nodes(Reduction& reduction, const at::Tensor& node_sum);
-  // Like reduce_between_nodes(), for the CPU without compression. Sends `addends`, and first copies `node_sum` to
+  // Version of reduce_between_nodes() for the CPU without compression. Sends `addends`, and first copies `node_sum` to
   // `addends` if the tensors differ.
   void reduce_between_hosts(Reduction& reduction, const at::Tensor& node_sum, const at::Tensor& addends);
   // Registers a reduction that has started. If too many reductions are in flight, completes the oldest ones.
@@ -148,7 +148,8 @@ class GradientStore {
   at::Tensor take_buffer(BufferPool& pool, int64_t numel);
   // Returns a free buffer [numel] for a released unit's gradient. Completes reductions until a buffer is free.
   at::Tensor take_released(int64_t numel);
-  // Makes the oldest buffer [numel] that is being copied available for reuse. Returns false if there is no such buffer.
+  // Makes the oldest buffer [numel] that is being copied available for reuse. Returns false if no buffer of this length
+  // is being copied.
   bool reuse_leaving(int64_t numel);
   // Sets the memory of the unit's node shard (if partitioned) or full gradient.
   void place(size_t unit, const at::Tensor& memory);

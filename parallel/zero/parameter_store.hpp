@@ -66,8 +66,8 @@ struct ParameterStoreOptions {
 // may wait for each other (for SMs, or in a CUDA queue), so ranks that start them in different orders
 // could deadlock.
 //
-// A node shard that the host writes later is therefore not due when published, because the gathers of all later units
-// would wait for that host. The states of a unit's node shard, in stores that gather node shards:
+// A node shard that the host writes later therefore does not become due when it is published, because the gathers of
+// all later units would wait for that host. The states of a unit's node shard, in stores that gather node shards:
 //
 //   in          | event                              | then
 //   ------------+------------------------------------+-----------------------------------------------------------
@@ -85,15 +85,15 @@ class ParameterStore {
   ParameterStore& operator=(const ParameterStore&) = delete;
 
   // Sets the upcoming gather() calls, in an order that must be the same on every rank. The order determines prefetching
-  // and reuse. Allocates all missing buffers, so that gather() does not allocate. Collective.
+  // and reuse. Allocates all missing buffers, so that gather() does not allocate. Must be called by all ranks.
   virtual void plan(std::vector<size_t> /*uses*/) {}
   // Replaces the configured limits: keeps as many units gathered as `bytes` of additional device memory allow. Must be
-  // called after plan() and between two steps. Collective. All ranks must pass the same value.
+  // called by all ranks, with the same value, after plan() and between two steps.
   virtual void use_memory(int64_t /*bytes*/) {}
   // Permanently moves the offloaded shards of as many units as fit into `bytes` of device memory to the device. Host
   // updates of these units then write directly to the device, without a copy in host memory and a transfer at each use.
-  // Returns the bytes used. Waits for started gathers. Must be called between two steps, when all units are released.
-  // Collective. All ranks must pass the same value.
+  // Returns the number of bytes of device memory used. Waits for started gathers. Must be called by all ranks, with the
+  // same value, between two steps and when all units are released.
   virtual int64_t move_to_device(int64_t /*bytes*/) { return 0; }
 
   // Returns the unit's full parameters, for work queued on the current stream until the matching release(). Ranges that
@@ -106,7 +106,8 @@ class ParameterStore {
   virtual std::optional<uint64_t> version(size_t /*unit*/) const { return std::nullopt; }
 
   // Returns the maxima and dequantization factors of the ranges that a codec quantizes, fp32 [2, ranges] in unit order;
-  // see WeightCodec. Valid as long as the result of gather(). Undefined for other units.
+  // see WeightCodec. The scales are valid as long as the result of gather(). For other units, returns an undefined
+  // tensor.
   virtual at::Tensor scales(size_t /*unit*/) const { return {}; }
 
   // Drops gathered parameters. Must be called before the first publish() of an update.
@@ -116,7 +117,8 @@ class ParameterStore {
   // approximate the shard; later updates send the difference.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
   // Sends the new values of the unit's shard to the other ranks. With kLater, gather() waits for the ShardWriter. All
-  // ranks must pass the same `written`. Units are gathered in the order of these calls or, if sharded, of the plan.
+  // ranks must pass the same `written`. Units are gathered in the order of the publish() calls or, with sharded
+  // parameters, in the order of the plan.
   void publish(size_t unit, Written written = Written::kNow);
 
   // Must be called instead of publish() if the unit's shards have not changed on any rank.
@@ -135,7 +137,7 @@ class ParameterStore {
   // called between invalidate() and publish().
   void set_common_shard(size_t unit, const at::Tensor& values);
 
-  // Sets the writer, which must outlive the store. Required before the first publish() with kLater.
+  // Sets the ShardWriter, which must outlive the store. Must be called before the first publish() with kLater.
   void set_writer(ShardWriter& writer);
 
   // Records on `timeline`, which must outlive the store, how long compute waits for the ShardWriter.
@@ -158,7 +160,7 @@ class ParameterStore {
     bool due = false;                 // queued in due_
     bool node_shard_is_held = false;  // kHeldBack
   };
-  // A gather to start.
+  // A gather that is due but has not started.
   struct Due {
     size_t unit = 0;
     bool between_nodes = false;  // start_between_nodes(); otherwise start()
@@ -226,7 +228,7 @@ std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>
                                                      const std::vector<FlatLayout>& layouts, int shard_index,
                                                      const Levels& levels, const ParameterStoreOptions& options);
 
-// Returns, for each unit, whether the store gathers it in quantized form. A unit is gathered without quantization if
+// Returns true for each unit that the store gathers in quantized form. A unit is gathered without quantization if
 // quantization saves no bytes.
 std::vector<bool> units_in_codes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                  const ParameterStoreOptions& options);

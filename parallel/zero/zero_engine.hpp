@@ -54,7 +54,7 @@ struct ZeroOptions {
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
   bool overlap = true;           // overlap collectives and host updates with compute
-  Compression compression = {};  // between nodes
+  Compression compression = {};  // of traffic between nodes
   // Quantizes parameters for gathers (stage 3 only); see ParameterStoreOptions.
   std::shared_ptr<const WeightCodec> codec = nullptr;
   // Format of frozen matrices in units with trainable parameters. initialize() and restore() quantize these matrices,
@@ -96,8 +96,8 @@ class ZeroEngine {
   ZeroEngine(const ZeroEngine&) = delete;
   ZeroEngine& operator=(const ZeroEngine&) = delete;
 
-  // Sets the weights from `source` and the moments to zero. Collective over `group`. If any rank fails, throws on all
-  // ranks.
+  // Sets the weights from `source` and the moments to zero. Must be called by all ranks of `group`. If any rank fails,
+  // throws on all ranks.
   void initialize(const ParameterSource& source, ProcessGroup& group);
 
   at::Device device() const { return options_.device; }
@@ -147,7 +147,7 @@ class ZeroEngine {
     int64_t count = 0;
   };
   Shard shard(size_t unit) const;
-  // Returns this rank's shard of a state. The span is valid until the next call or update().
+  // Returns this rank's shard of a state. The span is valid until the next call of read_state() or update().
   std::span<const float> read_state(size_t unit, StateKind kind);
   // Returns a read-only view of this rank's shard of a state, on the device or in host memory, in the state's dtype.
   // The view is valid until the next update(), for work queued on the current stream or, in host memory, immediately.
@@ -169,9 +169,10 @@ class ZeroEngine {
   void make_room_for_holds() {
     if (host_) host_->add_spares_for_holds();
   }
-  // Restores the states of all units. `read` fills elements [begin, begin + out.size()) of a unit. Collective like
-  // initialize(). `carried`: result of carried() for each unit when the states were saved, from the same rank of the
-  // same layout. If empty, compression starts without state, and all nodes start with equal parameters.
+  // Restores the states of all units. `read` fills elements [begin, begin + out.size()) of a unit. Must be called by
+  // all ranks, like initialize(). `carried`: result of carried() for each unit when the states were saved, from the
+  // same rank of the same layout. If `carried` is empty, compression starts without state, and all nodes start with
+  // equal parameters.
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
   void restore(const StateReader& read, ProcessGroup& group, std::span<const Carried> carried = {});
 
@@ -183,8 +184,8 @@ class ZeroEngine {
   // Returns tensors with the shapes, dtypes and device of carried() and unspecified values. Does not wait.
   Carried like_carried(size_t unit) const;
   // Sets a callback that is called before a residual returned by carried() changes, on the thread that uses the engine.
-  // The callback makes the current stream (on the CPU, the caller) wait for readers. Parameters change only after
-  // update().
+  // The callback must make the current stream (on the CPU, the caller) wait for readers of the residual. The parameters
+  // returned by carried() change only after update().
   void set_residual_reader(const std::function<void()>& wait);
 
  private:
@@ -224,7 +225,7 @@ class ZeroEngine {
   void encode(size_t unit, const std::function<void(std::span<float>)>& read);
 
   const UnitParts parts_;
-  const std::vector<UnitSpec>& units_;  // the parts
+  const std::vector<UnitSpec>& units_;  // parts_.parts()
   ZeroOptions options_;
   Levels levels_;    // gradient levels
   int shard_index_;  // the shard of each unit that this rank updates
