@@ -14,7 +14,8 @@
 
 #include "base/process_group.hpp"
 
-// Typed collectives over the control plane. All ranks must call them in the same order, with values of the same type.
+// Typed collectives over the control plane. All ranks must call the same collectives in the same order, with values of
+// the same type.
 //
 //   all_gather(group, value)   the values of all ranks, in rank order
 //   broadcast(group, value)    the value of rank 0

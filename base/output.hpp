@@ -10,8 +10,9 @@
 
 #include "base/text/printable.hpp"
 
-// All output to stdout and stderr uses these functions, which are thread-safe. A failed write does not throw or end the
-// process: on a full disk, a closed terminal or a pipe without a reader, the text is lost and training continues.
+// All output to stdout and stderr is written by the functions in this file, which are thread-safe. A failed write does
+// not throw or end the process: on a full disk, a closed terminal or a pipe without a reader, the text is lost and
+// training continues.
 namespace mpzero {
 
 enum class Output : uint8_t { kStdout, kStderr };

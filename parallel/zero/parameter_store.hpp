@@ -71,10 +71,11 @@ struct ParameterStoreOptions {
 //
 //   in          | event                              | then
 //   ------------+------------------------------------+-----------------------------------------------------------
-//   -           | publish(kNow)                      | kDue: all nodes have it long before it is used
+//   -           | publish(kNow)                      | kDue: gathered long before the node shard is used
 //   -           | publish(kLater)                    | kHeldBack
-//   kHeldBack   | its unit becomes due in the node   | kDue, before its unit and after everything already due
-//   kHeldBack   | start_all()                        | kDue, in the order of the units
+//   kHeldBack   | the gather of its unit within the  | kDue, before that gather and after all gathers that
+//               |   node becomes due                 |   are already due
+//   kHeldBack   | start_all()                        | kDue, in unit order
 //   kDue        | all earlier gathers have started,  | kStarted
 //               |   and the shard has been written,  |
 //               |   or a caller waits for it         |
