@@ -24,15 +24,15 @@ namespace mpzero::parallel {
 //
 // Units can be updated before the gradient norm is known. Between expect() and finish(), units are updated into spare
 // states as soon as their gradients are available, with the scalars passed to expect(). If finish() receives the same
-// scalars, the spare states become the units' own states. Otherwise, or after discard(), the spare states are dropped
-// and the old states remain valid. The results are bitwise identical in both cases.
+// scalars, the spare states become the units' own states. If finish() receives other scalars, or after discard(), the
+// spare states are dropped and the old states remain valid. The results are bitwise identical in both cases.
 //
 // With HostMemoryPlan::keeps_gradients, take_gradient() starts the copy of the full gradient, so that the caller can
 // reuse the gradient's memory while the update waits for the norm. The copy remains valid until the unit's next
 // gradient is taken, which waits for all updates of the unit.
 //
-// States do not change while a StateHold exists. An update of a held unit writes to spare states, and waits if all
-// spare states are in use.
+// A unit's states do not change while a StateHold of the unit exists. An update of a held unit writes to spare states,
+// and waits if all spare states are in use.
 class HostOptimizer final : public HostUpdater {
  public:
   // State machine of a unit's spare states. At most one job of each unit is in progress. A queued update begins when

@@ -50,8 +50,8 @@ class HostUpdater {
   virtual void wait_for_copy(size_t unit) = 0;
   // Queues the updates of all units, in unit order, with the gradients passed since the last finish().
   virtual void finish(const AdamWUpdate& update) = 0;
-  // Drops the gradients passed since the last finish(). States and parameters keep the values that they had after the
-  // last finish().
+  // Drops the gradients passed since the last finish(). On return, states and parameters have the values from the last
+  // finish().
   virtual void discard() = 0;
   // Writes the unit's rounded master weights to `parameter` [numel]. Work queued later must not read `parameter` before
   // wait().
