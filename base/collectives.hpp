@@ -59,7 +59,7 @@ template <class A, class B>
 struct IsTuple<std::pair<A, B>> : std::true_type {};
 
 // Types that are sent as bytes. Pointers and views (std::string_view, std::span) are excluded because they are invalid
-// on other ranks. Members of structs are not checked.
+// on other ranks. Pointers in members of structs are not detected.
 template <class T>
 concept SentAsBytes =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&

@@ -8,7 +8,7 @@
 namespace mpzero::parallel {
 
 // Returns the value of an environment variable, or std::nullopt if the variable is not set. Tests pass a function that
-// does not read the environment of the process.
+// returns fixed values.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 inline std::optional<std::string> process_environment(const std::string& name) {

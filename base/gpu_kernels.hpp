@@ -8,8 +8,8 @@ namespace mpzero {
 // GPU.
 bool built_with_gpu_kernels();
 
-// Returns a clause with the reason for missing GPU kernels and the remedy: "this build has no GPU kernels ...; rebuild
-// ...".
+// Returns a clause that states why the build has no GPU kernels, and the remedy: "this build has no GPU kernels ...;
+// rebuild ...".
 std::string no_gpu_kernels();
 
 // Throws UserError with no_gpu_kernels(). A build without GPU kernels calls this function in place of each kernel.

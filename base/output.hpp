@@ -50,7 +50,7 @@ void print_warning(std::string_view line);
 // Ignores SIGPIPE, so that writes to a pipe without a reader fail instead of ending the process.
 void ignore_broken_pipes();
 
-// Throws Failure if a write to stdout has failed. Must be called by commands whose result is their output.
+// Throws Failure if a write to stdout has failed. Must be called by commands that print their results to stdout.
 void check_stdout();
 
 // Progress of a long task on stderr: a bar on a terminal, otherwise a line per 10% (at most one line every ten

@@ -165,7 +165,7 @@ class Decoder {
   // Returns the seconds spent on tuning matmuls so far, mostly in the first step.
   double tuning_seconds() const;
 
-  // Returns how many of `tokens` tokens head_loss and head_forward_backward process at a time.
+  // Returns the number of tokens that head_loss and head_forward_backward process at a time, out of `tokens`.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
 
   Matmuls& matmuls() const { return *matmuls_; }

@@ -13,7 +13,7 @@ namespace mpzero::model {
 
 class Matmuls;
 
-// Gradient buffer of one weight: a contiguous view of a flat buffer, in the weights' dtype or fp32. The first
+// Gradient buffer of one weight: a contiguous view of a flat buffer, in the weight's dtype or fp32. The first
 // contribution after reset() overwrites the view, and later contributions are added, so the buffer need not be zeroed.
 // If the head and the embedding are tied, the head's gradient is added before the embedding's. All contributions are
 // bitwise reproducible.
@@ -47,8 +47,8 @@ class Gradient {
   friend class RowSums;
   friend void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls);
   static at::Tensor join(std::span<const Gradient> gradients);
-  // Calls add_joined(Gradient&) once if the group's views can be joined. Otherwise calls add_part(Gradient&, first row,
-  // number of rows) for each gradient.
+  // Calls add_joined(Gradient&) once if the views of `gradients` are contiguous. Otherwise calls add_part(Gradient&,
+  // first row, number of rows) for each gradient.
   template <typename Joined, typename Part>
   static void add_group(std::span<Gradient> gradients, const Joined& add_joined, const Part& add_part);
 

@@ -23,7 +23,7 @@ enum class Recompute : uint8_t {
   kAttention,      // saves the layer's input and the result of attention
   kFull,           // saves only the layer's input; reruns the forward pass
   kTiled,          // like kFull, but runs the MLP in tiles of tokens
-  kHostAttention,  // like kHost, and the caller also keeps the result of attention in host memory
+  kHostAttention,  // like kHost, but the caller also keeps the result of attention in host memory
   kHost,           // like kTiled, but the caller keeps the layer's input in host memory
 };
 

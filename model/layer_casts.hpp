@@ -73,7 +73,7 @@ class LayerCasts {
                 at::Tensor* found = nullptr) const;
   // Returns the gradient of the matmul's result, dy [N, out], as an operand.
   Operand gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum = {}) const;
-  // Returns `weight` [out, in], in bf16 or quantized to e4m3, as an operand with at least these forms.
+  // Returns `weight` [out, in], in bf16 or quantized to e4m3, as an operand with at least `forms`.
   Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;
 
  private:

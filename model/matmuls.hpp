@@ -26,7 +26,7 @@ struct TunedMatmul {
   bool adds = false;      // true if a matrix is added: an addend or the previous content of `out`
   std::string algorithm;  // LtMatmul::describe, or "ATen"
   double seconds = 0, aten_seconds = 0;
-  double first_seconds = 0;  // time of cuBLASLt's first heuristic result, or infinity if no result runs
+  double first_seconds = 0;  // time of cuBLASLt's first heuristic result, or infinity if all results fail
   size_t tried = 0;
   double tuning_seconds = 0;  // total time spent on tuning
 };
@@ -64,7 +64,7 @@ class Matmuls {
   // Writes dy^T * x to out [out, in], or adds dy^T * x with `accumulate`. dy [N, out] and x [N, in] have one dtype; out
   // may have a wider dtype.
   void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
-  // Same as weight_gradient_out, with ATen's matmul.
+  // Like weight_gradient_out(), but always uses ATen's matmul.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
   // Returns all tuning results so far, in unspecified order.
@@ -104,7 +104,8 @@ class Matmuls {
     int device;
     auto operator<=>(const Key&) const = default;
   };
-  // Runs the first of cuBLASLt's FP8 heuristic results that does not fail, so that equal runs use the same algorithm.
+  // Runs the first of cuBLASLt's FP8 heuristic results that does not fail, so that identical runs use the same
+  // algorithm.
   static void run_first(const Product& product, const Operands& operands);
   static void aten_multiply(const Operands& operands);
   static Operation operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend);

@@ -15,8 +15,8 @@ namespace mpzero::model {
 // scaling, if any, for sequences of `length` tokens.
 at::Tensor rope_frequencies(const ModelConfig& config, int64_t length);
 // Returns the factor by which cos and sin are multiplied: the attention_factor of YaRN or LongRoPE times sqrt(s *
-// sqrt(D)), with the model's attention scale s (1 / sqrt(D) by default). Attention scores contain the square of the
-// factor, because both queries and keys are multiplied by it.
+// sqrt(D)), with the model's attention scale s (1 / sqrt(D) by default). Attention scores are scaled by the square of
+// the factor, because it multiplies both queries and keys.
 double rope_magnitude(const ModelConfig& config);
 
 // Caches the rotary tables of the last requested length, dtype and device. Thread-safe.

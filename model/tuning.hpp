@@ -12,7 +12,7 @@ namespace mpzero::model {
 using TimeRuns = std::function<std::vector<double>(std::span<const size_t> candidates)>;
 
 struct TuningBounds {
-  // Time budget of each of the two rounds, in seconds. Slow runs reduce the number of candidates and repeats.
+  // Time budget of each of the two rounds, in seconds. If runs are slow, fewer candidates and repeats are timed.
   double round_seconds = 0.1;
   size_t least_candidates = 8;
   size_t finalists = 4;

@@ -27,8 +27,8 @@ struct Argument {
   void check_value() const;
 };
 
-// Splits a command line. A word that begins with -- is never the value of the flag before it. `takes` receives a flag
-// with its leading dashes and returns whether the flag accepts a value.
+// Splits a command line. A word that begins with -- is never parsed as the value of the preceding flag. `takes`
+// receives a flag with its leading dashes and returns whether the flag accepts a value.
 std::vector<Argument> split_arguments(const std::vector<std::string>& arguments,
                                       const std::function<Takes(const std::string& flag)>& takes);
 

@@ -14,7 +14,7 @@ struct SimulatedTarget {
   c10::DeviceType type = c10::DeviceType::CUDA;  // or CPU
   int multiprocessors = 132;                     // GPU only; 132 for H100 and H200
   int threads = 0;                               // CPU only, threads per rank; 0: the threads of this process
-  double flops_per_byte = 15'000;                // GPU only; bf16 FLOPs in the time of a one-byte PCIe copy
+  double flops_per_byte = 15'000;                // GPU only; bf16 FLOPs that take as long as copying one byte over PCIe
   bool operator==(const SimulatedTarget&) const = default;
 };
 SimulatedTarget& simulated_target();

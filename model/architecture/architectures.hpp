@@ -26,7 +26,8 @@ struct Architecture {
   std::optional<int64_t> default_head_dim = {};
   // Default of num_key_value_heads; std::nullopt means num_attention_heads.
   std::optional<int64_t> default_key_value_heads = {};
-  // Reads the family-specific keys after the common keys. Throws UserError for unsupported options.
+  // Reads the family-specific keys; called after the common keys have been read. Throws UserError for unsupported
+  // options.
   void (*read_options)(ConfigReader& reader, ModelConfig& config) = nullptr;
   // Adds the family-specific keys to the JSON that to_json() writes.
   void (*write_options)(const ModelConfig& config, nlohmann::json& json) = nullptr;

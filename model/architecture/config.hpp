@@ -30,8 +30,8 @@ struct UnusedKeys {
   bool operator==(const UnusedKeys&) const { return true; }
 };
 
-// Model shape, with the field names of a Hugging Face config.json. Callers that change fields after reading, e.g. for a
-// command-line override, must call validate().
+// Model shape, with the field names of a Hugging Face config.json. Callers that modify fields, e.g. for a command-line
+// override, must call validate() afterwards.
 struct ModelConfig {
   std::string model_type;  // Architecture::model_type
   int64_t vocab_size = 0;
@@ -81,8 +81,8 @@ struct ModelConfig {
   // Returns the configuration without adapters.
   ModelConfig base() const;
 
-  // Returns the maximum sequence length with unchanged rotary frequencies. Dynamic and LongRoPE scaling change the
-  // frequencies for longer sequences. Returns the largest int64_t for models without such scaling.
+  // Returns the maximum sequence length without a change of the rotary frequencies by dynamic or LongRoPE scaling.
+  // Returns the largest int64_t for models without such scaling.
   int64_t rope_changes_after() const;
   // Returns the maximum length of a generated sequence, limited by the sliding window and rope_changes_after().
   int64_t positions() const;
@@ -112,7 +112,7 @@ int64_t num_parameters(const ModelConfig& config);
 // (4 if the weight is frozen) plus 6 * layers * heads * head_dim * seq_length for causal attention (without the masked
 // half). The input embedding counts only if the head is tied. `source_length`: number of tokens that the encoder reads.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length = 0);
-// Returns the same value, but determines from `units` which parameters are frozen.
+// Overload that determines the frozen parameters from `units`.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length,
                        const std::vector<UnitSpec>& units);
 

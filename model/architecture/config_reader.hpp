@@ -26,7 +26,7 @@ class ConfigReader {
   // Returns the object under `key`, or std::nullopt if the key is missing.
   std::optional<ConfigReader> section(const std::string& key);
 
-  // Registers keys as harmless, because they do not affect the model's computation.
+  // Registers keys that do not affect the model's computation, so that finish() accepts them.
   void harmless(std::initializer_list<const char*> keys);
   // Returns true if the key was read or registered as harmless.
   bool knows(const std::string& key) const;

@@ -10,8 +10,7 @@
 namespace mpzero::model {
 
 // Reads the RoPE settings of a config.json: rope_parameters from transformers 5, or rope_theta and rope_scaling from
-// earlier versions. Throws UserError if several of these keys disagree, if the scaling is unsupported, or if a key is
-// unknown.
+// earlier versions. Throws UserError if these keys disagree, if the scaling is unsupported, or if a key is unknown.
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config);
 
 // Returns the scaling in the format of config.json's rope_scaling.

@@ -69,7 +69,7 @@ class CastWatch {
   void begin();
   bool is_on() const { return on_; }
   // Samples one cast. `maxima`: amax of the matrix, or of each row or column. `rows`: FP8 data of an input, cast from
-  // `values`. Only the first cast of a weight is sampled, because weights do not change within a step.
+  // `values`. Only a weight's first cast in a step is sampled, because weights do not change within a step.
   void see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
            const fp8::Matrix& rows = {}, const at::Tensor& values = {});
   // Starts the copy of the statistics to the host. Must be called after the step's last cast is queued on the current
@@ -80,7 +80,7 @@ class CastWatch {
   CastRanges ranges() const;
 
  private:
-  std::vector<CastRange> seen_;            // without maximum and zeros; see found_
+  std::vector<CastRange> seen_;            // `maximum` and `zeros` are unset; see found_
   at::Tensor found_, on_host_;             // [2, operands] fp64: maxima, zeros
   std::map<int64_t, at::Tensor> samples_;  // sampled row indices, keyed by the matrix's number of rows
   bool on_ = false;

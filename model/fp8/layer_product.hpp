@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-// Matmuls of a layer that read its weights, in forward order.
+// A layer's matmuls with weights, in forward order.
 enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
 inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
                                            LayerProduct::kDown};

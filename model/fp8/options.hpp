@@ -20,8 +20,8 @@ enum class KeptCasts : uint8_t {
 // gradient.
 struct Fp8Options {
   fp8::Recipe recipe;
-  // Matmuls that stay in bf16: "first" or "last" (layer), or adjacent components of a parameter name, e.g.
-  // "down_proj", "self_attn" or "layers.3.mlp". A matmul of several parameters stays in bf16 if one name matches.
+  // Matmuls that stay in bf16: "first" or "last" (layer), or adjacent components of a parameter name, e.g. "down_proj",
+  // "self_attn" or "layers.3.mlp". A fused matmul stays in bf16 if any of its parameters' names matches.
   std::vector<std::string> filter_fqns;
   KeptCasts kept_casts = KeptCasts::kAll;
 

@@ -10,7 +10,7 @@
 namespace mpzero::model {
 
 // Incremental T5 inference for one source. The encoder runs once. For each new token, the decoder's weights and its
-// growing KV cache are read once. All other properties match CachedDecoder.
+// growing KV cache are read once. Otherwise, CachedT5 behaves like CachedDecoder.
 class CachedT5 final : public CachedModel {
  public:
   // `weights`: see CachedDecoder.

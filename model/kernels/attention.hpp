@@ -36,7 +36,7 @@ enum class AttentionKernel : uint8_t {
   kCpuBlocks,  // fp32 and bf16 on CPUs, if cpu::has_attention
   kCpuFlash,   // fp32 and bf16 on other CPUs
   kCudnn,      // bf16 on the GPU
-  kFlash,      // bf16 on the GPU; packed documents, reproducible under deterministic algorithms
+  kFlash,      // bf16 on the GPU; supports packed documents and deterministic algorithms
   kEfficient,  // fp32 on the GPU
 };
 

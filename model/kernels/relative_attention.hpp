@@ -20,8 +20,8 @@ struct RelativeAttention {
   Dropout dropout = {};        // dropout of the probabilities [B, heads, T, S]
 };
 
-// Returns the bucket of each distance (key - query), in ascending order up to the last key and the first query: [S + T
-// - 1] int64 on the CPU. Rounding matches transformers. If `causal` is true, all keys after the query share bucket 0.
+// Returns the bucket of each distance (key - query), in ascending order of distance: [S + T - 1] int64 on the CPU.
+// Rounding matches transformers. If `causal` is true, all keys after the query share bucket 0.
 at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int64_t max_distance, bool causal);
 
 // Computes softmax(q k^T + bias) v, [B, T, heads, D], for q [B, T, heads, D] and k, v [B, S, heads, D]. Uses one fused

@@ -21,8 +21,8 @@ void launch(const at::Tensor& x, const Gpu& gpu, const Cpu& cpu) {
 }
 
 // Returns a buffer for a kernel's partial sums over rows, fp32 [parts, columns]. Returns an undefined tensor on a GPU,
-// because GPU kernels choose `parts` at launch. On a simulated GPU, `parts` is the number that GPU kernels use for many
-// rows.
+// because GPU kernels choose `parts` at launch. On a simulated GPU, `parts` is the value that GPU kernels choose for
+// many rows.
 at::Tensor partial_sums(const at::Tensor& x, int64_t rows, int64_t columns);
 
 // Allocates and frees a kernel's workspace on the simulated device. No-op on other devices.

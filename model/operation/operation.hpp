@@ -66,11 +66,11 @@ struct Operation {
   std::vector<int64_t> sizes{};
   double bytes = 0;     // minimum number of bytes read and written
   double flops = 0;     // 0 for kernels that only move data; causal attention counts half of the square
-  double launches = 1;  // on a GPU, approximate for ATen operators
+  double launches = 1;  // number of GPU kernels; approximate for ATen operators
 
-  std::optional<MatmulShape> matmul{};        // the operation is this matmul, timed by shape instead of bytes
+  std::optional<MatmulShape> matmul{};        // set for a matmul, which is timed by shape instead of bytes
   bool adds = false;                          // adds a matrix to the matmul's result
-  std::optional<AttentionShape> attention{};  // the operation is this attention, timed by shape
+  std::optional<AttentionShape> attention{};  // set for attention, which is timed by shape
   // One of several ATen matmuls that perform `flops`; `bytes` counts only the operation's other kernels.
   std::optional<MatmulShape> products{};
 

@@ -10,7 +10,7 @@
 namespace mpzero::parallel {
 
 // DeepSpeed-Ulysses (Jacobs et al., 2023, arXiv:2309.14509): an all-to-all in each direction over the P ranks of a
-// communicator. Results are ordered on the current stream.
+// communicator. Results are available to later work on the current stream.
 //
 // If P divides the number of query heads, each rank gets the (repeated) key and value heads for its query heads, in
 // order.

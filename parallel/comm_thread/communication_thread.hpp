@@ -61,8 +61,9 @@ class HostTask {
 class CommunicationThread {
  public:
   enum class Runs : uint8_t {
-    kBeside,   // in a separate thread
-    kInCaller  // in the caller of submit(), which returns after the job; required if only one thread may call MPI
+    kBeside,   // on a separate thread
+    kInCaller  // on the thread that calls submit(), which returns after the job; required if only one thread may call
+               // MPI
   };
   class Job;
   class Lane;
@@ -104,7 +105,7 @@ class CommunicationThread {
   std::condition_variable ended_;  // wakes waiters after a job, or a step that a lane waits for, has ended
   std::vector<Lane*> lanes_;
   const Lane* stepping_ = nullptr;  // lane whose job is running a step
-  int leaving_ = 0;                 // lanes that wait for the end of a step
+  int leaving_ = 0;                 // number of lanes that wait for the end of a step
   bool ending_ = false;
   Pauses pauses_;                    // after steps without progress
   std::unique_ptr<Lane> functions_;  // lane of HostOrder::run()
@@ -114,8 +115,8 @@ class CommunicationThread {
 // A submitted task. Thread-safe.
 class CommunicationThread::Job final : public DeviceWork, public std::enable_shared_from_this<Job> {
  public:
-  // Waits until the job has ended. Within a HostOrder, only makes later jobs depend on the job. Rethrows the job's
-  // exception. If the job was aborted, its results are undefined.
+  // Waits until the job has ended. Within a HostOrder, does not block: later jobs depend on this job instead. Rethrows
+  // the job's exception. If the job was aborted, its results are undefined.
   void wait();
   // Returns the job's state without blocking. Rethrows the job's exception.
   CollectiveState state() const override;

@@ -15,7 +15,7 @@
 
 namespace mpzero::parallel {
 
-// Prints `sentence` as an mpzero error and ends the process immediately with kFailureExitCode. The launcher then
+// Prints the error message `sentence` and ends the process immediately with kFailureExitCode. The launcher then
 // terminates the other ranks. Cleanup is skipped because it could also hang.
 void end_process(const std::string& sentence);
 
@@ -61,7 +61,8 @@ std::chrono::milliseconds to_milliseconds(double seconds);
 // have no timeout.
 class Deadline {
  public:
-  // `sentence` is called on a separate thread after the deadline. `patience` is limited to a hundred years.
+  // `sentence` returns the error message; called on a separate thread after the deadline. `patience` is limited to a
+  // hundred years.
   Deadline(std::chrono::milliseconds patience, std::function<std::string()> sentence,
            std::function<void(const std::string&)> end = end_process);
   ~Deadline();

@@ -9,7 +9,7 @@ namespace mpzero::parallel {
 class LateSum {
  public:
   LateSum();
-  // Waits for the all-reduce in flight, if any, until all ranks have started it. During stack unwinding, does not wait.
+  // Waits until all ranks have started the all-reduce in flight, if any. Does not wait during stack unwinding.
   ~LateSum();
   LateSum(const LateSum&) = delete;
   LateSum& operator=(const LateSum&) = delete;

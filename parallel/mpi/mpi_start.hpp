@@ -28,9 +28,9 @@ std::string list_interfaces(const ifaddrs* list);
 
 // Guards the initialization of MPI. If MPI_Init fails, MPI prints its own messages and ends the process. MpiStart then
 // prints the environment variables that configure MPI, and the process exits with kUserErrorExitCode. If
-// MPZERO_START_FILE is set, only the rank that creates this file prints the report. The file tells scripts that the
-// configuration caused the failure, because mpirun returns its own exit status. If initialization takes longer than
-// `patience`, the process ends with a failure. At most one MpiStart may exist at a time.
+// MPZERO_START_FILE is set, only the rank that creates this file prints the report. Scripts check for this file,
+// because mpirun replaces the exit code. If initialization takes longer than `patience`, the process ends with a
+// failure. At most one MpiStart may exist at a time.
 class MpiStart {
  public:
   MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi);

@@ -58,7 +58,7 @@ class Transfers {
     int64_t count = 0;
     int64_t most_under_way = 1;
     std::function<Transfer(int64_t index)> transfer{};
-    // Returns true if transfer `index` may begin when `done` transfers are done. Null if transfers may always begin.
+    // Returns true if transfer `index` may begin when `done` transfers are done. If null, transfers may always begin.
     std::function<bool(int64_t index, int64_t done)> may_begin{};
     // Called after each transfer, in order. May be null.
     std::function<void(int64_t index)> done{};

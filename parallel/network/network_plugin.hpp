@@ -18,7 +18,7 @@ struct NetworkPlugin {
 
 struct PluginSearch {
   std::optional<NetworkPlugin> plugin;
-  std::string problem;  // reason for a missing plugin, one clause
+  std::string problem;  // reason why no plugin was found, one clause
 };
 
 // Returns true if `net_name` is the network of aws-ofi-nccl, the plugin that runs NCCL over libfabric and therefore

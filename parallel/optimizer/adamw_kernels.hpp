@@ -10,7 +10,7 @@ namespace mpzero::parallel {
 // DeepSpeed divides gradients by (norm + kClippingEpsilon) / clip if this factor exceeds 1.
 constexpr double kClippingEpsilon = 1e-6;
 
-// AdamWTensors as raw memory of `count` elements each, for the kernels.
+// Pointers to the data of AdamWTensors, `count` elements each, for the kernels.
 struct AdamWSpans {
   const void* gradient;  // float or bf16
   bool gradient_is_bf16;

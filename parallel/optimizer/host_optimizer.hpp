@@ -162,7 +162,7 @@ class HostOptimizer final : public HostUpdater {
   std::condition_variable& changed_ = holds_->changed;
   std::deque<std::shared_ptr<Job>> jobs_;
   std::optional<AdamWUpdate> expected_;
-  std::deque<size_t> arrived_;  // units that could be updated ahead
+  std::deque<size_t> arrived_;  // units that may be updated before the norm is known
   SpareStates spares_;
   bool ending_ = false;
   std::exception_ptr failure_;

@@ -52,7 +52,7 @@ class SpareStates {
   std::optional<OptimizerStates> take(int64_t length, const HoldRegistry& held);
   // Returns true if take() would return states.
   bool has(int64_t length, const HoldRegistry& held) const;
-  // Drops spare states of `length` elements beyond `most`. Returns the number of remaining spare states.
+  // Drops spare states of `length` elements until at most `most` remain. Returns the number of remaining spare states.
   int64_t shrink(int64_t length, int64_t most);
 
  private:

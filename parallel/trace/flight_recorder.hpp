@@ -13,7 +13,7 @@ namespace mpzero::parallel {
 
 enum class CollectiveState : uint8_t {
   kQueued,   // on a GPU, earlier work on the streams is not done yet
-  kStarted,  // running on this rank; waits for other ranks or the network
+  kStarted,  // running on this rank, or waiting for other ranks or the network
   kCompleted
 };
 
@@ -56,11 +56,11 @@ struct ChannelRecord {
 };
 
 // Records the last collectives of each communicator in ring buffers, so that a hung rank can report the collective in
-// which it waits. The collectives of one communicator complete in order.
+// which it hangs. The collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Whether collectives of a communicator count as training progress. kNothing: they do not count, because the control
-  // plane also polls.
+  // Whether collectives of a communicator count as training progress. kNothing is for the control plane, which also
+  // polls.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().

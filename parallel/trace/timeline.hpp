@@ -51,7 +51,7 @@ class StallSource {
   virtual std::vector<Stall> take_stalls() = 0;
 };
 
-// Timeline of host time. `clock` returns seconds since any origin.
+// Timeline of host time. `clock` returns seconds since an arbitrary origin.
 class HostTimeline final : public Timeline {
  public:
   using Clock = std::function<double()>;

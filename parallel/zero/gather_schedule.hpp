@@ -32,7 +32,7 @@ class GatherSchedule {
 
   // Returns the number of buffers by length, which is the maximum number of gathered units for any order of calls.
   const std::map<int64_t, int64_t>& buffers() const { return buffers_; }
-  // Returns the value that buffers() would have after set_limits(limits).
+  // Returns the value that buffers() would return after set_limits(limits).
   std::map<int64_t, int64_t> buffers_with(const GatherLimits& limits) const;
 
   // Actions that the caller must take before it uses a unit: first release, then gather.
@@ -52,9 +52,9 @@ class GatherSchedule {
   // its new parameters.
   std::vector<size_t> publish(size_t unit);
 
-  // Returns the maximum number of gathered units of each length in a run through the whole plan, if each use overlaps
-  // with the previous use and only these limits apply. With less overlap, the schedule may differ: max_live_parameters
-  // allows more prefetching, and units of one length may be gathered earlier.
+  // Returns the maximum number of gathered units of each length over the whole plan, if each use overlaps with the
+  // previous use and only these limits apply. With less overlap, the schedule may differ: max_live_parameters allows
+  // more prefetching, and units of one length may be gathered earlier.
   std::map<int64_t, int64_t> most_at_once() const { return most_at_once(limits_); }
 
  private:

@@ -174,7 +174,7 @@ class GradientStore {
   BufferPool released_pool_;
   // Buffers of released units that are being copied, with the units, oldest first.
   std::deque<std::pair<size_t, at::Tensor>> leaving_;
-  std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node instead of the compute stream
+  std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node, so that the compute stream need not
   std::unique_ptr<GradientExchange> exchange_;
   int64_t reduce_scatter_bytes_ = 0;
   std::vector<UnitState> states_;

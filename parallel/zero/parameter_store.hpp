@@ -43,7 +43,7 @@ struct ParameterStoreOptions {
   Placement placement = Placement::kDevice;  // shards; kHost for offload_param
   bool pinned = false;
   bool overlap = true;      // gathers overlap with earlier work; otherwise compute waits for them
-  bool compressed = false;  // compress between nodes; see ParameterExchange
+  bool compressed = false;  // compress traffic between nodes; see ParameterExchange
   // Codec of ranges that are gathered in quantized form within the node. Requires sharded bf16 parameters on the
   // device.
   std::shared_ptr<const WeightCodec> codec = nullptr;
@@ -206,7 +206,7 @@ class ParameterStore {
   const at::TensorOptions tensor_options_;
   std::vector<UnitState> states_;
   std::unique_ptr<ParameterExchange> exchange_;  // null without compression
-  std::optional<c10::Stream> copy_stream_;       // stream of shards that wait for the host during compute
+  std::optional<c10::Stream> copy_stream_;       // stream for gathers that must not block compute
 
  private:
   void decode(size_t unit);
@@ -218,7 +218,7 @@ class ParameterStore {
   const bool overlap_;
   const WeightCodes codes_;
   at::Tensor decoded_;   // dequantized values of the last unit that was gathered in quantized form
-  std::deque<Due> due_;  // node shards in kDue, and units to gather within the node, in starting order
+  std::deque<Due> due_;  // node shards in kDue, and units to gather within the node, in the order of their start
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;
   std::vector<Stall> stalls_;

@@ -10,9 +10,9 @@ namespace mpzero::parallel {
 
 // Units of a model, split into parts that are either trainable or frozen. A unit with both kinds of parameters has
 // several parts, each with its own flat buffer, shards and gathers. All elements of a part are reduced, updated and
-// saved alike. Frozen parameters therefore need no memory for gradients and optimizer states, and trainable parameters
-// are divided evenly among the ranks. (In a single flat buffer, the first ranks could have all trainable parameters.)
-// Each additional part requires one more gather.
+// saved in the same way. Frozen parameters therefore need no memory for gradients and optimizer states, and trainable
+// parameters are divided evenly among the ranks. (In a single flat buffer, the first ranks could have all trainable
+// parameters.) Each additional part requires one more gather.
 class UnitParts {
  public:
   // Freezes parameters whose names contain a match of a regular expression in `frozen` (std::regex, ECMAScript), and
@@ -27,7 +27,7 @@ class UnitParts {
   const std::vector<UnitSpec>& parts() const { return parts_; }
   // Returns the indices of a unit's parts: `unit` itself and the appended parts.
   const std::vector<size_t>& of(size_t unit) const { return parts_of_[unit]; }
-  // Returns the index in the unit of each of a part's parameters.
+  // Returns, for each parameter of a part, its index in the unit.
   const std::vector<size_t>& positions(size_t part) const { return positions_[part]; }
   // Returns the order in which parts are gathered if the units are used in this order.
   std::vector<size_t> uses(const std::vector<size_t>& units) const;

@@ -108,9 +108,9 @@ class ZeroEngine {
   GradientStore& gradients() { return gradients_; }
 
   // Must be called before the first micro-batch of a step. If the arguments of the later update() are passed, states on
-  // the host are updated as soon as their gradients are complete, unless the last step was clipped. If arguments are
-  // passed, a unit's parameters must not be used after the reduction of its last gradient in the step has started. The
-  // results are bitwise identical with and without arguments.
+  // the host are updated as soon as their gradients are complete, unless the last step was clipped. If these arguments
+  // are passed, a unit's parameters must not be used after the reduction of its last gradient in the step has started.
+  // The results are bitwise identical with and without these arguments.
   void begin_step();
   void begin_step(double lr, int64_t update);
   // Finishes the gradient reductions, and computes the global gradient norm and the mean loss with one all-reduce. Must

@@ -36,8 +36,8 @@ bool has_rope(int64_t head_dim);
 // out: [B, T, query + key_value, D] with any token stride, possibly a part of qkv. cos, sin: [T, D / 2].
 void qk_rope_forward(const at::Tensor& qkv, const Heads& heads, const at::Tensor& cos, const at::Tensor& sin,
                      const at::Tensor& out);
-// dq: [B, T, query, D]; dk, dv: [B, T, key_value, D]. D must be contiguous; other strides are arbitrary. dqkv: same
-// shape as qkv. dquery_weight_rows, dkey_weight_rows: [partial_sums(B * T), D] fp32, only with norms.
+// dq: [B, T, query, D]; dk, dv: [B, T, key_value, D]. Dimension D must be contiguous; other strides are arbitrary.
+// dqkv: same shape as qkv. dquery_weight_rows, dkey_weight_rows: [partial_sums(B * T), D] fp32, only with norms.
 void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
                       const Heads& heads, const at::Tensor& cos, const at::Tensor& sin, at::Tensor& dqkv,
                       at::Tensor& dquery_weight_rows, at::Tensor& dkey_weight_rows);
@@ -48,8 +48,8 @@ void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y);
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y);
 
 // logits: [N, V]; targets: [N] int64; losses: [N] fp32. If gradient_scale is set, the gradient overwrites the logits,
-// and row i of the gradient is multiplied by weights[i] if `weights` ([N] fp32) is defined. A target outside the
-// vocabulary has a NaN loss.
+// and row i of the gradient is multiplied by weights[i] if `weights` ([N] fp32) is defined. The loss of a target
+// outside the vocabulary is NaN.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
 

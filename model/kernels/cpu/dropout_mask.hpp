@@ -23,7 +23,7 @@ struct Dropout {
   uint32_t place = 0;  // ID of the dropout call in the model
 };
 
-// Returns the number of 32-bit random values for which an element is dropped.
+// Returns the number of 32-bit values below which a random value drops its element.
 inline uint32_t dropped_values(const Dropout& dropout) { return static_cast<uint32_t>(dropout.rate * 4294967296.0); }
 
 // Applies dropout to `count` <= 4 elements of a sequence, starting at element 4 * `quad`. Philox4x32-10 (Salmon et al.,

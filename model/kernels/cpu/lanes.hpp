@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiles a function and its inlined calls for x86-64-v4, x86-64-v3 and the default CPU, and selects a version at run
-// time.
+// Compiles a function and its inlined callees for x86-64-v4, x86-64-v3 and the default CPU, and selects a version at
+// run time.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define MPZERO_INLINE inline __attribute__((always_inline))
 
