@@ -65,7 +65,7 @@ concept SentAsBytes =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&
     !IsOptional<T>::value && !IsTuple<T>::value && !std::ranges::enable_borrowed_range<T>;
 
-// The message of one rank, or one field of the message.
+// A rank's message, or one of its fields.
 struct Message {
   std::string_view bytes;
   const char* call;

@@ -81,8 +81,7 @@ struct NormedOutput {
 };
 
 // Tensors that a decoder layer's forward pass saves for the backward pass, which frees each tensor after its last use.
-// N = B * T tokens; I: intermediate size. The Recompute level determines the lifetime of each tensor. FP8 operands are
-// kept in the form that weight gradients read.
+// N = B * T tokens; I: intermediate size. FP8 operands are kept in the form that weight gradients read.
 struct LayerActivations {
   Recompute recompute{};      // level of the forward pass
   AttentionMask mask;         // mask of the forward pass

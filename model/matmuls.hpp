@@ -73,8 +73,8 @@ class Matmuls {
 
  private:
   enum class Layout : uint8_t { kAB, kABTransposed, kATransposedB };
-  // Operands of out = a b, with at most one of a and b transposed, plus the addend if it is defined. The addend is a
-  // matrix, possibly `out`, or a vector that is added to each row.
+  // Operands of out = a b + addend, with at most one of a and b transposed. The addend is undefined, a matrix, possibly
+  // `out`, or a vector that is added to each row.
   struct Operands {
     Layout layout;
     at::Tensor& out;

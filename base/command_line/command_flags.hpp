@@ -22,7 +22,7 @@ struct CommandFlag {
   std::string name;  // without leading dashes
   FlagValue value;
   std::string unit = {};    // placeholder in the help, e.g. FILE
-  std::string help = {};    // description without the default; empty: the help omits the flag
+  std::string help = {};    // description without the default; if empty, the help omits the flag
   std::string letter = {};  // short name: "t" for -t
 };
 

@@ -3,8 +3,8 @@
 #include <c10/core/Device.h>
 
 // Simulated device, implemented by app/simulation. Simulated tensors have shapes and addresses but no memory, and
-// simulated streams are clocks. The model and the engine run unchanged on the simulated device to predict their memory
-// use and run time.
+// simulated streams only track time. The model and the engine run unchanged on the simulated device to predict their
+// memory use and run time.
 namespace mpzero {
 
 inline constexpr c10::DeviceType kSimulatedDevice = c10::DeviceType::PrivateUse1;

@@ -94,7 +94,7 @@ class CommunicationThread {
   bool step(Job& job, Lock& lock);
   // Returns true if the lane's first job may run a step. Ends the job if it can never run.
   bool may_run(Lane& lane);
-  // `error` is passed by value because it may belong to a job that is destroyed with the last job that depends on it.
+  // `error` is passed by value because its job may be destroyed during the call.
   // NOLINTNEXTLINE(performance-unnecessary-value-param)
   void end(Job& job, bool aborted, std::exception_ptr error);
   void abort(Lane& lane);

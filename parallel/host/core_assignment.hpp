@@ -62,9 +62,9 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
 // than ranks, of several consecutive domains. Consecutive ranks share a domain.
 std::vector<std::vector<int>> cores_near_ranks(const std::vector<NumaDomain>& domains, int ranks);
 
-// Returns the cores in `assigned` for a rank's threads that update optimizer states. With three or more cores, excludes
-// one core for the main thread; with eight or more cores, also excludes a core for the threads of the data loader, NCCL
-// and copies.
+// Returns the cores in `assigned` for a rank's threads that update optimizer states. With three or more cores, reserves
+// one core for the main thread; with eight or more cores, reserves another for the threads of the data loader, NCCL and
+// copies.
 std::vector<int> cores_for_updates(const std::vector<int>& assigned);
 
 // Returns the cores in `assigned` that are not in `taken`, in the order of `assigned`.

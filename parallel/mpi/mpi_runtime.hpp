@@ -47,12 +47,11 @@ class MpiRuntime final : public ProcessGroup {
   // Returns true if only one thread uses MPI although all ranks requested kSeveral, because MPI does not support
   // several threads. The result is the same on all ranks.
   bool lacks_threads() const;
-  // Returns the thread that moves this process's tensors over MPI. If only one thread may use MPI, each job runs in the
+  // Returns the thread that moves this process's tensors over MPI. If only one thread may use MPI, each job runs on the
   // thread that submits it. The first call creates the thread. Must be called on the thread that uses this object.
   CommunicationThread& communication_thread() const;
-  // Must be called by all ranks of the group. If several threads use MPI, waits for all ranks without occupying a core,
-  // so that the next blocking MPI call waits only for its messages. Blocking calls poll, and ranks may share cores with
-  // each other and with communication threads. No-op if one thread uses MPI.
+  // Waits for all ranks of the group without occupying a core, so that the next blocking MPI call, which polls, waits
+  // only for its messages. No-op if only one thread uses MPI. Must be called by all ranks of the group.
   void meet() const;
   const MpiGroup& group() const { return *group_; }
 

@@ -12,7 +12,7 @@
 
 namespace mpzero::parallel {
 
-// A block of bytes, divided into pieces. Each piece is one message.
+// A block of bytes, divided into pieces that are sent as one message each.
 struct MessagePieces {
   // Bounds on the piece size in bytes. Large pieces amortize per-message overhead; small pieces let the reduction of
   // one piece overlap with the transfer of others.

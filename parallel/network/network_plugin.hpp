@@ -22,7 +22,7 @@ struct PluginSearch {
 };
 
 // Returns true if `net_name` is the network of aws-ofi-nccl, the plugin that runs NCCL over libfabric and therefore
-// over EFA. Releases before 1.10 used "AWS Libfabric". The comparison ignores case, as in NCCL.
+// over EFA. Releases of the plugin before 1.10 used the name "AWS Libfabric". The comparison ignores case, as in NCCL.
 bool is_libfabric_net(const std::string& net_name);
 
 // Returns the release of aws-ofi-nccl in `file`, e.g. "1.16.2", "1.9.2-aws" or "git-6e504db", or an empty string if

@@ -63,11 +63,11 @@ class HostUpdater {
   virtual void wait(size_t unit) = 0;
   virtual void wait_for_all() = 0;
   // Waits until the unit's queued state updates are done; the parameters may still be in transit. Can be called from
-  // any thread while no more work is queued.
+  // any thread, but not while work is being queued.
   virtual void wait_for_states(size_t unit) = 0;
 
-  // Returns a hold on the unit's states as of the end of all queued work. Can be called from any thread while no more
-  // work is queued.
+  // Returns a hold on the unit's states as of the end of all queued work. Can be called from any thread, but not while
+  // work is being queued.
   virtual StateHold hold(size_t unit) = 0;
   // Allocates spare states for every unit, so that updates do not wait for holds if each unit is held at most once. The
   // spare states occupy as much memory as the states of all units. Must be called at most once, from any thread.

@@ -22,11 +22,9 @@ class Timeline {
   virtual double seconds_between(Mark from, Mark to) const = 0;
   // Drops the marks before `mark`.
   virtual void forget_before(Mark mark) = 0;
-  // Returns true if the host does the computation. A mark is then in the past when mark() returns, and the duration of
-  // a call is host time.
+  // Returns true if the host computes. Each mark is then in the past when mark() returns.
   virtual bool is_host() const = 0;
-  // Returns true if work queued now belongs to this timeline. On a GPU, work on other streams does not belong to the
-  // timeline.
+  // Returns true on the host or, on a GPU, if the timeline's stream is the current stream.
   virtual bool is_current() const = 0;
 
   // Stalls are recorded only between start() and stop().

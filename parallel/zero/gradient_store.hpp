@@ -66,7 +66,7 @@ class GradientStore {
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
     Compression compression = {};
   };
-  // Returns the format in which the backward pass of a micro-batch writes gradients.
+  // Returns the dtype of the backward pass's gradients, and whether they accumulate over micro-batches.
   static GradientTarget target(const ParallelLayout& ranks, const Options& options);
   struct Sizes {
     bool partitioned = false;

@@ -26,7 +26,7 @@ struct ParallelLayout {
 // Communicators of one rank, for either parameters or gradients.
 //
 // A unit has one shard per rank. The ranks of a node together store all shards. The rank with index p in its node
-// stores node shard p (`nodes` consecutive shards) and owns the shard that belongs to its node. A reduce-scatter within
+// stores node shard p (`nodes` consecutive shards) and owns the shard with its node's index. A reduce-scatter within
 // the node and then between nodes therefore yields the rank's own shard. Gathers run in the reverse order: first
 // between nodes, then within the node.
 class Levels {

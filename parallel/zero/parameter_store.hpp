@@ -61,10 +61,9 @@ struct ParameterStoreOptions {
 //   publish (the optimizer)  ->  due  ->  started (pending)  ->  gather() waits  ->  views are valid  ->  release()
 //
 // Gathers start in the order in which they become due. This order is the same on every rank, because it depends only on
-// the sequence of calls, not on the progress of a rank's host. Each gather starts after its rank's shard has been
+// the sequence of calls, not on the progress of a rank's host. A rank starts each gather after its own shard has been
 // written, so ranks differ in timing but not in order. The order covers both levels: gathers of two NCCL communicators
-// may wait for each other (for SMs, or in a CUDA queue), so ranks that start them in different orders
-// could deadlock.
+// may wait for each other (for SMs, or in a CUDA queue), so ranks that start them in different orders could deadlock.
 //
 // A node shard that the host writes later therefore does not become due when it is published, because the gathers of
 // all later units would wait for that host. The states of a unit's node shard, in stores that gather node shards:

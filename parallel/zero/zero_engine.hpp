@@ -150,8 +150,8 @@ class ZeroEngine {
   // Returns this rank's shard of a state. The span is valid until the next call of read_state() or update().
   std::span<const float> read_state(size_t unit, StateKind kind);
   // Returns a read-only view of this rank's shard of a state, on the device or in host memory, in the state's dtype.
-  // The view is valid until the next update(), for work queued on the current stream or, in host memory, immediately.
-  // Waits for the host's update of the unit. Can be called from any thread that the next update() waits for.
+  // The view is valid until the next update(); on the device, only for work queued on the current stream. Waits for the
+  // host's update of the unit. Can be called from any thread, but not concurrently with update().
   at::Tensor state(size_t unit, StateKind kind) const;
   // Returns true if a unit's states are in host memory.
   bool state_on_host(size_t unit) const {
@@ -161,8 +161,8 @@ class ZeroEngine {
   // fp32.
   bool can_hold(size_t unit) const { return on_host(unit) && options_.moment_dtype == at::kFloat; }
   // Holds all three states of a unit with can_hold(), as returned by state() but including padding. The states do not
-  // change until the hold ends, because updates write to spare states. Can be called from any thread that the next
-  // update() waits for.
+  // change until the hold ends, because updates write to spare states. Can be called from any thread, but not
+  // concurrently with update().
   StateHold hold(size_t unit) { return host_->hold(unit); }
   // Allocates memory so that updates do not wait for holds if each unit is held at most once. The additional memory
   // equals the size of the states of all units that the host updates. Must be called at most once, from any thread.
