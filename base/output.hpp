@@ -19,8 +19,8 @@ enum class Output : uint8_t { kStdout, kStderr };
 
 void write_output(Output output, std::string_view text);
 
-// Returns text arguments escaped with printable(), because they may contain untrusted file names or values from files,
-// and other arguments unchanged.
+// Escapes text arguments with printable(), because they may contain untrusted file names or values from files. Returns
+// other arguments unchanged.
 template <typename T>
 decltype(auto) printable_argument(const T& value) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>) {

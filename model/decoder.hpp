@@ -82,7 +82,7 @@ struct LayerValues {
 // buffers. B: micro-batch size, T: sequence length, H: hidden size, V: vocabulary size. Weights and activations have
 // one dtype (fp64, fp32 or bf16) and device. Decoder does not use autograd: tensors must not require gradients. Results
 // are bitwise reproducible on the CPU, and on the GPU under at::globalContext().setDeterministicAlgorithms; otherwise,
-// the GPU tunes matmuls when a shape is first used.
+// GPU matmuls are tuned at the first use of each shape.
 class Decoder {
  public:
   explicit Decoder(ModelConfig config, DecoderOptions options = {});

@@ -59,8 +59,8 @@ std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
 void refuse_attention_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);
 
-// Helpers for families whose sliding_window does not depend on other options. `missing`: default of the key
-// sliding_window. The value null disables the window.
+// Helpers for families whose sliding_window does not depend on other options. `missing`: default of the sliding_window
+// key. The value null disables the window.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config, std::optional<int64_t> missing);
 void write_sliding_window(const ModelConfig& config, nlohmann::json& json);
 

@@ -4,8 +4,8 @@
 
 #include "model/fp8/format.hpp"
 
-// Tensorwise casts of matrices that are sharded over ranks. FP8 data and scales are identical to the result of cast()
-// on the whole matrix.
+// Tensorwise casts of matrices that are sharded over ranks. FP8 data and scales are identical to those of cast() on the
+// whole matrix.
 namespace mpzero::model::fp8 {
 
 // Sets `largest` (fp32 scalar) to max(largest, max |x|) for x (bf16 [n], contiguous). NaN propagates.

@@ -9,8 +9,8 @@ namespace mpzero::model {
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 
 // Returns the losses of cross_entropy_forward() and overwrites the logits with the gradient of gradient_scale * (sum of
-// weight * loss): gradient_scale * weight * (softmax(logits) - one_hot(target)). `weights` (fp32 [N]) are 1 if
-// undefined.
+// weight * loss): gradient_scale * weight * (softmax(logits) - one_hot(target)). If undefined, `weights` (fp32 [N])
+// defaults to ones.
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
                                            const at::Tensor& weights = {});
 

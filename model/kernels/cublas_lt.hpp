@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-// Dequantization scales of FP8 operands in fp32 on the GPU. Fp8Shape::rowwise determines the shape of the scales.
+// Dequantization scales of FP8 operands, fp32 on the GPU. Fp8Shape::rowwise determines the shape of the scales.
 struct LtScales {
   const float *a = nullptr, *b = nullptr;
 };

@@ -39,7 +39,7 @@ struct Fp8Shape {
 // matrix of out's shape and dtype or, with `bias`, a vector [columns] that is added to each row. Sums are accumulated
 // in fp32 and rounded once. a is stored as [rows, inner] and b as [inner, columns], or transposed. a and b have dense
 // rows and the same dtype (bf16 or fp32), or the FP8 dtypes of `fp8`. A vector addend has the dtype of out. Matmuls of
-// bf16 or FP8 operands with an fp32 out do not support a vector addend.
+// bf16 or FP8 operands with an fp32 result do not support a vector addend.
 struct MatmulShape {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false, b_transposed = false;

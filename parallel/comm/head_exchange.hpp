@@ -21,7 +21,7 @@ class HeadExchange final : public SequenceExchange {
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->world_size(); }
-  // Returns the number of heads per rank after to_heads() of `heads` heads.
+  // Returns the number of heads per rank after to_heads(), given `heads` heads in total.
   int64_t local_heads(int64_t heads) const;
   at::Tensor to_heads(const at::Tensor& x) const override;
   at::Tensor to_tokens(const at::Tensor& y, int64_t heads) const override;

@@ -12,10 +12,10 @@ class ThreadTeam;
 // Size of an x86-64 huge page, in bytes.
 inline constexpr size_t kLargePage = size_t{2} << 20;
 
-// Returns a zeroed tensor [numel] in host memory, in huge pages if available. The memory has exactly this size and is
-// first touched by the threads of `team` (null: the process's threads), for NUMA locality. Pinned memory is registered
-// with CUDA instead of allocated by torch's pinned allocator, which rounds each block up to a power of two. Throws
-// Failure with the size if there is not enough memory.
+// Returns a zeroed tensor [numel] in host memory, in huge pages if available. The threads of `team` (null: the
+// process's threads) touch the memory first, for NUMA locality. Pinned memory is registered with CUDA instead of
+// allocated by torch's pinned allocator, which would round the size up to a power of two. Throws Failure with the size
+// if there is not enough memory.
 at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned, ThreadTeam* team = nullptr);
 // Returns one tensor for each element of `numel`. Pinned tensors are registered with CUDA by several threads.
 std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::ScalarType dtype, bool pinned,

@@ -49,7 +49,7 @@ struct Transfer {
 
 // Performs the transfers 0, 1, ... of a collective, with several transfers in flight. The functions of Transfers do not
 // block. Two ranks that exchange messages must use the same order and the same message lengths, each at most
-// kMostBytes. Other messages must not use the tag and the communicator at the same time.
+// kMostBytes. No other messages may use this tag and communicator at the same time.
 class Transfers {
  public:
   static constexpr int64_t kMostBytes = 1 << 20;

@@ -39,7 +39,7 @@ class HostOptimizer final : public HostUpdater {
   // the previous update has released its spare states, and only then chooses its destination.
   //
   //   in          | event                                   | then
-  //   ------------+-----------------------------------------+------------------------------------------------------------
+  //   ------------+-----------------------------------------+----------------------------------------------------------
   //   kNone       | a gradient arrives, scalars expected,   | reserves spare states: kRunning
   //               |   spare states exist                    |
   //   kNone       | a queued update begins, not held        | updates in place: kNone

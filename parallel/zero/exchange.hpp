@@ -38,9 +38,9 @@ class PendingExchange final : public PendingCollective {
   std::optional<c10::Event> done_;
 };
 
-// Gathers node shards between nodes in int8. A node shard is a shared copy, identical on all nodes; the optimizer
-// writes new values to a separate tensor. A shard's owner sends the quantized difference between its new values and the
-// shared copy. Every node, including the owner's, adds this message to its copy, so all copies stay bitwise equal. The
+// Gathers node shards across nodes in int8. A node shard is a shared copy, identical on all nodes; the optimizer writes
+// new values to a separate tensor. A shard's owner sends the quantized difference between its new values and the shared
+// copy. Every node, including the owner's, adds this message to its copy, so all copies stay bitwise equal. The
 // rounding error becomes part of the next difference. A unit's first gather sends unquantized values, so that all
 // copies start equal.
 class ParameterExchange {
@@ -87,8 +87,8 @@ struct Compression {
   const BlockFormat& gradient_format() const { return gradient_bits == 4 ? kInt4 : kInt8; }
 };
 
-// Sums node shards between nodes in 8 or 4 bits (ZeRO++, Wang et al. 2023) with error feedback (Seide et al. 2014).
-// Each rank adds its residual (the rounding errors of earlier steps) to its addends, quantizes the shards of the other
+// Sums node shards across nodes in 8 or 4 bits (ZeRO++, Wang et al. 2023) with error feedback (Seide et al. 2014). Each
+// rank adds its residual (the rounding errors of earlier steps) to its addends, quantizes the shards of the other
 // nodes, and sends each shard to its owner. The owner sums the addends in fp32, in node order, and uses its own addend
 // unquantized. With two nodes, half of the addends are therefore exact. Over many steps, an element's total differs
 // from the exact sum by the final residuals, each smaller than a quantization step.

@@ -72,7 +72,7 @@ class GatherSchedule {
   void give_back(size_t unit);
   std::vector<size_t> gather_ahead();
   bool needed_soon(size_t unit) const;
-  // Returns the number of elements in the units of the next two uses that are not gathered yet.
+  // Returns the number of elements in the units that the next two uses need and that are not gathered yet.
   int64_t next_to_gather() const;
 
   std::vector<int64_t> numel_;

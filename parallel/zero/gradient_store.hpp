@@ -36,8 +36,8 @@ struct GradientTarget {
 
 // Gradients of the units, accumulated in fp32 by default and summed over the ranks in the communication dtype. ZeRO 0
 // and 1 keep full gradients and sum them once per step. ZeRO 2 and 3 keep this rank's node shard and sum gradients
-// within the node in every micro-batch. Gradients are summed between nodes once per step, after the sum within the
-// node. A GradientExchange sums compressed gradients. At every stage, a rank without peers in its node accumulates full
+// within the node in every micro-batch. Gradients are summed across nodes once per step, after the sum within the node.
+// A GradientExchange sums compressed gradients. At every stage, a rank without peers in its node accumulates full
 // gradients.
 //
 //   gradients() -> reduce(): [within the node] -> accumulated -> [last micro-batch: between nodes] -> on_summed()
@@ -136,10 +136,10 @@ class GradientStore {
 
   void reduce_partitioned(size_t unit);
   void reduce_full(size_t unit);
-  // Sums `node_sum`, the unit's node shard, between the nodes after `reduction.pending` has completed.
+  // Sums `node_sum`, the unit's node shard, across nodes after `reduction.pending` has completed.
   void reduce_between_nodes(Reduction& reduction, const at::Tensor& node_sum);
-  // Version of reduce_between_nodes() for the CPU without compression. Sends `addends`, and first copies `node_sum` to
-  // `addends` if the tensors differ.
+  // Version of reduce_between_nodes() for the CPU without compression. Copies `node_sum` to `addends` if the tensors
+  // differ, then sends `addends`.
   void reduce_between_hosts(Reduction& reduction, const at::Tensor& node_sum, const at::Tensor& addends);
   // Registers a reduction that has started. If too many reductions are in flight, completes the oldest ones.
   void follow(Reduction reduction);
@@ -151,7 +151,7 @@ class GradientStore {
   // Makes the oldest buffer [numel] that is being copied available for reuse. Returns false if no buffer of this length
   // is being copied.
   bool reuse_leaving(int64_t numel);
-  // Sets the memory of the unit's node shard (if partitioned) or full gradient.
+  // Uses `memory` for the unit's node shard (if partitioned) or full gradient.
   void place(size_t unit, const at::Tensor& memory);
   bool is_released(size_t unit) const { return !released_.empty() && released_[unit]; }
   // Called when this rank's shard of the unit's gradient is complete.

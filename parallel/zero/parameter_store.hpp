@@ -55,7 +55,7 @@ struct ParameterStoreOptions {
 
 // Parameters of the units in the compute dtype: this rank's shard of each unit, and the full parameters while a unit
 // runs. ReplicatedParameters keeps full parameters on every rank (ZeRO 0 to 2). ShardedParameters gathers each unit on
-// demand (ZeRO-3 and offloaded parameters). With several nodes, a node shard is gathered between nodes once per update,
+// demand (ZeRO-3 and offloaded parameters). With several nodes, a node shard is gathered across nodes once per update,
 // and units are gathered within the node.
 //
 //   publish (the optimizer)  ->  due  ->  started (pending)  ->  gather() waits  ->  views are valid  ->  release()

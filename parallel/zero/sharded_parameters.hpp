@@ -18,7 +18,7 @@ std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, c
 
 // ZeRO-3 and offloaded parameters: keeps this rank's node shard of each unit, on the device or in host memory, and
 // gathers full units on demand into reused buffers, as decided by a GatherSchedule. For a quantized unit, the schedule
-// counts two-byte elements, about half the number of weights. After each update, a node shard is gathered between nodes
+// counts two-byte elements, about half the number of weights. After each update, a node shard is gathered across nodes
 // once: at publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes the shard
 // later.
 class ShardedParameters final : public ParameterStore {
@@ -43,7 +43,7 @@ class ShardedParameters final : public ParameterStore {
   void drop_gathered() override;
 
   static std::vector<Due> to_gather(const std::vector<size_t>& units);
-  // Sets the memory of the unit's node shard and shard.
+  // Uses `node_shard` as the memory of the unit's node shard and shard.
   void place(size_t unit, const at::Tensor& node_shard);
   // Implements start_between_nodes() for a unit whose shards are in host memory.
   void start_between_hosts(size_t unit);
@@ -54,7 +54,7 @@ class ShardedParameters final : public ParameterStore {
   bool in_codes(size_t unit) const { return codes_ && codes_->has(unit); }
   void free_full(size_t unit);
   void reserve_buffers();
-  // Returns the total number of elements in all buffers with these limits.
+  // Returns the total number of elements in all buffers under `limits`.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
   const bool offloaded_;                     // shards are in host memory, except for those moved to the device

@@ -29,7 +29,7 @@ class UnitParts {
   const std::vector<size_t>& of(size_t unit) const { return parts_of_[unit]; }
   // Returns, for each parameter of a part, its index in the unit.
   const std::vector<size_t>& positions(size_t part) const { return positions_[part]; }
-  // Returns the order in which parts are gathered if the units are used in this order.
+  // Returns the order in which parts are gathered if the units are used in the order of `units`.
   std::vector<size_t> uses(const std::vector<size_t>& units) const;
 
  private:

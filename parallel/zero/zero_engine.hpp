@@ -221,7 +221,7 @@ class ZeroEngine {
   // Computes the squared norm of this rank's shard of a unit's gradient, and passes the shard to the unit's optimizer
   // during the backward pass.
   void take_gradient(size_t unit);
-  // Quantizes this rank's shard of a unit. `read` writes the values to quantize.
+  // Quantizes this rank's shard of a unit. `read` provides the values to quantize.
   void encode(size_t unit, const std::function<void(std::span<float>)>& read);
 
   const UnitParts parts_;

@@ -15,7 +15,7 @@ struct DropoutSeed {
   int64_t first_sample = 0;  // index of the batch's first sequence, counted from the start of the run
 };
 
-// Dropout (Srivastava et al., 2014) of a tensor that contains the sequences of a batch one after another.
+// Dropout (Srivastava et al., 2014) of a tensor with the concatenated sequences of a batch.
 struct Dropout {
   double rate = 0;  // probability that an element is dropped; kept elements are divided by 1 - rate
   DropoutSeed seed = {};
@@ -23,7 +23,7 @@ struct Dropout {
   uint32_t place = 0;  // ID of the dropout call in the model
 };
 
-// Returns the number of 32-bit values below which a random value drops its element.
+// Returns the threshold below which a 32-bit random value drops its element.
 inline uint32_t dropped_values(const Dropout& dropout) { return static_cast<uint32_t>(dropout.rate * 4294967296.0); }
 
 // Applies dropout to `count` <= 4 elements of a sequence, starting at element 4 * `quad`. Philox4x32-10 (Salmon et al.,
