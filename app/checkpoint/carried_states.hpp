@@ -24,8 +24,8 @@ bool saves_carried(const RunSetup& setup, const parallel::ZeroEngine& engine);
 std::shared_ptr<const io::CarriedState> carried_in(StateSnapshot& snapshot, const RunSetup& setup,
                                                    const std::vector<UnitSpec>& units,
                                                    const parallel::ZeroEngine& engine);
-// Like carried_in(), but for a synchronous save: copies one tensor at a time from the engine. Collective. Waits for the
-// last update.
+// Like carried_in(), but for a synchronous save: waits for the engine's last update and copies one tensor at a time.
+// Collective.
 std::shared_ptr<const io::CarriedState> carried_now(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                                     parallel::ZeroEngine& engine);
 
@@ -56,7 +56,7 @@ CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel
                              bool needs_gradients, bool needs_parameters);
 
 // Reads this rank's carried state, one element per unit. Returns an empty vector if the checkpoint was saved with a
-// different layout. Gradient residuals and parameters are restored independently. Adds a warning if state is discarded
+// different layout. Restores gradient residuals and parameters independently. Warns if some of the state is discarded
 // or missing. Collective. Throws Damaged if a required file is damaged.
 std::vector<parallel::Carried> read_carried(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                                             const std::vector<UnitSpec>& units, const parallel::ZeroEngine& engine,

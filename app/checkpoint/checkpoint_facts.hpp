@@ -23,8 +23,8 @@ std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored)
 // Formats one line per fact, with a heading for each section. Escapes control characters.
 std::vector<std::string> describe_facts(const std::vector<CheckpointFact>& facts);
 
-// Returns {key, value in a, value in b} for each difference, in the order of `a`, followed by facts only in `b`.
-// Compares data identities by their tokens.
+// Returns {key, value in a, value in b} for each difference, in the order of `a`, followed by the facts that only `b`
+// contains. Compares data identities by their tokens.
 std::vector<std::array<std::string, 3>> different_facts(const std::vector<CheckpointFact>& a,
                                                         const std::vector<CheckpointFact>& b);
 

@@ -55,8 +55,8 @@ class Checkpointer {
   // instead.
   void after_step(const RunPosition& position, double seconds, bool stops);
 
-  // Saves the run's last checkpoint, unless that step is already saved, and waits for completion. Throws on all ranks
-  // if the save fails.
+  // Saves the run's last checkpoint, unless the checkpoint of this step exists, and waits until the save completes.
+  // Throws on all ranks if the save fails.
   void save_last(const RunPosition& position);
   // Waits for the save in flight. Throws on all ranks if a checkpoint was due at `last` and the save failed.
   void finish(const RunPosition& last);

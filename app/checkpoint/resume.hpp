@@ -15,9 +15,10 @@
 
 namespace mpzero {
 
-// Restores the engine from --resume_from_checkpoint or from the newest complete checkpoint in a folder (by default
-// --checkpoint_dir). Each rank reads its own shard. Returns std::nullopt if there is no checkpoint. Adds a warning for
-// each change that may be unintended. Collective. If any rank fails, throws on all ranks.
+// Restores the engine from the checkpoint that --resume_from_checkpoint selects or, by default, from the newest
+// complete checkpoint in --checkpoint_dir. Each rank reads its own shard. Returns std::nullopt if there is no
+// checkpoint. Warns about each changed setting that may be unintended. Collective. If any rank fails, throws on all
+// ranks.
 //
 // Skips a damaged or unfinished checkpoint with a warning and tries the next older checkpoint of the same run
 // (io::ResumeCandidates). Throws instead if --resume_strict is set or no other checkpoint remains. Any other read error

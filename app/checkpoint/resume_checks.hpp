@@ -29,8 +29,8 @@ struct Continuation {
 // the schedule cannot continue: see schedule_after().
 Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup& setup);
 
-// Throws UserError if the checkpoint is at the last step but `run.differences` is not empty. Without this check, the
-// run would end immediately and appear to have trained with the changed settings.
+// Throws UserError if the checkpoint is from the run's last step or a later step but `run.differences` is not empty.
+// Without this check, the run would end immediately and appear to have trained with the changed settings.
 void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const Continuation& run);
 
 }  // namespace mpzero

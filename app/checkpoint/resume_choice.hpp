@@ -16,7 +16,7 @@ namespace mpzero {
 // checkpoint folder per task. Suggests --overwrite unless that would move the weights of --init_from.
 std::string start_new_run(const RunConfig& config);
 
-// The checkpoints that a run may resume from, in order of preference. Found by rank 0 and broadcast to all ranks.
+// The checkpoints that a run may resume from, in order of preference, identical on all ranks.
 struct ResumeChoices {
   std::vector<std::filesystem::path> folders;
   io::RunRecord run;           // see io::ResumeCandidates
@@ -25,8 +25,8 @@ struct ResumeChoices {
   std::string problem_of_run;  // see io::ResumeCandidates
 };
 
-// Finds the checkpoints in --resume_from_checkpoint or, by default, in --checkpoint_dir. Throws UserError if the run is
-// ambiguous, or if --resume_strict is set and `latest` is invalid. Collective.
+// Finds the checkpoints in --resume_from_checkpoint or, by default, in --checkpoint_dir. Throws UserError if the run to
+// resume is ambiguous, or if --resume_strict is set and `latest` is invalid. Collective.
 ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group);
 
 // Removes the suggested remedy from an error message about a checkpoint, for use in a warning.

@@ -20,14 +20,13 @@ struct ResumedPosition {
 // Returns the sources of a mixture in --train_data, at their initial positions. Requires setup.data.
 std::vector<io::MixtureSource> new_sources(const RunSetup& setup);
 
-// Returns the position of the token at which the checkpoint was saved. If seq_length has changed, rounds up to the next
-// sequence, which skips fewer than seq_length tokens in file order. A shuffled order depends on seq_length. If the
-// order has changed, the epoch continues at the same fraction of the new order; this repeats some sequences and skips
-// others, and the warning estimates the number of tokens. `known`: the checkpoint's settings.
+// Returns the position in the training data at which the run resumes: the token position in the checkpoint, rounded up
+// to a full sequence if seq_length has changed. If the shuffled order has changed, for example because seq_length has
+// changed, the epoch continues at the same fraction of the new order; this repeats some sequences and skips others, and
+// the warning estimates the number of tokens. `known`: the checkpoint's settings.
 //
 // In a mixture, each source continues at its position in the checkpoint, and new sources start at the beginning. The
-// sources of a mixture are identified by their tokens. Changed mixture weights take effect at the position of the
-// resume.
+// sources of a mixture are identified by their tokens. Changed mixture weights take effect when the run resumes.
 ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                                const nlohmann::json& known);
 

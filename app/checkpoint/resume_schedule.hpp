@@ -28,7 +28,7 @@ bool same_lr(double a, double b);
 // seq_length changes the fraction of the schedule that one step covers. If only the length has changed, the learning
 // rate does not jump by default: the old schedule is kept, followed by its last rate. A schedule that ends near 0
 // instead warms up again within the remaining steps. If other parts of the schedule have changed, the new schedule is
-// used. Throws UserError if the checkpoint or the schedule does not support the requested choice.
+// used. Throws UserError if the checkpoint or the schedule does not support the requested --schedule_on_resume.
 ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config,
                                const nlohmann::json& known);
 

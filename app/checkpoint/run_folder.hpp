@@ -16,7 +16,7 @@
 namespace mpzero {
 
 // Locks the checkpoint folder for a run and protects the files of other runs. All calls are collective unless noted.
-// Rank 0 does the work, and errors of rank 0 are thrown on all ranks.
+// Only rank 0 accesses the folder, and its errors are thrown on all ranks.
 class RunFolder {
  public:
   // The arguments must outlive this object.

@@ -14,13 +14,12 @@
 namespace mpzero {
 
 // Initializes the engine with the weights and adapters of --init_from, or with random values. Stores the hashes of the
-// initial weights and adapters (io/weights/initial_weights.hpp) in setup.run. Adds warnings about the folder.
-// Collective.
+// initial weights and adapters (io/weights/initial_weights.hpp) in setup.run. Collective.
 void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
                     std::vector<std::string>& warnings);
 
-// Throws UserError unless the tensors in `folder` match the names and shapes of the parameters. Reads only headers, and
-// the beginning of an output projection that should be tied to the embedding.
+// Throws UserError unless the tensors in `folder` match the names and shapes of the parameters. Reads only the headers
+// and the beginning of a stored lm_head.weight that the model ties to the embedding.
 void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units,
                            std::vector<std::string>& warnings);
 
@@ -35,14 +34,15 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
                                        const std::filesystem::path& checkpoint, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings);
 
-// Returns `parts`, with the frozen base of adapters marked as stored by reference to --init_from. Requires setup.run.
+// Returns `parts` with the frozen base weights of a LoRA run marked as stored by reference to --init_from. Requires
+// setup.run.
 std::vector<UnitSpec> saved_units(const RunSetup& setup, std::vector<UnitSpec> parts);
 
 // Returns this rank's part of a checkpoint, one element per unit. With stage 0, rank 0 writes all states.
 std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,
                                              const parallel::ZeroEngine& engine, int rank);
 
-// Describes the save of a checkpoint at `position`. `units` must outlive the result.
+// Returns the save job for a checkpoint at `position`. `units` must outlive the result.
 io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,
                            const parallel::ZeroEngine& engine, int rank);
 

@@ -29,8 +29,9 @@ std::vector<at::Tensor> carried_tensors(std::span<const parallel::Carried> value
 //      └──> wait(), from another thread ──> values() ──> release()
 class StateSnapshot {
  public:
-  // `writes[u]`: include this rank's shard of unit u. `carried`: include carried state; equal on all ranks.
-  // `copy_threads`: number of threads that copy states in host memory. The engine must outlive this object.
+  // `writes[u]`: true to include this rank's shard of unit u. `carried`: true to include carried state; must be equal
+  // on all ranks. `copy_threads`: number of threads that copy states in host memory. The engine must outlive this
+  // object.
   StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> writes, bool carried, at::Device device,
                 int copy_threads);
   ~StateSnapshot();
@@ -54,11 +55,11 @@ class StateSnapshot {
   double gpu_seconds_waited();
   // Waits until all states are copied. May be called on any thread, but not concurrently.
   void wait();
-  // Returns a unit's state, page-aligned. Valid until release().
+  // Returns the values of a unit's state at a page-aligned address. Valid until release().
   std::span<const float> values(size_t unit, StateKind kind) const;
   // Returns the bytes of element `index` of carried_tensors(). Valid until release().
   std::span<const std::byte> carried(size_t index) const;
-  // Releases the states that were not copied. Must be called after the last use of values().
+  // Lets the engine overwrite the states that were not copied. Must be called after the last use of values().
   void release();
 
  private:

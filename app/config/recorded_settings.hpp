@@ -33,7 +33,7 @@ struct DataIdentity {
 // Computes the identities of the run's token files on rank 0. Collective. If rank 0 fails, throws on all ranks.
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 
-// Returns settings_record(), the data identities (if known) and, under kLayout, layout_record(). `sources`:
+// Returns settings_record(), the data identities (if known) and, under the key kLayout, layout_record(). `sources`:
 // RunPosition::sources.
 nlohmann::ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::MixtureSource>& sources = {});
 
@@ -51,9 +51,9 @@ bool is_data_identity(const nlohmann::json& value);
 // considered equal.
 bool same_setting(const nlohmann::json& before, const nlohmann::json& now);
 
-// Describes each known setting that differs in `now`: "beta2 0.95 -> 0.999". The result has the order of `now`;
-// settings that are missing from `now` are last. Excludes the training data and the layout. Each named validation set
-// is a separate setting: "validation_data wiki".
+// Describes each setting in `known` that differs in `now`: "beta2 0.95 -> 0.999". Uses the order of `now`; settings
+// that are missing from `now` are last. Excludes the training data and the layout. Each named validation set is a
+// separate setting: "validation_data wiki".
 std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
 
 // Describes layout changes, for keys in both records: "ranks 4 -> 2". Layout changes alter results only by rounding

@@ -77,7 +77,7 @@ struct RunConfig : Settings {
   std::string init_adapters;                     // folder of the initial adapters; empty: new adapters
   Origins origins;                               // origins of the values above and of Settings
 
-  // Returns the learning rate of `update`, counted from 1.
+  // Returns the learning rate of the optimizer step `update`, counted from 1.
   double lr(int64_t update) const { return schedule_in_force().lr(update); }
   const parallel::LrSchedule& schedule_in_force() const { return resumed_schedule ? *resumed_schedule : schedule; }
   // Returns the number of tokens in one rank's micro-batch.
@@ -114,9 +114,9 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
 // sequences per epoch, times the number of epochs, rounded up. The number of steps from `num_train_epochs` must be
 // consistent with --max_steps and `epochs`.
 //
-// Fits the schedule to the complete run at the current batch size. The position of `at` in the schedule is the fraction
-// of sequences seen. With --save_strategy epoch, sets checkpoint_freq to the number of steps per epoch. May be called
-// again with a different `at`. Throws UserError if the dataset is smaller than one optimizer step.
+// Fits the schedule to the complete run at the current batch size. The schedule's progress at `at` is the fraction of
+// the run's sequences seen so far. With --save_strategy epoch, sets checkpoint_freq to the number of steps per epoch.
+// May be called again with a different `at`. Throws UserError if the dataset is smaller than one global batch.
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings,
                   const RunPosition& at = {});
 

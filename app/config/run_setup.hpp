@@ -59,10 +59,10 @@ struct RunSetup {
 // of --epochs) are unset. kMayBeUnnamed: --train_data may also be omitted.
 enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
 
-// Adds a warning if ds_config.json sets release_gradients, but the run's device, `setup.device`, is the CPU.
+// Warns if ds_config.json sets release_gradients but `setup.device` is the CPU.
 void warn_of_device(RunSetup& setup);
 
-// Returns the memory per rank of unsharded parameters, which stage 2 keeps on each GPU; 0 if no parameters are sharded.
+// Returns the bytes of unsharded parameters that each GPU would keep with stage 2; 0 if no parameters are sharded.
 int64_t stage_2_bytes(const RunSetup& setup);
 
 // Returns one line per validation set whose file exists: "wiki, every 100 steps: the first 128 of 2000 sequences of
@@ -75,8 +75,8 @@ std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps);
 
 // Returns the folder of --init_from; empty if the flag is not set. If the weights or adapters no longer exist, but the
 // run in --checkpoint_dir or --resume_from_checkpoint started from them, returns the folder and model that the run
-// recorded. Reads `latest`, which a concurrent run may change, so only one rank may call this function. Throws the
-// errors of io::find_initial_folder().
+// recorded. Reads `latest`, which a concurrent run may change, so only one rank may call this function. See
+// io::find_initial_folder() for errors.
 io::InitialFolder find_init_from(const CommandLine& command_line);
 
 // Returns the absolute path of --init_from, as stored in RunRecord; empty if `init_from` is empty.

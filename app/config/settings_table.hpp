@@ -16,7 +16,7 @@ inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
 // Key of RunConfig::epoch_batch, recorded if it differs from train_batch_size.
 inline constexpr const char* kEpochBatch = "epoch_batch";
 
-// Keys that are recorded only if the feature is enabled.
+// Keys that are recorded only if their feature is enabled.
 inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights", "fp8",
                                                "freeze_parameters", "base_codes"};
 

@@ -47,11 +47,11 @@ std::string describe_levels(const parallel::ParallelLayout& layout);
 // `norm,bias` is also valid for models without biases.
 void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings);
 
-// Returns model::flops_per_token() without the weight gradients of frozen parameters.
+// Returns model::flops_per_token() minus the FLOPs for weight gradients of frozen parameters.
 double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length);
 
-// Throws UserError if the base of a run with --load_in_8bit or --load_in_4bit has random weights, or if
-// zero_quantized_weights would quantize the base again. `begins`: the run has no checkpoint to resume from.
+// Throws UserError if the base model of a run with --load_in_8bit or --load_in_4bit has random weights, or if
+// zero_quantized_weights would quantize its weights again. `begins`: true if the run does not resume from a checkpoint.
 void check_coded_base(const RunConfig& config, bool begins);
 
 // Throws UserError unless --freeze_parameters matches at least one parameter, leaves at least one trainable, and

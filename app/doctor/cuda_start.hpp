@@ -27,7 +27,7 @@ struct CudaSurvey {
   }
 };
 
-// Index of this process among the processes of a host that query CUDA. The processes divide the GPUs.
+// Index of this process among the processes of a host that query CUDA and divide the GPUs among themselves.
 struct Asker {
   int index = 0;
   int of = 1;
@@ -42,7 +42,7 @@ CudaSurvey survey_cuda(const std::vector<std::string>& libraries, const Asker& a
 // GPUs. Returns false for --device cpu.
 bool needs_cuda(const Job& job, const GpuSurvey& gpus);
 
-// Checks that CUDA initializes on all GPUs of a host. `surveys`: surveys of the host's ranks.
+// Checks that CUDA initializes on all GPUs of a host. `surveys`: one per rank of the host.
 Finding check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys);
 
 }  // namespace mpzero::doctor

@@ -10,14 +10,14 @@
 
 namespace mpzero {
 
-// Runs `mpzero doctor`: checks each host of the job on the lowest rank of the host, and prints the findings on rank 0.
+// Runs `mpzero doctor`: runs the checks of each host on the host's lowest rank, and prints the findings on rank 0.
 // Returns EXIT_SUCCESS if a run should work, kFailureExitCode if a run would fail because of a host, and
 // kUserErrorExitCode if a run would fail because of the job's settings. Collective.
 int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
 
 namespace doctor {
 
-// Checks that the ranks form one job: with a wrong --mpi, srun starts each rank as a separate job of one rank.
+// Checks that all ranks are in one MPI job: with the wrong --mpi option, srun starts each rank as a separate job.
 Finding check_launch(const parallel::Environment& environment, int world_size);
 
 // Compares the clock of host `own` with the median of all clocks. `offsets`: one per host, in seconds, relative to any

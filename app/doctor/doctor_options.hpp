@@ -21,7 +21,7 @@ struct Options {
   System system;
   std::optional<int64_t> given_patience;  // in seconds
 
-  // Returns the timeout for this host. Calls into a hung driver or file system never return.
+  // Returns the timeout for checks on this host, which may hang in a driver or file system.
   std::chrono::seconds patience() const;
 };
 

@@ -37,7 +37,8 @@ class HangWatch {
  public:
   using Write = std::function<void(const std::filesystem::path& file, const std::string& text)>;
 
-  // `json`: file of --json; empty: no report. `patience`: timeout. `end`: called with the sentence; ends the process.
+  // `json`: file of --json; empty: no report. `patience`: timeout. `end`: called with the error message; must end the
+  // process.
   HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
             std::function<void(const std::string&)> end = end_hung, Write write = write_file);
 
@@ -63,10 +64,10 @@ class HangWatch {
   parallel::Deadline deadline_;
 };
 
-// Returns FILE.HOST.hung for the report FILE.
+// Returns the path of the report on the hung host `host`: FILE.HOST.hung for `json` FILE.
 std::filesystem::path hang_report(const std::string& json, const std::string& host);
 
-// Returns FILE.HOST.answers, the report of a host that waits for a hung host.
+// Returns the path of the report on a host that waits for a hung host: FILE.HOST.answers for `json` FILE.
 std::filesystem::path answer_report(const std::string& json, const std::string& host);
 
 }  // namespace mpzero::doctor

@@ -41,11 +41,11 @@ class Ec2Watch {
 
   // Returns the number of notices received so far, by kind.
   std::map<Ec2Notice::Kind, int64_t> counts() const;
-  // Returns true if the service answered the last poll.
+  // Returns true if the service responded to the last poll.
   bool answers() const;
 
  private:
-  // A page of notices, requested every `period` polls. After a failure, the next poll requests the page again.
+  // A page of the metadata service, requested every `period` polls and, after a failure, again at the next poll.
   struct Source {
     const char* path;
     const char* notices;  // name in messages
@@ -59,13 +59,13 @@ class Ec2Watch {
   void run();
   // Requests all pages that are due.
   void poll();
-  // Requests the instance id until one request succeeds.
+  // Requests the instance id unless it is already known.
   void identify();
   void take_interruption(const std::string& page) { act_on(read_interruption(page)); }
   void take_rebalance(const std::string& page) { act_on(read_rebalance(page)); }
   void take_events(const std::string& page);
   void act_on(const Ec2Notice& notice);
-  // Warns once about each page after several consecutive failures. `problem`: the last error.
+  // Warns about pages that have failed several times in a row, once per page. `problem`: the last error.
   void complain(const std::string& problem);
 
   const Ec2WatchOptions options_;
@@ -85,7 +85,7 @@ class Ec2Watch {
 };
 
 // Returns the options for this process; std::nullopt if this host is not an EC2 instance and
-// AWS_EC2_METADATA_SERVICE_ENDPOINT is unset, or if the service is disabled. Throws the errors of metadata_endpoint().
+// AWS_EC2_METADATA_SERVICE_ENDPOINT is unset, or if the service is disabled. See metadata_endpoint() for errors.
 std::optional<Ec2WatchOptions> ec2_watch_options(double began);
 
 }  // namespace mpzero

@@ -15,14 +15,14 @@ namespace mpzero {
 // run. The label run_id is the id of the run that responds, possibly a later run on the same port.
 class Discovery {
  public:
-  // Creates the folder and the file. `targets`: "host:port" of each node. Throws the errors of throw_system_error().
+  // Creates the folder and the file. `targets`: "host:port" of each node. See throw_system_error() for errors.
   Discovery(const std::filesystem::path& folder, const std::string& run_id, const std::vector<std::string>& targets,
             const MetricLabels& labels);
 
   // Removes the file, so Prometheus stops scraping. Must be called when the run has ended normally.
   void remove();
   // Adds the labels end="failed" and `reason`, truncated to kLongestReason bytes, to the file. Must be called when the
-  // run has failed. Throws the errors of throw_system_error().
+  // run has failed. See throw_system_error() for errors.
   void failed(const std::string& reason);
 
   static constexpr size_t kLongestReason = 300;

@@ -104,8 +104,8 @@ Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>
 // Returns a Choice whose member of Settings stores the chosen name itself.
 Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone = "");
 
-// A flag with its own parser. `read` throws UserError, which names the flag (`name`, without dashes) and the expected
-// value. `show` returns an empty string if the member has no value.
+// A flag with its own parser. If the text is invalid, `read` throws UserError with the flag `name` (without dashes) and
+// the expected value in the message. `show` returns an empty string if the member has no value.
 struct Custom {
   std::function<void(CommandLine&, const std::string& name, const std::string& text)> read;
   std::function<std::string(const Settings&)> show;
@@ -125,8 +125,8 @@ struct FileKey {
   // std::monostate: the key affects several values, so a resolve_ function merges flag and key.
   std::variant<std::monostate, Reader<int64_t>, Reader<double>, Reader<bool>, Reader<std::vector<std::string>>> read =
       {};
-  // Returns true if the file has the key's section; a missing key then has DeepSpeed's default. If null, the key has no
-  // default.
+  // Returns true if the file has the key's section, in which case a missing key has DeepSpeed's default. Null if the
+  // key has no default.
   bool (*has_section)(const io::DsConfig&) = nullptr;
   Conflict conflict = Conflict::kRefused;
 };
@@ -163,10 +163,11 @@ struct Flag {
   // Returns the flag's name, followed by its Trainer alias, if any.
   std::vector<std::string> names() const;
   bool is_boolean() const { return std::holds_alternative<Boolean>(value); }
-  // Returns the value of a bare flag; empty if a value is required.
+  // Returns the value that the flag has if it is set without a value; empty if a value is required.
   std::string alone() const;
 
-  // Parses and validates `text` and sets the member. Throws UserError, which names the flag (`name`, without dashes).
+  // Parses and validates `text` and sets the member. Throws UserError with the flag `name` (without dashes) in the
+  // message.
   void read(CommandLine& line, const std::string& name, const std::string& text) const;
   // Returns the member's value in command-line syntax; empty if there is no value.
   std::string show(const Settings& settings) const;

@@ -12,8 +12,8 @@
 namespace mpzero {
 
 // Parses FILE or a list NAME=FILE,NAME=FILE. In a list, the default name is the file's stem. A "=" after a "/" is part
-// of the path, and the path of an existing file is never split. Throws UserError, which names the flag (`flag`, without
-// leading dashes) and the set, if a name is a duplicate or invalid, or an item has no path.
+// of the path, and the path of an existing file is never split. Throws UserError, with `flag` (without leading dashes)
+// and the set in the message, if a name is duplicate or invalid, or if an item has no path.
 void read_validation_data(CommandLine& line, const std::string& flag, const std::string& text);
 // Inverse of read_validation_data().
 std::string show_validation_data(const Settings& settings);

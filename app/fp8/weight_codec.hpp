@@ -9,9 +9,9 @@
 
 namespace mpzero {
 
-// Returns a codec that casts weights to FP8 before the all-gather. The codec's ranges are the model's FP8 matmuls, in
-// the order of LayerProduct. Returns null if weights are gathered in bf16: FP8 is disabled, scaling is rowwise (forward
-// and backward then need different FP8 weights), or the model has adapters.
+// Returns a codec that casts weights to FP8 before the all-gather. In each layer, the codec has one range per FP8
+// matmul, in the order of LayerProduct. Returns null if weights are gathered in bf16: FP8 is disabled, scaling is
+// rowwise (forward and backward then need different FP8 weights), or the model has adapters.
 std::shared_ptr<const parallel::WeightCodec> weight_codec(const std::optional<model::Fp8Options>& options,
                                                           const model::ModelConfig& model);
 

@@ -24,8 +24,8 @@ struct GpuModel {
 // Returns the table of GPUs. If several GPUs have the same `name`, the name refers to the first GPU.
 std::span<const GpuModel> all_gpu_models();
 
-// Returns the GPU with this name; nullptr if the table has no such GPU. Accepts CUDA's name and the name in the
-// instance table, with or without the memory size ("A100-80GB", "A100 80GB"). Names must match exactly: "NVIDIA GB200"
+// Returns the GPU with this name; nullptr if the table has no such GPU. Accepts CUDA's device name, and the name in the
+// instance table with or without the memory size ("A100-80GB", "A100 80GB"). Names must match exactly: "NVIDIA GB200"
 // and the names of MIG instances do not match shorter names.
 const GpuModel* find_gpu_model(std::string_view name);
 

@@ -29,8 +29,8 @@ nlohmann::ordered_json to_json(const model::CastRanges& ranges);
 //
 // Scales are computed from the current amax, so values never overflow. Instead, outliers cause small values to
 // underflow. SwiGLU produces such outliers in long runs (Fishman et al., 2024, arXiv:2409.12517: FP8 training diverged
-// after 200 billion tokens, but not with SwiGLU's output in bf16). The fraction of values that become 0 measures the
-// effect (underflows in the logs of Transformer Engine). For silu(a) * b with normally distributed a and b, 5% of the
+// after 200 billion tokens, but not with SwiGLU's output in bf16). The fraction of values that become 0 (underflows in
+// the logs of Transformer Engine) measures this effect. For silu(a) * b with normally distributed a and b, 5% of the
 // values underflow if the amax is 2,700 to 5,300 times the standard deviation. The relative error is then still 2.6%,
 // the rounding error of e4m3. At 40,000 times the standard deviation, 22% of the values underflow and the error
 // doubles. At 100,000 times the standard deviation, the error is 12%. In healthy runs, less than 1% of the values

@@ -25,8 +25,9 @@ struct BottleneckFacts {
 // Returns the bottleneck and a suggested change; std::nullopt if no rule applies. `means`: mean times of a step, one
 // entry per rank; not empty. The first matching rule is reported: (1) a throttled GPU; (2) the largest of data loading
 // above 5% of a step, exposed communication above 10%, and AdamW on the host above 25%; (3) a micro-batch with less
-// than 30% MFU. The data rule uses the rank with the longest data time. The other rules use the rank with the longest
-// time excluding waits. Rule 3 does not apply if the median rank waits more than 10% of a step for the slowest rank.
+// than 30% MFU. The data loading rule uses the rank with the longest data loading time. The other rules use the rank
+// with the longest time excluding waits. Rule 3 does not apply if the median rank waits more than 10% of a step for the
+// slowest rank.
 std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts);
 
 // Averages the times of the first steps of a run.

@@ -21,8 +21,8 @@ struct StartRecord {
 };
 
 // Writes the events of one attempt to events.jsonl and the totals of the run to summary.json. The "status" in
-// summary.json is "running" until the end. Thread-safe. Methods never throw; `warn` is called if a file cannot be
-// written.
+// summary.json is "running" until the attempt ends. Thread-safe. Methods never throw; `warn` is called if a file cannot
+// be written.
 class RunEvents {
  public:
   // `facts`: object with the fields of the "start" event. `warn` must not call this object.
@@ -36,8 +36,8 @@ class RunEvents {
   void checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // Waits until all events are on disk.
   void sync();
-  // Records the end with the status "finished", "stopped" or "failed", writes the summary, and returns a log line with
-  // the totals. Returns an empty string without writing if the end is already recorded.
+  // Records the end of the attempt with the status "finished", "stopped" or "failed", writes the summary, and returns a
+  // log line with the totals. Returns an empty string without writing if the end is already recorded.
   std::string end(std::string_view status, std::string_view reason);
 
   // Returns the totals over all attempts of the run in `folder`/events.jsonl.

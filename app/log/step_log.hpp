@@ -86,7 +86,8 @@ class StepLog {
   // training.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   void save_failed();
-  // Records the end with the status "finished", "stopped" or "failed". Prints the run's totals and writes summary.json.
+  // Records the end of the run with the status "finished", "stopped" or "failed". Prints the run's totals and writes
+  // summary.json.
   void end(std::string_view status, std::string_view reason = {});
   // Returns a thread-safe variant of end() for all ranks. Must be called after begin(). The function may outlive the
   // log.

@@ -8,7 +8,7 @@
 namespace mpzero {
 
 // Adds the configured adapters to the model. Throws UserError if the settings are incomplete, incompatible with
-// adapters, or different from the model's initial adapters in `adapters`. `source`: origin of the settings, for
+// adapters, or different from the initial adapters in the folder `adapters`. `source`: origin of the settings, for
 // messages.
 void set_up_lora(const Settings& config, const std::string& source, const std::string& adapters,
                  model::ModelConfig& model);

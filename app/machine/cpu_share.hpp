@@ -59,7 +59,7 @@ std::string describe_shares(const std::vector<std::pair<int, CpuShare>>& shares)
 std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>& shares, int online,
                                      const CpuLimits& limits);
 
-// Messages about the CPU of this rank's host; empty on GPUs.
+// Messages about the CPU of this rank's host; empty if the rank trains on a GPU.
 struct CpuUse {
   std::string line;
   std::optional<std::string> warning;

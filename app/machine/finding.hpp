@@ -10,7 +10,7 @@
 
 namespace mpzero::doctor {
 
-// Severity, in increasing order.
+// Severity of a finding, in increasing order.
 enum class Status : uint8_t {
   kOk,
   kWarning,  // the run works, but slower or with less headroom

@@ -19,7 +19,7 @@ struct System {
   std::vector<std::string> plugin_files;  // candidate files of NCCL's libfabric plugin
 };
 
-// Facts about the job for the checks of one host.
+// Facts about the job that the checks of a host use.
 struct Job {
   int local_ranks = 1;  // on this host
   int world_size = 1;
@@ -41,7 +41,7 @@ bool is_ec2(const System& system);
 
 // Returns the instance type, e.g. "p5.48xlarge"; empty outside EC2 or if the type is unknown. Uses the same sources as
 // NCCL's plugin: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. Does not query EC2's metadata
-// service, because NCCL's plugin does not query the service either, and containers often cannot reach the service.
+// service, because containers often cannot reach it and NCCL's plugin does not query it.
 std::string instance_type(const System& system);
 
 }  // namespace mpzero::doctor

@@ -7,7 +7,7 @@
 
 namespace mpzero::measure {
 
-// Calls the measured operation on the inputs of set `set`. Results are kept alive until the set is reused, so that
+// Calls the measured operation on operand set `set`. Results are kept alive until the set is reused, so that
 // consecutive calls write to different memory.
 using Body = std::function<std::vector<at::Tensor>(int set)>;
 

@@ -20,7 +20,7 @@ struct PeakTime {
 // Returns the time of this rank's share of a step at the GPU's peak rate, or std::nullopt if that rate is unknown.
 std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device, int world_size);
 
-// Returns a log line if mpzero lacks the GPU's peak rate, or an empty string if MFU is known or does not apply.
+// Returns a log line if the GPU's peak rate is unknown, or an empty string if MFU is known or does not apply.
 std::string missing_peak(const RunSetup& setup);
 
 }  // namespace mpzero

@@ -43,10 +43,10 @@ class MemoryEstimate {
   // Returns true if the run releases gradients: as configured or, by default, only if the run does not fit within
   // `limit` otherwise. Later calls of scenario() return the same choice.
   bool choose_release(const MemoryNeed& limit);
-  // Returns the run's current settings.
+  // Returns the run's current memory settings.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
-  // Returns the memory of the training state. `host_extra_bytes`: see parallel::HostUpdateOptions.
+  // Returns the memory of the training state in bytes. `host_extra_bytes`: see parallel::HostUpdateOptions.
   parallel::MemoryUse states_of(const MemoryScenario& scenario,
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
   // Returns the recompute levels with the lowest peak memory that `recompute` allows. For kAuto, excludes levels that
@@ -87,7 +87,7 @@ class MemoryEstimate {
   model::Decoder decoder_;
   std::vector<std::vector<int64_t>> kinds_;  // see plan::layer_kinds()
   bool releases_gradients_;
-  // Results of states_of() by stage, offload_optimizer, offload_param, release_gradients, micro-batches and
+  // Cached results of states_of() by stage, offload_optimizer, offload_param, release_gradients, micro-batches and
   // host_extra_bytes.
   mutable std::map<std::tuple<int, bool, bool, bool, int64_t, std::optional<int64_t>>, parallel::MemoryUse> states_;
 };

@@ -92,7 +92,7 @@ std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 // most `host_budget` bytes of host memory. The last layers may keep more than their input if the peak stays the same.
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget = 0);
 
-// Settings that a user can change to reduce the memory of a run. No change alters the global batch.
+// Settings that a user can change to reduce the memory of a run. The global batch size is fixed.
 struct MemoryScenario {
   Recomputation recompute = Recomputation::kAuto;
   int64_t micro_batch_size = 1;
@@ -102,7 +102,7 @@ struct MemoryScenario {
   bool offload_param = false;
   bool release_gradients = false;  // requires offload_optimizer and gradient_accumulation_steps 1
   bool keeps_casts = false;        // fp8.cache_weights true: keep all FP8 casts of unsharded weights
-  // True if the run's other settings allow the change.
+  // True if the run's other settings allow a change of the setting.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host and host_attention
@@ -122,8 +122,8 @@ struct MemoryChange {
 };
 
 // Returns the first `most` changes for which `need` is within `limit`, from the least to the most intrusive. Single
-// changes precede combinations, and a combination never includes all settings of an earlier change. `world_size`:
-// sharding requires several ranks.
+// changes precede combinations, and a combination never includes all settings of an earlier change. `world_size`: if 1,
+// no higher ZeRO stage is suggested.
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,
                                            const std::function<MemoryNeed(const MemoryScenario&)>& need,
                                            size_t most = 2);

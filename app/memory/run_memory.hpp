@@ -38,9 +38,9 @@ class RunMemory {
   // host_extra_bytes() and plan(). Collective.
   bool choose_release(ProcessGroup& group);
 
-  // Returns the host memory available for updates before the norm is known, or std::nullopt for no limit. Must be
-  // called before the training state is allocated. Collective. Throws UserError on all ranks if the training state and
-  // the activations of --recompute host or host_attention do not fit.
+  // Returns the bytes of host memory for optimizer updates before the gradient norm is known, or std::nullopt for no
+  // limit. Must be called before the training state is allocated. Collective. Throws UserError on all ranks if the
+  // training state and the activations of --recompute host or host_attention do not fit.
   std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
 
   // Returns the recompute level of each layer, identical on all ranks. `states`: memory of the allocated training
@@ -71,7 +71,8 @@ class RunMemory {
   std::optional<int64_t> planned() const;
   // Returns this rank's peak memory so far.
   PeakMemory peak() const;
-  // Returns the host memory that is left once the ranks of this host reach their estimated peaks; may be negative.
+  // Returns the bytes of host memory that remain free when all ranks of this host reach their estimated peaks; may be
+  // negative.
   int64_t host_after_growth() const;
   // Returns a log line that compares the plan with the peak of this rank, or std::nullopt before plan().
   std::optional<std::string> comparison() const;

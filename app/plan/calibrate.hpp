@@ -33,9 +33,9 @@ struct CalibrateOptions {
 std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device);
 
 // Measures matmuls (tuned as in training, and in FP8 if supported), attention, other kernels, AdamW on device and host,
-// and copies. Takes about options.seconds. Overwrites `file`. Preserves the device names of an existing calibration of
-// the same device. Shows progress on stderr. Throws UserError if the device is unavailable or `file` is not writable.
-// Collective over options.ranks.
+// and copies. Runs for about options.seconds seconds. Overwrites `file`. Preserves the device names of an existing
+// calibration of the same device. Prints progress to stderr. Throws UserError if the device is unavailable or `file` is
+// not writable. Collective over options.ranks.
 CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
 
 // Returns the median relative deviation of FullStep::factor from its median over `steps`. Layers and their operations

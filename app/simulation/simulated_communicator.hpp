@@ -17,7 +17,8 @@ using CollectiveSeconds = std::function<double(Collective collective, int64_t by
 
 // Communicator of rank 0 on the simulated device. Each collective runs on the communicator's own stream, as in NCCL,
 // and takes the time of the network model. Collectives on a shared link run one at a time. Collectives and their
-// summation kernels use memory bandwidth, which slows down concurrent kernels. On a CPU, collectives run on the cores.
+// summation kernels use memory bandwidth, which slows down concurrent kernels. On a CPU, collectives run on the rank's
+// cores.
 class SimulatedCommunicator final : public parallel::Communicator {
  public:
   struct Options {

@@ -10,8 +10,8 @@ namespace mpzero {
 // setting is not supported with an encoder. `settings`: merged flags and ds_config.json.
 void check_encoder(const Settings& settings, const model::ModelConfig& model);
 
-// Throws UserError if the file of an encoder model has no matching pairs, or the file of a decoder-only model has
-// pairs.
+// Throws UserError if the token file for a model with an encoder has no pairs, or pairs with a different source length
+// or padding, or if the token file for a decoder-only model has pairs.
 void check_pairs(const io::TokenDataset& data, const Settings& settings, const model::ModelConfig& model);
 
 }  // namespace mpzero

@@ -11,7 +11,7 @@
 
 namespace mpzero {
 
-// One attempt of a run.
+// One attempt of a run: the original launch or a restart.
 struct RunStart {
   double began = 0;        // Unix time in seconds
   int64_t steps_done = 0;  // steps completed before this attempt

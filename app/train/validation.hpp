@@ -20,7 +20,7 @@ namespace mpzero {
 // micro-batch size. All sequences of a dataset have equal weight in the mean loss.
 class Validation {
  public:
-  // Opens the files. Throws the errors of io::TokenDataset. `config` must outlive this object. `ranks`: see batch_on().
+  // Opens the files. See io::TokenDataset for errors. `config` must outlive this object. `ranks`: see batch_on().
   Validation(const RunConfig& config, const io::LoaderOptions& options,
              std::shared_ptr<const SequenceExchange> ranks = nullptr);
 

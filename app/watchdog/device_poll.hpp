@@ -23,7 +23,8 @@ class DevicePoll {
  public:
   explicit DevicePoll(parallel::FlightRecorder& recorder) : recorder_(recorder) {}
 
-  // Starts the polling thread and returns once the thread uses the device. CUDA reads the environment during this call.
+  // Starts the polling thread and returns once the thread uses the device. No thread may call setenv() during this
+  // call, because CUDA reads the environment.
   void use_device(at::Device device);
   // Sets the communicators to poll. Previous communicators are not used after this function returns.
   void watch(std::vector<parallel::Communicator*> communicators);

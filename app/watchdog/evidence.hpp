@@ -17,13 +17,13 @@
 
 namespace mpzero {
 
-// Maximum time per folder to wait for a file system that does not respond.
+// Maximum time to wait for each folder if its file system does not respond.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
 // The reason why a rank ended. kSignal: another rank has ended, or the launcher has sent a signal.
 enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
-// The ranks of one start of a run.
+// The ranks of one attempt of a run.
 struct StartRanks {
   std::string id;                  // start id; ids sort by time
   std::string job;                 // SLURM_JOB_ID; empty: none
@@ -80,8 +80,8 @@ class EvidenceWriter {
   Outcome write(const Evidence& evidence, const nlohmann::ordered_json& host_condition, bool claims) const;
   // Reads the `first` file. Does not wait again for a folder that has not responded.
   First read_first();
-  // Writes start.json if the first folder contains evidence from earlier starts, which is then not attributed to this
-  // start.
+  // Writes start.json if the first folder contains evidence from earlier attempts, so that this evidence is not
+  // attributed to the current attempt.
   void record_start() const;
 
  private:

@@ -28,15 +28,15 @@ struct Neighbor {
 // unlinked once all ranks have opened it, so a killed run leaves no file.
 class HostBoard {
  public:
-  // Opens the shared memory of `start`, a start id, for `ranks` ranks of this host. `own`: index of this process on the
-  // host. `pid_namespace`: inode of this process's PID namespace.
+  // Opens the shared memory of the attempt with id `start` for `ranks` ranks of this host. `own`: index of this process
+  // on the host. `pid_namespace`: inode of this process's PID namespace.
   HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm",
             int64_t pid_namespace = own_pid_namespace());
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
-  // Returns a description of the problem if the shared-memory file cannot be used, so that this rank sees no other
-  // ranks; otherwise, an empty string.
+  // Returns the reason why the shared-memory file cannot be used, in which case this rank cannot monitor other ranks;
+  // otherwise, an empty string.
   const std::string& problem() const { return problem_; }
   // Unlinks the shared-memory file. Must be called after all ranks have opened the file.
   void remove_name() const;

@@ -25,12 +25,12 @@ namespace mpzero {
 // Terminates this rank if the run cannot continue, after writing evidence of the rank's state.
 //
 // On each rank, a thread monitors the rank's progress, asynchronous NCCL and CUDA errors, and the other ranks of the
-// host (HostBoard). If the rank fails, exceeds RankActivity's limit without progress, or detects the end of another
-// rank, the thread writes evidence (EvidenceWriter) and terminates the process. The launcher then terminates all other
-// ranks. Ranks do not communicate about failures: `mpzero failure` determines the cause from the evidence.
+// host (HostBoard). If the rank fails, makes no progress within RankActivity's limit, or detects that another rank has
+// exited, the thread writes evidence (EvidenceWriter) and terminates the process. The launcher then terminates all
+// other ranks. Ranks do not communicate about failures: `mpzero failure` determines the cause from the evidence.
 //
-// The thread also ends the run without evidence on a stop request before the first step, or on a request to stop
-// immediately.
+// On a stop request before the first step, or on a request to stop immediately, the thread ends the run without writing
+// evidence.
 class Watchdog {
  public:
   struct Options {

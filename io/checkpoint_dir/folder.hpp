@@ -23,8 +23,7 @@ namespace mpzero::io {
 std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                      const std::string& writer = "");
 
-// A leftover folder of an earlier save or pruning that could not be removed. The folder is harmless but occupies disk
-// space.
+// A folder that a save or pruning could not remove. The folder is harmless but occupies disk space.
 struct Leftover {
   std::filesystem::path path;
   std::string problem;  // reason in one sentence
@@ -89,7 +88,8 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const
 // Returns the subfolders with checkpoints, i.e. with a `latest` file, in alphabetical order.
 std::vector<std::filesystem::path> runs_in(const std::filesystem::path& folder);
 
-// Returns the last clause of a message, which suggests these subfolders, or `otherwise` if none exists.
+// Returns the last clause of an error message: a suggestion of the folders of runs_in(), or `otherwise` if there are
+// none.
 std::string suggest_runs(const std::filesystem::path& folder, const std::string& otherwise);
 
 // Returns the run in the manifest of the checkpoint `folder`, or an empty record for DeepSpeed's own checkpoints, which

@@ -28,8 +28,8 @@ using CheckpointFormat = std::variant<Hdf5Format, DeepSpeedSettings>;
 bool looks_like_checkpoint(const OpenFolder& folder);
 bool looks_like_checkpoint(const std::filesystem::path& folder);
 
-// Opens a checkpoint folder, not its parent with `latest`. Throws UserError if the format is not recognized. Use
-// read_checkpoint() if other processes may replace the folder.
+// Opens the checkpoint in the folder of one checkpoint, not in the parent folder that contains `latest`. Throws
+// UserError if the format is not recognized. Use read_checkpoint() if other processes may replace the folder.
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& folder);
 
@@ -63,8 +63,8 @@ void read_checkpoint(const std::function<std::filesystem::path()>& find,
 inline const Patience kPatienceWithOtherHosts{.attempts = 9};
 
 // Runs `open` on all ranks. A network file system may show new files on some hosts earlier than on others. If `open`
-// throws Damaged on only some ranks, all ranks therefore retry after a pause. Throws the errors of run_on_all_ranks(),
-// immediately if every rank fails. Collective.
+// throws Damaged on only some ranks, all ranks therefore retry after a pause. If `open` fails on every rank, throws
+// immediately. See run_on_all_ranks() for errors. Collective.
 void open_on_all_ranks(ProcessGroup& group, const std::function<void()>& open,
                        const Patience& patience = kPatienceWithOtherHosts);
 

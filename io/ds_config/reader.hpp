@@ -23,8 +23,7 @@ class NotActedOn {
   void add(const std::string& key_path, const std::string& what_happens_instead);
   std::vector<std::string> lines(const std::string& file) const;
 
-  // Adds a problem with a key. Keeps only the first problem with each key because the first problem may cause the later
-  // ones.
+  // Adds a problem with a key. Ignores later problems with the same key because the first problem may cause them.
   void add_problem(const std::string& key_path, const std::string& sentence);
   // Throws UserError with all collected problems, if any.
   void refuse_problems(const std::string& file) const;
@@ -55,7 +54,7 @@ class ObjectReader {
             const std::vector<std::string>& choices);
   void read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto, double minimum,
             double maximum);
-  // Reads a list of non-empty strings. `or_one` also accepts a single string.
+  // Reads a list of non-empty strings or, if `or_one` is true, a single string.
   void read(const std::string& key, Setting<std::vector<std::string>>& setting, bool or_one = false);
   std::optional<std::string> read_text(const std::string& key);
 

@@ -12,7 +12,7 @@
 
 namespace mpzero::io {
 
-// Returns true for the errno of a full disk or an exceeded quota. A later attempt may succeed.
+// Returns true if the errno means a full disk or an exceeded quota.
 bool is_full_disk(int error_number);
 
 // Throws the error of a failed system call: "cannot ACTION PATH: REASON". Throws UserError if the user can fix the
@@ -20,7 +20,7 @@ bool is_full_disk(int error_number);
 // contains the errno and, if known, a remedy.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
-// An open file. Each method completes fully or throws via throw_system_error().
+// An open file. See throw_system_error() for errors.
 class File {
  public:
   // Opens a file for reading. Throws UserError if `path` is a FIFO, a socket or a device, without blocking.
@@ -63,7 +63,7 @@ class File {
   int descriptor_ = -1;
 };
 
-// Syncs the entries of `folder`, so that created, renamed and removed files survive a power failure.
+// Syncs the entries of `folder`, so that the creation, renaming and removal of files survive a power failure.
 void sync_folder(const std::filesystem::path& folder, FileSystem& files = disk());
 
 // Returns the contents of the file. Throws Damaged if the file is larger than `max_size` bytes.

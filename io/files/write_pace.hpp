@@ -39,7 +39,7 @@ class WritePace {
     int64_t bytes = 0;
   };
 
-  // Requires the mutex to be locked.
+  // The caller must hold the mutex.
   Stretch& current();
   void count_time();
   void refill();

@@ -46,20 +46,20 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 // available after FolderOwner::kWatch.
 class FolderLock {
  public:
-  // Timeout for a locked folder. A run that was killed may still be exiting.
+  // Timeout for a folder that another process has locked, for example a killed run that is still exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
   // Time for which a requeued job waits for a process of its previous attempt to exit. That process may be blocked in
   // the file system or a driver.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
-  // Purpose of the lock. Selects the text of messages.
+  // Purpose of the lock, which determines the text of messages.
   enum class Purpose : uint8_t { kTraining, kPruning };
 
   struct Options {
     std::chrono::milliseconds patience = kPatience;
     Purpose purpose = Purpose::kTraining;
     std::string job{};  // see OwnerRecord::job
-    // Timeout if the owner belongs to the same job. Zero selects `patience`.
+    // Timeout if the owner belongs to the same job; 0: same as `patience`.
     std::chrono::milliseconds patience_with_predecessor{};
     // Callbacks for messages: `say` receives the reason for a long wait, and `warn` receives warnings about file locks.
     std::function<void(const std::string&)> say{};

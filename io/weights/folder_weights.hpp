@@ -51,7 +51,7 @@ class FolderWeights final : public WeightSource {
   std::span<const std::string> warnings() const override;
   void check(const ParameterSpec& parameter) const override;
   const std::filesystem::path& file_of(const ParameterSpec& parameter) const override;
-  // Does not reject NaN or infinity.
+  // Values may be NaN or infinite.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
   // Verifies the checksums of torch.save files. Safetensors files have no checksums.
   void verify_what_was_read(ProcessGroup& group) const override;

@@ -29,14 +29,16 @@ int64_t element_bytes(const std::string& dtype);
 
 // Reads and validates the header. Checks all lengths against the file size before memory is allocated. Like the
 // safetensors library, rejects unknown dtypes, overlapping tensors, lengths that do not match the shape, and unused
-// bytes. Also rejects duplicate names. Throws UserError if the file is invalid. `metadata` receives __metadata__.
+// bytes. Also rejects duplicate names. Throws UserError if the file is invalid. Stores the __metadata__ entry in
+// `metadata`.
 std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
                                                             std::map<std::string, std::string>* metadata = nullptr);
 
 // Writes weights to the existing `folder` as model.safetensors or, if they exceed `max_shard_bytes`, as
 // model-00001-of-0000N.safetensors and model.safetensors.index.json. A tensor larger than `max_shard_bytes` is a
-// separate shard. `stem` replaces "model" in the file names. Streams the data with a few MiB per thread and reads
-// `source` from several threads. Syncs all files. Each header contains `metadata`. Returns the file names.
+// separate shard. `stem` replaces "model" in the file names. Streams the data through a buffer of a few MiB per thread.
+// Reads `source` from several threads. `metadata`: __metadata__ entry of each header. Syncs all files and returns their
+// names.
 std::vector<std::string> write_safetensors(const std::filesystem::path& folder,
                                            std::span<const ParameterSpec> parameters, const ParameterSource& source,
                                            int64_t max_shard_bytes, const OnWritten& on_written = nullptr,

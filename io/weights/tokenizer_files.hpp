@@ -39,9 +39,9 @@ std::vector<int64_t> generation_eos_ids(const std::filesystem::path& folder, int
 // Returns the number of rows of the embedding, or kAnyVocabulary if the checkpoint contains no embedding.
 int64_t vocab_size_of(const StoredCheckpoint& checkpoint);
 
-// Returns end-of-sequence ids of a checkpoint in addition to those in config.json: EOS and end of turn of the token
-// file, and eos_token_id of the generation_config.json in `tokenizer`. `tokenizer` is the tokenizer_folder(), which may
-// be empty. Warns about and skips an unreadable generation_config.json because it is optional.
+// Returns a checkpoint's end-of-sequence ids from sources other than config.json: the EOS and end-of-turn ids of the
+// token file, and eos_token_id of the generation_config.json in `tokenizer`. `tokenizer` is the tokenizer_folder(),
+// which may be empty. Warns about and skips an unreadable generation_config.json because it is optional.
 std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint, const std::filesystem::path& tokenizer,
                                   const Warn& warn);
 

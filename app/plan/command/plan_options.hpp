@@ -32,7 +32,7 @@ struct PlanOptions {
   std::vector<std::string> rest;    // flags of `mpzero train`
 };
 
-// Parses the arguments of `mpzero plan`. Throws UserError, which names the invalid flag.
+// Parses the arguments of `mpzero plan`. Throws UserError, with the flag in the message, for an invalid flag.
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
 // Returns the names of the flags specific to `mpzero plan`, without dashes.
 std::vector<std::string> plan_flag_names();

@@ -20,9 +20,9 @@ std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level le
                                                       const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                                       const std::string& use);
 
-// The communicators for the parameters or the gradients of a run, one per level. A timeline measures the collectives.
-// The flight recorder records the collectives and their ranks under the name of the use. With two levels, the name ends
-// in "within nodes" or "between nodes".
+// The communicators for the parameters or the gradients of a run, one per level. Measures the collectives on a timeline
+// and records them in the flight recorder under the name of their use. With two levels, the name ends in "within nodes"
+// or "between nodes".
 class LevelCommunicators final : public parallel::StallSource {
  public:
   // Collective. Must be called after network.divide(layout). `timeline` and `watchdog` must outlive the communicators.

@@ -22,9 +22,9 @@ enum class Level : uint8_t { kIntraNode, kInterNode, kSequence };
 class Network {
  public:
   // Selects the network between hosts, initializes NCCL, verifies on every rank that NCCL uses this network, and prints
-  // a line about the network on rank 0. These steps are skipped on the CPU and on a single host. `requested`: "auto"
-  // (EFA if the hosts have EFA devices), "efa" or "socket". Collective; the device must be current, and `mpi` must
-  // outlive the network. Throws UserError or Failure if the requested network is not available, and
+  // a line about the network on rank 0. On the CPU and on a single host, the constructor skips these steps.
+  // `requested`: "auto" (EFA if the hosts have EFA devices), "efa" or "socket". Collective; the device must be current,
+  // and `mpi` must outlive the network. Throws UserError or Failure if the requested network is not available, and
   // parallel::NetworkFailure if some ranks are known to be the cause.
   Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi,
           const parallel::StartPatience& patience);
@@ -36,8 +36,8 @@ class Network {
   bool has_several_hosts() const { return mpi_.local_size() < mpi_.world_size(); }
   // Splits the ranks into nodes of consecutive ranks and into groups that share sequences. Collective.
   void divide(const parallel::ParallelLayout& layout);
-  // Opens a communicator over this rank's group at `level`. Before divide(), all ranks form one node. If there are
-  // several hosts, the first communicator over all ranks is the verified communicator. Collective.
+  // Opens a communicator over this rank's group at `level`. Before divide(), all ranks form one node. On several hosts,
+  // the first communicator over all ranks is the one that the constructor verified. Collective.
   std::unique_ptr<parallel::Communicator> open_communicator(Level level = Level::kIntraNode);
 
  private:

@@ -21,14 +21,14 @@ namespace mpzero {
 model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length,
                       std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
-// Runs the forward and backward passes of micro-batches, unit by unit. Gathers the parameters before each unit,
-// releases them after it, and reduces the gradients over all ranks after the unit's backward pass.
+// Runs the forward and backward passes of micro-batches, unit by unit. Gathers each unit's parameters before the unit
+// runs, releases them afterwards, and reduces the unit's gradients over all ranks after its backward pass.
 class TrainingPass {
  public:
-  // `micro_batches`: number per step. The other arguments must outlive the pass.
+  // `micro_batches`: number of micro-batches per step. The other arguments must outlive the pass.
   TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, int64_t micro_batches);
 
-  // Sets the recomputation of each layer. Default: Recompute::kNone. Allocates host memory for layers with
+  // Sets the recompute level of each layer (default: Recompute::kNone). Allocates host memory for layers with
   // Recompute::kHost and kHostAttention. `sequences`, `length`: maximum size of a micro-batch on this rank.
   void recompute(std::vector<model::Recompute> levels, int64_t sequences, int64_t length);
 
@@ -36,7 +36,7 @@ class TrainingPass {
   // over all tokens, as an fp32 scalar on the device. Accumulates the gradients of loss * loss_scale. `last_of_step`:
   // the batch is the last micro-batch of the step.
   at::Tensor train(const model::Batch& batch, double loss_scale, bool last_of_step);
-  // Runs only the forward pass. Returns the loss of train() as an fp64 scalar.
+  // Runs only the forward pass. Returns the loss, defined as in train(), as an fp64 scalar.
   at::Tensor validate(const model::Batch& batch);
 
  private:
