@@ -51,8 +51,8 @@ class Checkpointer {
   void before_validation();
   // Must be called after each step. `seconds`: duration of the step. Polls the save in flight, limits its write rate so
   // that training does not slow down, and starts a new save if one is due. Only one save is in flight at a time; a new
-  // save waits for the previous one. `stops`: the run stops after this step, so save_last() saves the checkpoint
-  // instead.
+  // save waits for the previous one. `stops`: true if the run stops after this step and save_last() will save the
+  // checkpoint.
   void after_step(const RunPosition& position, double seconds, bool stops);
 
   // Saves the run's last checkpoint, unless the checkpoint of this step exists, and waits until the save completes.

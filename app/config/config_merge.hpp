@@ -21,7 +21,8 @@ class ConfigMerge {
   // `line` and `file` must outlive this object.
   ConfigMerge(const CommandLine& line, const io::DsConfig& file) : line_(line), file_(file) {}
 
-  // Sets the flag's member of `settings` and its origin. The member must already have the value from the command line.
+  // Sets the flag's member of `settings`, which must already have the value from the command line, and records the
+  // origin of the value.
   void merge(const Flag& flag, Settings& settings, Origins& origins) {
     origins.set(flag.name, line_.gives(flag.name) ? Origin{Origin::Kind::kFlag, line_.name_of(flag.name)} : Origin{});
     if (!flag.file) return;
@@ -66,7 +67,7 @@ class ConfigMerge {
     return is_auto ? key + " is \"auto\"" : key.substr(0, key.find('.')) + " is missing";
   }
 
-  // Returns true if the flag overrides the key. Otherwise, records a conflict.
+  // Returns true if the flag overrides the key. Otherwise, records a conflict between the two.
   template <typename T, typename U>
   bool flag_holds(const char* flag, const T& from_flag, const char* key, const U& from_file) {
     if (line_.deepspeed_config_yields) {

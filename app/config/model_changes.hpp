@@ -31,8 +31,8 @@ struct ModelChange {
 inline constexpr std::array<const char*, 4> kChangedOnPurpose = {"rope_theta", "rope_scaling", "rms_norm_eps",
                                                                  kTokenizerKey};
 
-// Returns the keys that differ. Keys that all model families share come first; all other keys have
-// ChangeRule::kRefused.
+// Returns the keys whose values differ between two models. Keys that all model families share come first; all other
+// keys have ChangeRule::kRefused.
 std::vector<ModelChange> model_changes(const model::ModelConfig& before, const model::ModelConfig& now);
 
 }  // namespace mpzero

@@ -32,8 +32,8 @@ double typical_seconds(const std::function<double()>& measure);
 std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator, ProcessGroup& group,
                                            const at::Device& device);
 
-// Returns a finding for `check` with the measurements. `promised`: specified bytes per second; 0 if unknown.
-// `promised_by`: instance type with this specification.
+// Returns a finding for `check` that compares the measurements with the specified bandwidth. `promised`: specified
+// bytes per second; 0 if unknown. `promised_by`: instance type with this specification.
 Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by);
 

@@ -10,8 +10,8 @@
 
 namespace mpzero {
 
-// Runs `mpzero doctor`: runs the checks of each host on the host's lowest rank, and prints the findings on rank 0.
-// Returns EXIT_SUCCESS if a run should work, kFailureExitCode if a run would fail because of a host, and
+// Implements `mpzero doctor`: runs the checks of each host on the host's lowest rank, and prints the findings on rank
+// 0. Returns EXIT_SUCCESS if a run should work, kFailureExitCode if a run would fail because of a host, and
 // kUserErrorExitCode if a run would fail because of the job's settings. Collective.
 int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
 

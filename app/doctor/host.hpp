@@ -9,8 +9,8 @@
 
 namespace mpzero::doctor {
 
-// Checks the limits of this process: locked memory, open files, shared memory, and host memory. `gpus`, `rdma`: this
-// host has GPUs or RDMA devices.
+// Checks the limits of this process: locked memory, open files, shared memory, and host memory. `gpus`, `rdma`: true if
+// this host has GPUs or RDMA devices.
 std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma);
 
 // Checks the free space and the write permission of the checkpoint folder. If `probe_bytes` exceeds the page size, also

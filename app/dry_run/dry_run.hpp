@@ -13,9 +13,9 @@
 namespace mpzero {
 
 // Implements `mpzero train --dry_run`: validates the run and prints a description. Reads flags, ds_config.json, the
-// model's config.json, and the headers of token files, weights and checkpoints. Uses neither GPU nor MPI, and writes no
-// files. Missing token files are reported but are not an error. Returns EXIT_SUCCESS. Throws UserError if the run would
-// fail to start.
+// model's config.json, and the headers of token files, weights and checkpoints. Uses neither GPUs nor MPI, and writes
+// no files. Missing token files are reported but are not an error. Returns EXIT_SUCCESS. Throws UserError if the run
+// would fail to start.
 int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
 // Returns the ranks set by flags or, by default, by the launcher. Throws UserError if hosts would have different

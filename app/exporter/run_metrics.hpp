@@ -22,8 +22,7 @@ struct RunBeginning {
   std::optional<int64_t> planned_bytes;  // estimated peak memory of a rank; std::nullopt: no estimate
 };
 
-// Prometheus metrics of a run. The training thread updates the metrics, and scrapes read them. The lock is held only
-// while values are copied.
+// Prometheus metrics of a run. The training thread updates the metrics, and scrapes read them.
 class RunMetrics final : public RunObserver {
  public:
   explicit RunMetrics(int64_t tokens_per_step) : tokens_per_step_(tokens_per_step) {}

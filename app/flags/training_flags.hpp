@@ -6,7 +6,7 @@
 #include "app/flags/flag.hpp"
 
 // The flags of `mpzero train`. Parsing, defaults, validation, help, the merge with ds_config.json, the settings table
-// and the recorded settings are derived from this table. Code that uses a flag reads the flag's member of Settings.
+// and the recorded settings are derived from this table.
 namespace mpzero {
 
 // Returns all flags, in the order of --help.

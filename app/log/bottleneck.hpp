@@ -37,7 +37,8 @@ class BottleneckWindow {
   static constexpr int64_t kWarmUp = 2;
   static constexpr int64_t kSteps = 18;
 
-  // Adds the times of one step. `clipped`: the step clipped its gradients. Returns true after the window's last step.
+  // Adds the times of one step. `clipped`: true if the step clipped gradients. Returns true after the window's last
+  // step.
   bool add(const StepSplit& split, bool clipped = false);
   StepSplit mean() const { return sum_.divided_by(static_cast<double>(kSteps)); }
   // Returns true if more than half of the averaged steps followed a step with clipped gradients (see

@@ -44,9 +44,9 @@ struct CpuShare {
 };
 
 // Returns the CPU share of local rank `local_rank`. `machine`: topology of this rank's allowed cores. `cores_of_ranks`:
-// allowed cores, indexed by local rank. Uses one thread per core, because one thread saturates a core in matmuls, even
-// with two hardware threads per core. Ranks with the same allowed cores divide the cores by NUMA domain. Such ranks are
-// bound only if they use all cores, because two runs on one host would otherwise be bound to the same cores.
+// allowed cores, indexed by local rank. Uses one thread per core, which saturates the core in matmuls. Ranks with the
+// same allowed cores divide the cores by NUMA domain. Such ranks are bound only if they use all cores, because two runs
+// on one host would otherwise be bound to the same cores.
 CpuShare share_cpu(const parallel::CpuTopology& machine, const std::vector<std::vector<int>>& cores_of_ranks,
                    int local_rank, const CpuLimits& limits);
 

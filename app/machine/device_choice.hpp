@@ -26,7 +26,7 @@ struct CudaAnswer {
 };
 
 // Returns true if a run is expected to train on the CPU. Called before MPI and CUDA are initialized. `requested`:
-// "auto", "cuda" or "cpu". `driver_found`: NVIDIA's kernel driver is loaded.
+// "auto", "cuda" or "cpu". `driver_found`: true if NVIDIA's kernel driver is loaded.
 bool expects_cpu(const std::string& requested, bool driver_found, const parallel::Environment& environment);
 
 // Returns the error message for `--device cuda` on a host without visible GPUs.
@@ -35,7 +35,7 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
 // Returns the error message for a host with broken GPUs: CUDA fails, or detects fewer GPUs than the cluster assigned to
 // the host and too few for its ranks. Returns an empty string if the host is not at fault, for example if GPUs are
 // hidden or were not requested. `seen`: CUDA's result on local rank `local_rank`. `views`: visible GPUs of the host's
-// ranks. `others_see_gpus`: any rank of the job sees GPUs.
+// ranks. `others_see_gpus`: true if any rank of the job sees GPUs.
 std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
                           const parallel::Environment& environment);
 

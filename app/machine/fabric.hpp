@@ -28,7 +28,7 @@ std::vector<std::string> libfabric_files(const System& system, const parallel::P
 FabricSurvey survey_fabric(const std::vector<std::string>& libraries);
 
 // Checks EFA and InfiniBand: the number of devices for the instance type, port states, libfabric's provider, GPUDirect,
-// and NCCL's plugin. `gpus`: this host has GPUs.
+// and NCCL's plugin. `gpus`: true if this host has GPUs.
 std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpus, const FabricSurvey& survey,
                                   const parallel::PluginSearch& plugin);
 

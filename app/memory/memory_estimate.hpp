@@ -41,7 +41,7 @@ class MemoryEstimate {
   // Returns the number of layers whose FP8 casts fit in `bytes` bytes, or the configured number of layers if set.
   int64_t kept_casts_within(int64_t bytes) const;
   // Returns true if the run releases gradients: as configured or, by default, only if the run does not fit within
-  // `limit` otherwise. Later calls of scenario() return the same choice.
+  // `limit` otherwise. Later calls of scenario() include this choice.
   bool choose_release(const MemoryNeed& limit);
   // Returns the run's current memory settings.
   MemoryScenario scenario() const;

@@ -22,7 +22,7 @@ namespace mpzero {
 int64_t memory_margin(int64_t available);
 // Returns the part of a host's `available` memory that its ranks may use. The remaining memory is for the system, page
 // tables, CUDA, the data loader and other buffers of the processes: 1/8 of `available` up to 8 GiB, 1 GiB from 8 to 32
-// GiB, and 1/32 of `available` above. A run that left 1 of 125 GiB free was killed by the kernel.
+// GiB, and 1/32 of `available` above. A run that left 1 of 125 GiB free was OOM-killed.
 int64_t within_host_margin(int64_t available);
 // Assumed GPU memory of the CUDA context and NCCL communicators, used until measured.
 constexpr int64_t kUsualContext = int64_t{3} << 30;
@@ -79,11 +79,11 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 
 // Returns the recompute levels that add the least predicted time and whose peak is at most `budget` bytes, or
 // std::nullopt if no levels fit. The time includes the FLOPs that layers at `full` (the whole forward) and `attention`
-// (all but attention) recompute. If two times are equal, prefers fewer layers at `selective`, which recomputes less
-// than a tenth as much. `tiled` keeps as many activations as `full` and reduces the peak only if all layers use it.
-// `host` and `host_attention` require at most `host_budget` of host memory. The time also includes PCIe copies to the
-// extent that they exceed the forward pass: copies of activations, and copies of offloaded parameters that do not fit
-// in the remaining device memory.
+// (all but attention) recompute. The time of `selective`, less than a tenth of that, is not included; if two times are
+// equal, fewer layers use `selective`. `tiled` keeps as many activations as `full` and reduces the peak only if all
+// layers use it. `host` and `host_attention` require at most `host_budget` of host memory. The time also includes PCIe
+// copies to the extent that they exceed the forward pass: copies of activations, and copies of offloaded parameters
+// that do not fit in the remaining device memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);
@@ -102,7 +102,7 @@ struct MemoryScenario {
   bool offload_param = false;
   bool release_gradients = false;  // requires offload_optimizer and gradient_accumulation_steps 1
   bool keeps_casts = false;        // fp8.cache_weights true: keep all FP8 casts of unsharded weights
-  // True if the run's other settings allow a change of the setting.
+  // True if the run's other settings permit this offload.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host and host_attention

@@ -102,7 +102,7 @@ class RunMemory {
                               ProcessGroup& group) const;
   // Returns the expected memory limit per rank, as the minimum over all ranks. Collective.
   MemoryNeed expected_limit(ProcessGroup& group) const;
-  // Returns the host memory for activations in addition to `states`, the minimum over all ranks. Collective.
+  // Returns the bytes of host memory that `states` leave for activations, as the minimum over all ranks. Collective.
   int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
   int64_t planned_bytes() const;
 

@@ -27,7 +27,8 @@ class Calibration {
  public:
   // `name`: the file name, used in error messages.
   Calibration(CalibrationData data, std::string name);
-  // Throws UserError if the file is unreadable or not a calibration. `shipped`: the file is in configs/calibrations.
+  // Throws UserError if the file is unreadable or not a calibration. `shipped`: true if the file is in
+  // configs/calibrations.
   static Calibration from_file(const std::filesystem::path& path, bool shipped = false);
 
   const CalibrationData& data() const { return data_; }

@@ -45,13 +45,13 @@ UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& m
 // Returns the weighted mean of the times of different layers or micro-batches.
 UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted);
 
-// Returns the time of AdamW with all threads of the calibrated machine. Throws MissingTimes if not measured.
+// Returns the time of AdamW with all threads of the calibrated machine. Throws MissingTimes if AdamW was not measured.
 double host_adamw_seconds(const Calibration& calibration, int64_t parameters);
 // Returns the time of a copy of `bytes` bytes on the device.
 double device_copy_seconds(const Calibration& calibration, double bytes);
 
 enum class PcieDirection : uint8_t { kToDevice, kFromDevice };
-// Returns the time of a PCIe copy. Throws MissingTimes if not measured.
+// Returns the time of a PCIe copy. Throws MissingTimes if copies were not measured.
 double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction);
 
 }  // namespace mpzero::plan

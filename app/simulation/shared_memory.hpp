@@ -9,8 +9,8 @@ class SharedMemory {
  public:
   // Adds a transfer from `begin` to `end` whose bytes require `seconds` at full memory bandwidth.
   void take(double begin, double end, double seconds);
-  // Returns the end of a kernel that begins at `begin` and takes `seconds` without transfers. Assumes a memory-bound
-  // kernel, which transfers slow down the most.
+  // Returns the end time of a kernel that begins at `begin` and takes `seconds` without concurrent transfers. Assumes a
+  // memory-bound kernel, which transfers slow down the most.
   double work(double begin, double seconds) const;
   // Removes transfers that end before `now`. Later kernels must not begin before `now`.
   void forget_before(double now);

@@ -37,7 +37,7 @@ class SimulatedCommunicator final : public parallel::Communicator {
 
   int rank() const override { return 0; }
   int world_size() const override { return options_.group.size(); }
-  // Returns the bytes that sums with copy engines require, or 0 if NCCL's kernels compute the sums.
+  // Returns the memory, in bytes, that reductions with copy engines require, or 0 if NCCL's kernels compute the sums.
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
   std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,

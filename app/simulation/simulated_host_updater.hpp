@@ -36,7 +36,7 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
   void release(size_t unit) override { units_[unit].numel = 0; }
   parallel::MemoryUse memory_use() const override;
 
-  // Returns the number of units that the last step updated before its norm was known.
+  // Returns the number of units that the last step updated before the gradient norm was known.
   int64_t units_ahead() const { return ahead_; }
 
  private:
@@ -55,7 +55,7 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
 
   // Copies `count` elements of the unit's gradient to the host, starting at time `ready`. Returns the end time.
   double copy_down(const Unit& unit, int64_t count, double ready);
-  // Returns the earliest start of a job that the thread received at `given`.
+  // Returns the earliest time at which the thread can begin a job that it received at time `given`.
   double earliest_begin(double given) const;
   void run(size_t unit, double given, bool updates_states);
 

@@ -71,8 +71,8 @@ class UnitRecorder {
     at::Device device;
     std::function<int64_t()> live_bytes = [] { return int64_t{0}; };  // bytes of live tensors
     std::function<int64_t()> peak_bytes = [] { return int64_t{0}; };  // peak bytes since the last call
-    // If set, called with a function that runs a unit's call and can be repeated, after the tensors have been filled
-    // with random values. If the micro-batch accumulates gradients, its runs alternate with runs of a first
+    // If set, called after the tensors have been filled with random values, with a function that runs a unit's call and
+    // may be called repeatedly. If the micro-batch accumulates gradients, its runs alternate with runs of a first
     // micro-batch, because matmuls are tuned for both.
     std::function<void(const std::function<void()>& run)> measure{};
   };

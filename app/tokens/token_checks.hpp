@@ -31,7 +31,7 @@ struct TokenFile {
 
 // Throws UserError if the file's tokenizer differs from the tokenizer of the weights. Returns warnings about special
 // token ids and vocabulary sizes that do not match the model. Accepts token files from older versions of mpzero, which
-// have no tokenizer hash, since existing runs use such files.
+// have no tokenizer hash.
 std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedTokens& expected);
 
 // Returns true if the tokenizers are known to differ: the hashes differ, or only one of the two is the built-in

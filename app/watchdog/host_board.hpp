@@ -24,8 +24,8 @@ struct Neighbor {
   std::vector<parallel::ChannelRecord> channels;  // in the order in which they were opened; `name` and `last` are empty
 };
 
-// Shared memory of the ranks of one host. Each rank writes its state to a line that outlives the process. The file is
-// unlinked once all ranks have opened it, so a killed run leaves no file.
+// Shared memory of the ranks of one host. Each rank writes its state to its own record, which other ranks can read
+// after the rank has exited. The file is unlinked once all ranks have opened it, so a killed run leaves no file.
 class HostBoard {
  public:
   // Opens the shared memory of the attempt with id `start` for `ranks` ranks of this host. `own`: index of this process
@@ -35,7 +35,7 @@ class HostBoard {
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
-  // Returns the reason why the shared-memory file cannot be used, in which case this rank cannot monitor other ranks;
+  // Returns the reason why the shared-memory file cannot be used, so that this rank cannot monitor other ranks;
   // otherwise, an empty string.
   const std::string& problem() const { return problem_; }
   // Unlinks the shared-memory file. Must be called after all ranks have opened the file.

@@ -15,7 +15,7 @@ namespace mpzero::io {
 // compared to a shard because a read may verify one extra block at each end.
 inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
 
-// Returns the 64-bit XXH3 hash, which is not cryptographic. Hashing is limited by memory bandwidth.
+// Returns the 64-bit XXH3 hash, which is not cryptographic.
 uint64_t checksum(std::span<const std::byte> bytes);
 
 // Computes the checksum of a byte sequence incrementally.

@@ -13,7 +13,7 @@ inline int64_t bytes_of(WeightType type) { return type == WeightType::kFloat32 ?
 // The bits of a bfloat16 are the upper half of an fp32.
 inline float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// Converts to bfloat16, rounding to nearest, ties to even, like PyTorch. A NaN remains a NaN.
+// Converts to bfloat16, rounding to nearest, ties to even, like PyTorch.
 inline uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>(bits >> 16 | 0x40U);

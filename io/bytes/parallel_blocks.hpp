@@ -36,7 +36,7 @@ void parallel_for(int64_t count, int threads, const Work& work) {
 }
 
 // Returns the number of I/O threads per rank. A single thread that also computes checksums cannot saturate a disk, but
-// a few threads can. The number is small because several ranks share a host.
+// a few threads per rank can.
 inline int io_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 2U, 4U)); }
 
 }  // namespace mpzero::io

@@ -19,8 +19,7 @@
 // not a complete checkpoint.
 //
 // Checksums are per block of a dataset, not per file, so that each rank, for any number of ranks, verifies only the
-// blocks that it reads. A save hashes blocks in parallel just before it writes them, while they are in the CPU cache,
-// and does not read data back. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
+// blocks that it reads. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";

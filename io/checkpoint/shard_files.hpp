@@ -14,8 +14,7 @@
 // HDF5 files with optimizer states and model states in a checkpoint.
 //
 // An optimizer file contains one group per unit, with the attributes `begin` and `count` and the one-dimensional float
-// datasets `master`, `exp_avg` and `exp_avg_sq`. HDF5 creates the metadata (a few KiB) in memory. mpzero then writes
-// metadata and values to disk sequentially.
+// datasets `master`, `exp_avg` and `exp_avg_sq`.
 namespace mpzero::io {
 
 struct ModelStates {

@@ -19,8 +19,7 @@ namespace mpzero::io {
 // Throttles a background save so that training steps slow down only slightly. Measures the extra step time per written
 // byte, and reuses the measurement for later saves.
 //
-// During its first steps, a save is not throttled, so that the disk's speed can be measured. The first step of a save
-// is slower at any write rate because the save still reads the optimizer states.
+// A save is not throttled during its first steps, in which the disk's speed is measured.
 class SaveThrottle {
  public:
   // Allowed average slowdown of steps during a save. The value is lower than the target of 3% because step times vary

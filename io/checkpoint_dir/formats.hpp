@@ -28,8 +28,8 @@ using CheckpointFormat = std::variant<Hdf5Format, DeepSpeedSettings>;
 bool looks_like_checkpoint(const OpenFolder& folder);
 bool looks_like_checkpoint(const std::filesystem::path& folder);
 
-// Opens the checkpoint in the folder of one checkpoint, not in the parent folder that contains `latest`. Throws
-// UserError if the format is not recognized. Use read_checkpoint() if other processes may replace the folder.
+// Opens the checkpoint in `folder`, which must not be the parent folder that contains `latest`. Throws UserError if the
+// format is not recognized. Use read_checkpoint() if other processes may replace the folder.
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& folder);
 

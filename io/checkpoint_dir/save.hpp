@@ -41,8 +41,8 @@ struct SaveJob {
 // could not be removed. Collective.
 std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files = disk());
 
-// Step 2: writes and syncs this rank's shards. Called on every rank, from any thread. Returns a description for
-// publish_save().
+// Step 2: writes and syncs this rank's shards. Called on every rank, from any thread. Returns a description of the
+// shards for publish_save().
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options = {});
 
 // Step 3: publishes the checkpoint, updates `latest` and prunes older checkpoints. Called on rank 0, from any thread,

@@ -20,7 +20,7 @@ class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed, uint64_t epoch);
 
-  // Returns the index at `position`, both in [0, size). Cycle walking needs fewer than four iterations on average.
+  // Returns the index at `position`, both in [0, size).
   uint64_t operator()(uint64_t position) const;
 
  private:

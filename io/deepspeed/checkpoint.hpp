@@ -24,9 +24,7 @@ std::unique_ptr<StoredCheckpoint> open_deepspeed_checkpoint(std::shared_ptr<cons
 //
 // DeepSpeed partitions the whole model, but mpzero partitions units. The values of one rank therefore belong to the
 // files of several DeepSpeed ranks. Each rank writes its values directly to these files, without communication. Ranks
-// write disjoint pages of a file and open it write-only. The remaining bytes, less than two pages per range of values,
-// are written to a separate file per rank (PageRemainders), and rank 0 copies them to the target files. `shards` must
-// outlive the writer.
+// write disjoint pages of a file (OwnPages, PageRemainders). `shards` must outlive the writer.
 std::unique_ptr<CheckpointWriter> make_deepspeed_writer(const TrainingProgress& progress,
                                                         std::span<const UnitShard> shards,
                                                         const DeepSpeedSettings& settings);

@@ -23,7 +23,7 @@ bool is_full_disk(int error_number);
 // An open file. See throw_system_error() for errors.
 class File {
  public:
-  // Opens a file for reading. Throws UserError if `path` is a FIFO, a socket or a device, without blocking.
+  // Opens a file for reading. Throws UserError, without blocking, if `path` is a FIFO, a socket or a device.
   static File open_for_reading(const std::filesystem::path& path);
   // Opens the file `name` for reading, relative to the folder descriptor `folder`. `path`: path of the file, for
   // messages.

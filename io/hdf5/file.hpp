@@ -130,7 +130,8 @@ class Dataset : public Node {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // Reads elements without verifying HDF5's fletcher32 checksums. The caller must verify another checksum.
+  // Reads elements without verifying HDF5's fletcher32 checksums. The caller must verify the data with a different
+  // checksum.
   template <Number T>
   void read_unverified(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
@@ -142,7 +143,7 @@ class Dataset : public Node {
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
   // Throws UserError if any of the elements [begin, begin + count) of a one-dimensional dataset was never written.
-  // read() would return zeros for these elements. The check costs one lookup in the chunk index.
+  // read() would return zeros for these elements.
   void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {

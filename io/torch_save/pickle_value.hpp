@@ -9,8 +9,7 @@
 #include <string_view>
 #include <vector>
 
-// A Python pickle as plain data. The reader never executes code. Unknown classes and functions produce a kObject with
-// their name.
+// A Python pickle as plain data. Unknown classes and functions produce a kObject with their name.
 namespace mpzero::io::pickle {
 
 enum class Kind : uint8_t {

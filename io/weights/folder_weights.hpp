@@ -61,7 +61,7 @@ class FolderWeights final : public WeightSource {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns true if the folder contains safetensors weights or their index, or if the system cannot determine this.
+// Returns true if the folder contains safetensors weights or their index, or if a system error prevents the check.
 bool has_safetensors(const std::filesystem::path& folder);
 // Returns true if the folder contains weights in another format, including model.h5, which FolderWeights rejects.
 bool has_other_weights(const std::filesystem::path& folder);

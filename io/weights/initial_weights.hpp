@@ -76,7 +76,7 @@ std::filesystem::path weights_folder(const std::filesystem::path& given);
 // exist. See open_checkpoint() for other errors.
 InitialFolder find_initial_folder(const std::filesystem::path& given, const std::filesystem::path& base = {});
 
-// Returns true if a Hugging Face folder or a checkpoint contains weights, or if the system cannot determine this.
+// Returns true if a Hugging Face folder or a checkpoint contains weights, or if a system error prevents the check.
 bool has_initial_weights(const std::filesystem::path& folder);
 
 // Returns true if find_initial_folder() reads PEFT adapters from the folder. mpzero checkpoints in the same folder take

@@ -9,7 +9,7 @@ namespace mpzero::plan {
 
 // Returns a log line that compares the planned step with `mean`, the mean times of rank 0's first steps. If planning
 // fails, the line contains the reason. Returns an empty string if the run does not fit according to the plan.
-// `clipped`: the gradients of these steps were clipped.
+// `clipped`: true if these steps clipped gradients.
 std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean, bool clipped = false);
 
 // Formats the comparison of a planned step with a measured step. `error`: the plan's expected relative error.

@@ -13,7 +13,7 @@ namespace mpzero {
 
 // A stack of tensors, one for each layer, that are offloaded to host memory between forward and backward: inputs
 // (Recompute::kHost) or attention outputs (Recompute::kHostAttention). The last two tensors stay on the device. Copies
-// run on a separate stream and overlap with the layers. The host does not wait for copies.
+// run on a separate stream and overlap with the layers.
 //
 // Transfers of tensor n:
 //   put(n)      ──> copied to the host, unless it is one of the micro-batch's last two tensors
@@ -32,8 +32,8 @@ class HostActivations {
   // Pushes a tensor: a layer's input before its forward pass, or a layer's attention output after its forward pass. `x`
   // must be dense and ready on the current stream. The caller must release `x` after the layer's forward pass.
   void put(at::Tensor x);
-  // Pops the last tensor. Its bits, dtype, sizes and strides are those of the tensor passed to put(). Must be called
-  // before the layer's backward pass.
+  // Pops the last tensor, with the bits, dtype, sizes and strides of the tensor passed to put(). Must be called before
+  // the layer's backward pass.
   at::Tensor take();
 
   // Returns the allocated host memory in bytes.

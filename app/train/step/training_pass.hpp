@@ -34,7 +34,7 @@ class TrainingPass {
 
   // Runs the forward and backward pass for a batch on the engine's device. Returns the loss, the mean of weight * loss
   // over all tokens, as an fp32 scalar on the device. Accumulates the gradients of loss * loss_scale. `last_of_step`:
-  // the batch is the last micro-batch of the step.
+  // true for the last micro-batch of the step.
   at::Tensor train(const model::Batch& batch, double loss_scale, bool last_of_step);
   // Runs only the forward pass. Returns the loss, defined as in train(), as an fp64 scalar.
   at::Tensor validate(const model::Batch& batch);
@@ -45,7 +45,7 @@ class TrainingPass {
   void plan(const std::vector<size_t>& units);
   // Runs all units before the head.
   at::Tensor forward_layers(const model::Batch& batch, Mode mode);
-  // Move a layer's activations to the stacks after its forward pass, and back before its backward pass.
+  // Move a layer's activations to host memory after its forward pass, and back before its backward pass.
   void offload(model::LayerActivations& saved);
   void fetch(model::LayerActivations& saved);
   // Returns the gradients of the embedding's outputs. `d_head`: gradient of the head's input.
@@ -61,7 +61,7 @@ class TrainingPass {
   std::vector<std::vector<size_t>> last_reads_;       // one per layer; values that later layers do not read
   std::vector<model::Recompute> recompute_;           // one per layer
   std::vector<model::LayerActivations> activations_;  // one per layer; without tensors in the stacks below
-  // Inputs of layers with model::keeps_on_host(), and attention outputs and their log-sum-exps of layers with
+  // Inputs of layers with model::keeps_on_host(); attention outputs and log-sum-exps of layers with
   // Recompute::kHostAttention.
   std::optional<HostActivations> inputs_, attended_, log_sums_;
 };
