@@ -50,7 +50,7 @@ struct CarriedChoice {
   std::string parameters_missing;  // ranks that lack required parameters
 };
 
-// Returns the carried state to restore, which is identical on all ranks. `found`: one element per rank.
+// Returns the carried state to restore, which is identical on all ranks. `found`: carried state of each rank.
 // `needs_gradients`, `needs_parameters`: true if this run compresses gradients or parameters.
 CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel::ParallelLayout& layout,
                              bool needs_gradients, bool needs_parameters);

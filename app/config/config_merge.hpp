@@ -67,7 +67,7 @@ class ConfigMerge {
     return is_auto ? key + " is \"auto\"" : key.substr(0, key.find('.')) + " is missing";
   }
 
-  // Returns true if the flag overrides the key. Otherwise, records a conflict between the two.
+  // Returns true if the flag overrides the key; otherwise, records a conflict between flag and key.
   template <typename T, typename U>
   bool flag_holds(const char* flag, const T& from_flag, const char* key, const U& from_file) {
     if (line_.deepspeed_config_yields) {
@@ -105,7 +105,7 @@ class ConfigMerge {
     }
   }
 
-  // No-op: a resolve_ function merges this key.
+  // Does nothing, because a resolve_ function merges this key.
   template <typename Value>
   void merge(const Flag&, const Value&, std::monostate, Settings&, Origins&) {}
 

@@ -24,7 +24,7 @@ struct RankPlacement {
   int host(int rank) const { return per_host ? rank / *per_host : host_of[static_cast<size_t>(rank)]; }
 };
 
-// `host_of`: one number per rank, equal for ranks on the same host.
+// `host_of`: host number of each rank.
 RankPlacement placement_of(const std::vector<int>& host_of);
 
 // Returns the reason why hosts cannot be shard groups, with a remedy. Returns an empty string if every host has the

@@ -37,7 +37,7 @@ class HangWatch {
  public:
   using Write = std::function<void(const std::filesystem::path& file, const std::string& text)>;
 
-  // `json`: file of --json; empty: no report. `patience`: timeout. `end`: called with the error message; must end the
+  // `json`: path from --json; empty: no report. `patience`: timeout. `end`: called with the error message; must end the
   // process.
   HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
             std::function<void(const std::string&)> end = end_hung, Write write = write_file);

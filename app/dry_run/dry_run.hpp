@@ -18,8 +18,8 @@ namespace mpzero {
 // would fail to start.
 int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
-// Returns the ranks set by flags or, by default, by the launcher. Throws UserError if hosts would have different
-// numbers of ranks.
+// Returns the number and placement of ranks from flags or, by default, from the launcher. Throws UserError if hosts
+// would have different numbers of ranks.
 DryRunRanks dry_run_ranks(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
 RankPlacement placement_of(const DryRunRanks& ranks);

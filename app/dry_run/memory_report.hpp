@@ -10,7 +10,7 @@
 
 namespace mpzero {
 
-// The ranks that a dry run assumes.
+// Number and placement of ranks that a dry run assumes.
 struct DryRunRanks {
   int world_size = 1;
   int per_host = 1;

@@ -56,8 +56,8 @@ class GpuReader {
   GpuReader(const GpuReader&) = delete;
   GpuReader& operator=(const GpuReader&) = delete;
 
-  // Interval between reads of the ECC, NVLink, PCIe and Xid error counters. Errors are rare, and reading the 72 NVLink
-  // counters of an H200 takes about 70 ms. Readings within the interval repeat the last values.
+  // Interval between reads of the ECC, NVLink, PCIe and Xid error counters. Reading the 72 NVLink counters of an H200
+  // takes about 70 ms. Readings within the interval repeat the last values.
   static constexpr std::chrono::seconds kSlowPeriod{30};
 
   // Returns the readings of all requested GPUs that the driver finds, ordered by index. Returns an empty vector if NVML

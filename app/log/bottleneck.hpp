@@ -33,7 +33,7 @@ std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const
 // Averages the times of the first steps of a run.
 class BottleneckWindow {
  public:
-  // Numbers of skipped warmup steps and averaged steps.
+  // Number of warm-up steps to skip, and number of steps to average.
   static constexpr int64_t kWarmUp = 2;
   static constexpr int64_t kSteps = 18;
 

@@ -50,7 +50,8 @@ std::string describe_devices(const at::Device& device, const parallel::MpiRuntim
 // Returns the peak memory, in bytes, reserved by PyTorch's CUDA caching allocator; on the CPU, the peak resident memory
 // of the process.
 int64_t peak_memory_bytes(const at::Device& device);
-// Returns the peak memory, in bytes, allocated to tensors; on the CPU, since parallel::use_tensor_memory() was called.
+// Returns the peak memory, in bytes, allocated to tensors; on the CPU, the peak since parallel::use_tensor_memory() was
+// called.
 int64_t peak_allocated_bytes(const at::Device& device);
 
 }  // namespace mpzero

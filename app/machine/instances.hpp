@@ -44,9 +44,9 @@ struct CpuInstance {
 std::optional<CpuInstance> find_cpu_instance(const std::string& type);
 const std::vector<CpuInstance>& all_cpu_instances();
 
-// Returns the processor's name, e.g. "Intel(R) Xeon(R) Platinum 8488C". Hypervisors may report a name without a number,
-// which is extended by family and model: "AMD EPYC, family 26, model 2". Returns "CPU" if the name is unknown. `root`:
-// parent of /proc.
+// Returns the processor's name, e.g. "Intel(R) Xeon(R) Platinum 8488C". If a hypervisor reports a name without a
+// number, appends the CPU's family and model: "AMD EPYC, family 26, model 2". Returns "CPU" if the name is unknown.
+// `root`: parent of /proc.
 std::string processor_name(const std::filesystem::path& root = "/");
 
 // Checks that the instance type is known.

@@ -29,7 +29,7 @@ struct Effort {
 // Returns the number of rounds to time if each round takes `round_seconds`.
 int repeats_for(const Effort& effort, double round_seconds);
 
-// Returns the median of the rounds' times (lower quartile on the CPU), without host time.
+// Returns the median of the rounds' times (lower quartile on the CPU), excluding host time.
 Timing timing_of(std::vector<double> seconds, at::Device device);
 
 // Returns the seconds that a GPU must sleep before a round, so that the host queues the round's kernels in time.

@@ -56,8 +56,8 @@ struct UnitCall {
   int64_t launches() const { return static_cast<int64_t>(operations.size()); }
 };
 
-// Returns the layers in groups that perform the same work: equal FP8 matmuls, frozen parameters, `more` and
-// model::same_layers(). The layers of each group are in ascending order.
+// Groups layers that perform the same work: same FP8 matmuls, frozen parameters, `more` and model::same_layers(). The
+// layers of each group are in ascending order.
 std::vector<std::vector<int64_t>> layer_kinds(
     const model::Decoder& decoder, const std::vector<std::string>& frozen,
     const std::function<std::pair<bool, bool>(int64_t layer)>& more = [](int64_t) { return std::pair(false, false); });

@@ -9,8 +9,8 @@ namespace mpzero {
 // A token file of --train_data.
 struct TrainFile {
   std::string path;
-  // The fraction of sequences from this file is weight / sum of all weights. A weight of 0 is not set and is replaced
-  // with num_windows.
+  // The fraction of sequences from this file is weight / sum of all weights. 0 means that no weight is set; num_windows
+  // then replaces the weight.
   double weight = 0;
   int64_t num_windows = 0;  // number of sequences; 0: unknown
 

@@ -13,14 +13,14 @@
 
 namespace mpzero {
 
-// Stops all ranks at the same step once any rank has a stop request.
+// Stops all ranks at the same step once any rank has received a stop request.
 class StopAgreement {
  public:
   // All arguments must outlive this object.
   StopAgreement(const StopRequest& request, const RunConfig& config, ProcessGroup& group, StepLog& log)
       : request_(request), config_(config), group_(group), log_(log) {}
 
-  // Returns 1 if this rank has a stop request, else 0. The caller must sum the votes of all ranks.
+  // Returns 1 if this rank has received a stop request, else 0. The caller must sum the votes of all ranks.
   int vote() const { return request_.requested() ? 1 : 0; }
 
   // Saves the state at `position`, waits for the save to complete, and logs the stop. Throws Failure on all ranks

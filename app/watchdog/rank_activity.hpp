@@ -29,7 +29,7 @@ class RankActivity {
 
   // Marks the beginning of a phase. Called by the training thread.
   void enter(RunPhase phase, int64_t step);
-  // Reports progress other than collectives.
+  // Reports progress outside of collectives.
   void moved_on();
   parallel::FlightRecorder& recorder() { return recorder_; }
   const parallel::FlightRecorder& recorder() const { return recorder_; }

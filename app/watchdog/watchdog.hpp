@@ -50,7 +50,7 @@ class Watchdog {
   // Starts monitoring a device. Must be called once, before the first collective on the device.
   void use_device(at::Device device) { poll_.use_device(device); }
   void enter(RunPhase phase, int64_t step) { activity_.enter(phase, step); }
-  // Reports progress other than collectives.
+  // Reports progress outside of collectives.
   void moved_on() { activity_.moved_on(); }
   parallel::FlightRecorder& recorder() { return activity_.recorder(); }
 

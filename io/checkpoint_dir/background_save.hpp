@@ -110,7 +110,7 @@ class BackgroundSave {
   const std::string& error() const { return error_; }
   // Returns the published checkpoint on rank 0. Must be called after the checkpoint was saved.
   const Published& published() const { return published_; }
-  // Returns the write time of the slowest rank, without the time until the next poll().
+  // Returns the write time of the slowest rank, excluding the time until the next poll().
   double writing_seconds() const { return writing_seconds_; }
   // Returns the estimated write time of the slowest rank without a rate limit. See WritePace::without_limit().
   double unhindered_seconds() const { return unhindered_seconds_; }

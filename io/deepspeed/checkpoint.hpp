@@ -22,9 +22,9 @@ std::unique_ptr<StoredCheckpoint> open_deepspeed_checkpoint(std::shared_ptr<cons
 
 // Creates a writer for the files of DeepSpeedPlan.
 //
-// DeepSpeed partitions the whole model, but mpzero partitions units. The values of one rank therefore belong to the
-// files of several DeepSpeed ranks. Each rank writes its values directly to these files, without communication. Ranks
-// write disjoint pages of a file (OwnPages, PageRemainders). `shards` must outlive the writer.
+// DeepSpeed partitions the whole model, but mpzero partitions units, so the values of one rank belong to the files of
+// several DeepSpeed ranks. Each rank writes its values directly to these files, without communication. Ranks write
+// disjoint pages of a file (OwnPages, PageRemainders). `shards` must outlive the writer.
 std::unique_ptr<CheckpointWriter> make_deepspeed_writer(const TrainingProgress& progress,
                                                         std::span<const UnitShard> shards,
                                                         const DeepSpeedSettings& settings);

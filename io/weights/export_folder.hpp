@@ -36,7 +36,7 @@ ExportRole role_of(std::string_view file_name);
 //   new config.json moved                                         new
 //
 // Each state is synced before the next. A conversion that is killed leaves the staging folder `.zero_to_fp32.tmp`,
-// which excludes other conversions until the user deletes it. PEFT adapters are also an export, with
+// which prevents other conversions until the user deletes the folder. PEFT adapters are also an export, with
 // adapter_config.json in place of config.json.
 class ExportFolder {
  public:

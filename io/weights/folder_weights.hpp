@@ -53,7 +53,7 @@ class FolderWeights final : public WeightSource {
   const std::filesystem::path& file_of(const ParameterSpec& parameter) const override;
   // Values may be NaN or infinite.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
-  // Verifies the checksums of torch.save files. Safetensors files have no checksums.
+  // Verifies the checksums of torch.save files; safetensors files have none.
   void verify_what_was_read(ProcessGroup& group) const override;
 
  private:

@@ -33,7 +33,7 @@ class InitialWeights final : public ParameterSource {
 
   // Returns the hash of all weights as 16 hexadecimal digits. The result is identical on every rank. All ranks together
   // must have read each element of `units` once. Reads of ranks that pass `counts` = false are ignored. If every rank
-  // has read all weights, pass true on only one rank. Collective.
+  // has read all weights, only one rank must pass true. Collective.
   std::string hash(std::span<const UnitSpec> units, bool counts, ProcessGroup& group) const;
 
  private:

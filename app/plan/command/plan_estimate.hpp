@@ -32,7 +32,7 @@ struct PlanEstimate {
     int64_t host = 0;     // sum over all ranks of a host
     int64_t of_host = 0;  // host capacity; 0: unknown
     bool fits = true;
-    // GPU memory in use beyond the limit of --recompute auto, which leaves a margin; 0 if the margin is free.
+    // GPU memory that the run uses beyond the limit of --recompute auto; 0 if the run stays within the limit.
     int64_t beyond_margin = 0;
     std::function<std::string()> problem;  // returns the error and suggested changes; null if the run fits
   };
@@ -59,7 +59,7 @@ struct PlanEstimate {
   double host_ratio = 1;  // share of the offloaded parameters that the host updates
 };
 
-// Assumptions of a plan beyond its configuration.
+// Assumptions of a plan that are not part of the run's configuration.
 struct PlanAssumptions {
   double straggler_factor = 1;
   double network_factor = 1;

@@ -15,7 +15,8 @@ namespace mpzero {
 
 // Returns the loss weight of the next global batch: the sum of the mean token weights of all micro-batches. Without a
 // loss mask, the loss weight is the number of micro-batches. The loss of a step is the sum of the micro-batch losses
-// divided by the loss weight. With a loss mask, collective; throws UserError on all ranks if every token is masked.
+// divided by the loss weight. Collective if the data has a loss mask; throws UserError on all ranks if the mask
+// excludes every token.
 double loss_weight(const io::DataLoader& data, int64_t step, ProcessGroup& group);
 
 // Inputs and callbacks of one optimizer step.
