@@ -6,7 +6,6 @@
 
 namespace mpzero {
 
-// Vocabulary size of a tokenizer.
 struct TokenizerSize {
   int64_t regular = 0;  // ids of regular tokens
   int64_t all = 0;      // ids of regular and added tokens

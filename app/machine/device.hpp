@@ -12,7 +12,6 @@
 
 namespace mpzero {
 
-// The device that a rank trains on.
 struct DeviceChoice {
   at::Device device;
   std::string warning;  // warning for the user, identical on all ranks; may be empty
