@@ -93,7 +93,9 @@ def main() -> int:
         print(f"prepare_data.py: {place_of(error, arguments)}: {error.strerror or error}.", file=sys.stderr)
         return 1
     except RecursionError:  # raised by pickle, which sends rows to workers
-        print("prepare_data.py: a row is nested too deeply for several workers: use --workers 1.", file=sys.stderr)
+        print(
+            "prepare_data.py: a row is nested too deeply to send to worker processes: use --workers 1.", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         print("prepare_data.py: interrupted; unfinished output was discarded.", file=sys.stderr)

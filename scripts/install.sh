@@ -274,7 +274,7 @@ sync_environment() {
   if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
     export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
   fi
-  say "Installing the Python environment of uv.lock into .venv (groups: data ${want[*]}$without)."
+  say "Installing the Python environment from uv.lock into .venv (groups: data ${want[*]}$without)."
   (cd "$MPZERO_ROOT" && unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=$MPZERO_VENV "$uv" sync --frozen --inexact "${arguments[@]}") ||
     die "'uv sync' failed; see its message above."
   mapfile -t have < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sed '/^$/d' | sort -u)

@@ -275,7 +275,7 @@ watch_mpirun() {
     elif [[ $seen == true ]]; then
       gone=$((gone + 1))
       ((gone >= patience)) || continue
-      warn "mpirun is still running $patience s after the ranks of this pod have ended; killing mpirun."
+      warn "mpirun is still running $patience s after the ranks of this pod ended; killing mpirun."
       kill -KILL "$(<"$file")" 2>/dev/null || true
       return
     fi

@@ -77,7 +77,7 @@ void RunMetrics::collect(Families& to) const {
              static_cast<double>(now.checkpoints));
   to.counter("mpzero_checkpoint_failures_total", "Failed saves since the last start.",
              static_cast<double>(now.failed_checkpoints));
-  to.counter("mpzero_checkpoint_paused_seconds_total", "Seconds that checkpoints paused training since the last start.",
+  to.counter("mpzero_checkpoint_paused_seconds_total", "Seconds for which saves paused training since the last start.",
              now.paused_seconds);
   to.counter("mpzero_restarts_total", "Restarts of the run.", static_cast<double>(beginning_.restarts));
   if (beginning_.planned_bytes) {

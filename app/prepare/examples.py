@@ -32,8 +32,9 @@ class Unit(NamedTuple):
 
 @dataclass
 class Made:
-    """A batch's contribution to an output file. `counts`: for the report. `dropped`: number of dropped examples by
-    reason. `ends`: number of turns in the loss by last token id."""
+    """Results of one batch for one output file. `counts`: for the report. `dropped`: number of dropped examples by
+    reason. `ends`: number of turns
+    that contribute to the loss, by last token id."""
 
     examples: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # (ids, mask)
     counts: Counter = field(default_factory=Counter)
@@ -49,7 +50,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Examples:
-    """Converts rows to examples. Each worker receives a copy."""
+    """Converts rows to examples. Each worker process receives a copy of this object."""
 
     encoder: Encoder
     format: str
@@ -62,7 +63,7 @@ class Examples:
         return BATCH // ROWS_PER_BATCH
 
     def function(self):
-        """Returns a function that maps a list of units to a list of (output file index, tokenized examples)."""
+        """Returns a function that maps a list of Unit to a list of (output file index, tokenized examples)."""
         encode = encoding_with_offsets(self.encoder)
         count = counter_of(self.encoder.special_names or (BYTES_EOS,))
         return partial(self._make, encode, special_ids(self.encoder), count)

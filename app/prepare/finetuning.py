@@ -165,7 +165,7 @@ def check_trained(outputs: list[PackedOutput], source: Source) -> None:
     for output in outputs:
         if output.num_trained > 0 and output.made.ends:
             continue
-        why = "; ".join(_dropped(output.made)) or "no rows were assigned to it"
+        why = "; ".join(_dropped(output.made)) or "no rows were assigned to this file"
         missing = "end-of-turn token" if output.num_trained else "token"
         raise PrepareError(
             f"{shown(source.dataset)}: {shown(output.file.path)} would contain no {missing} that contributes to the "
@@ -199,14 +199,16 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
         f"{output.num_rows:,}, {fill:.1%} full{'' if arguments.packing != 'false' else ' (--packing false)'}."
     )
     ends = ", ".join(f"{shown(decode([i]))} ({i}): {count:,}" for i, count in made.ends.most_common())
-    print(f"{path}: turns in the loss by end-of-turn token: {ends}.")
+    print(f"{path}: turns that contribute to the loss, by end-of-turn token: {ends}.")
     if made.counts[CUT]:
         examples = shown_count(made.counts[CUT], "example")
         print(f"{path}: truncated to --seq_length {arguments.seq_length}: {examples}.")
     for reason in _dropped(made):
         print(f"{path}: dropped {reason}.")
     if made.counts[REWRITTEN]:
-        became = "each a separate example" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not in the loss"
+        became = (
+            "each a separate example" if (arguments.rewritten_turns or SPLIT) == SPLIT else "excluded from the loss"
+        )
         print(
             f"{path}: answers that the template renders differently if messages follow, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
@@ -215,7 +217,7 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
         print(f"{path}: assistant messages without generation tags, excluded from the loss: {made.counts[UNTAGGED]:,}.")
     for name, count in sorted(made.counts.items()):
         if name.startswith(LEFT_OUT) and count:
-            print(f"{path}: omitted by the template: {name.removeprefix(LEFT_OUT)}: {count:,}.")
+            print(f"{path}: {name.removeprefix(LEFT_OUT)}, omitted by the template: {count:,}.")
     if made.counts[STRADDLING]:
         print(
             f"{path}: tokens that straddle the start or end of an answer, excluded from the loss: "

@@ -48,7 +48,7 @@ class Renderer:
         return has_generation_tags(self.template)
 
     def examples(self, conversation: Conversation, counts: Counter) -> list[Marked]:
-        """Returns the full conversation, followed by one example per answer that must be separate."""
+        """Returns the full conversation, and, if rewritten_turns is SPLIT, one example for each rewritten answer."""
         answers = [i for i, trained in enumerate(conversation.trained) if trained]
         if not answers:
             raise Dropped(UNTRAINED)
@@ -125,7 +125,7 @@ class Renderer:
         return marked
 
     def _answer(self, of: Conversation, index: int, full: str) -> tuple[int, int] | None:
-        """Returns the character range of the answer in the full text, or None if it is rendered differently there."""
+        """Returns the character range of the answer in the full text, or None if the answer is rewritten there."""
         before = of.messages[:index]
         prompt = self._render(of, before, add_generation_prompt=True)
         # An empty think block, which disables reasoning, is part of the prompt.

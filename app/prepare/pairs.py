@@ -48,7 +48,7 @@ def padding_of(encoder: Encoder) -> int:
 
 @dataclass
 class Made:
-    """A batch's contribution to an output file."""
+    """Results of one batch for one output file."""
 
     pairs: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Converts rows to pairs. Each worker receives a copy."""
+    """Converts rows to pairs. Each worker process receives a copy of this object."""
 
     encoder: Encoder
     padding: int
@@ -68,7 +68,7 @@ class Pairs:
         return BATCH // ROWS_PER_BATCH
 
     def function(self):
-        """Returns a function that maps a list of units to a list of (output file index, tokenized pairs)."""
+        """Returns a function that maps a list of Unit to a list of (output file index, tokenized pairs)."""
         return partial(self._make, self.encoder.function())
 
     def _make(self, encode, units: list[Unit]) -> list[tuple[int, Made]]:

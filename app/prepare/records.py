@@ -42,7 +42,7 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
 
 
 def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
-    """Returns additional entries for this format; {} for plain text, as in files of versions without other formats."""
+    """Returns the record's entries for this format; {} for plain text, so that records of old versions still match."""
     if format in (None, TEXT):
         return {}
     if format == PAIRS:

@@ -41,7 +41,7 @@ class DoubleKey:
 
 
 def two_keys(where: str, name: str) -> PrepareError:
-    return PrepareError(f"{where} has two keys '{shown(name)}': remove one.")
+    return PrepareError(f"{where} has a duplicate key '{shown(name)}': remove one of the two.")
 
 
 def without_nulls(value: object) -> object:
@@ -192,7 +192,7 @@ class _Ahead:
             return value, text
 
     def _read(self) -> None:
-        """Doubles the buffer, so that reading a long value takes time linear in its length."""
+        """Doubles the buffer, so that reading a value takes time linear in the value's length."""
         block = self._stream.read(max(BLOCK, len(self._text) - self._begin))
         self._ended = not block
         try:

@@ -35,7 +35,7 @@ class Survey:
 
 def survey(root: Path, named: Collection[str] = ()) -> Survey:
     """Lists the files in `root`, a file or a folder. Follows symlinks and lists each file once. named: files to read
-    although they look like descriptions. If no other files can be read, text files among the descriptions are read."""
+    even if they look like dataset descriptions. If no other files can be read, text files of this kind are read."""
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:

@@ -93,7 +93,7 @@ class Record:
 
     @property
     def stopped(self) -> bool:
-        """True if the process was stopped. The launcher may have sent SIGCONT later, to terminate it."""
+        """True if the process was stopped. The launcher may later have sent SIGCONT in order to terminate it."""
         return self.seen == "stopped" or (self.why == "signal" and self.gap >= stopped_after(self.limit))
 
 
@@ -108,7 +108,7 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """True if each rank has written evidence, or another rank on its host reports that it has ended."""
+        """True if each rank has written evidence or is reported as ended by another rank on its host."""
         return bool(self.records) and all(one.wrote or one.seen in ("dead", "ended") for one in self.records)
 
     @property
@@ -216,8 +216,8 @@ def channel_of(value: dict) -> Channel:
 
 
 def add_views(records: list[Record], objects: dict[int, dict]) -> None:
-    """For ranks without final evidence, adds the newest view of another rank on the host. Marks the ranks that died
-    first."""
+    """Completes records without final evidence from the newest report of another rank on the same host. Marks the ranks
+    that died first."""
     bereaved = set()  # hosts on which a rank has died
     for observer in sorted(objects, key=lambda rank: records[rank].time):
         host, limit = records[observer].host, seconds(objects[observer].get("limit"))

@@ -63,7 +63,7 @@ def newest_start(
 
 
 def newest_reported_start(folder: Path, since: float = 0) -> str | None:
-    """The latest start of which a rank has written a report."""
+    """The latest start for which a rank has written a report."""
 
     def has_reports(start: str) -> bool:
         return any(any(place.glob("rank_*.json")) for place in places_of(folder, start))

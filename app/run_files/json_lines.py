@@ -51,7 +51,7 @@ class JsonLines:
         return f"{self.path.name} has {lines} ({named}), which are skipped."
 
     def objects(self) -> Iterator[tuple[int, dict]]:
-        """Like new_objects(), for a file that is read once: includes an unterminated last line if it is an object."""
+        """Like new_objects(), but for a file that is read once: also yields an unterminated last line, if valid."""
         yield from self.new_objects()
         if (value := object_of(self.rest)) is not None:
             yield self._lines + 1, value

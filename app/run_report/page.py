@@ -93,7 +93,7 @@ def card(run: Run, place: int) -> str:
 
 
 def spent(summary: dict) -> str:
-    """Returns the elapsed time of all starts, the share in steps, and the GPU hours."""
+    """Returns the elapsed time of all starts, the fraction spent in steps, and the GPU hours."""
     elapsed, in_steps, gpu_hours = (
         as_number(summary.get(key)) for key in ("elapsed_seconds", "step_seconds", "gpu_hours")
     )

@@ -147,6 +147,6 @@ def ask(answers: dict[str, Samples | str], host: str, address: str, port: int, r
     if answer.status != http.client.OK:
         answers[host] = f"HTTP status {answer.status}"
     elif run_of_page != run:
-        answers[host] = f"it belongs to run {run_of_page}" if run_of_page else "it does not belong to a run"
+        answers[host] = f"the port serves run {run_of_page}" if run_of_page else "the port does not serve a run"
     else:
         answers[host] = samples

@@ -122,7 +122,9 @@ void SimulatedHostUpdater::wait_for_all() {
   for (size_t unit = 0; unit < units_.size(); ++unit) wait(unit);
 }
 
-parallel::StateHold SimulatedHostUpdater::hold(size_t) { throw_failure("simulated states cannot be held"); }
+parallel::StateHold SimulatedHostUpdater::hold(size_t) {
+  throw_failure("simulated optimizer states do not support hold()");
+}
 
 parallel::MemoryUse SimulatedHostUpdater::memory_use() const {
   parallel::MemoryUse use{.host_staging = options_.memory.staging_bytes(),

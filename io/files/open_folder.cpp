@@ -95,7 +95,7 @@ const char* name_of(OpenFolder::Change change) {
     case OpenFolder::Change::kRewritten:
       return "was rewritten";
   }
-  throw_failure("unknown change {} of a folder", static_cast<int>(change));
+  throw_failure("unknown folder change {}", static_cast<int>(change));
 }
 
 }  // namespace mpzero::io

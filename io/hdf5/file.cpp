@@ -282,7 +282,7 @@ int File::descriptor() const {
   const Lock lock;
   void* descriptor = nullptr;
   if (H5Fget_vfd_handle(file_handle_.id(), H5P_DEFAULT, &descriptor) < 0) {
-    throw_failure("cannot find the open file of {}: {}", file_.string(), reason());
+    throw_failure("cannot get the file descriptor of {}: {}", file_.string(), reason());
   }
   return *static_cast<const int*>(descriptor);
 }

@@ -115,10 +115,10 @@ class MatchedWeights final : public WeightSource {
     if (has_own && head == nullptr) {
       const char* const why = is_t5()
                                   ? "tie_word_embeddings or scale_decoder_outputs is false in config.json; set both to "
-                                    "true if the scaled embedding is the head"
-                                  : "tie_word_embeddings is false in config.json; set it to true if the embedding "
-                                    "is the head";
-      throw_user_error("{} has no {}, but {}, or use weights with a head", folder_, kOutputWeight, why);
+                                    "true if the LM head shares the scaled embedding's weights"
+                                  : "tie_word_embeddings is false in config.json; set it to true if the LM head "
+                                    "shares the embedding's weights";
+      throw_user_error("{} has no {}, but {}, or use weights with an LM head", folder_, kOutputWeight, why);
     }
     if (!has_own && head != nullptr && tied == TiedHead::kCompare) copies_.push_back(head->name);
   }

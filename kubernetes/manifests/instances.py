@@ -63,7 +63,7 @@ def find(names: str) -> Node:
     for other in others:
         if (other.gpus, other.efa_cards, other.hyperpod) != (first.gpus, first.efa_cards, first.hyperpod):
             raise UnknownInstance(
-                f"--instance {names}: {first.name} and {other.name} differ in GPUs, EFA devices or HyperPod;"
+                f"--instance {names}: {first.name} and {other.name} differ in GPUs, EFA devices or use of HyperPod;"
                 " pass interchangeable types."
             )
         cpus, memory = min(first.cpus, other.cpus), min(first.memory_gib, other.memory_gib)

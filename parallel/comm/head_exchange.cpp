@@ -36,7 +36,8 @@ at::Tensor HeadExchange::to_tokens(const at::Tensor& y, int64_t heads) const {
   const int64_t ranks = group_->world_size();
   const int64_t batch = y.size(0), local = y.size(2), head_dim = y.size(3);
   if (local != local_heads(heads) || y.size(1) % ranks != 0) {
-    throw_failure("{} tokens of {} heads cannot be exchanged for {} heads on {} ranks", y.size(1), local, heads, ranks);
+    throw_failure("cannot exchange {} tokens with {} local heads for {} heads on {} ranks", y.size(1), local, heads,
+                  ranks);
   }
   const int64_t tokens = y.size(1) / ranks;
   const at::Tensor sent = y.reshape({batch, ranks, tokens, local, head_dim}).permute({1, 0, 2, 3, 4}).contiguous();

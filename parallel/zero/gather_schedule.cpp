@@ -40,13 +40,14 @@ std::map<int64_t, int64_t> GatherSchedule::buffers_with(const GatherLimits& limi
 
 GatherSchedule::Moves GatherSchedule::use(size_t unit) {
   if (position_ >= uses_.size() || uses_[position_] != unit) {
-    throw_failure("unit {} is used out of order, at position {} of {} in the plan", unit, position_, uses_.size());
+    throw_failure("unit {} is used out of order, at position {} of {} in the gather schedule", unit, position_,
+                  uses_.size());
   }
   Moves moves;
   if (!states_[unit].gathered && !has_buffer(unit)) {
     const std::optional<size_t> other = unit_to_replace_by(unit);
     if (!other) {
-      throw_failure("no free buffer for unit {} at position {} of {}: all {} of {} elements are in use", unit,
+      throw_failure("no free buffer for unit {} at position {} of {}: all {} buffers of {} elements are in use", unit,
                     position_, uses_.size(), buffers_.at(numel_[unit]), numel_[unit]);
     }
     give_back(*other);

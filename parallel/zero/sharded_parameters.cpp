@@ -92,7 +92,7 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
       buffer_sizes_(buffer_sizes(layouts, levels.layout(), options)),
       pool_(levels.nearest(), tensor_options_),
       schedule_(buffer_sizes_, options.limits) {
-  if (offloaded_ && exchange_) throw_failure("parameters in host memory are not compressed between shard groups");
+  if (offloaded_ && exchange_) throw_failure("parameters in host memory cannot be compressed between shard groups");
   const std::vector<int64_t> sizes = node_shard_sizes(layouts);
   if (std::vector<CodedLayout> coded = coded_layouts(layouts, levels.layout(), options);
       std::any_of(coded.begin(), coded.end(), [](const CodedLayout& unit) { return unit.saves(); })) {

@@ -1,4 +1,4 @@
-"""Entry point of `python3 scripts/requeue EVENT ...`. EVENT pod is for Kubernetes."""
+"""Entry point of `python3 scripts/requeue EVENT ...`. The `pod` event is for Kubernetes."""
 
 import sys
 from pathlib import Path

@@ -15,8 +15,8 @@ from requeue.log import warn
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint; step 0: none. `time`: modification time of the `latest` file (Unix time in seconds), which
-    distinguishes two checkpoints of the same step."""
+    """A checkpoint; step 0 means that none exists. `time`: modification time of the `latest` file (Unix time in
+    seconds), which distinguishes two checkpoints of the same step."""
 
     step: int = 0
     time: str = "0"

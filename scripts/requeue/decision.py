@@ -80,7 +80,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "Slurm has ended this job {unsaved_times} in a row before it saved a checkpoint: the job is not requeued. "
+            "Slurm has ended this job {unsaved_times} in a row before a checkpoint was saved: the job is not requeued. "
             "Reduce CHECKPOINT_FREQ, or check the nodes (sacct -j {job})."),
         Standing.WITHIN: Cell(Verb.START, 0),
     },
@@ -90,7 +90,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STOPPED: {
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "The job was stopped {unsaved_times} in a row before it saved a checkpoint: the job is not requeued. "
+            "The job was stopped {unsaved_times} in a row before a checkpoint was saved: the job is not requeued. "
             "Increase --time, or save more often (CHECKPOINT_FREQ)."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run was stopped; {stays}."),
@@ -104,16 +104,16 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.NO_TASKS: {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
-            "Hosts were refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the job "
-            "is not requeued; {stays}."),
+            "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: "
+            "the job is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
     },
     Kind.FAILED: {
         Standing.FAILURES: Cell(
             Verb.FINISH, None,
-            "That was failure {failures} of this job since it last made progress, and MAX_RESTARTS is {limit}: the "
-            "job is not requeued; {stays}."),
+            "That was failure {failures} of this job since it last made progress, and MAX_RESTARTS is {limit}: "
+            "the job is not requeued; {stays}."),
         Standing.REPEATED: Cell(
             Verb.FINISH, None,
             "The job failed twice without a checkpoint in between, and the second failure is not attributed to another "
@@ -127,14 +127,15 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.REFUSED: {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
-            "Hosts were refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the job "
-            "is not requeued. To skip the check, run 'CHECK_NODES=false sbatch train.sbatch'."),
+            "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: "
+            "the job is not requeued. To skip the check, run 'CHECK_NODES=false sbatch train.sbatch'."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
     },
     Kind.SHARED_FAILURE: {
         Standing.WAITED: Cell(
-            Verb.FINISH, 1, "The job has waited {waits} (one day in total): the job is not requeued; {stays}."),
+            Verb.FINISH, 1,
+            "The job has waited for the shared resource {waits} (one day in total): the job is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
             Verb.REQUEUE, 1,
@@ -265,7 +266,7 @@ def knows_checkpoints(state: State) -> bool:
 
 
 def resumes_from_own(state: State, event: Event) -> bool:
-    """Returns True if the job must ignore the flags of its first start, which a requeued job repeats."""
+    """Returns True if the job must ignore its original flags, which Slurm passes again when it requeues the job."""
     return event.restart > 0 and state.has_saved
 
 

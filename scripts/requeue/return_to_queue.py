@@ -56,7 +56,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     preempted = record is not None and record.preempted and record.requeue
     # With an explicit request, Slurm would requeue the job twice: immediately, and when the job ends.
     if preempted and slurm.requeues_preempted_jobs():
-        say(f"{action.why} Slurm requeues it when it ends.")
+        say(f"{action.why} Slurm requeues the job when it ends.")
         done()
         return
     say(action.why)

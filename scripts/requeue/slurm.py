@@ -198,9 +198,10 @@ class Slurm:
         return self.expand(field_of(record, "Nodes"))
 
     def requeues_preempted_jobs(self) -> bool:
-        """Returns True if Slurm itself requeues preempted jobs of this partition when they end, as 24.05 and later do
-        for jobs with GraceTime. Returns False if Slurm does not respond, or if preemption depends on a QOS, whose mode
-        is stored only in Slurm's accounting database: Slurm may then start such a job once more after its end."""
+        """Returns True if Slurm itself requeues preempted jobs of this partition when they end, as Slurm 24.05
+        and later do for jobs with GraceTime. Returns False if Slurm does not respond, or if preemption depends on a
+        QOS, whose mode is stored only in Slurm's accounting database: Slurm may then start such a job once more after
+        its end."""
         try:
             configuration = ask("scontrol", "show", "config")
             version = re.search(r"SLURM_VERSION *= *([0-9]{1,9})\.([0-9]{1,9})", configuration)

@@ -1,6 +1,6 @@
 """Stores the state of a Slurm job across its starts in CHECKPOINT_DIR/restarts.JOB.txt, as one JSON object.
 
-Each job has its own file, so a second job in the same folder, which mpzero refuses only later, does not change it.
+Each job has its own file, which a second job in the same folder does not change.
 Other users may write to the folder: the type, format and size of each value are checked, and a file with any other
 content is considered damaged.
 """

@@ -105,7 +105,7 @@ def test_flags_without_effect_on_the_files_are_reported(prepare, tmp_path):
     [
         ("a.jsonl", b'{"text": "ok"}\n{"text": "a \\ud83d b"}\n', r"a.jsonl line 2 contains \ud83d"),
         ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl line 1 is not JSON (nested too deeply)"),
-        ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl line 1 has two keys 'text'"),
+        ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl line 1 has a duplicate key 'text'"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "run 'git lfs pull'"),
         ("a.csv", b"id,text\n1,a\n2,b,c\n", "a.csv line 3 has 3 fields, but the header has 2 columns"),
         ("a.csv", b'text\n"never ends\n', "a.csv line 2 cannot be read as CSV"),

@@ -73,7 +73,7 @@ def test_an_empty_list_has_no_rows(tmp_path, monkeypatch, text):
         ('[{"text": "a"} {"text": "b"}]', "expected ']', found '{'"),
         ('[{"text": "a"}', "expected ']', found the end of the file"),
         ('[{"text": "a"}] x', "text after its list"),
-        ('[{"text": "a", "text": "b"}]', "element 1 has two keys"),
+        ('[{"text": "a", "text": "b"}]', "element 1 has a duplicate key"),
         ('[{"text": "a"}, {"text": "b", "n": ' + "1" * 5000 + "}]", "element 2 is not JSON"),
         ('[{"body": "a"}]', "element 1 has no column 'text', only body"),
         ("[" * 100_000, "element 1 is not JSON (nested too deeply)"),

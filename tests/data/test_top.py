@@ -287,8 +287,8 @@ OWN = 'mpzero_up{run_id="r1"} 1\nmpzero_gpu_utilization_ratio{gpu="0"} 0.5\n'
     ("status", "page", "said"),
     [
         (200, OWN, "127.0.0.1\n  GPU 0   50%\n"),
-        (200, OWN.replace("r1", "r2"), "cannot be read: it belongs to run r2\n"),
-        (200, "<html>", "cannot be read: it does not belong to a run\n"),
+        (200, OWN.replace("r1", "r2"), "cannot be read: the port serves run r2\n"),
+        (200, "<html>", "cannot be read: the port does not serve a run\n"),
         (404, OWN, "cannot be read: HTTP status 404\n"),
     ],
 )

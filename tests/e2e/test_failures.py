@@ -463,7 +463,7 @@ def test_a_slow_rank_is_named(tmp_path: Path) -> None:
         live.signal(signal.SIGTERM, 0)
         assert live.finish() == 75
     (line, *_) = [line for line in live.errors.splitlines() if "straggler: " in line]
-    words = rf"mpzero: warning: straggler: rank 1 on {socket.gethostname()} computes for [\d.]+ ms per step"
+    words = rf"mpzero: warning: straggler: rank 1 on {socket.gethostname()}: compute time [\d.]+ ms per step"
     assert re.match(words, line), line
     slowest = [line["slowest_rank"] for line in run.metrics() if line.get("slowest_rank_share", 0) > 0.5]
     assert slowest.count(1) > len(slowest) / 2

@@ -47,7 +47,7 @@ def test_a_signal_is_a_stop_only_where_someone_asked_for_one(job, status, record
 def test_slurm_is_not_asked_for_the_requeue_that_it_makes_itself(job, slurm, asked):
     result = job(f"preempted=2026-11-21T12:43:58; {slurm}; begin_run; end_run 75")
     assert (result.returncode, job.requeued()) == (75, asked), result.stderr
-    assert ("Slurm requeues it when it ends" in result.stdout) != asked
+    assert ("Slurm requeues the job when it ends" in result.stdout) != asked
 
 
 @pytest.mark.parametrize("state", ["SIGNALING", "RESIZING", "SUSPENDED", "CONFIGURING"])

@@ -108,9 +108,9 @@ void read_instances(PlanOptions& options, bool gives_nodes) {
   };
   if (!options.instance.empty()) refuse("--instance " + options.instance, "both select hosts");
   if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both select hosts");
-  if (gives_nodes) refuse("--nodes", "the list contains the number of hosts, e.g. p4d.24xlarge:2");
-  if (options.price) refuse("--price", "a price applies to one host type (--prices sets several)");
-  if (options.network_rate) refuse("--network_rate", "a rate applies to one host type");
+  if (gives_nodes) refuse("--nodes", "--instances also sets the number of hosts, e.g. p4d.24xlarge:2");
+  if (options.price) refuse("--price", "--price applies to a single host type (--prices sets several prices)");
+  if (options.network_rate) refuse("--network_rate", "--network_rate applies to a single host type");
   options.compare = true;
   std::tie(options.instance, options.nodes) = options.instances.front();
 }
@@ -140,7 +140,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   for (const auto& [flag, value] :
        {std::pair("host_gigabits", options.host_gigabits), {"host_memory", options.host_memory}}) {
     if (!value || !options.gpu.empty()) continue;
-    throw_user_error("--{} {} is only supported with --gpu; remove it, or plan for --gpu instead of {}.", flag, *value,
+    throw_user_error("--{} {} is only supported with --gpu; remove it, or pass --gpu instead of {}.", flag, *value,
                      options.instance.empty() ? "--device cpu" : "--instance " + options.instance);
   }
   if (options.host_gigabits && options.nodes == 1) {

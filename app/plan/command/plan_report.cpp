@@ -108,7 +108,7 @@ std::string basis_of_host_adamw(const PlanFacts& facts) {
   const HostEstimate host = host_estimate(*facts.calibration, facts.machine);
   if (host.bytes_per_second > 0) return "estimated from " + host.instance + "'s data sheets";
   if (!facts.calibration->shipped()) return "";
-  return fmt::format("estimated from the calibration's host with {}",
+  return fmt::format("estimated from the calibrated host with {}",
                      counted(facts.calibration->data().host.threads, "thread"));
 }
 
@@ -211,14 +211,14 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   lines.push_back(fmt::format(
       "Checkpoint: {:.2f} GB{}{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
       plan.checkpoint.of_base > 0
-          ? fmt::format(" with the random base, {:.2f} GB with --init_from",
+          ? fmt::format(" with a random base model, {:.2f} GB with --init_from",
                         static_cast<double>(plan.checkpoint.bytes - plan.checkpoint.of_base) / 1e9)
           : "",
       plan.checkpoint.seconds
-          ? fmt::format(
-                ", written in {}{}, asynchronously if a copy fits in host memory", show_time(*plan.checkpoint.seconds),
-                plan.checkpoint.by_calibration ? " at the calibrated disk rate (set yours with --disk_rate)" : "")
-          : std::string("; pass --disk_rate for the write time")));
+          ? fmt::format(", written in {}{}, asynchronously if a copy fits in host memory",
+                        show_time(*plan.checkpoint.seconds),
+                        plan.checkpoint.by_calibration ? " at the calibrated disk rate (--disk_rate overrides it)" : "")
+          : std::string("; pass --disk_rate to estimate the write time")));
   return lines;
 }
 

@@ -225,7 +225,7 @@ double relative_error(const Calibration& calibration, const PlanMachine& machine
 
 std::string of_another_device(const Calibration& calibration, const PlanMachine& machine) {
   if (is_of(calibration.data(), machine)) return "";
-  return fmt::format("--calibration {} is for {}, but the plan is for {}, so its times are less accurate.",
+  return fmt::format("--calibration {} is for {}, but the plan is for {}, so estimated times are less accurate.",
                      calibration.name(), calibration.data().device, machine.is_cpu() ? machine.processor : machine.gpu);
 }
 

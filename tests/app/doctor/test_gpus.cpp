@@ -141,7 +141,7 @@ TEST_CASE("a slow rank's GPU is found by its PCI address, and the log line names
   CHECK(gpu_condition(at::kCPU).empty());
   const Straggler late{.rank = 3, .share = 0.3, .steps = 19, .of = 20, .seconds = 0.3, .median_seconds = 0.2};
   CHECK(describe(late, "node7", slow) ==
-        "straggler: rank 3 on node7 computes for 300.0 ms per step (median of the other ranks: 200.0 ms) and was "
+        "straggler: rank 3 on node7: compute time 300.0 ms per step (median of the other ranks: 200.0 ms), "
         "more than 10% slower in 19 of the last 20 steps (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal "
         "Slowdown).");
   CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("20 steps."));
