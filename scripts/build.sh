@@ -192,7 +192,7 @@ build_gpu_kernels() {
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
     die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks packages to build them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
-  say "The programs have no GPU kernels: building them now."
+  say "The programs have no GPU kernels: building the kernels now."
   sync_environment cuda
   build_programs off "$1" mpzero zero_to_fp32
 }

@@ -64,7 +64,7 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
      "ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)"},
     {"shared_memory", Fault::kShared,
      "mount -o remount,size=50% /dev/shm (mount -t tmpfs tmpfs /dev/shm if it is missing); docker run --shm-size=8g or "
-     "--ipc=host; a medium Memory volume in Kubernetes"},
+     "--ipc=host; an emptyDir with medium Memory in Kubernetes"},
     {"host_memory", Fault::kShared,
      "sbatch --exclusive --mem=0, and stop other processes; the host optimizer needs 18 bytes per parameter"},
     {"clock", Fault::kHost,

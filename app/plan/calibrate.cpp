@@ -178,10 +178,10 @@ class Measurement {
     full_steps();
     const double least = data_.full_step.empty() ? kErrorUnseen : kError;
     data_.error = std::clamp(std::max(typical_spread(), spread_of_steps(data_.full_step)), least, kMostError);
-    data_.source = fmt::format(
-        "mpzero plan --calibrate: measured {} of {} micro-batches of {} models in {:.0f} s{}{}", done, works.size(),
-        models_.size(), seconds(), ranks() > 1 ? fmt::format(" with {} concurrent ranks", ranks()) : "",
-        left_out_ > 0 ? fmt::format("; {} embeddings, layers or heads did not fit in memory", left_out_) : "");
+    data_.source = fmt::format("mpzero plan --calibrate: measured {} of {} micro-batches of {} models in {:.0f} s{}{}",
+                               done, works.size(), models_.size(), seconds(),
+                               ranks() > 1 ? fmt::format(" with {} concurrent ranks", ranks()) : "",
+                               left_out_ > 0 ? fmt::format("; {} measurements did not fit in memory", left_out_) : "");
     if (data_.matmuls.empty() || data_.attention.empty()) {
       throw_user_error("--calibrate: no micro-batch fits in the memory of {}; stop other processes on this device",
                        data_.device);

@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 @dataclass
 class _Batch:
-    """Pieces for one worker, in order."""
+    """Pieces that one worker encodes, in order."""
 
     pieces: list
     done: int = 0  # Source.done when the batch was completed

@@ -48,7 +48,7 @@ class Renderer:
         return has_generation_tags(self.template)
 
     def examples(self, conversation: Conversation, counts: Counter) -> list[Marked]:
-        """Returns the full conversation, and, if rewritten_turns is SPLIT, one example for each rewritten answer."""
+        """Returns the full conversation and, if rewritten_turns is SPLIT, one example for each rewritten answer."""
         answers = [i for i, trained in enumerate(conversation.trained) if trained]
         if not answers:
             raise Dropped(UNTRAINED)

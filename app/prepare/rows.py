@@ -45,7 +45,7 @@ def two_keys(where: str, name: str) -> PrepareError:
 
 
 def without_nulls(value: object) -> object:
-    """Removes the null values that Arrow adds to each object for keys that only other objects have."""
+    """Removes the null values that Arrow adds to each object for keys that occur only in other objects."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value

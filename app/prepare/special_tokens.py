@@ -185,7 +185,8 @@ def _rename(parsed: dict, tokens: set[str]) -> None:
 
 
 def hash_of(definition: dict) -> str:
-    """Identifies the vocabulary: XXH3 (64 bits) of "id\\ttoken\\n" of all ids, ascending; added tokens override."""
+    """Identifies the vocabulary: XXH3 (64 bits) of "id\\ttoken\\n" of all ids, ascending. Added
+    tokens take precedence."""
     vocabulary = definition["model"]["vocab"]
     if isinstance(vocabulary, list):
         tokens = {index: token for index, (token, *_) in enumerate(vocabulary)}

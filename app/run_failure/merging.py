@@ -47,7 +47,7 @@ def newest_start(
 ) -> str | None:
     """The latest start of this job in this checkpoint folder; None if it began before `since` (Unix time in seconds).
     Also None if start.json of this or a later start is missing or damaged: the later start may be this job's.
-    Waits for a start until `until` (time.monotonic()), because a file system may show its folder late."""
+    Waits for a start until `until` (time.monotonic()), because its folder may appear late on a network file system."""
 
     def look() -> str | None:
         for start in reversed(starts_of(folder, since)):
@@ -123,8 +123,9 @@ def find_failure(
     until: float = 0,
     down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
 ) -> Failure | None:
-    """Waits for missing evidence until `until` (time.monotonic()), because a file system may show files from other
-    hosts late. `down`: given hosts without evidence, returns those that the cluster reports as down."""
+    """Waits for missing evidence until `until` (time.monotonic()), because files from other hosts may appear
+    late on a network file system. `down`: given hosts without evidence, returns those that the cluster reports as
+    down."""
     while not (evidence := read_evidence(places_of(folder, start))).complete and time.monotonic() < until:
         time.sleep(PAUSE)
     verdict = verdict_of(evidence)

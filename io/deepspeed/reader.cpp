@@ -259,13 +259,13 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     adamw_updates_ = progress_.step + 1;
     if (layout_->stage() == 0) {
       warnings_.push_back(
-          fmt::format("{} is at step {}, but AdamW has {} updates, which is normal without ZeRO in bf16 or fp16; "
+          fmt::format("{} is at step {}, but records {} AdamW updates, which is normal without ZeRO in bf16 or fp16; "
                       "AdamW resumes with an update count of {}.",
                       folder_.string(), progress_.step, adamw_updates_, progress_.step));
       return;
     }
     warnings_.push_back(fmt::format(
-        "{} is at step {}, but AdamW has {} updates on every rank: DeepSpeed versions before 0.13.5 count one "
+        "{} is at step {}, but every rank records {} AdamW updates: DeepSpeed versions before 0.13.5 count one "
         "extra update, or the AdamW states are from a save one step later; the run resumes from step {}.",
         folder_.string(), progress_.step, adamw_updates_, progress_.step));
   }

@@ -153,7 +153,7 @@ def since(action: Action) -> str:
 
 
 def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:
-    """Adds the reason for a pending job to the job's comment, after the user's text. The log contains the same facts,
+    """Adds the reason why the job is pending to its comment, after the user's text. The log contains the same facts,
     because Slurm may refuse the comment."""
     own = "" if record is None else record.comment.partition(MARK)[0].rstrip("; ")
     comment = f"{MARK}{datetime.now():%Y-%m-%d %H:%M}: {text}"

@@ -88,7 +88,7 @@ def test_a_job_waits_for_the_kernels_that_another_builds(job, start):
     (checkout.record / "gate").touch()
     assert (first.wait(), second.wait()) == (0, 0), first.said() + second.said()
     assert checkout.calls().count("ninja") == checkout.calls().count("cmake") == 1
-    assert "Training" in second.said() and "building them now" not in second.said()
+    assert "Training" in second.said() and "building the kernels now" not in second.said()
 
 
 @pytest.mark.parametrize("failing", ["ninja", "cmake"])

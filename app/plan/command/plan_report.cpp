@@ -202,8 +202,8 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                                     : ""));
   }
   if (plan.extrapolated > 0.005) {
-    lines.push_back(
-        fmt::format("  {:.0f}% of the kernel time is for sizes far from any measured size", 100 * plan.extrapolated));
+    lines.push_back(fmt::format("  {:.0f}% of the kernel time is for operation sizes far from any measured size",
+                                100 * plan.extrapolated));
   }
   if (facts.calibration != nullptr) add_host(lines, *facts.calibration, plan);
   add_memory(lines, facts, plan);
