@@ -90,7 +90,7 @@ class Interrupted(BaseException):
 
 
 class Stop:
-    """Stop condition: a signal, or the exit of the process --pid."""
+    """Stop condition: a signal, or the exit of the --pid process."""
 
     def __init__(self, pid: int | None):
         self.pid = pid

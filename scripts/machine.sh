@@ -51,7 +51,7 @@ packages_of() {
         printf 'they are in %s: mount that folder, or recreate it with "./train-singlenode.sh --build-only"\n' "$MPZERO_VENV"
         return
         ;;
-      libmpi* | libopen-* | libprrte* | libpmix*) packages+=("the Open MPI of the build (Debian: openmpi-bin; /opt/amazon: EFA installer)") ;;
+      libmpi* | libopen-* | libprrte* | libpmix*) packages+=("the Open MPI that mpzero was built with (Debian: openmpi-bin; /opt/amazon: EFA installer)") ;;
       libevent_pthreads*) packages+=(libevent-pthreads-2.1-7) ;;
       libevent*) packages+=(libevent-core-2.1-7) ;;
       libhwloc*) packages+=(libhwloc15) ;;

@@ -129,7 +129,7 @@ set_mpi_network() {
 # avoid_bridges: without a reported network, lets MPI choose, but excludes bridges with the same address on every node.
 avoid_bridges() {
   local prefix
-  warn "the nodes did not report their networks: MPI chooses a network."
+  warn "the nodes did not report their networks, so MPI selects a network itself."
   for prefix in "${MPZERO_MPI_NETWORKS[@]:0:2}"; do
     chosen_by_user "$prefix" || mpi_default "${prefix}_exclude" lo,docker0,virbr0,veth_def_agent
   done

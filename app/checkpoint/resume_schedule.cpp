@@ -127,7 +127,7 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
   const char* again = chosen.warmup_num_steps() > 0 ? "the learning rate warms up again"
                                                     : "the learning rate decays again from its last value";
   const std::string what = warms_up ? fmt::format("the checkpoint's schedule ends near 0, so {}", again)
-                                    : "the run follows the checkpoint's schedule, then stays at its last learning rate";
+                                    : "the run follows the checkpoint's schedule, then keeps the final learning rate";
   return {
       .schedule = chosen,
       .is_explained = true,

@@ -70,8 +70,9 @@ void resolve_length(const CommandLine& line, RunConfig& config) {
 
 void check_intervals(const RunConfig& config, std::vector<std::string>& warnings) {
   if (config.profile_steps && config.profile_steps->last > config.max_steps) {
-    throw_user_error("--profile_steps {}-{} ends after the run's last step, {}; choose earlier steps or a longer run.",
-                     config.profile_steps->first, config.profile_steps->last, config.max_steps);
+    throw_user_error(
+        "--profile_steps {}-{} extends past the run's last step, {}; choose earlier steps or a longer run.",
+        config.profile_steps->first, config.profile_steps->last, config.max_steps);
   }
   const Origin origin = config.origins.of("logging_freq");
   const bool from_file = origin.kind == Origin::Kind::kFile;

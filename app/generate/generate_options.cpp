@@ -50,7 +50,7 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
       {"tag", text(o.tag), "TAG", "tag of the checkpoint in the folder (default: latest)"},
       {"tokenizer", tokenizer, "bytes", "tokenizer of a checkpoint that does not record one"},
       {"base_model", text(o.base_model), "DIR",
-       "base model of the adapters (default: the base recorded in the adapters)"},
+       "base model of the adapters (default: the base model recorded in the adapters)"},
       {"model_config", text(o.model_config), "FILE",
        "config.json of a checkpoint without one, e.g. a DeepSpeed checkpoint"},
       {"untrained", switch_on(o.untrained), "", "use the run's initial random weights"},

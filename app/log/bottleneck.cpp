@@ -47,7 +47,8 @@ std::string of_host_update(double share, const BottleneckFacts& facts) {
                  "\"offload_optimizer\"",
                  gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
            : std::string(
-                 "raise gradient_accumulation_steps, or update part of the states on the GPUs (\"offload_optimizer\": "
+                 "raise gradient_accumulation_steps, or update some of the parameters on the GPUs "
+                 "(\"offload_optimizer\": "
                  "{\"ratio\": \"auto\"})");
   return fmt::format("CPU AdamW takes {:.0f}% of each step: {}", 100 * share, change);
 }

@@ -95,10 +95,12 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
   if (!seen.driver_found) {
     return start +
            ": NVIDIA's driver is not loaded; install it, start the container with NVIDIA's runtime (docker run --gpus "
-           "all), "
-           "or use --device cpu";
+           "all), or use --device cpu";
   }
-  if (visible) return start + ": the driver is loaded, but the variable hides all GPUs; unset it, or add GPUs to it";
+  if (visible) {
+    return start +
+           ": the driver is loaded, but CUDA_VISIBLE_DEVICES hides all GPUs; unset the variable, or add GPUs to it";
+  }
   return start + ": the driver is loaded; check the GPUs with `nvidia-smi`";
 }
 

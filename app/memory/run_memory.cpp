@@ -190,7 +190,7 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
         : config_.recompute == Recomputation::kHost        ? "use --recompute full"
         : config_.zero.release_gradients.value_or(false)
             ? "remove \"release_gradients\" from offload_optimizer"
-            : "keep part of the states on the GPUs with \"ratio\" in offload_optimizer");
+            : "keep some of the optimizer states on the GPUs with \"ratio\" in offload_optimizer");
   });
   if (host_bytes(estimate_.states_of(estimate_.scenario())) - host_bytes(use) <= left) return std::nullopt;
   return left;

@@ -109,8 +109,8 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--rewritten_turns",
         choices=(SPLIT, MASK, REFUSE),
-        help="how to handle assistant turns that the template renders differently if messages follow (e.g. Qwen3's "
-        "reasoning): split (separate examples, default), mask (exclude from the loss) or refuse (error)",
+        help="how to handle assistant turns that the template renders differently when other messages follow (e.g. "
+        "Qwen3's reasoning): split (separate examples, default), mask (exclude from the loss) or refuse (error)",
     )
     group = parser.add_argument_group("tokenizer")
     group.add_argument(
@@ -136,8 +136,8 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group.add_argument(
         "--validation_fraction",
         type=fraction,
-        help="evenly spaced fraction of the documents for validation (default: the dataset's validation split, else "
-        "0.01, more for small datasets)",
+        help="fraction of the documents to use for validation, evenly spaced (default: the dataset's validation split, "
+        "else 0.01, more for small datasets)",
     )
     group = parser.add_argument_group("run")
     group.add_argument(

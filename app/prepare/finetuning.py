@@ -99,7 +99,7 @@ def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | s
 
 
 class PackedOutput:
-    """A token file of examples, which are packed in groups."""
+    """A token file of packed examples. Each group of examples is packed separately."""
 
     def __init__(self, path: Path, encoder: Encoder, renderer: Renderer | str, arguments: argparse.Namespace):
         self.file = TokenFile(path, encoder.dtype, masked=True)
@@ -210,7 +210,7 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
             "each a separate example" if (arguments.rewritten_turns or SPLIT) == SPLIT else "excluded from the loss"
         )
         print(
-            f"{path}: answers that the template renders differently if messages follow, {became} "
+            f"{path}: answers that the template renders differently when other messages follow, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
         )
     if made.counts[UNTAGGED]:

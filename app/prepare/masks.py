@@ -14,7 +14,7 @@ from chat_template import has_generation_tags, render
 from . import PrepareError
 from .chat import Conversation
 
-# Handling of answers that the template renders differently if messages follow.
+# Handling of answers that the template renders differently when other messages follow.
 SPLIT, MASK, REFUSE = "split", "mask", "refuse"
 # Templates may write a newline after the end-of-turn token.
 END_OF_TURN_WITHIN = 3  # tokens
@@ -105,8 +105,8 @@ class Renderer:
         rewritten = [i for i, span in zip(answers, found, strict=True) if span is None]
         if rewritten and self.rewritten_turns == REFUSE:
             raise PrepareError(
-                f"the template renders message {rewritten[0] + 1}, an answer, differently if messages follow: pass "
-                "--rewritten_turns split or mask"
+                f"the template renders message {rewritten[0] + 1} (an answer) differently when other messages follow: "
+                "pass --rewritten_turns split or mask"
             )
         counts[REWRITTEN] += len(rewritten)
         kept = {i: span for i, span in zip(answers, found, strict=True) if span is not None}

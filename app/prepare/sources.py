@@ -62,7 +62,7 @@ class Source:
 
     @property
     def parts(self) -> list[Source]:
-        """The component sources, or this source."""
+        """The component sources; [self] if there are none."""
         return [self]
 
     def documents(self) -> Iterator[Document]:

@@ -119,7 +119,7 @@ class Evidence:
 
 
 def read_evidence(folders: list[Path]) -> Evidence:
-    """Reads the evidence of one start. `folders`: in the checkpoint folder, then in the log folder."""
+    """Reads the evidence of one start. `folders`: failures/START in the checkpoint folder, then in the log folder."""
     start = load_start(folders)
     size = min(whole(start.get("ranks")), MOST_RANKS)
     hosts, pids = (dict(enumerate(list_of(start.get(key)))) for key in ("hosts", "pids"))

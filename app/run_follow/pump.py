@@ -112,7 +112,7 @@ class Pump:
         self.passed, self.last_step = self.passed + 1, row.step
 
     def _place(self, run_id: str) -> Place:
-        """Returns the digests of this run for the sink's target, because several projects may share a folder."""
+        """Returns this run's digests for the sink's target. A folder may contain digests for several targets."""
         if run_id not in self._places:
             target = hashlib.blake2b(os.fsencode(self.sink.target), digest_size=4).hexdigest()
             self._places[run_id] = Place(self.folder / run_id / f"passed-on.{target}")

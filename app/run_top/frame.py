@@ -139,7 +139,7 @@ def joined(values: list[tuple[float | None, float, str]]) -> str:
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """ "▁▃█": values as bars. Averages adjacent values if there are more than `width`."""
+    """Draws values as bars ("▁▃█"). Averages adjacent values if there are more than `width`."""
     finite = [value for value in values if math.isfinite(value)]
     count = min(len(finite), max(0, width))
     means = []

@@ -167,7 +167,7 @@ void read_data_types(ObjectReader& root, DsConfig& config) {
                     fmt::format("is {}, but bf16.enabled selects {}; remove param_dtype", parameters.value, dtype));
   }
   section->not_acted_on({"buffer_dtype", "keep_in_fp32_modules"}, "auto",
-                        "rotary tables are in fp32, and all parameters have one dtype");
+                        "rotary tables are in fp32, and all parameters have the same dtype");
   section->finish();
 }
 

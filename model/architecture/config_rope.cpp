@@ -89,7 +89,7 @@ LongRopeScaling read_longrope(ConfigReader& reader, const Positions& positions) 
 
 Rope read_flat(ConfigReader reader, const Positions& positions) {
   Rope rope{.theta = read_theta(reader), .scaling = {}};
-  reader.only("partial_rotary_factor", 1.0, "use a model that applies RoPE to full heads");
+  reader.only("partial_rotary_factor", 1.0, "use a model that applies RoPE to all dimensions of a head");
   const std::string type = read_type(reader);
   if (type == "default") {
     reader.only("factor", 1.0, "remove it, or set rope_type to select the scaling");
@@ -127,7 +127,7 @@ std::optional<Rope> read_section(ConfigReader& reader, const char* key, const Po
 }  // namespace
 
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
-  reader.only("partial_rotary_factor", 1.0, "use a model that applies RoPE to full heads");
+  reader.only("partial_rotary_factor", 1.0, "use a model that applies RoPE to all dimensions of a head");
   std::vector<Theta> thetas;
   const auto add = [&](const std::optional<Theta>& theta) {
     if (theta) thetas.push_back(*theta);

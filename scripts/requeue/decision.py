@@ -40,7 +40,7 @@ class Standing(Enum):
     """State of the job's record after counting the event. If several apply, the first one with a cell for the event
     determines the action."""
 
-    UNKNOWN = "the job repeats --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
+    UNKNOWN = "the job uses --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
     FAILURES = "more than MAX_RESTARTS failures since the last checkpoint of a later step"
     REPEATED = "a second failure since the last checkpoint, not attributed to another host"
     UNSAVED = "more than MAX_RESTARTS consecutive starts that saved no checkpoint"

@@ -300,9 +300,11 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   if (setup.config.fp8_options && on_cpu && calibration) {
     if (options.compare) {
-      throw_user_error("--fp8 (fp8.enabled): --compare has no FP8 times for CPUs; disable FP8, or plan for GPUs.");
+      throw_user_error(
+          "--fp8 (fp8.enabled): --compare requires FP8 kernel times, which CPUs lack; disable FP8, or plan for GPUs.");
     }
-    memory_only = "only memory is estimated: no FP8 times for CPUs, which compute FP8 matmuls in fp32.";
+    memory_only =
+        "only memory is estimated: there are no FP8 kernel times for CPUs, which compute FP8 matmuls in fp32.";
     calibration.reset();
   }
   if (!options.compare && options.limit == PlanLimit::kNone)

@@ -112,7 +112,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                             ? "shorten the sequences, or pass --recompute host, which recomputes attention"
                             : "shorten the sequences, or pass --recompute full, which keeps layer inputs on the GPU")
                      : fmt::format(
-                           "{} to shard the states, or keep part of them on the GPUs with \"ratio\" in "
+                           "{} to shard the states, or keep some of them on the GPUs with \"ratio\" in "
                            "offload_optimizer",
                            hosts ? "use " + hosts->text + "," : "use more hosts");
   const auto [needed, given] = compared_sizes(need.host * machine.gpus, host_limit(machine) * machine.gpus);

@@ -42,7 +42,7 @@ TEST_CASE("--profile_steps that make no sense get one sentence") {
   }
   CHECK_THROWS_WITH(config_of({"--profile_steps=3-2"}), "--profile_steps 3-2 ends before it begins; did you mean 2-3?");
   CHECK_THROWS_WITH(config_of({"--profile_steps=8-11", "--max_steps=10"}),
-                    Catch::Contains("--profile_steps 8-11 ends after the run's last step, 10"));
+                    Catch::Contains("--profile_steps 8-11 extends past the run's last step, 10"));
   CHECK_THROWS_AS(config_of({"--profile_steps=8-11", "--max_steps=10"}), UserError);
   CHECK_THROWS_WITH(config_of({"--profile_steps=1-2", "--profile_ranks=3"}),
                     Contains("--profile_ranks must be one of 0, all"));
@@ -51,7 +51,7 @@ TEST_CASE("--profile_steps that make no sense get one sentence") {
 TEST_CASE("With --epochs the last step to profile is checked once the data is known") {
   std::vector<std::string> warnings;
   RunConfig config = config_of({"--profile_steps=8-11", "--epochs=1", "--warmup_steps=1"});
-  CHECK_THROWS_WITH(apply_epochs(config, 10, warnings), Contains("ends after the run's last step, 10"));
+  CHECK_THROWS_WITH(apply_epochs(config, 10, warnings), Contains("extends past the run's last step, 10"));
   config = config_of({"--profile_steps=8-11", "--epochs=1", "--warmup_steps=1"});
   apply_epochs(config, 11, warnings);
   CHECK(config.max_steps == 11);

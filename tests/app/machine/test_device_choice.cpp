@@ -82,7 +82,7 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
   };
   CHECK(why(seen, {{"CUDA_VISIBLE_DEVICES", ""}}) ==
         "--device cuda: CUDA detects no GPU on node7 (no CUDA-capable device is detected; CUDA_VISIBLE_DEVICES=): the "
-        "driver is loaded, but the variable hides all GPUs; unset it, or add GPUs to it");
+        "driver is loaded, but CUDA_VISIBLE_DEVICES hides all GPUs; unset the variable, or add GPUs to it");
   CHECK_THAT(why(seen, {}), Catch::Contains("CUDA_VISIBLE_DEVICES is unset") && Catch::Contains("nvidia-smi"));
   CudaAnswer without = seen;
   without.driver_found = false;
