@@ -80,7 +80,7 @@ TEST_CASE("with a calibration that comes with mpzero the host is another one, an
   const std::string offload = "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config.json";
   const auto [host_text, host] = planned({offload});
   const auto [own_host_text, own_host] = planned({offload, own});
-  CHECK_THAT(host_text, Catch::Contains("estimated from the calibration's host with 32 threads"));
+  CHECK_THAT(host_text, Catch::Contains("estimated from the calibrated host with 32 threads"));
   CHECK_THAT(own_host_text, !Catch::Contains("estimated"));
   CHECK(host["calibration"]["relative_error"].get<double>() > 0.4);
   CHECK(own_host["calibration"]["relative_error"].get<double>() < 0.2);
