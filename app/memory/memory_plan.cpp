@@ -230,8 +230,10 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
   if (!sizes.supports(kHost)) return found;
   // Each mix takes time proportional to the layers, so --largest_model does not try all mixes of deep models.
   constexpr int64_t kMostMixes = 128;
-  for (int64_t attention = 0; attention <= count; attention += 1 + count / kMostMixes) {
-    const LayerLevels levels{{kHostAttention, attention}, {kHost, count - attention}};
+  const int64_t step = 1 + count / kMostMixes;
+  for (int64_t attention = 0; attention < count + step; attention += step) {
+    const int64_t layers = std::min(attention, count);
+    const LayerLevels levels{{kHostAttention, layers}, {kHost, count - layers}};
     if (host_activations(levels, sizes) > host_budget) break;
     found.push_back(levels);
   }

@@ -179,6 +179,14 @@ TEST_CASE("attention outputs go to the host if this saves time") {
   CHECK(levels(33 * kGiB, kMuch) == LayerLevels{{kHost, 3}, {kHostAttention, 1}});
 }
 
+TEST_CASE("models of any depth keep all attention outputs on the host") {
+  for (const size_t layers : {127U, 128U, 129U, 257U, 300U}) {
+    ActivationSizes sizes = long_sizes();
+    sizes.layers.resize(layers, sizes.layers.front());
+    CHECK(cheapest_levels(sizes, 34 * kGiB, 5000 * kGiB) == LayerLevels{{kHostAttention, std::ssize(sizes.layers)}});
+  }
+}
+
 TEST_CASE("activations displace offloaded parameters only if this saves time") {
   ActivationSizes sizes = kSizes;
   sizes.host_parameters = 100 * kGiB;
