@@ -27,6 +27,7 @@
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/text/printable.hpp"
+#include "io/ds_config/ds_config.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -176,10 +177,13 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
     throw_user_error("--{} and --{} {} conflict; pass one of them.", search, line.name_of(flag),
                      layers ? *line.model_overrides.num_hidden_layers : line.seq_length);
   }
-  // For --max_seq_length, a length within the limits of all presets, divisible by 2, 3, ..., 64 sequence-parallel
-  // ranks.
+  // For --max_seq_length, a multiple of the sequence-parallel ranks within the limits of all presets.
   CommandLine first = line;
-  if (!layers) first.seq_length = 192;
+  if (!layers) {
+    const int64_t ranks =
+        line.deepspeed_config.empty() ? 1 : io::read_ds_config(line.deepspeed_config).sequence_parallel_size.value;
+    first.seq_length = std::max(ranks, kSequenceStep / ranks * ranks);
+  }
   const RunSetup base = set_up_run(first, machine.world_size(), DataFiles::kMayBeUnnamed);
   if (base.model.t5) {
     throw_user_error(

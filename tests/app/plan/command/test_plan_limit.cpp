@@ -63,6 +63,22 @@ TEST_CASE("automatic recomputation fits the longest sequences of all levels") {
   }
 }
 
+TEST_CASE("the longest sequences are a multiple of any number of sequence-parallel ranks") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::string file = (folder / "ds_config.json").string();
+  for (const int ranks : {5, 7, 8, 14}) {
+    std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": )" << ranks << "}";
+    std::vector<std::string> flags = {
+        "--model_config=" + kModels + (ranks % 7 == 0 ? "qwen2_5_0_5b" : "qwen3_0_6b") + ".json", "--gpu=H100",
+        "--nproc_per_node=" + std::to_string(ranks), "--deepspeed_config=" + file, "--max_seq_length"};
+    if (ranks == 5) flags.insert(flags.end(), {"--num_attention_heads=20", "--num_key_value_heads=4"});
+    CAPTURE(ranks);
+    const nlohmann::json plan = json_of(flags);
+    CHECK(plan["memory"]["fits"] == true);
+    CHECK(plan["run"]["seq_length"].get<int64_t>() % (256 * ranks) == 0);
+  }
+}
+
 TEST_CASE("a search chooses micro-batches that leave the margin") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100",
                                           "--recompute=full", "--train_batch_size=25"};
