@@ -118,9 +118,9 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
   if (host <= machine.host) return std::nullopt;
   const auto [needed, given] = compared_sizes(host, machine.host);
   return fmt::format(
-      "the run does not fit in host memory: {} ranks per host need {}, but this host has only {} available; use more "
+      "the run does not fit in host memory: a host needs {} for {}, but this host has only {} available; use more "
       "hosts or ranks, reduce \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
-      ranks.per_host, needed, given);
+      needed, counted(ranks.per_host, "rank"), given);
 }
 
 }  // namespace mpzero

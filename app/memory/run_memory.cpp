@@ -12,6 +12,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/memory/memory_limit.hpp"
 #include "base/collectives.hpp"
+#include "base/words.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
@@ -181,11 +182,11 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
         compared_sizes(needed * local_size_, std::max<int64_t>(0, (left + needed) * local_size_));
     throw_user_error(
         "the run does not fit in host memory: a rank needs {} (optimizer states {}, parameters {}, gradients {}, "
-        "transfer buffers {}, activations {}), the {} ranks of a host need {}, but {} is available; use more "
+        "transfer buffers {}, activations {}), a host needs {} for {}, but {} is available; use more "
         "hosts or ranks, {}, or raise the memory limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
-        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(activations), local_size_, of_host,
-        available,
+        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(activations), of_host,
+        counted(local_size_, "rank"), available,
         config_.recompute == Recomputation::kHostAttention ? "use --recompute host or full"
         : config_.recompute == Recomputation::kHost        ? "use --recompute full"
         : config_.zero.release_gradients.value_or(false)

@@ -208,13 +208,7 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
     return one;
   };
   const auto problem = [&](int64_t value) -> Problem {
-    const PlanEstimate::Memory memory = estimate_plan(set_up(value), machine, nullptr, assumptions).memory;
-    if (!memory.fits) return memory.problem;
-    if (memory.beyond_margin == 0) return nullptr;
-    return [free = memory.of_gpu - memory.total, beyond = memory.beyond_margin] {
-      return fmt::format("the run leaves {} MiB of GPU memory free, {} MiB less than the required margin", free >> 20,
-                         std::max<int64_t>(1, beyond >> 20));
-    };
+    return estimate_plan(set_up(value), machine, nullptr, assumptions).memory.problem;
   };
   const LargestFit largest =
       layers ? largest_fit(1, kMostLayers, problem)

@@ -16,6 +16,7 @@
 #include "app/plan/command/plan_error.hpp"
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
+#include "base/words.hpp"
 #include "model/architecture/config.hpp"
 #include "model/decoder.hpp"
 #include "parallel/zero/unit_parts.hpp"
@@ -94,17 +95,33 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
 
 std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate, const PlanMachine& machine,
                            const MemoryNeed& need) {
-  const bool device = need.device > available(machine);
+  const bool device = need.device > available(machine) || need.host <= host_limit(machine);
   const MemoryNeed limit = limit_of(machine);
   std::vector<MemoryChange> changes =
       changes_that_fit(estimate.scenario(), machine.world_size(), limit,
                        [&](const MemoryScenario& changed) { return estimate.need_within(limit, changed); });
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
+  const auto on_host = [&](int64_t bytes) {
+    const auto [needed, given] = compared_sizes(bytes * machine.gpus, host_limit(machine) * machine.gpus);
+    return fmt::format("a host needs {} of memory for {}, but {} is available", needed, counted(machine.gpus, "rank"),
+                       given);
+  };
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
+    const std::string remedy = describe_changes(changes);
+    // With more host memory, the run might offload more.
+    const MemoryNeed offloaded =
+        estimate.need_within({.device = limit.device, .host = kUnlimited}, estimate.scenario(), 0);
+    if (offloaded.device <= limit.device && offloaded.host > limit.host) {
+      return fmt::format("to fit in GPU memory, {}; {}", on_host(offloaded.host), remedy);
+    }
+    if (need.device <= available(machine)) {
+      return fmt::format("the run leaves {} MiB of GPU memory free, {} MiB less than the required margin",
+                         (available(machine) - need.device) >> 20,
+                         std::max<int64_t>(1, (need.device - limit.device) >> 20));
+    }
     const auto [needed, given] = compared_sizes(need.device, available(machine));
-    return fmt::format("the run needs {} of {}, but {} is available; {}", needed, memory_name(machine), given,
-                       describe_changes(changes));
+    return fmt::format("the run needs {} of {}, but {} is available; {}", needed, memory_name(machine), given, remedy);
   }
   const bool by_activations = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
   const std::string remedy =
@@ -115,9 +132,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                            "{} to shard the states, or keep some of them on the GPUs with \"ratio\" in "
                            "offload_optimizer",
                            hosts ? "use " + hosts->text + "," : "use more hosts");
-  const auto [needed, given] = compared_sizes(need.host * machine.gpus, host_limit(machine) * machine.gpus);
-  return fmt::format("a host needs {} of memory for {} ranks, but {} is available; {}", needed, machine.gpus, given,
-                     remedy);
+  return fmt::format("{}; {}", on_host(need.host), remedy);
 }
 
 // Plans memory as RunMemory does.
@@ -137,11 +152,11 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes),
                         .host = states + host_activations(memory.levels, sizes)};
   memory.fits = need.device <= available(machine) && need.host <= host_limit(machine);
+  memory.beyond_margin = std::max<int64_t>(0, need.device - limit_of(machine).device);
   // The search for changes takes longer than the rest of a plan.
-  if (!memory.fits) {
+  if (!memory.fits || memory.beyond_margin > 0) {
     memory.problem = [setup, machine, estimate, need] { return memory_problem(setup, estimate, machine, need); };
   }
-  memory.beyond_margin = std::max<int64_t>(0, need.device - limit_of(machine).device);
   const int64_t left = room - activation_peak(memory.levels, sizes);
   estimate.keep_casts(estimate.kept_casts_within(machine.is_cpu() ? kUnlimited : left));
   memory.kept_casts = estimate.kept_casts();

@@ -34,7 +34,8 @@ struct PlanEstimate {
     bool fits = true;
     // GPU memory that the run uses beyond the limit of --recompute auto; 0 if the run stays within the limit.
     int64_t beyond_margin = 0;
-    std::function<std::string()> problem;  // returns the error and suggested changes; null if the run fits
+    // Returns the error and suggested changes; null if the run fits and leaves the margin.
+    std::function<std::string()> problem;
   };
   struct Checkpoint {
     int64_t bytes = 0;

@@ -179,7 +179,13 @@ TEST_CASE("the memory of the host limits the largest model with offload") {
     CHECK(plan["memory"]["host_bytes"]["total"].get<int64_t>() <= gibibytes << 30);
     CHECK(layers > most);
     most = layers;
+    CHECK_THAT(plan["largest"].get<std::string>(), Contains("a host needs") && Contains("for 1 rank,"));
   }
+  // More layers fit if the host has room for released gradients and offloaded activations.
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+                             "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}})";
+  const std::string largest = json_of(with({"--seq_length=8192", "--host_memory=2000"}))["largest"];
+  CHECK_THAT(largest, Contains("a host needs") && Contains("for 1 rank,"));
 }
 
 TEST_CASE("contradicting flags of the searches are refused") {
