@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/error.hpp"
 #include "model/kernels/attention.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -113,6 +114,7 @@ TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& 
 
 void TrainingPass::recompute(std::vector<model::Recompute> levels, int64_t sequences, int64_t length) {
   recompute_ = std::move(levels);
+  planned_tokens_ = sequences * length;
   const auto allocate = [&](std::optional<HostActivations>& stack, auto layers, int64_t bytes) {
     stack.reset();
     if (layers > 0) stack.emplace(engine_.device(), static_cast<size_t>(layers), bytes, engine_.pins_memory());
@@ -172,6 +174,10 @@ void TrainingPass::fetch(model::LayerActivations& saved) {
 }
 
 at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, bool last_of_step) {
+  const int64_t tokens = batch.tokens.numel() + (batch.source.defined() ? batch.source.numel() : 0);
+  if (planned_tokens_ && tokens != *planned_tokens_) {
+    throw_failure("a micro-batch has {} tokens, but memory is planned for {}", tokens, *planned_tokens_);
+  }
   const size_t embedding_unit = decoder_.embedding_unit();
   const size_t head_unit = decoder_.head_unit();
   gradients_.begin_micro_batch(last_of_step);

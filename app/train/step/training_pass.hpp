@@ -29,7 +29,7 @@ class TrainingPass {
   TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, int64_t micro_batches);
 
   // Sets the recompute level of each layer (default: Recompute::kNone). Allocates host memory for layers with
-  // Recompute::kHost and kHostAttention. `sequences`, `length`: maximum size of a micro-batch on this rank.
+  // Recompute::kHost and kHostAttention. `sequences`, `length`: size of the micro-batches of train() on this rank.
   void recompute(std::vector<model::Recompute> levels, int64_t sequences, int64_t length);
 
   // Runs the forward and backward pass for a batch on the engine's device. Returns the loss, the mean of weight * loss
@@ -60,6 +60,7 @@ class TrainingPass {
   size_t num_values_ = 0;
   std::vector<std::vector<size_t>> last_reads_;       // one per layer; values that later layers do not read
   std::vector<model::Recompute> recompute_;           // one per layer
+  std::optional<int64_t> planned_tokens_;             // of one micro-batch of train(); unset before recompute()
   std::vector<model::LayerActivations> activations_;  // one per layer; without tensors in the stacks below
   // Inputs of layers with model::keeps_on_host(); attention outputs and log-sum-exps of layers with
   // Recompute::kHostAttention.

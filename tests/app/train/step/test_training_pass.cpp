@@ -11,6 +11,7 @@
 #include "app/simulation/simulated_backend.hpp"
 #include "app/simulation/simulated_timeline.hpp"
 #include "app/train/step/training_pass.hpp"
+#include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "model/initializer.hpp"
 #include "model/kernels/cublas_lt.hpp"
@@ -88,8 +89,7 @@ std::vector<double> trained(const model::ModelConfig& model, const model::Decode
     engine.begin_step(1e-2, step);
     at::Tensor loss = pass.train({.tokens = tokens(70), .targets = tokens(70)}, 0.5, /*last_of_step=*/false);
     found.push_back(pass.validate({.tokens = tokens(60), .targets = tokens(60)}).item<double>());
-    // Fewer tokens than there is room for.
-    loss = loss + pass.train({.tokens = tokens(50), .targets = tokens(50)}, 0.5, /*last_of_step=*/true);
+    loss = loss + pass.train({.tokens = tokens(70), .targets = tokens(70)}, 0.5, /*last_of_step=*/true);
     engine.measure(loss, 2);
     engine.update(1e-2, step);
     const parallel::StepSummary summary = engine.summary();
@@ -254,6 +254,11 @@ TEST_CASE("on a GPU, the host has room for the log-sum-exps of fp32 attention") 
   const at::Tensor tokens =
       at::zeros({1, 33}, at::TensorOptions().dtype(at::kLong).device(plan::SimulatedDevice::device()));
   engine.begin_step(1e-3, 1);
+  // Memory is planned for micro-batches of one size.
+  for (const int64_t other : {32, 34}) {
+    const at::Tensor wrong = at::zeros({1, other}, tokens.options());
+    CHECK_THROWS_AS(pass.train({.tokens = wrong, .targets = wrong}, 1.0, /*last_of_step=*/true), Failure);
+  }
   CHECK(pass.train({.tokens = tokens, .targets = tokens}, 1.0, /*last_of_step=*/true).defined());
 }
 
