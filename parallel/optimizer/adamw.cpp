@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "parallel/optimizer/adamw_kernels.hpp"
-#include "parallel/optimizer/random_bits.hpp"
 #include "parallel/streams/streams.hpp"
 
 namespace mpzero::parallel {
@@ -22,8 +21,7 @@ AdamWUpdate adamw_update(const AdamWOptions& options, double lr, int64_t update,
           .gradient_scale = static_cast<float>(gradient_scale),
           .decay = static_cast<float>(1 - lr * options.weight_decay),
           .step_size = static_cast<float>(lr / bias1),
-          .inverse_sqrt_bias2 = static_cast<float>(1 / std::sqrt(bias2)),
-          .rounding_seed = random_seed(update)};
+          .inverse_sqrt_bias2 = static_cast<float>(1 / std::sqrt(bias2))};
 }
 
 AdamWSpans spans_of(const AdamWTensors& tensors) {

@@ -24,7 +24,7 @@ struct AdamWUpdate {
   // GPU only. If set, this device value replaces gradient_scale and is read when the kernel runs. If the value is not
   // finite, the states do not change and the parameter receives the rounded master weight.
   const float* device_gradient_scale = nullptr;
-  uint32_t rounding_seed = 0;  // random_seed() of the update, for the stochastic rounding of bf16 moments
+  uint32_t rounding_seed = 0;  // seed of the stochastic rounding of bf16 moments; differs between updates
 };
 
 // Returns the scalars of update `update`, which counts from 1.

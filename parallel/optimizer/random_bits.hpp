@@ -19,8 +19,4 @@ C10_HOST_DEVICE inline uint32_t random_bits(uint32_t lower_half, uint32_t salt) 
   return h ^ (h >> 16);
 }
 
-// Returns the seed of an update: a hash, because a position XOR the update's number would swap the bits of adjacent
-// elements between consecutive updates.
-inline uint32_t random_seed(int64_t update) { return random_bits(static_cast<uint32_t>(update), 0x9e3779b1U); }
-
 }  // namespace mpzero::parallel

@@ -355,7 +355,9 @@ void ZeroEngine::begin_step(double lr, int64_t update) {
 }
 
 AdamWUpdate ZeroEngine::scalars(double lr, int64_t update) const {
-  return adamw_update(options_.adamw, lr, update, 1.0);
+  AdamWUpdate scalars = adamw_update(options_.adamw, lr, update, 1.0);
+  scalars.rounding_seed = static_cast<uint32_t>(update);
+  return scalars;
 }
 
 void ZeroEngine::take_gradient(size_t unit) {

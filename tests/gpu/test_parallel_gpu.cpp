@@ -231,7 +231,9 @@ TEST_CASE("moments in bf16 follow those in fp32, and are reproducible") {
                          .parameter = at::zeros({kCount}, fp32),
                          .first = 12345};
     for (int update = 1; update <= 400; ++update) {
-      adamw(tensors, adamw_update({.beta2 = 0.999}, 1e-3, update, 1.0));
+      AdamWUpdate scalars = adamw_update({.beta2 = 0.999}, 1e-3, update, 1.0);
+      scalars.rounding_seed = static_cast<uint32_t>(update);
+      adamw(tensors, scalars);
     }
     return tensors;
   };
@@ -254,7 +256,9 @@ TEST_CASE("moments in bf16 follow those in fp32, and are reproducible") {
                          .exp_avg_sq = on(rounded.exp_avg_sq),
                          .parameter = on(rounded.parameter),
                          .first = 12345};
-    adamw(tensors, adamw_update({.beta2 = 0.999}, 1e-3, 401, 1.0));
+    AdamWUpdate scalars = adamw_update({.beta2 = 0.999}, 1e-3, 401, 1.0);
+    scalars.rounding_seed = 401;
+    adamw(tensors, scalars);
     return tensors;
   };
   const AdamWTensors on_gpu = update_on(*device), on_host = update_on(at::kCPU);

@@ -126,7 +126,9 @@ struct Bench {
 };
 
 inline AdamWUpdate some_update(double scale = 1.0, int64_t step = 3) {
-  return adamw_update({.weight_decay = 0.1}, 1e-2, step, scale);
+  AdamWUpdate update = adamw_update({.weight_decay = 0.1}, 1e-2, step, scale);
+  update.rounding_seed = static_cast<uint32_t>(step);
+  return update;
 }
 
 }  // namespace mpzero::parallel
