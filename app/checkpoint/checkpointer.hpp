@@ -29,7 +29,7 @@ class Checkpointer {
  public:
   using Waits = std::vector<std::chrono::seconds>;
   // All arguments must outlive this object. `files`: file system for background saves. `last_save_waits`: delay before
-  // each retry of the last checkpoint.
+  // each retry of the final save.
   Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
                io::FileSystem& files = io::disk(),

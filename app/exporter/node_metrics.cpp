@@ -129,7 +129,7 @@ constexpr Value kValuesOfGpu[] = {
     {"mpzero_gpu_nvlink_errors_total", "Replay, recovery and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,
      true},
     {"mpzero_gpu_pcie_replays_total", "Retransmitted PCIe packets.", &GpuReading::pcie_replays, true},
-    {"mpzero_gpu_xid_errors_total", "Xid errors since the last start.", &GpuReading::xid_errors, true}};
+    {"mpzero_gpu_xid_errors_total", "Xid errors since the run last started.", &GpuReading::xid_errors, true}};
 
 std::string with_age(const char* help) {
   return fmt::format("{} Updated every {} s.", help, doctor::GpuReader::kSlowPeriod.count());

@@ -69,15 +69,15 @@ void RunMetrics::collect(Families& to) const {
     now = values_;
   }
   to.gauge("mpzero_max_steps", "Last step of the run.", static_cast<double>(beginning_.max_steps));
-  to.counter("mpzero_steps_total", "Steps since the last start.", static_cast<double>(now.steps));
-  to.counter("mpzero_tokens_total", "Training tokens on all ranks since the last start.",
+  to.counter("mpzero_steps_total", "Steps since the run last started.", static_cast<double>(now.steps));
+  to.counter("mpzero_tokens_total", "Training tokens on all ranks since the run last started.",
              static_cast<double>(now.steps * tokens_per_step_));
-  to.counter("mpzero_warnings_total", "Warnings since the last start.", static_cast<double>(now.warnings));
-  to.counter("mpzero_checkpoints_total", "Checkpoints saved since the last start.",
+  to.counter("mpzero_warnings_total", "Warnings since the run last started.", static_cast<double>(now.warnings));
+  to.counter("mpzero_checkpoints_total", "Checkpoints saved since the run last started.",
              static_cast<double>(now.checkpoints));
-  to.counter("mpzero_checkpoint_failures_total", "Failed saves since the last start.",
+  to.counter("mpzero_checkpoint_failures_total", "Failed saves since the run last started.",
              static_cast<double>(now.failed_checkpoints));
-  to.counter("mpzero_checkpoint_paused_seconds_total", "Seconds for which saves paused training since the last start.",
+  to.counter("mpzero_checkpoint_paused_seconds_total", "Seconds for which saves paused training since the run last started.",
              now.paused_seconds);
   to.counter("mpzero_restarts_total", "Restarts of the run.", static_cast<double>(beginning_.restarts));
   if (beginning_.planned_bytes) {

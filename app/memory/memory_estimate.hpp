@@ -36,7 +36,7 @@ class MemoryEstimate {
   // Makes the first `layers` layers keep the FP8 casts of their weights; see Decoder::keep_casts().
   void keep_casts(int64_t layers) { decoder_.keep_casts(layers); }
   int64_t kept_casts() const { return decoder_.kept_casts(); }
-  // Returns the bytes of the kept casts of the first `layers` layers.
+  // Returns the size in bytes of the FP8 weight casts that the first `layers` layers keep.
   int64_t cast_bytes(int64_t layers) const;
   // Returns the number of layers whose FP8 casts fit in `bytes` bytes, or the configured number of layers if set.
   int64_t kept_casts_within(int64_t bytes) const;

@@ -80,7 +80,7 @@ def text_of(value: object, column: str, where: str) -> str:
 
 def no_such_column(column: str, known, where: str) -> PrepareError:
     names = ", ".join(shown(name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + "…") for name in sorted(known))
-    pairs = ", or DATASET=NAME with DATASET as you passed it" if "=" in column else ""
+    pairs = ", or DATASET=NAME where DATASET is the value passed to --dataset" if "=" in column else ""
     return PrepareError(
         f"{where} has no column '{column}', only {names or 'none'}: choose one with --text_column NAME{pairs}."
     )

@@ -161,7 +161,7 @@ class TokenFile:
 
 
 class _Blocks:
-    """The XXH3 (64 bits) of each block of `size` bytes in a stream. The last block may be shorter."""
+    """The 64-bit XXH3 hash of each block of `size` bytes in a stream. The last block may be shorter."""
 
     def __init__(self, size: int):
         self.checksums: list[int] = []

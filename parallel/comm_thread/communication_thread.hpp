@@ -175,7 +175,7 @@ class HostOrder {
   HostOrder& operator=(const HostOrder&) = delete;
 
   // Calls `work` immediately if the scope has awaited no jobs, otherwise on the communication thread after the awaited
-  // jobs. Later work begins after `work`. `work` must own its data and must not start threads.
+  // jobs. Work submitted later starts after `work` has finished. `work` must own its data and must not start threads.
   void run(std::function<void()> work);
 
  private:

@@ -100,7 +100,7 @@ class Job:
 
     @cached_property
     def leaving(self) -> Report | None:
-        """The report of this start about hosts that EC2 is about to reclaim, or None."""
+        """This start's report of the hosts that EC2 is about to reclaim, or None."""
         return stop_of(self.folder / "stop.json", self.number, self.restart)
 
     def nodes(self, hosts: tuple[str, ...]) -> tuple[str, ...]:

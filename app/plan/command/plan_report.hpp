@@ -20,7 +20,7 @@ struct PlanFacts {
   std::string largest = {};                              // result of --max_seq_length or --largest_model
 };
 
-// Reports omit hours and costs if the relative error of a step is at least kVagueError.
+// Reports omit hours and costs if the relative error of the step time is at least kVagueError.
 constexpr double kVagueError = 0.75;
 
 // Formats hours, e.g. "20.4" or "0.042".
