@@ -15,10 +15,10 @@ namespace {
 
 using enum model::Recompute;
 
-// A setting of a scenario and alternative values that require less memory, closest to the current value first.
-struct Aspect {
-  std::vector<std::function<void(MemoryScenario&)>> values;
-};
+// A setting of a scenario: alternative values that require less memory, closest to the current value first.
+using Aspect = std::vector<std::function<void(MemoryScenario&)>>;
+// Bits of aspects(), by index.
+constexpr unsigned kStage = 1U << 3U, kParameters = 1U << 5U;
 
 // Returns the proper divisors in descending order.
 std::vector<int64_t> smaller_divisors(int64_t number) {
@@ -36,36 +36,26 @@ std::vector<int64_t> smaller_divisors(int64_t number) {
 
 std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
   Aspect casts, recompute, batch, stage, optimizer, parameters;
-  if (now.keeps_casts) {
-    casts.values.emplace_back([](MemoryScenario& s) { s.keeps_casts = false; });
+  if (now.keeps_casts) casts.emplace_back([](MemoryScenario& s) { s.keeps_casts = false; });
+  for (const Recomputation level : {Recomputation::kSelective, Recomputation::kFull, Recomputation::kTiled,
+                                    Recomputation::kHostAttention, Recomputation::kHost}) {
+    if (level <= now.recompute || (level > Recomputation::kTiled && !now.may_offload_activations)) continue;
+    recompute.emplace_back([level](MemoryScenario& s) { s.recompute = level; });
   }
-  if (now.recompute == Recomputation::kNone) {
-    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kSelective; });
-  }
-  if (now.recompute == Recomputation::kNone || now.recompute == Recomputation::kSelective) {
-    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kFull; });
-  }
-  const auto more = [&](Recomputation level) {
-    recompute.values.emplace_back([level](MemoryScenario& s) { s.recompute = level; });
-  };
-  const bool may_offload = now.may_offload_activations && now.recompute != Recomputation::kAuto;
-  if (now.recompute < Recomputation::kTiled) more(Recomputation::kTiled);
-  if (may_offload && now.recompute < Recomputation::kHostAttention) more(Recomputation::kHostAttention);
-  if (may_offload && now.recompute < Recomputation::kHost) more(Recomputation::kHost);
   for (const int64_t size : smaller_divisors(now.micro_batch_size)) {
-    batch.values.emplace_back([size](MemoryScenario& s) {
+    batch.emplace_back([size](MemoryScenario& s) {
       s.gradient_accumulation_steps *= s.micro_batch_size / size;
       s.micro_batch_size = size;
     });
   }
   for (int level = std::max(now.zero_stage + 1, 2); level <= 3 && world_size > 1; ++level) {
-    stage.values.emplace_back([level](MemoryScenario& s) { s.zero_stage = level; });
+    stage.emplace_back([level](MemoryScenario& s) { s.zero_stage = level; });
   }
   if (!now.offload_optimizer && now.may_offload_optimizer) {
-    optimizer.values.emplace_back([](MemoryScenario& s) { s.offload_optimizer = true; });
+    optimizer.emplace_back([](MemoryScenario& s) { s.offload_optimizer = true; });
   }
   if (!now.offload_param && now.may_offload_param) {
-    parameters.values.emplace_back([](MemoryScenario& s) {
+    parameters.emplace_back([](MemoryScenario& s) {
       s.offload_param = true;
       s.zero_stage = 3;
     });
@@ -340,7 +330,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
                                                                                   const MemoryScenario& scenario) {
     if (index < all.size()) {
       if ((subset >> index & 1U) == 0) return search(subset, index + 1, scenario);
-      return std::any_of(all[index].values.begin(), all[index].values.end(), [&](const auto& apply) {
+      return std::ranges::any_of(all[index], [&](const auto& apply) {
         MemoryScenario changed = scenario;
         apply(changed);
         return search(subset, index + 1, changed);
@@ -356,9 +346,10 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
   };
   for (const unsigned subset : subsets) {
     if (found.size() >= most) break;
-    // A change that fits on its own is not combined with others.
-    const bool redundant = std::any_of(found_aspects.begin(), found_aspects.end(),
-                                       [&](unsigned earlier) { return (earlier & subset) == earlier; });
+    // A change that fits on its own is not combined with others. Offloading parameters sets stage 3.
+    const unsigned changed = (subset & kParameters) != 0 ? subset | kStage : subset;
+    const bool redundant =
+        std::ranges::any_of(found_aspects, [&](unsigned earlier) { return (earlier & changed) == earlier; });
     if (!redundant) search(subset, 0, now);
   }
   return found;

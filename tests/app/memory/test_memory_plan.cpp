@@ -319,14 +319,15 @@ TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") 
   CHECK_FALSE(cheapest_levels(kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
 }
 
-// A run in which changes save round numbers, in GiB: activations 8 per sequence (6 and 2 when recomputed, 1 by tiles,
-// of which a half may be on the host, and attention outputs of a quarter), parameters 16, sharded over two ranks from
-// stage 3 on, states 48.
+// A run in which changes save round numbers, in GiB: activations 8 per sequence (6, 3 and 2 when recomputed, 1 by
+// tiles, of which a half may be on the host, and attention outputs of a quarter), parameters 16, sharded over two ranks
+// from stage 3 on, states 48.
 MemoryNeed need(const MemoryScenario& s) {
   const bool attention = s.recompute == Recomputation::kHostAttention;
   const bool on_host = attention || s.recompute == Recomputation::kHost;
   const int64_t of_sequence = s.recompute == Recomputation::kNone        ? 8 * kGiB
                               : s.recompute == Recomputation::kSelective ? 6 * kGiB
+                              : s.recompute == Recomputation::kAttention ? 3 * kGiB
                               : s.recompute == Recomputation::kTiled     ? kGiB
                               : attention                                ? kGiB / 4 * 3
                               : on_host                                  ? kGiB / 2
@@ -374,10 +375,15 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   }
 
   const std::vector<MemoryChange> all = changes(88, kRun, kHostBytes, 2, 10);
-  REQUIRE(all.size() == 5);
+  REQUIRE(all.size() == 4);
   CHECK(all[2].text == "zero_optimization.stage 3");
   CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB more host memory per rank");
-  CHECK(all[4].text == "zero_optimization.stage 3 and offload_param to cpu, with 8.00 GiB more host memory per rank");
+  // Where stage 3 alone does not fit.
+  CHECK(changes(81, kRun, kHostBytes, 2, 10).back().text ==
+        "zero_optimization.stage 3 and offload_param to cpu, with 8.00 GiB more host memory per rank");
+  MemoryScenario attention = kRun;
+  attention.recompute = Recomputation::kAttention;
+  CHECK(changes(74, attention).front().text == "--recompute full");
   CHECK(describe_changes(little) ==
         "set --recompute selective (saves 8.00 GiB), or train_micro_batch_size_per_gpu 2 with "
         "gradient_accumulation_steps 6 (saves 16.00 GiB)");
