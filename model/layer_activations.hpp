@@ -52,6 +52,16 @@ inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelecti
                                            Recompute::kFull, Recompute::kTiled,     Recompute::kHostAttention,
                                            Recompute::kHost};
 
+// Values indexed by recompute level.
+template <typename T>
+struct ByLevel {
+  std::array<T, kRecomputes.size()> values{};
+
+  const T& operator[](Recompute level) const { return values[static_cast<size_t>(level)]; }
+  T& operator[](Recompute level) { return values[static_cast<size_t>(level)]; }
+  bool operator==(const ByLevel&) const = default;
+};
+
 // Returns the levels that a model supports. With FP8 or adapters, kHost and kHostAttention do not use tiling, because
 // each tile would have separate FP8 scales and separate adapter dropout. T5 supports only kNone, kSelective and kFull,
 // because its layers share inputs and its decoder layers have two attentions.

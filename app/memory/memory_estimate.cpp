@@ -121,13 +121,13 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
     // The head reads the last layer's output. A backward pass reads the gradient of its layer's output.
     const int64_t hidden = record->hidden_bytes;
     if (kind.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak + always;
-    const auto [flops, of_attention] = flops_of(record->layer(model::Recompute::kFull).forward);
+    const auto [flops, of_attention] = flops_of(record->layers[model::Recompute::kFull].forward);
     const double share = static_cast<double>(kind.size()) / static_cast<double>(sizes.layers.size());
     all_flops += share * flops;
     attention_flops += share * of_attention;
     ActivationSizes::Layer sizes_of_layer;
     for (const model::Recompute level : sizes.levels) {
-      const plan::UnitRecorder::Layer& layer = record->layer(level);
+      const plan::UnitRecorder::Layer& layer = record->layers[level];
       const int64_t kept = layer.forward.kept - hidden;
       // The workspace of the forward pass is the input plus the peak, minus the kept bytes.
       sizes_of_layer[level] = {
@@ -158,7 +158,7 @@ int64_t MemoryEstimate::cast_bytes(int64_t layers) const {
                                       .layer = kind.front(),
                                       .deterministic = config_.deterministic};
     sum += std::ranges::count_if(kind, [&](int64_t layer) { return layer < layers; }) *
-           plan::unit_record(decoder_.config(), shape, device_)->layer(model::Recompute::kNone).casts;
+           plan::unit_record(decoder_.config(), shape, device_)->layers[model::Recompute::kNone].casts;
   }
   return sum;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -27,20 +26,10 @@ int64_t within_host_margin(int64_t available);
 // Assumed GPU memory of the CUDA context and NCCL communicators, used until measured.
 constexpr int64_t kUsualContext = int64_t{3} << 30;
 
-// Values indexed by level of activation checkpointing.
-template <typename T>
-struct ByLevel {
-  std::array<T, model::kRecomputes.size()> values{};
-
-  const T& operator[](model::Recompute level) const { return values[static_cast<size_t>(level)]; }
-  T& operator[](model::Recompute level) { return values[static_cast<size_t>(level)]; }
-  bool operator==(const ByLevel&) const = default;
-};
-
 // Number of decoder layers at each recompute level. The first layers keep the fewest activations, because their
 // backward pass runs after the last layers have freed their memory. Either all layers or none are at kTiled, and either
 // all or none are at kHost or kHostAttention.
-struct LayerLevels : ByLevel<int64_t> {
+struct LayerLevels : model::ByLevel<int64_t> {
   LayerLevels() = default;
   LayerLevels(std::initializer_list<std::pair<model::Recompute, int64_t>> layers) {
     for (const auto& [level, count] : layers) (*this)[level] = count;
@@ -56,7 +45,7 @@ struct ActivationSizes {
     int64_t kept = 0;       // kept from a layer's forward to its backward
     int64_t workspace = 0;  // temporary memory while the layer runs
   };
-  using Layer = ByLevel<Level>;
+  using Layer = model::ByLevel<Level>;
   std::vector<Layer> layers;  // in forward order
   // Levels that the model supports.
   std::vector<model::Recompute> levels{model::kRecomputes.begin(), model::kRecomputes.end()};

@@ -253,7 +253,7 @@ class Measurement {
     measure::LayerRun layer(models_.front(), shape, device_, 8);
     const double both = layer.forward({.repeats = 3}).host_seconds + layer.backward({.repeats = 3}).host_seconds;
     const UnitRecorder::Layer calls = UnitRecorder(models_.front(), shape, device_).layer(Recompute::kNone);
-    return both / static_cast<double>(calls.forward.launches() + calls.backward.launches());
+    return both / (calls.forward.launches() + calls.backward.launches());
   }
 
   std::vector<std::pair<const ModelConfig*, at::ScalarType>> models_and_types() const {
@@ -391,9 +391,10 @@ class Measurement {
       for (const auto& [config, type] : models_and_types()) {
         const MicroBatchShape shape{.sequences = sequences, .length = length, .type = type, .gradient_type = type};
         const UnitTimes times = unit_times(single, *config, shape);
-        const double sum = times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device();
-        const bool bound = times.layer_forward.launch_bound > times.layer_forward.on_device();
-        if (bound || times.layer_forward.extrapolated > 0 || over_by(0.2)) continue;
+        const double sum =
+            times.layer_forward[Recompute::kNone].on_device() + times.layer_backward[Recompute::kNone].on_device();
+        const Seconds& forward = times.layer_forward[Recompute::kNone];
+        if (forward.launch_bound > forward.on_device() || forward.extrapolated > 0 || over_by(0.2)) continue;
         try {
           measure::LayerRun layer(*config, shape, device_, layers_of_step(*config, shape));
           const measure::Effort effort{.repeats = 20, .seconds = device_.is_cuda() ? 0.3 : kLongestStep};

@@ -32,6 +32,14 @@ void scale(Seconds& seconds, double factor) {
   }
 }
 
+std::vector<Seconds*> parts_of(UnitTimes& times) {
+  std::vector<Seconds*> parts = {&times.embedding_forward, &times.embedding_backward, &times.head};
+  for (model::ByLevel<Seconds>* layer : {&times.layer_forward, &times.layer_backward}) {
+    for (Seconds& level : layer->values) parts.push_back(&level);
+  }
+  return parts;
+}
+
 [[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
   throw MissingTimes(
       fmt::format("{}: the calibration lacks {}; calibrate the target machine with `mpzero plan --calibrate FILE`",
@@ -50,10 +58,7 @@ Seconds& Seconds::operator+=(const Seconds& other) {
 }
 
 void UnitTimes::scale(double factor) {
-  for (Seconds* part : {&embedding_forward, &embedding_backward, &layer_forward, &leaner_layer_forward, &head}) {
-    plan::scale(*part, factor);
-  }
-  for (Seconds& part : layer_backward) plan::scale(part, factor);
+  for (Seconds* part : parts_of(*this)) plan::scale(*part, factor);
 }
 
 UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
@@ -65,13 +70,12 @@ UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& m
   times.embedding_forward = seconds(record->embedding_forward);
   times.embedding_backward = seconds(record->embedding_backward);
   times.head = seconds(record->head);
-  times.layer_forward = seconds(record->layer(Recompute::kNone).forward);
-  times.leaner_layer_forward = seconds(record->layer(Recompute::kFull).forward);
   for (const Recompute recompute : model::kRecomputes) {
-    times.layer_backward[static_cast<size_t>(recompute)] = seconds(record->layer(recompute).backward);
+    times.layer_forward[recompute] = seconds(record->layers[recompute].forward);
+    times.layer_backward[recompute] = seconds(record->layers[recompute].backward);
   }
-  times.step_factor =
-      calibration.step_factor(times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device());
+  times.step_factor = calibration.step_factor(times.layer_forward[Recompute::kNone].on_device() +
+                                              times.layer_backward[Recompute::kNone].on_device());
   times.scale(times.step_factor);
   return times;
 }
@@ -81,20 +85,16 @@ UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted) {
   for (const auto& [weight, times] : weighted) all += weight;
   UnitTimes mean;
   mean.step_factor = 0;
-  for (const auto& [weight, times] : weighted) {
+  const std::vector<Seconds*> sums = parts_of(mean);
+  for (auto [weight, times] : weighted) {
     const double share = weight / all;
-    const auto add = [&](Seconds& sum, Seconds one) {
-      scale(one, share);
-      one.launch_bound *= share;
-      sum += one;
-    };
-    add(mean.embedding_forward, times.embedding_forward);
-    add(mean.embedding_backward, times.embedding_backward);
-    add(mean.layer_forward, times.layer_forward);
-    add(mean.leaner_layer_forward, times.leaner_layer_forward);
-    for (size_t i = 0; i < mean.layer_backward.size(); ++i) add(mean.layer_backward[i], times.layer_backward[i]);
-    add(mean.head, times.head);
     mean.step_factor += share * times.step_factor;
+    const std::vector<Seconds*> parts = parts_of(times);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      scale(*parts[i], share);
+      parts[i]->launch_bound *= share;
+      *sums[i] += *parts[i];
+    }
   }
   return mean;
 }

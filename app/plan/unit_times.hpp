@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -25,17 +24,12 @@ struct Seconds {
 
 // Times of a model's units for one micro-batch of one rank.
 struct UnitTimes {
-  Seconds embedding_forward, embedding_backward, layer_forward;
-  Seconds leaner_layer_forward;  // if matmul inputs are not kept, which needs fewer FP8 casts
-  std::array<Seconds, model::kRecomputes.size()> layer_backward;  // indexed by Recompute
-  Seconds head;                                                   // forward and backward
-  double step_factor = 1;                                         // already applied to the times
+  Seconds embedding_forward, embedding_backward;
+  model::ByLevel<Seconds> layer_forward, layer_backward;
+  Seconds head;            // forward and backward
+  double step_factor = 1;  // already applied to the times
 
   void scale(double factor);
-  const Seconds& forward(model::Recompute recompute) const {
-    return recompute == model::Recompute::kNone ? layer_forward : leaner_layer_forward;
-  }
-  const Seconds& backward(model::Recompute recompute) const { return layer_backward[static_cast<size_t>(recompute)]; }
 };
 
 // Returns the times of a model's units. Throws MissingTimes if the calibration lacks the micro-batch's dtypes.

@@ -338,7 +338,7 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
   record->embedding_backward = recorder.embedding_backward();
   record->head = recorder.head();
   for (const model::Recompute recompute : model::recompute_levels(config, shape.fp8.has_value())) {
-    record->layers[static_cast<size_t>(recompute)] = recorder.layer(recompute);
+    record->layers[recompute] = recorder.layer(recompute);
   }
   kept.push_back({config, shape, hardware, record});
   return record;

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,7 +52,11 @@ struct UnitCall {
   int64_t kept = 0;  // bytes still allocated after the call
   int64_t peak = 0;  // peak bytes above the bytes at the start
 
-  int64_t launches() const { return static_cast<int64_t>(operations.size()); }
+  double launches() const {
+    double sum = 0;
+    for (const model::Operation& operation : operations) sum += operation.launches;
+    return sum;
+  }
 };
 
 // Groups layers that perform the same work: same FP8 matmuls, frozen parameters, `more` and model::same_layers(). The
@@ -131,9 +134,8 @@ class UnitRecorder {
 // Records of all units of a model. `layers`: by recompute level; empty for levels that the model does not support.
 struct UnitRecord {
   UnitCall embedding_forward, embedding_backward, head;
-  std::array<UnitRecorder::Layer, model::kRecomputes.size()> layers;
+  model::ByLevel<UnitRecorder::Layer> layers;
   int64_t hidden_bytes = 0;
-  const UnitRecorder::Layer& layer(model::Recompute recompute) const { return layers[static_cast<size_t>(recompute)]; }
 };
 
 // Returns the record of a micro-batch. Records are cached per model, shape and SimulatedTarget until the process exits.

@@ -173,10 +173,11 @@ TEST_CASE("a GPU is calibrated, and its units have times from what was measured"
   for (const at::ScalarType gradient_type : {at::kBFloat16, at::kFloat}) {
     const UnitTimes times = unit_times(calibration, options.models.front(),
                                        {.sequences = 8, .length = 2048, .gradient_type = gradient_type});
-    CHECK(times.layer_forward.extrapolated == 0);
-    CHECK(times.backward(model::Recompute::kNone).extrapolated == 0);
-    CHECK(times.backward(model::Recompute::kSelective).extrapolated == 0);
-    CHECK(times.backward(model::Recompute::kFull).on_device() > times.backward(model::Recompute::kNone).on_device());
+    CHECK(times.layer_forward[model::Recompute::kNone].extrapolated == 0);
+    CHECK(times.layer_backward[model::Recompute::kNone].extrapolated == 0);
+    CHECK(times.layer_backward[model::Recompute::kSelective].extrapolated == 0);
+    CHECK(times.layer_backward[model::Recompute::kFull].on_device() >
+          times.layer_backward[model::Recompute::kNone].on_device());
   }
   const bool has_fp8 = parallel::gpu_properties(0).capability >= 89;
   CHECK(calibration.has_fp8() == has_fp8);
@@ -184,8 +185,8 @@ TEST_CASE("a GPU is calibrated, and its units have times from what was measured"
     const UnitTimes times =
         unit_times(calibration, options.models.front(),
                    {.sequences = 8, .length = 2048, .fp8 = model::Fp8Options{}, .casts = WeightCasts::kFirstUse});
-    CHECK(times.layer_forward.extrapolated == 0);
-    CHECK(times.backward(model::Recompute::kNone).extrapolated == 0);
+    CHECK(times.layer_forward[model::Recompute::kNone].extrapolated == 0);
+    CHECK(times.layer_backward[model::Recompute::kNone].extrapolated == 0);
   }
   fs::remove_all(folder);
 }

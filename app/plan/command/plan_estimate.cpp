@@ -181,8 +181,8 @@ void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
 std::vector<Seconds> parts_of(const SimulatedRun& run) {
   std::vector<Seconds> parts = {run.times.embedding_forward, run.times.embedding_backward, run.times.head};
   for (const model::Recompute level : run.recompute) {
-    parts.push_back(run.times.forward(level));
-    parts.push_back(run.times.backward(level));
+    parts.push_back(run.times.layer_forward[level]);
+    parts.push_back(run.times.layer_backward[level]);
   }
   return parts;
 }

@@ -33,7 +33,7 @@ void SimulatedDecoder::add_embedding_gradient(const model::Values&, const model:
 model::Values SimulatedDecoder::run_layer(model::Weights, const model::Values& inputs,
                                           model::LayerActivations* activations, model::Recompute recompute,
                                           const model::Batch&) const {
-  take(times_.forward(recompute));
+  take(times_.layer_forward[recompute]);
   if (activations == nullptr) return inputs;
   activations->of_family = recompute;
   activations->recompute = recompute;
@@ -51,7 +51,7 @@ model::Values SimulatedDecoder::run_layer(model::Weights, const model::Values& i
 
 model::Values SimulatedDecoder::run_layer_backward(model::Weights, const model::Values& d_outputs,
                                                    model::LayerActivations& activations, model::Gradients) const {
-  take(times_.backward(std::any_cast<model::Recompute>(std::exchange(activations, {}).of_family)));
+  take(times_.layer_backward[std::any_cast<model::Recompute>(std::exchange(activations, {}).of_family)]);
   return d_outputs;
 }
 

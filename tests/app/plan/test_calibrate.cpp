@@ -73,12 +73,12 @@ TEST_CASE("a CPU is calibrated, and its units have times from what was measured"
     for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
       const UnitTimes times =
           unit_times(calibration, config, {.sequences = 4, .length = 32, .type = type, .gradient_type = type});
-      CHECK(times.layer_forward.extrapolated == 0);
-      CHECK(times.backward(model::Recompute::kNone).extrapolated == 0);
-      CHECK(times.backward(model::Recompute::kSelective).extrapolated == 0);
+      CHECK(times.layer_forward[model::Recompute::kNone].extrapolated == 0);
+      CHECK(times.layer_backward[model::Recompute::kNone].extrapolated == 0);
+      CHECK(times.layer_backward[model::Recompute::kSelective].extrapolated == 0);
       CHECK(times.head.extrapolated == 0);
       CHECK(times.embedding_backward.extrapolated == 0);
-      CHECK(times.layer_forward.total() > 0);
+      CHECK(times.layer_forward[model::Recompute::kNone].total() > 0);
     }
   }
 }

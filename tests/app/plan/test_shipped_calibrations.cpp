@@ -55,20 +55,21 @@ TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say h
       // Faster products than an A100's by its data sheet, and far slower memory.
       const UnitTimes a100 = unit_times(Calibration::from_file(calibration_for("A100 80GB", kFolders)), llama,
                                         {.sequences = 1, .length = 8192});
-      CHECK(times.layer_forward.matmuls < a100.layer_forward.matmuls);
-      CHECK(times.layer_forward.elementwise > 2 * a100.layer_forward.elementwise);
+      CHECK(times.layer_forward[model::Recompute::kNone].matmuls < a100.layer_forward[model::Recompute::kNone].matmuls);
+      CHECK(times.layer_forward[model::Recompute::kNone].elementwise >
+            2 * a100.layer_forward[model::Recompute::kNone].elementwise);
       CHECK(calibration.error() >= 0.25);
       continue;
     }
-    if (std::string(gpu) == "H200 141GB") h200 = times.layer_forward;
+    if (std::string(gpu) == "H200 141GB") h200 = times.layer_forward[model::Recompute::kNone];
     if (std::string(gpu) == "H100 80GB") {
       // The same multiprocessors, on two machines, and slower memory.
-      CHECK(times.layer_forward.matmuls == Approx(h200.matmuls).epsilon(0.15));
-      CHECK(times.layer_forward.elementwise > 1.05 * h200.elementwise);
+      CHECK(times.layer_forward[model::Recompute::kNone].matmuls == Approx(h200.matmuls).epsilon(0.15));
+      CHECK(times.layer_forward[model::Recompute::kNone].elementwise > 1.05 * h200.elementwise);
     } else {
-      CHECK(times.layer_forward.total() > last);
+      CHECK(times.layer_forward[model::Recompute::kNone].total() > last);
     }
-    last = times.layer_forward.total();
+    last = times.layer_forward[model::Recompute::kNone].total();
     const bool measured = calibration.data().source.find("Not measured") == std::string::npos;
     if (std::string(gpu).starts_with("H")) CHECK(measured);
     if (std::string(gpu).starts_with("A100")) CHECK_FALSE(measured);

@@ -56,17 +56,17 @@ TEST_CASE("operations add up to what the roofline's six works add up to") {
     const UnitTimes times = unit_times(roofline(), model, {.sequences = work.sequences, .length = work.length});
     const double ms = 1e3 / times.step_factor;
     const auto layers = static_cast<double>(model.num_hidden_layers);
-    CHECK(layers * times.layer_forward.on_device() * ms == Approx(work.forward).epsilon(0.02));
-    CHECK(layers * times.backward(Recompute::kNone).on_device() * ms == Approx(work.backward).epsilon(0.02));
+    CHECK(layers * times.layer_forward[Recompute::kNone].on_device() * ms == Approx(work.forward).epsilon(0.02));
+    CHECK(layers * times.layer_backward[Recompute::kNone].on_device() * ms == Approx(work.backward).epsilon(0.02));
     // The page's products of the head all add to a gradient; the first of a step overwrites it. The page excludes the
     // copy of the head's fp32 gradient, which is summed over chunks of tokens, to bf16.
     const bool in_chunks = work.sequences * work.length > 4096;
     const auto elements = static_cast<double>(model.vocab_size * model.hidden_size);
     const double copied = in_chunks ? device_copy_seconds(roofline(), elements * (4 + 2) / 2) : 0;
     CHECK(times.head.on_device() * ms == Approx(work.head + copied * 1e3).epsilon(0.05));
-    CHECK(times.layer_forward.extrapolated == 0);
-    CHECK(times.backward(Recompute::kNone).extrapolated == 0);
-    CHECK(times.layer_forward.total() >= times.layer_forward.on_device());
+    CHECK(times.layer_forward[Recompute::kNone].extrapolated == 0);
+    CHECK(times.layer_backward[Recompute::kNone].extrapolated == 0);
+    CHECK(times.layer_forward[Recompute::kNone].total() >= times.layer_forward[Recompute::kNone].on_device());
   }
 }
 
@@ -83,22 +83,33 @@ TEST_CASE("a model of round figures by hand") {
   const UnitTimes times = unit_times(calibration, model, shape);
   // Weights of a layer: q, k, v 4096 x 6144, output 4096 x 4096, gate and up 4096 x 28672, down 14336 x 4096.
   const double weights = 4096.0 * (6144 + 4096 + 28672 + 14336);
-  CHECK(times.layer_forward.matmuls == Approx(1e-15 * 2 * 1024 * weights));
-  CHECK(times.backward(Recompute::kNone).matmuls == Approx(2 * times.layer_forward.matmuls));
-  CHECK(times.backward(Recompute::kSelective).matmuls == Approx(2 * times.layer_forward.matmuls));
+  CHECK(times.layer_forward[Recompute::kNone].matmuls == Approx(1e-15 * 2 * 1024 * weights));
+  CHECK(times.layer_backward[Recompute::kNone].matmuls == Approx(2 * times.layer_forward[Recompute::kNone].matmuls));
+  CHECK(times.layer_backward[Recompute::kSelective].matmuls ==
+        Approx(2 * times.layer_forward[Recompute::kNone].matmuls));
   // All but down.
-  CHECK(times.backward(Recompute::kFull).matmuls ==
-        Approx(3 * times.layer_forward.matmuls - 1e-15 * 2 * 1024 * 14336 * 4096));
+  CHECK(times.layer_backward[Recompute::kFull].matmuls ==
+        Approx(3 * times.layer_forward[Recompute::kNone].matmuls - 1e-15 * 2 * 1024 * 14336 * 4096));
   // 2 x T^2 x heads x D operations, 1e14 a second; 2.5 times as many backward.
-  CHECK(times.layer_forward.attention == Approx(2e-14 * 1024 * 1024 * 4096));
-  CHECK(times.backward(Recompute::kNone).attention == Approx(2.5 * times.layer_forward.attention));
-  CHECK(times.backward(Recompute::kFull).attention == Approx(3.5 * times.layer_forward.attention));
+  CHECK(times.layer_forward[Recompute::kNone].attention == Approx(2e-14 * 1024 * 1024 * 4096));
+  CHECK(times.layer_backward[Recompute::kNone].attention ==
+        Approx(2.5 * times.layer_forward[Recompute::kNone].attention));
+  CHECK(times.layer_backward[Recompute::kFull].attention ==
+        Approx(3.5 * times.layer_forward[Recompute::kNone].attention));
   // bf16: two norms of 2 x H, rotation of 2 x 40 heads, swiglu of 3 x I, at 1e12 bytes a second.
-  CHECK(times.layer_forward.elementwise == Approx(2e-12 * 1024 * (2 * 2 * 4096 + 2 * 40 * 128 + 3 * 14336)));
+  CHECK(times.layer_forward[Recompute::kNone].elementwise ==
+        Approx(2e-12 * 1024 * (2 * 2 * 4096 + 2 * 40 * 128 + 3 * 14336)));
   // Selective recomputation writes swiglu's and both norms' outputs again.
-  CHECK(times.backward(Recompute::kSelective).elementwise - times.backward(Recompute::kNone).elementwise ==
+  CHECK(times.layer_backward[Recompute::kSelective].elementwise - times.layer_backward[Recompute::kNone].elementwise ==
         Approx(2e-12 * 1024 * (2 * 4096 + 14336)));
-  CHECK(times.layer_forward.launch_bound == Approx(9e-5));  // four products, attention, four kernels
+  CHECK(times.layer_forward[Recompute::kNone].launch_bound == Approx(9e-5));  // four products, attention, four kernels
+  // Each tile of 256 tokens: a norm, two products, the activation, and a copy into the output.
+  MicroBatchShape in_tiles = shape;
+  in_tiles.mlp_tile = 256;
+  const UnitTimes tiled = unit_times(calibration, model, in_tiles);
+  CHECK(tiled.layer_forward[Recompute::kFull].launch_bound == Approx(9e-5));
+  CHECK(tiled.layer_forward[Recompute::kTiled].launch_bound == Approx(5e-5 + 4 * 5e-5));
+  CHECK(tiled.layer_forward[Recompute::kHost].launch_bound == tiled.layer_forward[Recompute::kTiled].launch_bound);
   CHECK(times.head.matmuls == Approx(1e-15 * 6 * 1024 * 4096.0 * 128256));
   // Zeros for 128256 x 4096 gradients, unless they are there.
   CHECK(times.embedding_backward.elementwise == Approx(2e-12 * 4096 * (128256 + 3.0 * 1024)));
@@ -122,20 +133,23 @@ TEST_CASE("layers of a T5 by hand") {
   // 21 backward.
   const auto attention = [](double scores) { return scores * (2 * 2 * 10 / 1e14 + 8 * 4 / 1e12); };
   const auto backward = [](double scores) { return scores * (5 * 2 * 10 / 1e14 + 21 * 4 / 1e12); };
-  CHECK(encoder.layer_forward.attention == Approx(attention(2 * 3 * 100 * 100)));
-  CHECK(encoder.backward(Recompute::kNone).attention == Approx(backward(2 * 3 * 100 * 100)));
-  CHECK(encoder.layer_forward.matmuls == Approx(2 * 200 * 24 * (4 * 30 + 2 * 40) / 1e15));
+  CHECK(encoder.layer_forward[Recompute::kNone].attention == Approx(attention(2 * 3 * 100 * 100)));
+  CHECK(encoder.layer_backward[Recompute::kNone].attention == Approx(backward(2 * 3 * 100 * 100)));
+  CHECK(encoder.layer_forward[Recompute::kNone].matmuls == Approx(2 * 200 * 24 * (4 * 30 + 2 * 40) / 1e15));
   // bf16: two norms of 2 d, ReLU of 2 x 40.
-  CHECK(encoder.layer_forward.elementwise == Approx(2 * 200 * (2 * 2 * 24 + 2 * 40) / 1e12));
+  CHECK(encoder.layer_forward[Recompute::kNone].elementwise == Approx(2 * 200 * (2 * 2 * 24 + 2 * 40) / 1e12));
   shape.layer = t5.t5->encoder_layers;
   const UnitTimes decoder = unit_times(calibration, t5, shape);
-  CHECK(decoder.layer_forward.attention == Approx(attention(2 * 3 * 64 * 64) + attention(2 * 3 * 64 * 100)));
+  CHECK(decoder.layer_forward[Recompute::kNone].attention ==
+        Approx(attention(2 * 3 * 64 * 64) + attention(2 * 3 * 64 * 100)));
   // Dropout reads and writes its matrices: three outputs, ReLU's, and both scores in fp32.
   t5.t5->dropout_rate = 0.1;
   const double dropped = 2.0 * 2 * 128 * (3 * 24 + 40) + 2.0 * 4 * 2 * 3 * 64 * (64 + 100),
                added = 3 * 2.0 * 128 * 24 * 3;
   const UnitTimes with_dropout = unit_times(calibration, t5, shape);
-  CHECK(with_dropout.layer_forward.elementwise - decoder.layer_forward.elementwise == Approx((dropped + added) / 1e12));
+  CHECK(with_dropout.layer_forward[Recompute::kNone].elementwise -
+            decoder.layer_forward[Recompute::kNone].elementwise ==
+        Approx((dropped + added) / 1e12));
 }
 
 TEST_CASE("a layer in FP8 by hand: half of the products' time without times of their own, and casts by their bytes") {
@@ -148,37 +162,42 @@ TEST_CASE("a layer in FP8 by hand: half of the products' time without times of t
   shape.fp8 = fp8;
   shape.casts = WeightCasts::kKept;
   const UnitTimes kept = unit_times(calibration, model, shape);
-  CHECK(kept.layer_forward.matmuls == Approx(bf16.layer_forward.matmuls / 2));
-  CHECK(kept.backward(Recompute::kNone).matmuls == Approx(bf16.backward(Recompute::kNone).matmuls / 2));
+  CHECK(kept.layer_forward[Recompute::kNone].matmuls == Approx(bf16.layer_forward[Recompute::kNone].matmuls / 2));
+  CHECK(kept.layer_backward[Recompute::kNone].matmuls == Approx(bf16.layer_backward[Recompute::kNone].matmuls / 2));
   CHECK(kept.head.total() == Approx(bf16.head.total()));
   // Casts move 0.75 of 1e12 bytes a second. Of both forms, with a known largest magnitude: 4 bytes an element; of
   // attention's output one form and the magnitude: 5.
   const double tokens = 1024, hidden = static_cast<double>(model.hidden_size),
                inner = static_cast<double>(model.intermediate_size), query = static_cast<double>(model.query_size());
   const double inputs = tokens * (2 * hidden + inner);
-  const double casts = kept.layer_forward.elementwise - bf16.layer_forward.elementwise;
+  const double casts =
+      kept.layer_forward[Recompute::kNone].elementwise - bf16.layer_forward[Recompute::kNone].elementwise;
   CHECK(casts == Approx((4 * inputs + 5 * tokens * query) / 0.75e12));
   // Nothing is kept for the backward: one form.
-  CHECK(kept.forward(Recompute::kFull).elementwise - bf16.layer_forward.elementwise ==
+  CHECK(kept.layer_forward[Recompute::kFull].elementwise - bf16.layer_forward[Recompute::kNone].elementwise ==
         Approx((3 * inputs + 5 * tokens * query) / 0.75e12));
   // The weights, once for both passes.
   shape.casts = WeightCasts::kFirstUse;
   const UnitTimes first = unit_times(calibration, model, shape);
   const double packed = query + 2 * static_cast<double>(model.key_value_size());
   const double weights = hidden * (packed + query + 3 * inner);
-  CHECK(first.layer_forward.elementwise - kept.layer_forward.elementwise == Approx(6 * weights / 0.75e12));
-  CHECK(first.backward(Recompute::kFull).total() == Approx(kept.backward(Recompute::kFull).total()));
+  CHECK(first.layer_forward[Recompute::kNone].elementwise - kept.layer_forward[Recompute::kNone].elementwise ==
+        Approx(6 * weights / 0.75e12));
+  CHECK(first.layer_backward[Recompute::kFull].total() == Approx(kept.layer_backward[Recompute::kFull].total()));
   // A quarter of the layers as those, the rest as these.
   const UnitTimes mean = mean_of({{1, first}, {3, kept}});
-  CHECK(mean.layer_forward.on_device() ==
-        Approx(0.25 * first.layer_forward.on_device() + 0.75 * kept.layer_forward.on_device()));
-  CHECK(mean.layer_forward.launch_bound ==
-        Approx(0.25 * first.layer_forward.launch_bound + 0.75 * kept.layer_forward.launch_bound));
+  CHECK(mean.layer_forward[Recompute::kNone].on_device() ==
+        Approx(0.25 * first.layer_forward[Recompute::kNone].on_device() +
+               0.75 * kept.layer_forward[Recompute::kNone].on_device()));
+  CHECK(mean.layer_forward[Recompute::kNone].launch_bound ==
+        Approx(0.25 * first.layer_forward[Recompute::kNone].launch_bound +
+               0.75 * kept.layer_forward[Recompute::kNone].launch_bound));
   CHECK(mean.step_factor == Approx(1));
   // A scale for each row: slower casts.
   shape.casts = WeightCasts::kKept;
   shape.fp8->recipe.scaling = model::fp8::Scaling::kRowwise;
-  CHECK(unit_times(calibration, model, shape).layer_forward.elementwise - bf16.layer_forward.elementwise ==
+  CHECK(unit_times(calibration, model, shape).layer_forward[Recompute::kNone].elementwise -
+            bf16.layer_forward[Recompute::kNone].elementwise ==
         Approx((6 * inputs + 5 * tokens * query) / 0.5e12));
 }
 
@@ -199,19 +218,19 @@ TEST_CASE("a layer in FP8 takes the times that were measured in FP8") {
   const UnitTimes bf16 = unit_times(calibration, model, {.sequences = 1, .length = 1024});
   const UnitTimes times = unit_times(
       calibration, model, {.sequences = 1, .length = 1024, .fp8 = model::Fp8Options{}, .casts = WeightCasts::kKept});
-  CHECK(times.layer_forward.matmuls == Approx(0.75 * bf16.layer_forward.matmuls));
+  CHECK(times.layer_forward[Recompute::kNone].matmuls == Approx(0.75 * bf16.layer_forward[Recompute::kNone].matmuls));
   CHECK(calibration.seconds({.name = "fp8_cast", .bytes = 4e6}).seconds == Approx(8e-6));
 }
 
 TEST_CASE("the host bounds small micro-batches") {
   const Calibration calibration(round_figures(), "by hand");
   const UnitTimes times = unit_times(calibration, preset("qwen3_tiny"), {.sequences = 1, .length = 16});
-  CHECK(times.layer_forward.launch_bound > times.layer_forward.on_device());
-  CHECK(times.layer_forward.total() == times.layer_forward.launch_bound);
-  Seconds both = times.layer_forward;
+  CHECK(times.layer_forward[Recompute::kNone].launch_bound > times.layer_forward[Recompute::kNone].on_device());
+  CHECK(times.layer_forward[Recompute::kNone].total() == times.layer_forward[Recompute::kNone].launch_bound);
+  Seconds both = times.layer_forward[Recompute::kNone];
   both += times.head;
-  CHECK(both.launch_bound == Approx(times.layer_forward.launch_bound + times.head.launch_bound));
-  CHECK(both.matmuls == Approx(times.layer_forward.matmuls + times.head.matmuls));
+  CHECK(both.launch_bound == Approx(times.layer_forward[Recompute::kNone].launch_bound + times.head.launch_bound));
+  CHECK(both.matmuls == Approx(times.layer_forward[Recompute::kNone].matmuls + times.head.matmuls));
 }
 
 TEST_CASE("what was not measured is named") {

@@ -293,6 +293,16 @@ TEST_CASE("operators outside of scopes, which a plan ignores, move less than 0.5
   }
 }
 
+TEST_CASE("an operation of several kernels counts its launches") {
+  const ModelConfig t5 = ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
+  UnitRecorder recorder(t5, {.sequences = 2, .length = 164, .source_length = 100}, at::kCUDA);
+  const UnitCall forward = recorder.layer(Recompute::kNone).forward;
+  double launches = 0;
+  for (const Operation& operation : forward.operations) launches += operation.launches;
+  CHECK(launches > static_cast<double>(forward.operations.size()));
+  CHECK(forward.launches() == launches);
+}
+
 TEST_CASE("bytes by hand") {
   const ModelConfig config = model::small_qwen3();  // hidden 28, inner 44, 6 and 2 heads of 10
   UnitRecorder recorder(config, {.sequences = 2, .length = 5, .gradient_type = at::kFloat, .accumulates = true},

@@ -19,27 +19,28 @@ inline SimulatedRun small_run() {
   model.rms_norm_eps = 1e-5;
   model.rope_theta = 1e4;
   const auto milliseconds = [](double count) { return Seconds{.matmuls = count * 1e-3}; };
-  SimulatedRun run{.model = model,
-                   .options = {},
-                   .layout = {},
-                   .ranks = {},
-                   .micro_batch = 1,
-                   .seq_length = 8,
-                   .recompute = {model::Recompute::kNone, model::Recompute::kNone},
-                   .times = {.embedding_forward = milliseconds(1),
-                             .embedding_backward = milliseconds(2),
-                             .layer_forward = milliseconds(10),
-                             .leaner_layer_forward = milliseconds(10),
-                             .layer_backward = {milliseconds(20), milliseconds(22), milliseconds(25), milliseconds(30)},
-                             .head = milliseconds(5)},
-                   .costs = {.memory = [](int64_t) { return 0.0; },
-                             .down = [](int64_t) { return 0.0; },
-                             .up = [](int64_t) { return 0.0; },
-                             .adamw = [](int64_t) { return 0.0; },
-                             .squares = [](int64_t) { return 0.0; },
-                             .launch = 0},
-                   .host_adamw = [](int64_t) { return 0.0; },
-                   .links = {}};
+  SimulatedRun run{
+      .model = model,
+      .options = {},
+      .layout = {},
+      .ranks = {},
+      .micro_batch = 1,
+      .seq_length = 8,
+      .recompute = {model::Recompute::kNone, model::Recompute::kNone},
+      .times = {.embedding_forward = milliseconds(1),
+                .embedding_backward = milliseconds(2),
+                .layer_forward = {},
+                .layer_backward = {{milliseconds(20), milliseconds(22), milliseconds(25), milliseconds(30)}},
+                .head = milliseconds(5)},
+      .costs = {.memory = [](int64_t) { return 0.0; },
+                .down = [](int64_t) { return 0.0; },
+                .up = [](int64_t) { return 0.0; },
+                .adamw = [](int64_t) { return 0.0; },
+                .squares = [](int64_t) { return 0.0; },
+                .launch = 0},
+      .host_adamw = [](int64_t) { return 0.0; },
+      .links = {}};
+  run.times.layer_forward.values.fill(milliseconds(10));
   return run;
 }
 

@@ -25,7 +25,7 @@ TEST_CASE("a unit takes its time, and a layer's backward that of its level") {
 
 TEST_CASE("a forward that keeps less takes the time of that") {
   SimulatedRun run = small_run();
-  run.times.leaner_layer_forward = {.matmuls = 0.004};
+  run.times.layer_forward[model::Recompute::kSelective] = {.matmuls = 0.004};
   const SimulatedDevice device(run.costs);
   const SimulatedDecoder decoder(run.model, run.times);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
@@ -36,7 +36,7 @@ TEST_CASE("a forward that keeps less takes the time of that") {
 
 TEST_CASE("a unit takes no less than the host needs to queue it") {
   SimulatedRun run = small_run();
-  run.times.layer_forward.launch_bound = 0.015;
+  run.times.layer_forward[model::Recompute::kNone].launch_bound = 0.015;
   const SimulatedDevice device(run.costs);
   const SimulatedDecoder decoder(run.model, run.times);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));

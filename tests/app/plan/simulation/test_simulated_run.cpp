@@ -49,7 +49,7 @@ TEST_CASE("inputs cross PCIe beside the layers") {
   SimulatedRun run = small_run();
   run.model.num_hidden_layers = 4;
   run.recompute.assign(4, model::Recompute::kHost);
-  run.times.layer_backward[static_cast<size_t>(model::Recompute::kHost)] = {.matmuls = 0.030};
+  run.times.layer_backward[model::Recompute::kHost] = {.matmuls = 0.030};
   const auto with = [&](double down, double up) {
     // Of the inputs [1, 8, 64] in bf16, and of nothing else.
     constexpr int64_t kBytes = int64_t{8} * 64 * 2;
@@ -72,7 +72,7 @@ TEST_CASE("attention outputs and their log-sum-exps cross PCIe beside the layers
   SimulatedRun run = small_run();
   run.model.num_hidden_layers = 4;
   run.recompute.assign(4, model::Recompute::kHostAttention);
-  run.times.layer_backward[static_cast<size_t>(model::Recompute::kHostAttention)] = {.matmuls = 0.025};
+  run.times.layer_backward[model::Recompute::kHostAttention] = {.matmuls = 0.025};
   // Of the outputs [1, 8, heads, D] in bf16, and of nothing else.
   run.model.head_dim = 48;
   const int64_t outputs = 8 * run.model.query_size() * 2, sums = 8 * run.model.num_attention_heads * 4;
