@@ -12,10 +12,10 @@
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/dry_run/tokenizer_file.hpp"
+#include "app/gpu/gpu_models.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/memory/layout_choice.hpp"
-#include "app/plan/command/plan_machine.hpp"
-#include "app/plan/command/predicted_step.hpp"
+#include "app/plan/estimate/predicted_step.hpp"
 #include "app/schedule/schedule_rates.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
@@ -108,11 +108,11 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
 
 PredictStep prediction(const RunSetup& setup, const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus) {
   if (!on_gpus || !can_be_host_of(machine, ranks)) return {};
-  const PlannedRun run{.setup = setup,
-                       .gpu = machine.gpu_name,
-                       .gpu_bytes = *machine.smallest_gpu,
-                       .hosts = ranks.world_size / ranks.per_host,
-                       .per_host = ranks.per_host};
+  const plan::PlannedRun run{.setup = setup,
+                             .gpu = machine.gpu_name,
+                             .gpu_bytes = *machine.smallest_gpu,
+                             .hosts = ranks.world_size / ranks.per_host,
+                             .per_host = ranks.per_host};
   return [run](const parallel::ParallelLayout& layout) { return plan::predicted_step(run, layout); };
 }
 
@@ -188,7 +188,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
   const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);
-  plan::simulate_hardware(machine.gpu_name, /*threads=*/0);
+  simulate_hardware(machine.gpu_name, /*threads=*/0);
   const MemoryNeed limit = memory_limit(ranks, machine, on_gpus);
   const LayoutChoice nodes = choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
                                            limit, prediction(setup, ranks, machine, on_gpus));

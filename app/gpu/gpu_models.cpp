@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "base/device/simulated.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -70,10 +72,12 @@ std::optional<double> dense_bf16_flops(std::string_view gpu_name) { return flops
 std::optional<double> dense_fp8_flops(std::string_view gpu_name) { return flops(gpu_name, &GpuModel::fp8); }
 std::optional<double> fp32_flops(std::string_view gpu_name) { return flops(gpu_name, &GpuModel::fp32); }
 
-std::optional<double> flops_per_pcie_byte(std::string_view gpu_name) {
+void simulate_hardware(std::string_view gpu_name, int threads) {
+  simulated_target() = {.threads = threads};
   const GpuModel* const model = find_gpu_model(gpu_name);
-  if (model == nullptr || model->bf16 == 0 || model->pcie == 0) return std::nullopt;
-  return model->bf16 / model->pcie * 1e3;
+  if (model == nullptr || model->multiprocessors == 0) return;
+  simulated_target().multiprocessors = model->multiprocessors;
+  simulated_target().flops_per_byte = model->bf16 / model->pcie * 1e3;
 }
 
 }  // namespace mpzero

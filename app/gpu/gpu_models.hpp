@@ -33,7 +33,8 @@ const GpuModel* find_gpu_model(std::string_view name);
 std::optional<double> dense_bf16_flops(std::string_view gpu_name);
 std::optional<double> dense_fp8_flops(std::string_view gpu_name);
 std::optional<double> fp32_flops(std::string_view gpu_name);
-// Returns the bf16 FLOPs that the GPU performs while one byte is copied over PCIe; std::nullopt if unknown.
-std::optional<double> flops_per_pcie_byte(std::string_view gpu_name);
+
+// Makes simulated devices model the GPU of this name, if known, or CPU ranks with `threads` threads.
+void simulate_hardware(std::string_view gpu_name, int threads);
 
 }  // namespace mpzero

@@ -40,20 +40,6 @@ struct PredictedStep {
 // Predicts a step of the run with a layout. Returns std::nullopt if no prediction is possible.
 using PredictStep = std::function<std::optional<PredictedStep>(const parallel::ParallelLayout&)>;
 
-// A run to plan, before or during training.
-struct PlannedRun {
-  const RunSetup& setup;
-  std::string gpu = {};  // GPU name
-  int64_t gpu_bytes = 0;
-  // Processor name, threads per rank and bytes of memory per host, for runs on CPUs.
-  std::string processor = {};
-  int threads = 0;
-  int64_t host_bytes = 0;
-  int hosts = 1;
-  int per_host = 1;
-  // Verified network between hosts, "efa" or "socket". If empty, --network applies.
-  std::string network = {};
-};
 // Returns the layout configured in ds_config.json. For "auto", selects one shard group per host or one level of ZeRO:
 // - one level if hosts have different numbers of ranks, or ranks that are not consecutive
 // - the layout that fits in `limit` per rank, or one level if neither layout fits

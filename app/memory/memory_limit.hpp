@@ -20,7 +20,7 @@ struct MachineSizes {
   int ranks = 1;               // ranks per host
 };
 
-// Returns the memory limit per rank, which a dry run, a plan and the run use to choose a layout. On a GPU, the limit
+// Returns the memory limit per rank, which a dry run and the run use to choose a layout. On a GPU, the limit
 // excludes the memory of CUDA, NCCL and other processes, and memory_margin().
 MemoryNeed memory_limit(const MachineSizes& machine);
 

@@ -31,7 +31,7 @@
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/run_memory.hpp"
-#include "app/plan/command/predicted_step.hpp"
+#include "app/plan/estimate/predicted_step.hpp"
 #include "app/train/communicators/network.hpp"
 #include "app/train/same_settings.hpp"
 #include "app/train/trainer.hpp"
@@ -134,26 +134,16 @@ RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
   return ranks;
 }
 
-PlannedRun planned_run(const RunSetup& setup, at::Device gpu, int per_host) {
-  const parallel::GpuProperties properties = parallel::gpu_properties(gpu.index());
-  return {.setup = setup,
-          .gpu = properties.name,
-          .gpu_bytes = properties.memory_bytes,
-          .hosts = setup.hosts,
-          .per_host = per_host};
-}
-
-PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks) {
-  if (!device.is_cuda() || !ranks.per_host) return {};
-  const PlannedRun run = planned_run(setup, device, *ranks.per_host);
-  return [run](const parallel::ParallelLayout& layout) { return plan::predicted_step(run, layout); };
-}
-
 // Collective.
 LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                         parallel::MpiRuntime& mpi) {
-  return choose_layout_of_rank_0(mpi, setup, device, ranks, memory_limit(device, mpi),
-                                 prediction(setup, device, ranks));
+  PredictStep predict;
+  if (device.is_cuda() && ranks.per_host) {
+    predict = [run = plan::planned_run(setup, device, *ranks.per_host)](const parallel::ParallelLayout& layout) {
+      return plan::predicted_step(run, layout);
+    };
+  }
+  return choose_layout_of_rank_0(mpi, setup, device, ranks, memory_limit(device, mpi), predict);
 }
 
 // Returns the settings after a resume, for the settings table. Ignores errors, because the resume reports them.
@@ -179,10 +169,6 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   check_fp8(setup.config, choice.device, mpi);
   if (choice.device.is_cpu()) parallel::use_tensor_memory();
-  if (choice.device.is_cuda()) {
-    // Use the maximum, because all ranks must plan the same recomputation and layout.
-    simulated_target().multiprocessors = max(mpi, parallel::gpu_properties(choice.device.index()).multiprocessors);
-  }
   // Must precede find_nodes(), because the mode affects the kernels and therefore the estimated memory.
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
   // mpzero never reads uninitialized memory, so filling it would only cost time.
@@ -192,7 +178,11 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   const RankPlacement ranks = find_placement(choice.device, mpi);
   setup.hosts = ranks.hosts();
   setup.device = broadcast(mpi, device_name(choice.device));
-  if (const auto flops = flops_per_pcie_byte(setup.device)) simulated_target().flops_per_byte = *flops;
+  simulate_hardware(setup.device, /*threads=*/0);
+  if (choice.device.is_cuda()) {
+    // Use the maximum, because all ranks must plan the same recomputation and layout.
+    simulated_target().multiprocessors = max(mpi, parallel::gpu_properties(choice.device.index()).multiprocessors);
+  }
   warn_of_device(setup);
   const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, mpi);
   setup.layout = nodes.layout;
@@ -246,8 +236,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, watchdog));
     control.network = network->proven();
     if (!control.network.empty() && setup.hosts * mpi.local_size() == mpi.world_size()) {
-      PlannedRun run = planned_run(setup, device, mpi.local_size());
-      run.network = control.network;
+      const plan::PlannedRun run = plan::planned_run(setup, device, mpi.local_size(), control.network);
       if (const std::string warning = plan::assumed_network_warning(run); !warning.empty()) print_warning(warning);
     }
     watchdog.enter(RunPhase::kSetUp, /*step=*/0);

@@ -1,7 +1,5 @@
 #include "app/train/trainer.hpp"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -13,10 +11,9 @@
 #include "app/health/gpu_condition.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
-#include "app/machine/instances.hpp"
 #include "app/machine/system.hpp"
 #include "app/memory/gpu_peak.hpp"
-#include "app/plan/command/plan_beside_run.hpp"
+#include "app/plan/estimate/plan_beside_run.hpp"
 #include "app/schedule/schedule_rates.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "app/train/finite_check.hpp"
@@ -233,16 +230,7 @@ void Trainer::advise(const StepReport& report) {
   if (mpi_.rank() != 0 || !control_.plans) return;
   RunSetup setup = setup_;
   setup.attention_share = report.attention_share;
-  PlannedRun run{.setup = setup, .hosts = mpi_.world_size() / mpi_.local_size(), .per_host = mpi_.local_size()};
-  run.network = control_.network;
-  if (device_.is_cuda()) {
-    const parallel::GpuProperties gpu = parallel::gpu_properties(device_.index());
-    run.gpu = gpu.name;
-    run.gpu_bytes = gpu.memory_bytes;
-  } else {
-    run.processor = doctor::processor_name();
-    run.threads = at::get_num_threads();
-  }
+  const plan::PlannedRun run = plan::planned_run(setup, device_, mpi_.local_size(), control_.network);
   const std::string line = plan::plan_beside_run(run, means.front(), first_steps_.mostly_after_clipping());
   if (!line.empty()) log_.say(line);
 }

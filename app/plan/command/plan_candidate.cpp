@@ -7,7 +7,8 @@
 
 #include "app/config/zero_options.hpp"
 #include "app/flags/training_flags.hpp"
-#include "app/plan/command/rates.hpp"
+#include "app/gpu/gpu_models.hpp"
+#include "app/plan/estimate/rates.hpp"
 #include "base/error.hpp"
 #include "io/files/scratch_file.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/flags/options.hpp"
-#include "app/plan/command/plan_estimate.hpp"
+#include "app/plan/estimate/plan_estimate.hpp"
 
 namespace mpzero::plan {
 

@@ -6,28 +6,20 @@
 #include <vector>
 
 #include "app/plan/command/plan_limit.hpp"
+#include "app/plan/estimate/plan_machine.hpp"
 
 namespace mpzero::plan {
 
 // Flags specific to `mpzero plan`. `rest` contains the flags of `mpzero train`.
-struct PlanOptions {
-  std::string instance;  // EC2 instance type
-  std::string gpu;       // GPU name, instead of `instance`
-  int64_t nodes = 1;     // number of hosts
+struct PlanOptions : HostOptions {
   // Instance types and numbers of hosts from --instances. `instance` and `nodes` are equal to the first entry.
   std::vector<std::pair<std::string, int64_t>> instances;
   double tokens = 0;  // training tokens; 0: not set
   bool json = false;
   bool compare = false;
   PlanLimit limit = PlanLimit::kNone;
-  std::optional<double> host_gigabits;  // network bandwidth per host in Gb/s, with --gpu
-  std::optional<double> host_memory;    // GiB per host, with --gpu
-  std::optional<double> network_rate;   // collective bandwidth per host in GB/s
   double straggler_factor = 1;
   double network_factor = 1;
-  std::optional<double> price;      // per host-hour
-  std::string prices;               // path of a price file
-  std::string calibration;          // path of a calibration file
   std::optional<double> disk_rate;  // checkpoint write rate per host in GB/s
   std::vector<std::string> rest;    // flags of `mpzero train`
 };

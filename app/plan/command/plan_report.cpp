@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/config/zero_options.hpp"
-#include "app/plan/command/rates.hpp"
+#include "app/plan/estimate/rates.hpp"
 #include "base/words.hpp"
 #include "model/architecture/config.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/plan/command/plan_estimate.hpp"
+#include "app/plan/estimate/plan_estimate.hpp"
 
 namespace mpzero::plan {
 

@@ -4,6 +4,7 @@
 
 #include "app/gpu/gpu_models.hpp"
 #include "app/machine/instances.hpp"
+#include "base/device/simulated.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -29,10 +30,14 @@ TEST_CASE("the rates of GPUs are half of those with sparsity") {
   CHECK(dense_bf16_flops("NVIDIA A10G") == 70e12);
   CHECK(fp32_flops("NVIDIA H200") == 67e12);
   // 989 TFLOP/s and 64 GB/s; 2,250 TFLOP/s and 64 GB/s.
-  CHECK(flops_per_pcie_byte("NVIDIA H200").value() == Approx(989e12 / 64e9));
-  CHECK(flops_per_pcie_byte("B200").value() == Approx(2250e12 / 64e9));
-  CHECK_FALSE(flops_per_pcie_byte("NVIDIA GH200 480GB"));
-  CHECK_FALSE(flops_per_pcie_byte("Tesla T4"));
+  for (const auto& [name, flops] : {std::pair("NVIDIA H200", 989e12 / 64e9), {"B200", 2250e12 / 64e9}}) {
+    simulate_hardware(name, /*threads=*/0);
+    CHECK(simulated_target().flops_per_byte == Approx(flops));
+  }
+  for (const char* unknown : {"NVIDIA GH200 480GB", "Tesla T4", "cpu"}) {
+    simulate_hardware(unknown, /*threads=*/2);
+    CHECK(simulated_target() == SimulatedTarget{.threads = 2});
+  }
   CHECK(fp32_flops("NVIDIA A100-SXM4-80GB") == 19.5e12);
 }
 

@@ -1,22 +1,36 @@
-#include "app/plan/command/predicted_step.hpp"
+#include "app/plan/estimate/predicted_step.hpp"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <exception>
 
 #include "app/machine/instances.hpp"
 #include "app/machine/system.hpp"
-#include "app/plan/command/rates.hpp"
+#include "app/plan/estimate/rates.hpp"
 #include "base/words.hpp"
+#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero::plan {
 
+PlannedRun planned_run(const RunSetup& setup, at::Device device, int per_host, const std::string& network) {
+  PlannedRun run{.setup = setup, .hosts = setup.hosts, .per_host = per_host, .network = network};
+  if (device.is_cuda()) {
+    const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
+    run.gpu = gpu.name;
+    run.gpu_bytes = gpu.memory_bytes;
+  } else {
+    run.processor = doctor::processor_name();
+    run.threads = at::get_num_threads();
+  }
+  return run;
+}
+
 PlanMachine machine_of(const PlannedRun& run) {
   const std::string& network = run.network.empty() ? run.setup.config.network : run.network;
-  return run.processor.empty()
-             ? machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host, doctor::instance_type(doctor::System{}),
-                              network)
-             : machine_of_cpu_run(run.processor, run.threads, run.host_bytes, run.hosts, run.per_host, network);
+  return run.processor.empty() ? machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
+                                                doctor::instance_type(doctor::System{}), network)
+                               : machine_of_cpu_run(run.processor, run.threads, run.hosts, run.per_host, network);
 }
 
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout,
@@ -30,9 +44,7 @@ PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layo
 
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout) {
   try {
-    const PlanEstimate plan = plan_of(run, layout);
-    if (!plan.memory.fits) return std::nullopt;
-    return PredictedStep{.seconds = plan.step.seconds, .error = plan.error};
+    return plan_of(run, layout).predicted();
   } catch (const std::exception&) {  // the layout choice then compares the bytes between hosts
     return std::nullopt;
   }

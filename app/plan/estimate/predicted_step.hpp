@@ -4,9 +4,25 @@
 #include <string>
 
 #include "app/memory/layout_choice.hpp"
-#include "app/plan/command/plan_estimate.hpp"
+#include "app/plan/estimate/plan_estimate.hpp"
 
 namespace mpzero::plan {
+
+// A run to plan, before or during training.
+struct PlannedRun {
+  const RunSetup& setup;
+  std::string gpu = {};  // GPU name
+  int64_t gpu_bytes = 0;
+  std::string processor = {};  // processor name and threads per rank, for runs on CPUs
+  int threads = 0;
+  int hosts = 1;
+  int per_host = 1;
+  // Verified network between hosts, "efa" or "socket". If empty, --network applies.
+  std::string network = {};
+};
+
+// Returns a run on hosts like this one. `network`: verified network.
+PlannedRun planned_run(const RunSetup& setup, at::Device device, int per_host, const std::string& network = "");
 
 // Returns the hosts of a run, with the verified network if known.
 PlanMachine machine_of(const PlannedRun& run);

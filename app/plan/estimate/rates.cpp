@@ -1,4 +1,4 @@
-#include "app/plan/command/rates.hpp"
+#include "app/plan/estimate/rates.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
 #include "app/memory/memory_estimate.hpp"
-#include "app/plan/command/plan_error.hpp"
+#include "app/plan/estimate/plan_error.hpp"
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
 #include "base/error.hpp"

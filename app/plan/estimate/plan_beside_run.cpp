@@ -1,12 +1,10 @@
-#include "app/plan/command/plan_beside_run.hpp"
+#include "app/plan/estimate/plan_beside_run.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <cmath>
 #include <exception>
-
-#include "app/plan/command/predicted_step.hpp"
 
 namespace mpzero::plan {
 namespace {

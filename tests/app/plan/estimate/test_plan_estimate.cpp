@@ -5,7 +5,7 @@
 #include <fstream>
 #include <random>
 
-#include "app/plan/command/plan_estimate.hpp"
+#include "app/plan/estimate/plan_estimate.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/temporary_folder.hpp"

@@ -1,6 +1,6 @@
 #include <ATen/ops/empty.h>
 
-#include "app/plan/command/rates.hpp"
+#include "app/plan/estimate/rates.hpp"
 #include "app/simulation/simulated_device.hpp"
 #include "parallel/optimizer/adamw.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
@@ -66,7 +66,7 @@ TEST_CASE("the optimizer's kernels on the device take the time of their tensors'
   const Calibration calibration = roofline_file();
   SimulatedRun run = run_of_qwen3();
   run.options.communication_dtype = at::kBFloat16;
-  PlanOptions options;
+  HostOptions options;
   options.gpu = "H200";
   set_rates(run, calibration, find_machine(options, "auto", 1));
   // Qwen3-0.6B: 4.351 and 4.369 ms for 28 bytes of each of 596,049,920 parameters; squares 0.696 and 0.786 ms.
@@ -89,7 +89,7 @@ TEST_CASE("the optimizer's kernels on the device take the time of their tensors'
 
 TEST_CASE("a host that nobody measured has the memory of an instance with such GPUs") {
   CalibrationData data = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json").data();
-  PlanOptions options;
+  HostOptions options;
   options.gpu = "H100";
   const PlanMachine machine = find_machine(options, "auto", 2);
   CHECK(host_estimate(Calibration(data, ""), machine).bytes_per_second == 0);

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "app/log/step_timer.hpp"
-#include "app/memory/layout_choice.hpp"
+#include "app/plan/estimate/predicted_step.hpp"
 
 namespace mpzero::plan {
 

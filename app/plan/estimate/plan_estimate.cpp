@@ -1,4 +1,4 @@
-#include "app/plan/command/plan_estimate.hpp"
+#include "app/plan/estimate/plan_estimate.hpp"
 
 #include <fmt/format.h>
 
@@ -13,8 +13,8 @@
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_estimate.hpp"
 #include "app/memory/memory_limit.hpp"
-#include "app/plan/command/plan_error.hpp"
-#include "app/plan/command/rates.hpp"
+#include "app/plan/estimate/plan_error.hpp"
+#include "app/plan/estimate/rates.hpp"
 #include "base/error.hpp"
 #include "base/words.hpp"
 #include "model/architecture/config.hpp"
@@ -42,14 +42,12 @@ int64_t available(const PlanMachine& machine) {
   return tensors_within(host_limit(machine));
 }
 
-// Returns the part of `room` that a plan leaves free.
-int64_t margin_of(const PlanMachine& machine, int64_t room) { return machine.is_cpu() ? 0 : memory_margin(room); }
-
 const char* memory_name(const PlanMachine& machine) { return machine.is_cpu() ? "memory per rank" : "GPU memory"; }
 
 // Returns the memory that a plan may use per rank.
 MemoryNeed limit_of(const PlanMachine& machine) {
-  return {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)};
+  const int64_t room = available(machine);
+  return {.device = room - (machine.is_cpu() ? 0 : memory_margin(room)), .host = host_limit(machine)};
 }
 
 // Returns the levels of a run with these states.
@@ -77,18 +75,18 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
                                        const PlanMachine& machine) {
   constexpr int kMost = 1024;
   const int64_t now = estimate.need(estimate.scenario()).device;
-  for (int hosts = 2 * machine.nodes; hosts <= kMost * machine.nodes; hosts *= 2) {
+  PlanMachine more = machine;
+  while ((more.nodes *= 2) <= kMost * machine.nodes) {
     const MemoryEstimate there(
         setup.config, setup.model, machine.device(),
-        {.nodes = 1, .ranks_per_node = hosts * machine.gpus, .sequence_ranks = setup.layout.sequence_ranks});
-    const int64_t room = machine.is_cpu() ? available(machine) : machine.gpu_bytes - kUsualContext;
-    const MemoryNeed limit{.device = room - margin_of(machine, room), .host = host_limit(machine)};
+        {.nodes = 1, .ranks_per_node = more.world_size(), .sequence_ranks = setup.layout.sequence_ranks});
+    const MemoryNeed limit = limit_of(more);
     const MemoryNeed need = there.need_within(limit, there.scenario());
     if (need.device > limit.device || need.host > limit.host) continue;
-    return MemoryChange{
-        .scenario = estimate.scenario(),
-        .text = fmt::format("--nodes {}, which multiplies the global batch by {}", hosts, hosts / machine.nodes),
-        .saves = now - need.device};
+    return MemoryChange{.scenario = estimate.scenario(),
+                        .text = fmt::format("--nodes {}, which multiplies the global batch by {}", more.nodes,
+                                            more.nodes / machine.nodes),
+                        .saves = now - need.device};
   }
   return std::nullopt;
 }
@@ -243,19 +241,13 @@ std::optional<double> clipped_seconds(const RunSetup& setup, const PlanMachine& 
 
 LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                        const PlanAssumptions& assumptions) {
-  MemoryNeed limit = memory_limit({.gpu = machine.is_cpu() ? std::nullopt : std::optional(machine.gpu_bytes),
-                                   .host = machine.host_bytes,
-                                   .ranks = machine.gpus});
-  if (machine.host_bytes == 0) limit.host = kUnlimited;
-  const auto predict = [&](const parallel::ParallelLayout& layout) -> std::optional<PredictedStep> {
+  const auto predict = [&](const parallel::ParallelLayout& layout) {
     RunSetup with_layout = setup;
     with_layout.layout = layout;
-    const PlanEstimate plan = estimate_plan(with_layout, machine, calibration, assumptions);
-    if (!plan.memory.fits) return std::nullopt;
-    return PredictedStep{.seconds = plan.step.seconds, .error = plan.error};
+    return estimate_plan(with_layout, machine, calibration, assumptions).predicted();
   };
-  return choose_layout(setup, machine.device(), {.world_size = machine.world_size(), .per_host = machine.gpus}, limit,
-                       calibration != nullptr ? PredictStep(predict) : PredictStep());
+  return choose_layout(setup, machine.device(), {.world_size = machine.world_size(), .per_host = machine.gpus},
+                       limit_of(machine), calibration != nullptr ? PredictStep(predict) : PredictStep());
 }
 
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
@@ -312,8 +304,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   // Offload does not apply to a CPU.
   if (machine.is_cpu())
     run.options.optimizer_placement = run.options.parameter_placement = parallel::Placement::kDevice;
-  int64_t spare = std::max<int64_t>(
-      0, available(machine) - margin_of(machine, available(machine)) - (plan.memory.total - plan.memory.context));
+  int64_t spare = std::max<int64_t>(0, limit_of(machine).device - (plan.memory.total - plan.memory.context));
   if (config.zero.offload_ratio_automatic && !machine.is_cpu()) {
     plan.host_ratio = smallest_host_ratio(plan.memory.states, releases ? 0 : spare);
     run.options.optimizer_host_ratio = plan.host_ratio;

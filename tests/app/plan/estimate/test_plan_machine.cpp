@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "app/machine/instances.hpp"
-#include "app/plan/command/plan_machine.hpp"
+#include "app/plan/estimate/plan_machine.hpp"
 #include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/temporary_folder.hpp"
@@ -47,7 +47,7 @@ TEST_CASE("without access to EFA a host's processors are the limit") {
 }
 
 TEST_CASE("a measured rate replaces the network's") {
-  PlanOptions options;
+  HostOptions options;
   options.gpu = "H200";
   options.nodes = 2;
   const Links before = find_machine(options, "socket", 1).links;
@@ -62,7 +62,7 @@ TEST_CASE("a measured rate replaces the network's") {
 TEST_CASE("an unknown name is one sentence") {
   CHECK_THAT(error_from([] { machine_of_instance("p5.48xlrge", 1, "auto"); }), Contains("did you mean p5.48xlarge?"));
   CHECK_THAT(error_from([] { machine_of_instance("t3.micro", 1, "auto"); }), Contains("docs/ec2.md"));
-  PlanOptions options;
+  HostOptions options;
   options.gpu = "h200";
   CHECK(find_machine(options, "auto", 1).gpu == "H200");
   options.gpu = "v100";
@@ -71,7 +71,7 @@ TEST_CASE("an unknown name is one sentence") {
 
 TEST_CASE("a GPU by its name has PCIe of its own generation") {
   const auto rate = [](const char* gpu) {
-    PlanOptions options;
+    HostOptions options;
     options.gpu = gpu;
     return find_machine(options, "auto", 4).links.within_bytes_per_second;
   };
@@ -84,7 +84,7 @@ TEST_CASE("a GPU by its name has PCIe of its own generation") {
 }
 
 TEST_CASE("a GPU with two memories is named with one") {
-  PlanOptions options;
+  HostOptions options;
   const auto machine = [&](const char* gpu) {
     options.gpu = gpu;
     return find_machine(options, "auto", 1);
@@ -102,7 +102,7 @@ TEST_CASE("a GPU with two memories is named with one") {
 }
 
 TEST_CASE("a network that a host's processors hold back says so") {
-  PlanOptions options;
+  HostOptions options;
   options.gpu = "H100";
   options.nodes = 2;
   options.host_gigabits = 400;

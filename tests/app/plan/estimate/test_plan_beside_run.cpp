@@ -1,6 +1,6 @@
 #include "app/flags/options.hpp"
-#include "app/plan/command/plan_beside_run.hpp"
-#include "app/plan/command/predicted_step.hpp"
+#include "app/plan/estimate/plan_beside_run.hpp"
+#include "app/plan/estimate/predicted_step.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 

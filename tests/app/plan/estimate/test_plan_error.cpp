@@ -1,4 +1,4 @@
-#include "app/plan/command/plan_error.hpp"
+#include "app/plan/estimate/plan_error.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 

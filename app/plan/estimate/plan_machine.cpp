@@ -1,4 +1,4 @@
-#include "app/plan/command/plan_machine.hpp"
+#include "app/plan/estimate/plan_machine.hpp"
 
 #include <fmt/ranges.h>
 
@@ -12,8 +12,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/machine/instances.hpp"
 #include "app/plan/calibration_file.hpp"
-#include "app/plan/command/plan_error.hpp"
-#include "base/device/simulated.hpp"
+#include "app/plan/estimate/plan_error.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -248,13 +247,10 @@ PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::opt
   return machine;
 }
 
-PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int64_t host_bytes, int hosts, int per_host,
+PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int hosts, int per_host,
                                const std::string& network) {
-  const bool efa = network == "efa";
-  PlanMachine machine = cpu_machine(processor, processor, threads, hosts, per_host, kUnknownHostRate,
-                                    {.gigabits = kTcpGigabits, .efa = efa, .direct = false});
-  machine.host_bytes = host_bytes;
-  return machine;
+  return cpu_machine(processor, processor, threads, hosts, per_host, kUnknownHostRate,
+                     {.gigabits = kTcpGigabits, .efa = network == "efa", .direct = false});
 }
 
 namespace {
@@ -262,51 +258,21 @@ namespace {
 // Returns hosts like the calibrated host or, without a calibration, like this machine.
 PlanMachine like_calibrated_or_here(const std::string& calibration, int nodes, int ranks, const std::string& network) {
   const std::string here = doctor::processor_name();
+  std::string processor = here;
+  int threads = 0;
   if (!calibration.empty()) {
     const CalibrationData data = read_calibration(calibration);
-    const int cores = data.host.ranks * data.host.threads;
-    return machine_of_cpu_run(data.device, std::max(1, cores / ranks), data.device == here ? available_host_bytes() : 0,
-                              nodes, ranks, network);
-  }
-  const auto topology = parallel::CpuTopology::of_this_machine();
-  const std::vector<std::vector<int>> cores(static_cast<size_t>(ranks), topology.cores());
-  const CpuLimits limits = cpu_limits(parallel::process_environment, allowed_cores());
-  return machine_of_cpu_run(here, share_cpu(topology, cores, 0, limits).threads, available_host_bytes(), nodes, ranks,
-                            network);
-}
-
-}  // namespace
-
-PlanMachine find_cpu_machine(const PlanOptions& options, const std::string& network, std::optional<int> per_host) {
-  const int nodes = static_cast<int>(options.nodes);
-  PlanMachine machine;
-  if (!options.instance.empty()) {
-    machine = machine_of_cpu_instance(options.instance, nodes, per_host, network);
+    processor = data.device;
+    threads = std::max(1, data.host.ranks * data.host.threads / ranks);
   } else {
-    machine = like_calibrated_or_here(options.calibration, nodes, per_host.value_or(1), network);
+    const auto topology = parallel::CpuTopology::of_this_machine();
+    const std::vector<std::vector<int>> cores(static_cast<size_t>(ranks), topology.cores());
+    threads = share_cpu(topology, cores, 0, cpu_limits(parallel::process_environment, allowed_cores())).threads;
   }
-  machine.price = options.price;
-  if (options.network_rate) set_network_rate(machine, *options.network_rate);
-  if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
+  PlanMachine machine = machine_of_cpu_run(processor, threads, nodes, ranks, network);
+  if (processor == here) machine.host_bytes = available_host_bytes();
   return machine;
 }
-
-void set_network_rate(PlanMachine& machine, double gigabytes) {
-  Links& links = machine.links;
-  links.between_all_to_all_bytes_per_second *= 1e9 * gigabytes / links.between_bytes_per_second;
-  links.between_bytes_per_second = 1e9 * gigabytes;
-  machine.network_basis = "from --network_rate";
-  machine.network_error = 0;
-}
-
-void simulate_hardware(const std::string& gpu, int threads) {
-  simulated_target() = {.threads = threads};
-  const GpuModel* const model = find_gpu_model(gpu);
-  if (model != nullptr && model->multiprocessors > 0) simulated_target().multiprocessors = model->multiprocessors;
-  if (const auto flops = flops_per_pcie_byte(gpu)) simulated_target().flops_per_byte = *flops;
-}
-
-namespace {
 
 nlohmann::json read_prices(const std::string& file) {
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
@@ -319,7 +285,30 @@ nlohmann::json read_prices(const std::string& file) {
   return prices;
 }
 
+// Sets the network rate and the price that flags give.
+PlanMachine with_rates(PlanMachine machine, const HostOptions& options) {
+  machine.price = options.prices.empty() ? options.price : price_in_file(options.prices, machine.name);
+  if (options.network_rate) set_network_rate(machine, *options.network_rate);
+  return machine;
+}
+
 }  // namespace
+
+PlanMachine find_cpu_machine(const HostOptions& options, const std::string& network, std::optional<int> per_host) {
+  const int nodes = static_cast<int>(options.nodes);
+  return with_rates(options.instance.empty()
+                        ? like_calibrated_or_here(options.calibration, nodes, per_host.value_or(1), network)
+                        : machine_of_cpu_instance(options.instance, nodes, per_host, network),
+                    options);
+}
+
+void set_network_rate(PlanMachine& machine, double gigabytes) {
+  Links& links = machine.links;
+  links.between_all_to_all_bytes_per_second *= 1e9 * gigabytes / links.between_bytes_per_second;
+  links.between_bytes_per_second = 1e9 * gigabytes;
+  machine.network_basis = "from --network_rate";
+  machine.network_error = 0;
+}
 
 std::string unknown_in_price_file(const std::string& file, const std::string& name) {
   constexpr size_t kShown = 3;
@@ -349,16 +338,13 @@ std::optional<double> price_in_file(const std::string& file, const std::string& 
   return found->get<double>();
 }
 
-PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host) {
+PlanMachine find_machine(const HostOptions& options, const std::string& network, int per_host) {
   const int nodes = static_cast<int>(options.nodes);
   PlanMachine machine = options.instance.empty() ? machine_of_gpu(options.gpu, per_host, nodes, network == "efa",
                                                                   options.host_gigabits.value_or(kTcpGigabits))
                                                  : machine_of_instance(options.instance, nodes, network);
   if (options.host_memory) machine.host_bytes = static_cast<int64_t>(*options.host_memory * (int64_t{1} << 30));
-  machine.price = options.price;
-  if (options.network_rate) set_network_rate(machine, *options.network_rate);
-  if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
-  return machine;
+  return with_rates(machine, options);
 }
 
 }  // namespace mpzero::plan

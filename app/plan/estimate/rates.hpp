@@ -4,7 +4,7 @@
 
 #include "app/config/run_setup.hpp"
 #include "app/plan/calibration.hpp"
-#include "app/plan/command/plan_machine.hpp"
+#include "app/plan/estimate/plan_machine.hpp"
 #include "app/plan/simulation/simulated_run.hpp"
 
 namespace mpzero::plan {

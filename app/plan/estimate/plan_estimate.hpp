@@ -9,7 +9,7 @@
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_plan.hpp"
 #include "app/plan/calibration.hpp"
-#include "app/plan/command/plan_machine.hpp"
+#include "app/plan/estimate/plan_machine.hpp"
 #include "app/plan/simulation/simulated_run.hpp"
 
 namespace mpzero::plan {
@@ -58,6 +58,11 @@ struct PlanEstimate {
   Checkpoint checkpoint;
   std::string bottleneck;
   double host_ratio = 1;  // share of the offloaded parameters that the host updates
+
+  // Returns std::nullopt if the run does not fit.
+  std::optional<PredictedStep> predicted() const {
+    return memory.fits ? std::optional(PredictedStep{.seconds = step.seconds, .error = error}) : std::nullopt;
+  }
 };
 
 // Assumptions of a plan that are not part of the run's configuration.

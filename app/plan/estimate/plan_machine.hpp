@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "app/plan/command/plan_options.hpp"
 #include "app/simulation/network_model.hpp"
 
 namespace mpzero::plan {
@@ -46,15 +45,25 @@ struct PlanMachine {
   int world_size() const { return nodes * gpus; }
 };
 
-// Makes simulated devices model the GPU of this name, if known, or CPU ranks with `threads` threads.
-void simulate_hardware(const std::string& gpu, int threads);
+// Flags of `mpzero plan` that select hosts.
+struct HostOptions {
+  std::string instance;                 // EC2 instance type
+  std::string gpu;                      // GPU name, instead of `instance`
+  int64_t nodes = 1;                    // number of hosts
+  std::optional<double> host_gigabits;  // network bandwidth per host in Gb/s, with --gpu
+  std::optional<double> host_memory;    // GiB per host, with --gpu
+  std::optional<double> network_rate;   // collective bandwidth per host in GB/s
+  std::optional<double> price;          // per host-hour
+  std::string prices;                   // path of a price file
+  std::string calibration;              // path of a calibration file
+};
 
 // Returns the hosts that the flags select. Throws UserError for an unknown instance type or GPU. `network`: value of
 // --network. `per_host`: GPUs per host, used with --gpu.
-PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host);
+PlanMachine find_machine(const HostOptions& options, const std::string& network, int per_host);
 // Returns hosts that train on CPUs: instances of the given type, or hosts like the calibrated host of --calibration or
 // like this machine. `per_host`: ranks per host; std::nullopt: one per socket of an instance, otherwise one.
-PlanMachine find_cpu_machine(const PlanOptions& options, const std::string& network, std::optional<int> per_host);
+PlanMachine find_cpu_machine(const HostOptions& options, const std::string& network, std::optional<int> per_host);
 PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::optional<int> per_host,
                                     const std::string& network);
 PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network);
@@ -63,8 +72,8 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
 PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,
                            const std::string& network);
 
-// Returns the hosts of a run on CPUs. `host_bytes`: memory per host.
-PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int64_t host_bytes, int hosts, int per_host,
+// Returns the hosts of a run on CPUs, with unknown memory.
+PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int hosts, int per_host,
                                const std::string& network);
 
 // Sets the collective bandwidth between hosts in GB/s per host, as measured by `mpzero doctor --bandwidth`. Scales the
