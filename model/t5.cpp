@@ -67,27 +67,13 @@ Dropout after_scores(Dropout dropout) {
   return dropout;
 }
 
-// Indices of a layer's weights in its unit.
+// Indices of a layer's weights in its unit, in their order. The first four are q, k, v and o of the self-attention.
 struct Places {
-  size_t table = 0, self_norm = 0, cross = 0, cross_norm = 0, inner = 0, down = 0, norm = 0, final_norm = 0;
+  bool first, decoder, gated;
+  size_t table = 4, self_norm = first ? 5 : 4, cross = self_norm + 1, cross_norm = cross + 4,
+         inner = decoder ? cross_norm + 1 : cross, down = inner + (gated ? 2 : 1), norm = down + 1,
+         final_norm = norm + 1;
 };
-
-Places places_of(const T5Layer& layer, bool gated) {
-  Places at;
-  size_t next = 4;  // after q, k, v and o
-  if (layer.first) at.table = next++;
-  at.self_norm = next++;
-  if (layer.decoder) {
-    at.cross = next;
-    at.cross_norm = next + 4;
-    next += 5;
-  }
-  at.inner = next;
-  at.down = next + (gated ? 2 : 1);
-  at.norm = at.down + 1;
-  at.final_norm = at.norm + 1;
-  return at;
-}
 
 // Forward and backward pass of one layer. `layer`: weights in the order of the unit.
 struct Block {
@@ -95,7 +81,7 @@ struct Block {
   Matmuls& matmuls;
   const T5Layer layer;
   std::span<const at::Tensor> w;
-  Places at = places_of(layer, config.t5->gated);
+  Places at{layer.first, layer.decoder, config.t5->gated};
 
   at::Tensor inner_weight() const { return join_rows(w.subspan(at.inner, config.t5->gated ? 2 : 1)); }
   at::Tensor by_head(const at::Tensor& rows, int64_t batch) const {
