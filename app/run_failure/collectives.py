@@ -38,27 +38,36 @@ def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, C
 
 def find_lag(records: list[Record], measure: str) -> Held | None:
     """Returns the collective with the longest wait among those that only some ranks of their group have reached.
-    `measure`: "queued" or "started". Omits late ranks that wait in a collective of another group, which delays them."""
-    by_rank = {record.rank: record for record in records}
+    `measure`: "queued" or "started". Omits late ranks that wait for other ranks elsewhere."""
+    groups = groups_of(records)
+    waiting = {rank for channels in groups.values() for rank in waiting_ranks(channels, measure)}
     lags = []
-    for (_, name, group), channels in groups_of(records).items():
+    for (_, name, group), channels in groups.items():
         places = {rank: getattr(channel, measure) for rank, channel in channels.items()}
         behind = min(places.values())
-        waiting = [channels[rank].find(behind + 1) for rank, place in places.items() if place > behind]
-        late = tuple(
-            rank for rank, place in places.items()
-            if waiting and place == behind and not is_held_elsewhere(by_rank[rank], group, measure)
-        )  # fmt: skip
-        if late:
-            known = [one for one in waiting if one is not None]
+        open_on = [channels[rank].find(behind + 1) for rank, place in places.items() if place > behind]
+        late = tuple(rank for rank, place in places.items() if place == behind and rank not in waiting)
+        if open_on and late:
+            known = [one for one in open_on if one is not None]
             longest = max(known, key=lambda one: one.seconds, default=None)
             lags.append(Held(name, group, behind + 1, longest, late))
     return max(lags, key=lambda lag: lag.waited, default=None)
 
 
-def is_held_elsewhere(record: Record, group: Group, measure: str) -> bool:
-    others = [channel for channel in record.channels if channel.ranks != group]
-    return any(getattr(channel, measure) > channel.completed for channel in others)
+def waiting_ranks(channels: dict[int, Channel], measure: str) -> list[int]:
+    """Ranks of a group that wait for other ranks, by their oldest open collective:
+
+    open collective                      the rank
+    none                                 waits for nobody
+    another rank has not reached it      waits for this rank
+    others have not completed it either  waits: all have reached it, e.g. the network fails
+    all others have completed it         waits for nobody: it hangs, or has been stopped
+    """
+    second = sorted(channel.completed for channel in channels.values())[:2][-1]
+    return [
+        rank for rank, channel in channels.items()
+        if len(channels) > 1 and getattr(channel, measure) > channel.completed >= second
+    ]  # fmt: skip
 
 
 def find_awaited(records: list[Record], gone: tuple[int, ...] = ()) -> Held | None:

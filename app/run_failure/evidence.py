@@ -94,7 +94,8 @@ class Record:
     @property
     def stopped(self) -> bool:
         """True if the process was stopped. The launcher may later have sent SIGCONT in order to terminate it."""
-        return self.seen == "stopped" or (self.why == "signal" and self.gap >= stopped_after(self.limit))
+        continued = self.why in ("signal", "communicator_error") and self.gap >= stopped_after(self.limit)
+        return self.seen == "stopped" or continued
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,11 @@ def stopped_with_errors_of_its_peers(found):
     stuck(found, 2, why="signal", watchdog_gap_seconds=16.0)
 
 
+def stopped_and_told_of_its_lost_peers(found):
+    stuck(found, 0, 1, 3)
+    stuck(found, 2, why="communicator_error", watchdog_gap_seconds=16.0)
+
+
 def hang_on_a_gpu(found):
     stuck(found, 0, 1, 2)
     found.rank(3, channels=[channel(8, 7, started=7)])
@@ -205,6 +210,23 @@ def two_lags(found):
     found.rank(3, channels=[channel(5, 4, ranks=(2, 2, 1), seconds=300)])
 
 
+def one_rank_has_left_a_collective(found):
+    """The others wait in collective 7, so they cannot reach collective 8."""
+    stuck(found, 0, 1, 3, channels=[channel(7, 6, seconds=20)])
+    stuck(found, 2)
+
+
+def one_rank_has_not_left_a_collective(found):
+    stuck(found, 0, 1, 2, channels=[WAITS, channel(5, 5, name="gradients")])
+    stuck(found, 3, channels=[channel(7, 7), channel(5, 4, name="gradients", seconds=20)])
+
+
+def a_gpu_that_is_behind_its_queue(found):
+    """Rank 2 has queued most, but its GPU has not started what the others wait for."""
+    stuck(found, 0, 1, 3, channels=[channel(7, 6)])
+    stuck(found, 2, channels=[channel(8, 6, started=6)])
+
+
 # The ranks to blame, and a fact of the reason.
 CASES = [
     (crash, (3,), "rank 3 on node1 (pid 103): ended without reporting an error in step 6"),
@@ -235,6 +257,10 @@ CASES = [
     (one_level_waits_for_the_other, (3,), "all_gather 3 of parameters (ranks 1 and 3)"),
     (finished_ranks_are_not_missed, (2,), "all_gather 8"),
     (two_lags, (2,), "300 s"),
+    (one_rank_has_left_a_collective, (), "waiting in all_gather 7"),
+    (one_rank_has_not_left_a_collective, (3,), "all_gather 8 of parameters"),
+    (a_gpu_that_is_behind_its_queue, (2,), "did not reach all_gather 7 of parameters on the GPU"),
+    (stopped_and_told_of_its_lost_peers, (2,), "the process is stopped"),
 ]
 
 
