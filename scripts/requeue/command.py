@@ -35,11 +35,8 @@ from requeue.decision import (
     NO_STEP,
     NO_TASKS,
     STOPPED,
-    USER_ERROR,
     Action,
     Event,
-    Kind,
-    Verb,
     decide,
     kind_of_end,
     may_be_stop,
@@ -58,6 +55,7 @@ from requeue.reports import (
 from requeue.return_to_queue import MOST_OF_REASON, preempts, return_to_queue, wants_the_nodes
 from requeue.slurm import FOLDER_SECONDS, Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
+from requeue.table import USER_ERROR, Kind, Verb
 
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor

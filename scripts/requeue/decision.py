@@ -1,5 +1,4 @@
-"""Determines the action at each start of a Slurm job and at the end of its run: the table standing of the job × event →
-action (docs/stopping-and-failures.md).
+"""Determines the action at each start of a Slurm job and at the end of its run, from the table in table.py.
 
 decide(state, event) performs no I/O: command.py collects the state and the event, and carries out the action.
 """
@@ -7,149 +6,19 @@ decide(state, event) performs no I/O: command.py collects the state and the even
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from requeue.checkpoint import Checkpoint
 from requeue.log import counted
 from requeue.state import State
+from requeue.table import USER_ERROR, Cell, Kind, Standing, Verb, cell_of
 
 # Exit statuses, as in base/error.hpp and scripts/launch.sh.
-USER_ERROR = 2
 STOPPED = 75
 NO_TASKS = 123
 NO_STEP = 125
 # Exit statuses of ranks that were ended by SIGHUP, SIGINT, SIGUSR1, SIGUSR2 or SIGTERM, which ranks do not catch
 # before their first step.
 ENDED_BY_STOP = (129, 130, 138, 140, 143)
-
-
-class Kind(Enum):
-    """An event at a start of a job or at the end of its run."""
-
-    STARTED = "a start of the job"
-    USER_ERROR = "a user error"
-    STOPPED = "Slurm, EC2 or the user stopped the run"
-    NO_STEP = "srun failed to create the job step three times"
-    NO_TASKS = "srun could not start tasks on some nodes"
-    FAILED = "a rank was lost, stuck or failed"
-    REFUSED = "mpzero doctor refused hosts, or hung on them"
-    SHARED_FAILURE = "on at least half of the nodes, a check of mpzero doctor hung or srun could not start tasks"
-
-
-class Standing(Enum):
-    """State of the job's record after counting the event. If several apply, the first one with a cell for the event
-    determines the action."""
-
-    UNKNOWN = "the job uses --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
-    FAILURES = "more than MAX_RESTARTS failures since the last checkpoint of a later step"
-    REPEATED = "a second failure since the last checkpoint, not attributed to another host"
-    UNSAVED = "more than MAX_RESTARTS consecutive starts that saved no checkpoint"
-    REFUSALS = "more than MAX_RESTARTS refusals since the last checkpoint of a later step"
-    WAITED = "a shared resource has been unavailable for a day"
-    UNCOUNTED = "the record cannot be written, and Slurm has already restarted the job MAX_RESTARTS times"
-    WITHIN = "none of the above"
-
-
-class Verb(Enum):
-    START = "starts"  # the run starts
-    FINISH = "ends"  # the job ends for good
-    REQUEUE = "is requeued"  # the job is requeued without the faulty nodes
-
-
-@dataclass(frozen=True)
-class Cell:
-    verb: Verb
-    status: int | None = None  # exit status of the job's shell; None: status of the event
-    why: str = ""  # one sentence; decision.py fills in the placeholders
-
-
-UNCOUNTED = (
-    "Slurm has started this job {start_times}, its record cannot be written, and MAX_RESTARTS is "
-    "{limit}: the job is not requeued; {stays}."
-)
-
-NOT_KNOWN = (
-    "A new start with --resume_from_checkpoint or --overwrite could discard checkpoints of this job, because its "
-    "record is missing or damaged: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
-    "checkpoint; with these flags, it starts over."
-)
-
-# A standing without a cell does not affect the event.
-TABLE: dict[Kind, dict[Standing, Cell]] = {
-    Kind.STARTED: {
-        Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),
-        Standing.UNSAVED: Cell(
-            Verb.FINISH, 1,
-            "Slurm has ended this job {unsaved_times} in a row before a checkpoint was saved: the job is not requeued. "
-            "Reduce CHECKPOINT_FREQ, or check the nodes (sacct -j {job})."),
-        Standing.WITHIN: Cell(Verb.START, 0),
-    },
-    Kind.USER_ERROR: {
-        Standing.WITHIN: Cell(Verb.FINISH),
-    },
-    Kind.STOPPED: {
-        Standing.UNSAVED: Cell(
-            Verb.FINISH, 1,
-            "The job was stopped {unsaved_times} in a row before a checkpoint was saved: the job is not requeued. "
-            "Increase --time, or save more often (CHECKPOINT_FREQ)."),
-        Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run was stopped; {stays}."),
-    },
-    Kind.NO_STEP: {
-        Standing.WITHIN: Cell(
-            Verb.FINISH, USER_ERROR,
-            "Slurm did not create the job step (see srun's messages above). The ranks have not run, so the "
-            "job is not requeued; fix the problem and run 'sbatch train.sbatch' again."),
-    },
-    Kind.NO_TASKS: {
-        Standing.REFUSALS: Cell(
-            Verb.FINISH, 1,
-            "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: "
-            "the job is not requeued; {stays}."),
-        Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
-    },
-    Kind.FAILED: {
-        Standing.FAILURES: Cell(
-            Verb.FINISH, None,
-            "That was failure {failures} of this job since it last made progress, and MAX_RESTARTS is {limit}: "
-            "the job is not requeued; {stays}."),
-        Standing.REPEATED: Cell(
-            Verb.FINISH, None,
-            "The job failed twice without a checkpoint in between, and the second failure is not attributed to another "
-            "host: the job is not requeued; {stays}."),
-        Standing.UNSAVED: Cell(
-            Verb.FINISH, None,
-            "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),
-        Standing.UNCOUNTED: Cell(Verb.FINISH, None, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run failed: requeue {failures} of at most {limit}; {stays}."),
-    },
-    Kind.REFUSED: {
-        Standing.REFUSALS: Cell(
-            Verb.FINISH, 1,
-            "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: "
-            "the job is not requeued. To skip the check, run 'CHECK_NODES=false sbatch train.sbatch'."),
-        Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
-    },
-    Kind.SHARED_FAILURE: {
-        Standing.WAITED: Cell(
-            Verb.FINISH, 1,
-            "The job has waited for the shared resource {waits} (one day in total): the job is not requeued; {stays}."),
-        Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(
-            Verb.REQUEUE, 1,
-            "A shared resource failed: no hosts are excluded, and this requeue does not count as a refusal."),
-    },
-}  # fmt: skip
-
-
-def cell_of(kind: Kind, standings: set[Standing]) -> Cell:
-    """`standings`: the standings that apply, except WITHIN, which always applies."""
-    holding = {*standings, Standing.WITHIN}
-    first = next(standing for standing in Standing if standing in holding and standing in TABLE[kind])
-    return TABLE[kind][first]
-
 
 # First wait of a job after a shared resource failed; doubles each time.
 FIRST_WAIT_MINUTES = 10

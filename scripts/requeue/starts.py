@@ -18,9 +18,9 @@ from run_files.regular_files import NotReadable, read_text
 from run_files.replacing import replace_text
 
 from requeue.command import answer
-from requeue.decision import USER_ERROR
 from requeue.log import counted, error, say, warn
 from requeue.state import Damaged
+from requeue.table import USER_ERROR
 
 GIVES_UP = 77  # exit status: a further start would not save a checkpoint either
 NONE = "none"

@@ -13,8 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue import command
-from requeue.decision import Kind
 from requeue.nodes import Node
+from requeue.table import Kind
 
 OWN_CHECKS = ("gpus", "cuda", "libfabric", "host")
 FOLDER_CHECKS = ("checkpoint_write", "report")

@@ -1,4 +1,4 @@
-"""scripts/requeue/decision.py: each cell, standing of the job × event, reached from a state and an event."""
+"""scripts/requeue/table.py: each cell, standing of the job × event, reached from a state and an event."""
 
 import re
 import sys
@@ -9,8 +9,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint
-from requeue.decision import MOST_WAITS, TABLE, Event, Kind, Standing, Verb, cell_of, decide, standings_of
+from requeue.decision import MOST_WAITS, Event, decide, standings_of
 from requeue.state import State
+from requeue.table import TABLE, Kind, Standing, Verb, cell_of
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/stopping-and-failures.md"
 FOUR = Checkpoint(step=4, time="14.0", name="tiny-4steps")

@@ -9,8 +9,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint, newest_checkpoint, requested_step
-from requeue.decision import Event, Kind, Verb, decide
+from requeue.decision import Event, decide
 from requeue.state import State
+from requeue.table import Kind, Verb
 
 HUNDRED = Checkpoint(step=100, time="14.000000001", name="tiny-100steps")
 

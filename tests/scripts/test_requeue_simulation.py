@@ -13,11 +13,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint
-from requeue.decision import MOST_WAITS, Event, Kind, Verb, decide
+from requeue.decision import MOST_WAITS, Event, decide
 from requeue.nodes import NodeState
 from requeue.return_to_queue import return_to_queue
 from requeue.slurm import JobRecord, Silent
 from requeue.state import State, format_state, parse_state
+from requeue.table import Kind, Verb
 
 NODES = [f"n{number}" for number in range(8)]
 LAST_STEP = 40

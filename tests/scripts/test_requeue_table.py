@@ -8,8 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint
-from requeue.decision import Event, Kind, Verb, decide, kind_of_end, may_be_stop
+from requeue.decision import Event, decide, kind_of_end, may_be_stop
 from requeue.state import State
+from requeue.table import Kind, Verb
 
 NONE = Checkpoint()
 FOUR = Checkpoint(step=4, time="14.0", name="tiny-4steps")
