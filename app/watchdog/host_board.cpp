@@ -12,11 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <new>
-#include <sstream>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -36,24 +33,9 @@ int64_t now() {
 
 double seconds_since(int64_t then) { return static_cast<double>(now() - then) / kNanoseconds; }
 
-// Returns the state and the start time in clock ticks of a process: fields 3 and 22 of /proc/PID/stat. Returns 'X' and
-// 0 if the process does not exist.
-std::pair<char, int64_t> process(int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string line = text.str();
-  const size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return {'X', 0};
-  constexpr int kFieldsBetween = 18;
-  std::istringstream fields(line.substr(name_end + 1));
-  char state = 'X';
-  std::string field;
-  fields >> state;
-  for (int i = 0; i < kFieldsBetween; ++i) fields >> field;
-  int64_t started = 0;
-  fields >> started;
-  return {state, started};
+// Returns a lock on byte `number` of the file. The kernel releases it when the process that holds it ends.
+struct flock lock_of(int number) {
+  return {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = number, .l_len = 1, .l_pid = 0};
 }
 
 }  // namespace
@@ -65,8 +47,6 @@ struct alignas(64) HostBoard::Line {
     std::atomic<int32_t> first, count, stride;
   };
   std::atomic<int64_t> pid;  // 0: process has not started yet
-  std::atomic<int64_t> started;
-  std::atomic<int64_t> pid_namespace;  // 0: unknown
   std::atomic<int64_t> rank, step, progress;
   std::atomic<int64_t> moved_at, turned_at;  // results of now()
   std::atomic<int32_t> phase;
@@ -82,47 +62,37 @@ struct alignas(64) HostBoard::Header {
 
 HostBoard::Line& HostBoard::line(int number) const { return reinterpret_cast<Line*>(memory_ + 1)[number]; }
 
-int64_t HostBoard::own_pid_namespace() {
-  std::error_code none;
-  // In a PID namespace that has not mounted its own /proc, /proc still shows the parent's processes.
-  if (std::filesystem::read_symlink("/proc/self", none) != std::to_string(getpid())) return 0;
-  struct stat status {};
-  return stat("/proc/self/ns/pid", &status) == 0 ? static_cast<int64_t>(status.st_ino) : 0;
+bool HostBoard::is_alive(int number) const {
+  struct flock lock = lock_of(number);
+  return fcntl(file_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-bool HostBoard::is_alive(const Line& line) const {
-  const int64_t here = own().pid_namespace;
-  if (here == 0 || line.pid_namespace != here) return true;
-  const auto [state, since] = process(line.pid);
-  if (since == line.started) return state != 'Z' && state != 'X';
-  return process(getpid()).second == 0;  // true if /proc is not readable
-}
-
-HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder,
-                     int64_t pid_namespace)
+HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder)
     : path_(folder / fmt::format("mpzero-{}-{}", getuid(), start)), ranks_(ranks), own_(own) {
   static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
   bytes_ = sizeof(Header) + sizeof(Line) * static_cast<size_t>(ranks);
-  const int file = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   struct stat status {};
-  int error = file < 0 || fstat(file, &status) != 0 ? errno : status.st_uid != getuid() ? EPERM : 0;
+  int error = file_ < 0 || fstat(file_, &status) != 0 ? errno : status.st_uid != getuid() ? EPERM : 0;
   // Without allocation, writes to a full file system would raise SIGBUS.
-  if (error == 0) error = posix_fallocate(file, 0, static_cast<off_t>(bytes_));
+  if (error == 0) error = posix_fallocate(file_, 0, static_cast<off_t>(bytes_));
+  struct flock lock = lock_of(own);
+  if (error == 0 && fcntl(file_, F_OFD_SETLK, &lock) != 0) error = errno;
   if (error != 0) problem_ = fmt::format("cannot use {}: {}", path_.string(), std::strerror(error));
   const int flags = MAP_SHARED | (error == 0 ? 0 : MAP_ANONYMOUS);
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, error == 0 ? file : -1, 0);
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, error == 0 ? file_ : -1, 0);
   if (memory == MAP_FAILED) throw_failure("cannot map {}: {}", path_.string(), std::strerror(errno));
-  if (file >= 0) close(file);
   memory_ = static_cast<Header*>(memory);
   Line& mine = this->own();
   mine.rank = rank;
-  mine.started = process(getpid()).second;
-  mine.pid_namespace = pid_namespace;
   mine.moved_at = mine.turned_at = now();
   mine.pid = getpid();
 }
 
-HostBoard::~HostBoard() { munmap(memory_, bytes_); }
+HostBoard::~HostBoard() {
+  munmap(memory_, bytes_);
+  if (file_ >= 0) close(file_);
+}
 
 void HostBoard::remove_name() const { unlink(path_.c_str()); }
 
@@ -159,7 +129,7 @@ std::vector<Neighbor> HostBoard::neighbors() const {
     if (i == own_ || line.pid == 0) continue;
     Neighbor one{.rank = static_cast<int>(line.rank),
                  .pid = line.pid,
-                 .alive = is_alive(line),
+                 .alive = is_alive(i),
                  .has_left = line.has_left != 0,
                  .exit_status = line.ended != 0 ? std::optional(line.ended - 1) : std::nullopt,
                  .activity = {.phase = static_cast<RunPhase>(static_cast<uint8_t>(line.phase)),

@@ -16,7 +16,7 @@ namespace mpzero {
 struct Neighbor {
   int rank = 0;
   int64_t pid = 0;
-  bool alive = false;                             // also true if unknown (different PID namespace)
+  bool alive = false;                             // also true if unknown
   bool has_left = false;                          // ended normally
   std::optional<int> exit_status;                 // set by announce_end(), otherwise empty
   RankActivity::Report activity;                  // without `limit` and `gap`
@@ -29,9 +29,8 @@ struct Neighbor {
 class HostBoard {
  public:
   // Opens the shared memory of the attempt with id `start` for `ranks` ranks of this host. `own`: index of this process
-  // on the host. `pid_namespace`: inode of this process's PID namespace.
-  HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm",
-            int64_t pid_namespace = own_pid_namespace());
+  // on the host.
+  HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm");
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
@@ -51,19 +50,17 @@ class HostBoard {
 
   std::vector<Neighbor> neighbors() const;
 
-  // Returns the inode of the PID namespace that /proc shows; 0 if unknown.
-  static int64_t own_pid_namespace();
-
  private:
   struct Header;
   struct Line;
   Line& line(int number) const;
   Line& own() const { return line(own_); }
   // Returns false only if the process is known to have ended.
-  bool is_alive(const Line& line) const;
+  bool is_alive(int number) const;
 
   std::filesystem::path path_;
   std::string problem_;
+  int file_ = -1;  // each rank locks one byte as long as it lives
   int ranks_;
   int own_;
   Header* memory_ = nullptr;  // followed by the lines

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <utility>
 
 #include "app/watchdog/host_board.hpp"
 #include "tests/catch.hpp"
@@ -65,21 +64,6 @@ TEST_CASE("A rank reads what another process of its host wrote, and sees that it
   CHECK_FALSE(board.neighbors().at(0).alive);
   REQUIRE(waitpid(pid, nullptr, 0) == pid);
   CHECK_FALSE(board.neighbors().at(0).alive);
-}
-
-TEST_CASE("A rank of another PID namespace, or of an unknown one, is not known to have ended") {
-  const TemporaryFolder folder;
-  const int64_t known = HostBoard::own_pid_namespace();
-  CHECK(known != 0);
-  for (const auto& [own, other] :
-       {std::pair(known, known + 1), std::pair(known, int64_t{0}), std::pair(int64_t{0}, int64_t{0})}) {
-    const std::string start = std::to_string(own) + "-" + std::to_string(other);
-    const HostBoard board(start, 2, 0, 0, folder.path(), own);
-    const pid_t pid = spawn([&, other = other] { new HostBoard(start, 2, 1, 1, folder.path(), other); });
-    kill(pid, SIGKILL);
-    REQUIRE(waitpid(pid, nullptr, 0) == pid);
-    CHECK(board.neighbors().at(0).alive);
-  }
 }
 
 TEST_CASE("Only one rank of a host reports a stop or a failure") {
