@@ -52,7 +52,7 @@ from requeue.reports import (
     shared_hang,
     stop_of,
 )
-from requeue.return_to_queue import MOST_OF_REASON, preempts, return_to_queue, wants_the_nodes
+from requeue.return_to_queue import MOST_OF_REASON, reclaims_nodes, return_to_queue
 from requeue.slurm import FOLDER_SECONDS, Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
 from requeue.table import USER_ERROR, Kind, Verb
@@ -189,11 +189,10 @@ def is_one_of(host: str, nodes: list[Node]) -> bool:
 
 def kind_of(job: Job) -> Kind:
     arguments = job.arguments
-    if may_be_stop(job.status):
-        wanted = wants_the_nodes(job.slurm, arguments.grace_period)
-    else:
-        # A run that was killed while saving or ending may have any status.
-        wanted = job.status not in (USER_ERROR, STOPPED) and preempts(job.slurm)
+    # A run that was killed while saving or ending may have any status.
+    wanted = job.status not in (USER_ERROR, STOPPED) and reclaims_nodes(
+        job.slurm, may_be_stop(job.status), arguments.grace_period
+    )
     stopped = arguments.signalled or wanted or job.leaving is not None
     return kind_of_end(job.status, stopped, arguments.no_tasks_on)
 

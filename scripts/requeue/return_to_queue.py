@@ -21,24 +21,16 @@ MARK = "mpzero "
 MOST_OF_REASON = 300
 
 
-def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
-    """Returns True if Slurm is ending or preempting the job, or is about to end it at its time limit, and False if
-    Slurm does not respond."""
+def reclaims_nodes(slurm: Slurm, may_be_stop: bool, grace_seconds: int) -> bool:
+    """Returns True if Slurm preempts the job or, if the status `may_be_stop`, is ending it or is about to end it at its
+    time limit. Returns False if Slurm does not respond."""
     record = slurm.job_record()
-    if record is None:
-        return False
-    if not record.running or record.preempted:
-        return True
+    if record is None or record.preempted or not may_be_stop:
+        return record is not None and record.preempted
     try:
-        return slurm.seconds_left() <= grace_seconds + EARLY_SECONDS
+        return not record.running or slurm.seconds_left() <= grace_seconds + EARLY_SECONDS
     except Silent:
         return False
-
-
-def preempts(slurm: Slurm) -> bool:
-    """Returns True if Slurm is preempting the job, and False if Slurm does not respond."""
-    record = slurm.job_record()
-    return record is not None and record.preempted
 
 
 def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[], None]) -> None:

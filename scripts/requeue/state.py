@@ -54,14 +54,21 @@ class Damaged(Exception):
 
 def parse_state(text: str) -> State:
     """Raises Damaged."""
-    values = parse_object(text)
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise Damaged(f"it is not JSON: {printable(error, 60)}") from error
+    if not isinstance(values, dict):
+        raise Damaged("it is not a JSON object")
+    version = values.pop("version", None)
+    if version != VERSION:
+        raise Damaged(f"its version is '{printable(version, 60)}', expected {VERSION}")
+    for name in values.keys() ^ {field.name for field in fields(State)}:
+        raise Damaged(f"the key '{printable(name, 60)}' is missing or unknown")
     for field in fields(State):
-        if field.name not in values:
-            raise Damaged(f"the key {field.name} is missing")
         if not CHECKS[field.name if field.type == "str" else field.type](values[field.name]):
             raise Damaged(f"invalid {field.name}: '{printable(values[field.name], 60)}'")
-    values["blamed_nodes"] = tuple(values["blamed_nodes"])
-    return State(**values)
+    return State(**{**values, "blamed_nodes": tuple(values["blamed_nodes"])})
 
 
 def format_state(state: State) -> str:
@@ -88,21 +95,6 @@ CHECKS = {
     "job": matches(JOB),
     "checkpoint_time": matches(TIME),
 }
-
-
-def parse_object(text: str) -> dict[str, object]:
-    try:
-        values = parse_json(text)
-    except ValueError as error:
-        raise Damaged(f"it is not JSON: {printable(error, 60)}") from error
-    if not isinstance(values, dict):
-        raise Damaged("it is not a JSON object")
-    version = values.pop("version", None)
-    if type(version) is not int or version != VERSION:
-        raise Damaged(f"its version is '{printable(version, 60)}', expected {VERSION}")
-    for key in values.keys() - {field.name for field in fields(State)}:
-        raise Damaged(f"'{printable(key, 60)}' is an unknown key")
-    return values
 
 
 def record_of(folder: Path, job: str) -> Path:

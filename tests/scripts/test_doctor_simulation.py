@@ -120,8 +120,7 @@ def decided(scenario: Scenario, monkeypatch) -> tuple[Kind, set[str]]:
     events = []
     monkeypatch.setattr(command, "job_log", lambda: scenario.log)
     monkeypatch.setattr(command, "carry_out", lambda _, event: events.append(event))
-    monkeypatch.setattr(command, "wants_the_nodes", lambda *_: False)
-    monkeypatch.setattr(command, "preempts", lambda *_: False)
+    monkeypatch.setattr(command, "reclaims_nodes", lambda *_: False)
     slurm = SimpleNamespace(job=JOB, nodelist="n", partition="all", nodes=lambda: [Node(h) for h in scenario.hosts])
     arguments = SimpleNamespace(
         checkpoint_dir=scenario.folder, max_restarts=3, status=scenario.status, signalled=False, grace_period=0,
