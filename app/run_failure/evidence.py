@@ -21,12 +21,12 @@ from run_files.values import as_number, as_time, is_whole, whole
 START = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 MOST_RANKS = 100_000
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
-WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
+WHYS = ("error", "shared_error", "user_error", "stuck", "signal", "communicator_error", "device_error")
 # A watchdog updates its line every 100 ms. If a line is older than this many seconds, or than half of the timeout, the
 # process counts as stopped.
 STOPPED_AFTER = 15.0
-# Exit statuses of ranks that end the run without a failure: stopped, interrupted (base/error.hpp).
-ENDS = (75, 130)
+# Exit statuses of ranks that end without a failure: finished, stopped, interrupted (base/error.hpp).
+ENDS = (0, 75, 130)
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,10 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """True if each rank has written evidence or is reported as ended by another rank on its host."""
-        return bool(self.records) and all(one.wrote or one.seen in ("dead", "ended") for one in self.records)
+        """True if each rank has written evidence or is reported as ended by another rank on its host, or if rank 0 has
+        written evidence for all ranks."""
+        ended = (one.wrote or one.seen in ("dead", "ended") for one in self.records)
+        return bool(self.records) and (all(ended) or any(one.why == "shared_error" for one in self.records))
 
     @property
     def silent_hosts(self) -> tuple[str, ...]:
@@ -243,7 +245,7 @@ def stopped_after(limit: float) -> float:
 
 
 def state_of(line: dict, limit: float) -> str:
-    if line.get("ended") is True or line.get("exit_status") in ENDS:
+    if line.get("exit_status") in ENDS:
         return "ended"
     if line.get("alive") is not True:
         return "dead"

@@ -4,7 +4,7 @@ Missing evidence alone is no proof: a rank without evidence is the cause only if
 dead or stopped, or if the cluster reports its host as down. Provisional evidence counts as missing. The first rule that
 applies determines the cause:
 
-    1  a user error; not attributed to a rank
+    1  a user error, or an error on all ranks; not attributed to a rank
     2  ranks without evidence that were the first ranks seen dead on their host
     3  ranks that an error reports as its cause
     4  the rank with a device error
@@ -46,8 +46,8 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
         found = [record for record in records if record.why in whys]
         return sorted(found, key=lambda one: (whys.index(one.why), one.rank != evidence.first, one.time))
 
-    if mistakes := wrote("user_error"):
-        return Verdict((), mistakes[0].error or "a user error", user_error=True)
+    if mistakes := wrote("user_error", "shared_error"):
+        return Verdict((), error_of(mistakes[0]), "see the output above", mistakes[0].why == "user_error")
     if lost := [record for record in records if record.died_first]:
         return of_ranks(lost, f"ended without reporting an error {where_awaited(records, lost)}", HOST_REMEDY)
     errors = wrote("device_error", "error", "communicator_error")

@@ -63,7 +63,10 @@ int run_watched(Watchdog& watchdog, const std::function<int()>& work) {
     return work();
   } catch (...) {
     const RunError error = current_error();
-    if (error.scope == ErrorScope::kAllRanks && error.culprits.empty()) throw;
+    if (error.scope == ErrorScope::kAllRanks && error.culprits.empty()) {
+      if (error.exit_code == kFailureExitCode) watchdog.report_shared(error.message);
+      throw;
+    }
     watchdog.fail(error.why, error.message, error.exit_code, error.culprits);
   }
 }

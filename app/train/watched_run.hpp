@@ -22,7 +22,7 @@ struct RunError {
 RunError current_error();
 
 // Runs `work` and returns its result. Errors that occur only on this rank and errors with known culprits end the
-// process after a failure report is written. All other errors are rethrown.
+// process after a failure report is written. All other errors are rethrown, after a report on rank 0.
 int run_watched(Watchdog& watchdog, const std::function<int()>& work);
 
 }  // namespace mpzero

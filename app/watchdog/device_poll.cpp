@@ -8,8 +8,6 @@
 #include <latch>
 #include <utility>
 
-#include "parallel/mpi/deadline.hpp"
-
 namespace mpzero {
 
 void DevicePoll::use_device(at::Device device) {
@@ -27,15 +25,6 @@ void DevicePoll::use_device(at::Device device) {
 void DevicePoll::watch(std::vector<parallel::Communicator*> communicators) {
   const std::lock_guard lock(asking_);
   communicators_ = std::move(communicators);
-}
-
-void DevicePoll::refresh() const {
-  constexpr std::chrono::milliseconds kLimit(300);
-  parallel::answer_within(kLimit, [recorder = &recorder_, device = device()] {
-    if (device.is_cuda()) c10::cuda::set_device(device.index());
-    recorder->poll();
-    return true;
-  });
 }
 
 std::optional<DevicePoll::Error> DevicePoll::error() const {

@@ -29,9 +29,6 @@ class DevicePoll {
   // Sets the communicators to poll. Previous communicators are not used after this function returns.
   void watch(std::vector<parallel::Communicator*> communicators);
 
-  // Polls the device once, with a short timeout. Called before the process ends.
-  void refresh() const;
-
   struct Error {
     Why why = Why::kDeviceError;
     std::string text;

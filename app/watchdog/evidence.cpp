@@ -35,7 +35,8 @@ using parallel::CollectiveRecord;
 constexpr std::chrono::milliseconds kPrintLimit(1000);
 
 const char* name_of(Why why) {
-  constexpr std::array kNames = {"error", "user_error", "stuck", "signal", "communicator_error", "device_error"};
+  constexpr std::array kNames = {"error",  "shared_error",       "user_error",  "stuck",
+                                 "signal", "communicator_error", "device_error"};
   return kNames[static_cast<size_t>(why)];
 }
 
@@ -66,7 +67,6 @@ ordered_json to_json(const std::vector<Neighbor>& neighbors) {
     all.push_back({{"rank", one.rank},
                    {"pid", one.pid},
                    {"alive", one.alive},
-                   {"ended", one.has_left},
                    {"exit_status", one.exit_status ? ordered_json(*one.exit_status) : ordered_json()},
                    {"phase", name_of(one.activity.phase)},
                    {"step", one.activity.step},

@@ -20,8 +20,9 @@ namespace mpzero {
 // Maximum time to wait for each folder if its file system does not respond.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
-// The reason why a rank ended. kSignal: another rank has ended, or the launcher has sent a signal.
-enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
+// The reason why a rank ended. kSharedError: all ranks throw the same error. kSignal: another rank has ended, or the
+// launcher has sent a signal.
+enum class Why : uint8_t { kError, kSharedError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
 // The ranks of one attempt of a run.
 struct StartRanks {

@@ -51,7 +51,6 @@ struct alignas(64) HostBoard::Line {
   std::atomic<int64_t> moved_at, turned_at;  // results of now()
   std::atomic<int32_t> phase;
   std::atomic<int32_t> ended;  // 1 + exit status; 0: not ended
-  std::atomic<int32_t> has_left;
   std::atomic<int32_t> num_channels;
   std::array<Channel, kChannels> channels;
 };
@@ -118,7 +117,6 @@ void HostBoard::write(const RankActivity::Report& report, const std::vector<para
 }
 
 void HostBoard::announce_end(int exit_status) { own().ended = exit_status + 1; }
-void HostBoard::leave() { own().has_left = 1; }
 bool HostBoard::claim_stop() { return memory_->stop_is_claimed.exchange(1) == 0; }
 bool HostBoard::claim_failure() { return memory_->failure_is_claimed.exchange(1) == 0; }
 
@@ -130,7 +128,6 @@ std::vector<Neighbor> HostBoard::neighbors() const {
     Neighbor one{.rank = static_cast<int>(line.rank),
                  .pid = line.pid,
                  .alive = is_alive(i),
-                 .has_left = line.has_left != 0,
                  .exit_status = line.ended != 0 ? std::optional(line.ended - 1) : std::nullopt,
                  .activity = {.phase = static_cast<RunPhase>(static_cast<uint8_t>(line.phase)),
                               .step = line.step,

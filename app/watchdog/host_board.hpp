@@ -17,8 +17,7 @@ struct Neighbor {
   int rank = 0;
   int64_t pid = 0;
   bool alive = false;                             // also true if unknown
-  bool has_left = false;                          // ended normally
-  std::optional<int> exit_status;                 // set by announce_end(), otherwise empty
+  std::optional<int> exit_status;                 // set by announce_end(); 0: ends normally
   RankActivity::Report activity;                  // without `limit` and `gap`
   double quiet = 0;                               // seconds since the rank's watchdog last ran
   std::vector<parallel::ChannelRecord> channels;  // in the order in which they were opened; `name` and `last` are empty
@@ -41,9 +40,8 @@ class HostBoard {
   void remove_name() const;
 
   void write(const RankActivity::Report& report, const std::vector<parallel::ChannelRecord>& channels);
-  // Announces that this rank ends with `exit_status`. The other ranks of the host then end as well.
+  // Announces that this rank ends with `exit_status`. Unless it is 0, the other ranks of the host then end as well.
   void announce_end(int exit_status);
-  void leave();
   // Return true for the first caller on this host, which then reports the stop or the failure.
   bool claim_stop();
   bool claim_failure();

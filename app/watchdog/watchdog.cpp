@@ -114,7 +114,9 @@ Watchdog::Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Opt
       poll_(activity_.recorder()) {
   tzset();  // call early: other threads may change the environment later
   meet(options);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    while (!leaving_) take_turn();
+  });
   mpi_.record_in(&control_);  // after the thread, which may fail to start
 }
 
@@ -152,14 +154,10 @@ Watchdog::~Watchdog() {
     mpi_.meet();
     control_.complete(barrier);
   }
-  board_->leave();
+  board_->announce_end(0);
   leaving_ = true;
   thread_.join();
   mpi_.record_in(nullptr);
-}
-
-void Watchdog::run() {
-  while (!leaving_) take_turn();
 }
 
 void Watchdog::take_turn() {
@@ -185,10 +183,10 @@ void Watchdog::follow_neighbors() {
   std::vector<int> lost;
   for (const Neighbor& one : neighbors_) {
     if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) end(*one.exit_status);
-    if (one.exit_status) {
+    if (one.exit_status.value_or(0) != 0) {
       end_as_victim(fmt::format("rank {} has exited with status {}", one.rank, *one.exit_status), *one.exit_status);
     }
-    if (!one.alive && !one.has_left) lost.push_back(one.rank);
+    if (!one.alive && !one.exit_status) lost.push_back(one.rank);
   }
   if (!lost.empty()) fail(Why::kSignal, "ended without reporting an error", kFailureExitCode, lost);
   // A rank that waits for other ranks at the end of the run is not stuck while any other rank of the host makes
@@ -218,7 +216,6 @@ void Watchdog::handle_stop() {
 
 Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {
   constexpr size_t kCollectives = 6;
-  poll_.refresh();
   Evidence evidence{.why = why,
                     .error = std::move(error),
                     .culprits = std::move(culprits),
@@ -232,6 +229,12 @@ Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::ve
     for (size_t i = 0; i < known; ++i) one.channels[i].name = evidence.channels[i].name;
   }
   return evidence;
+}
+
+void Watchdog::report_shared(const std::string& error) {
+  if (start_.rank != 0) return;
+  const std::lock_guard lock(end_mutex_);
+  writer_.write(evidence(Why::kSharedError, error, kFailureExitCode), {}, /*claims=*/true);
 }
 
 void Watchdog::fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits) {

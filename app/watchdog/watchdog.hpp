@@ -81,12 +81,13 @@ class Watchdog {
     int exceptions_;
   };
 
+  // Writes evidence of an error that all ranks throw, which then end normally. Only rank 0 writes.
+  void report_shared(const std::string& error);
   // Terminates this rank after writing evidence. Thread-safe. `error`: one sentence. `culprits`: ranks at fault.
   [[noreturn]] void fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits = {});
 
  private:
   void meet(const Options& options);
-  void run();
   void take_turn();
   void handle_stop();
   void follow_neighbors();

@@ -104,7 +104,7 @@ def test_a_rank_that_dies_ends_the_run(tmp_path: Path, number: signal.Signals, r
     for other in evidence.values():
         assert (other["why"], other["phase"]) == ("signal", "training")
         seen = neighbor(other, rank)
-        assert (seen["pid"], seen["alive"], seen["ended"], seen["exit_status"]) == (live.pids[rank], False, False, None)
+        assert (seen["pid"], seen["alive"], seen["exit_status"]) == (live.pids[rank], False, None)
         assert open_collectives(other)
     first = first_in(run.checkpoints)
     assert (first["culprits"], f"mpzero: error: {first['reason']}") == ([rank], report)
@@ -249,6 +249,14 @@ def test_an_error_of_one_rank_is_reported_once_and_ends_all(tmp_path: Path) -> N
     assert {one: evidence[one]["why"] for one in evidence} == {0: "signal", 1: "signal", 2: "signal"} | {rank: "error"}
     assert (evidence[rank]["step"], evidence[rank]["exit_status"]) == (10, 1)
     assert first_in(tmp_path)["rank"] == rank
+
+
+def test_an_error_of_all_ranks_is_reported_by_rank_0_and_blames_nobody(tmp_path: Path) -> None:
+    status, _ = failing_rank("shared_error", 0, tmp_path, stuck_after=600)
+    assert status == 1
+    evidence = evidence_in(tmp_path)
+    assert (evidence[0]["why"], evidence[0]["error"]) == ("shared_error", "cannot save")
+    assert blamed(tmp_path) == []
 
 
 @pytest.mark.parametrize(("what", "rank"), [("nccl_error", 0), ("nccl_lost", 2)])

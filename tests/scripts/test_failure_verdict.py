@@ -94,6 +94,11 @@ def stopped_before_an_error_with_culprits(found):
     found.rank(3, "communicator_error", error="the weights differ", culprits=[2])
 
 
+def error_on_all_ranks(found):
+    found.rank(0, "shared_error", error="the disk is full")
+    found.rank(3, "signal")
+
+
 def stopped_with_errors_of_its_peers(found):
     stuck(found, 0, 1, 3, why="communicator_error")
     stuck(found, 2, why="signal", watchdog_gap_seconds=16.0)
@@ -198,7 +203,7 @@ def stopped_while_one_host_writes_late(found):
 
 
 def finished_ranks_are_not_missed(found):
-    stuck(found, 0, neighbours=[line(1, alive=False, ended=True)])
+    stuck(found, 0, neighbours=[line(1, alive=False, exit_status=0)])
     stuck(found, 2, neighbours=[line(3, alive=False, exit_status=75)], channels=[channel(7, 7)])
 
 
@@ -241,6 +246,7 @@ CASES = [
     (stopped_before_a_device_failed, (3,), "an uncorrectable ECC error"),
     (stopped_before_an_error, (3,), "the disk is full"),
     (stopped_before_an_error_with_culprits, (2,), "the weights differ"),
+    (error_on_all_ranks, (), "the disk is full"),
     (stopped_with_errors_of_its_peers, (2,), "the process is stopped"),
     (hang_on_a_gpu, (3,), "on the GPU"),
     (device, (3,), "an illegal memory access"),
@@ -310,17 +316,23 @@ def test_a_view_of_a_rank_on_another_host_does_not_count(tmp_path):
 
 
 @pytest.mark.parametrize("status", [None, 0, 1, 2, 75, 130, 143])
-def test_only_a_stop_that_a_dead_rank_announced_is_a_normal_end(tmp_path, status):
+def test_only_an_end_that_a_dead_rank_announced_is_a_normal_end(tmp_path, status):
     found = Evidence(tmp_path, hosts=1)
     found.rank(0, neighbours=[line(1, alive=False, exit_status=status)])
-    assert read_evidence([found.folder]).records[1].seen == ("ended" if status in (75, 130) else "dead")
+    assert read_evidence([found.folder]).records[1].seen == ("ended" if status in (0, 75, 130) else "dead")
 
 
 def test_a_neighbour_that_was_alive_may_still_write(tmp_path):
-    for seen, complete in (({}, False), ({"quiet": 99.0}, False), ({"alive": False}, True), ({"ended": True}, True)):
+    for seen, complete in (({}, False), ({"quiet": 99.0}, False), ({"alive": False}, True), ({"exit_status": 0}, True)):
         found = Evidence(tmp_path / str(complete) / str(seen), hosts=1)
         found.rank(0, neighbours=[line(1, **seen)])
         assert read_evidence([found.folder]).complete == complete, seen
+
+
+def test_an_error_on_all_ranks_needs_no_evidence_of_the_others(tmp_path):
+    found = Evidence(tmp_path)
+    error_on_all_ranks(found)
+    assert read_evidence([found.folder]).complete
 
 
 def test_a_host_with_provisional_evidence_is_incomplete_and_silent(tmp_path):
@@ -351,6 +363,7 @@ def run(checkpoints: Path, *arguments: str) -> subprocess.CompletedProcess:
     [
         (crash, 137, 1),
         (user_error, 143, 2),
+        (error_on_all_ranks, 1, 1),
         (only_ended, 143, 143),
         (suspended_and_ended, 143, 143),
         (stopped_while_one_host_writes_late, 143, 143),
@@ -366,7 +379,7 @@ def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, st
         case(Evidence(tmp_path))
     result = run(tmp_path, "--status", str(launcher))
     assert (result.returncode, result.stdout) == (status, f"{status}\n"), result.stderr
-    assert (tmp_path / "failure.json").exists() == (case is crash)
+    assert (tmp_path / "failure.json").exists() == (case in (crash, error_on_all_ranks))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-// failing_rank error|gpu_error|nccl_error|nccl_lost|hang|leave|late|never|mistake|absent|no_efa|other_network|
-// unconnected|alone RANK SECONDS FOLDER: ranks that sum numbers repeatedly, watched as in training. At the tenth sum
-// RANK meets an error (error), sleeps forever while its heartbeat continues (hang), or all ranks leave normally
-// (leave). With late RANK leaves 7 s after the others and makes progress meanwhile; with never it sleeps forever
-// instead. With mistake RANK ends before the first sum, like a run with a user error; with absent it never comes to
-// meet the others. Before the sums the nodes are connected: with no_efa RANK's network does not start, which its peers
-// only see as their own errors; with other_network all ranks learn that RANK has another network; with unconnected no
-// rank is ever answered; with alone only RANK is not answered. gpu_error is error with sums on the ranks' GPUs; with
-// nccl_error RANK reports an error, and with nccl_lost it is killed, after the others have met NCCL's error.
-// HANGING_PATH (hanging_file.cpp) applies to RANK alone. For tests/e2e/test_failures.py.
+// failing_rank error|shared_error|gpu_error|nccl_error|nccl_lost|hang|leave|late|never|mistake|absent|no_efa|
+// other_network|unconnected|alone RANK SECONDS FOLDER: ranks that sum numbers repeatedly, watched as in training. At
+// the tenth sum RANK meets an error (error), all ranks meet the same error (shared_error), RANK sleeps forever while
+// its heartbeat continues (hang), or all ranks leave normally (leave). With late RANK leaves 7 s after the others and
+// makes progress meanwhile; with never it sleeps forever instead. With mistake RANK ends before the first sum, like a
+// run with a user error; with absent it never comes to meet the others. Before the sums the nodes are connected: with
+// no_efa RANK's network does not start, which its peers only see as their own errors; with other_network all ranks
+// learn that RANK has another network; with unconnected no rank is ever answered; with alone only RANK is not answered.
+// gpu_error is error with sums on the ranks' GPUs; with nccl_error RANK reports an error, and with nccl_lost it is
+// killed, after the others have met NCCL's error. HANGING_PATH (hanging_file.cpp) applies to RANK alone. For
+// tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -87,6 +88,7 @@ int sum(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& what, 
     std::fflush(stdout);
     return EXIT_SUCCESS;
   }
+  if (what == "shared_error") throw Failure("cannot save", ErrorScope::kAllRanks);
   if (mpi.rank() == which) {
     if (what.starts_with("nccl_")) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (what == "nccl_lost") std::raise(SIGKILL);
@@ -129,6 +131,7 @@ int main(int argc, char** argv) {
   try {
     return mpzero::run(mpi, argv[1], std::atoi(argv[2]), std::atof(argv[3]), argv[4]);
   } catch (const mpzero::Error& error) {
+    if (error.scope() == mpzero::ErrorScope::kAllRanks) return error.exit_code();
     mpi.abort(error.exit_code());
   }
 }

@@ -49,10 +49,9 @@ TEST_CASE("A rank reads what another process of its host wrote, and sees that it
                   .completed = 6,
                   .last = {}}});
     other.announce_end(2);
-    other.leave();
   });
   Neighbor seen = board.neighbors().at(0);
-  CHECK((seen.rank == 5 && seen.pid == pid && seen.alive && seen.has_left && seen.exit_status == 2));
+  CHECK((seen.rank == 5 && seen.pid == pid && seen.alive && seen.exit_status == 2));
   CHECK((seen.activity.phase == RunPhase::kCheckpoint && seen.activity.step == 7 && seen.activity.progress == 9));
   CHECK((seen.activity.idle >= 100 && seen.quiet < 100));
   CHECK(seen.channels.at(0).ranks == parallel::RankGroup{.first = 1, .count = 2, .stride = 4});
