@@ -40,7 +40,7 @@ TEST_CASE("A rank reads what another process of its host wrote, and sees that it
   const HostBoard board("start", /*ranks=*/3, /*own=*/0, /*rank=*/4, folder.path());
   CHECK(board.neighbors().empty());
   const pid_t pid = spawn([&] {
-    HostBoard other("start", 3, 1, 5, folder.path());
+    HostBoard& other = *new HostBoard("start", 3, 1, 5, folder.path());  // lives as long as the process
     other.write({.phase = RunPhase::kCheckpoint, .step = 7, .progress = 9, .idle = 100},
                 {{.name = "parameters",
                   .ranks = {.first = 1, .count = 2, .stride = 4},
