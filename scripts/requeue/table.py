@@ -60,6 +60,15 @@ NOT_KNOWN = (
     "checkpoint; with these flags, it starts over."
 )
 
+REFUSED = {
+    Standing.REFUSALS: Cell(
+        Verb.FINISH, 1,
+        "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the "
+        "job is not requeued; {stays}. CHECK_NODES=false skips 'mpzero doctor'."),
+    Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
+    Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
+}  # fmt: skip
+
 # A standing without a cell does not affect the event.
 TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STARTED: {
@@ -87,14 +96,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             "Slurm did not create the job step (see srun's messages above). The ranks have not run, so the "
             "job is not requeued; fix the problem and run 'sbatch train.sbatch' again."),
     },
-    Kind.NO_TASKS: {
-        Standing.REFUSALS: Cell(
-            Verb.FINISH, 1,
-            "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: "
-            "the job is not requeued; {stays}."),
-        Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
-    },
+    Kind.NO_TASKS: REFUSED,
     Kind.FAILED: {
         Standing.FAILURES: Cell(
             Verb.FINISH, None,
@@ -110,14 +112,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.UNCOUNTED: Cell(Verb.FINISH, None, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run failed: requeue {failures} of at most {limit}; {stays}."),
     },
-    Kind.REFUSED: {
-        Standing.REFUSALS: Cell(
-            Verb.FINISH, 1,
-            "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: "
-            "the job is not requeued. To skip the check, run 'CHECK_NODES=false sbatch train.sbatch'."),
-        Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-        Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
-    },
+    Kind.REFUSED: REFUSED,
     Kind.SHARED_FAILURE: {
         Standing.WAITED: Cell(
             Verb.FINISH, 1,
