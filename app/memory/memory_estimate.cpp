@@ -22,11 +22,6 @@ std::pair<double, double> flops_of(const plan::UnitCall& call) {
   return {all, attention};
 }
 
-bool may_release(const MemoryScenario& scenario) {
-  return scenario.may_release_gradients && scenario.offload_optimizer && scenario.gradient_accumulation_steps == 1 &&
-         !scenario.release_gradients;
-}
-
 }  // namespace
 
 plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel::ZeroOptions& options,
@@ -55,24 +50,8 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig
       releases_gradients_(!device.is_cpu() && config.zero.release_gradients.value_or(false)) {}
 
 bool MemoryEstimate::choose_release(const MemoryNeed& limit) {
-  const MemoryScenario now = scenario();
-  releases_gradients_ = fitting(limit, now, /*host_extra_bytes=*/0).release_gradients;
-  // Copies to pageable memory block the backward pass.
-  if (releases_gradients_ || !may_release(now) || !config_.zero.pin_memory) return releases_gradients_;
-  const double kept = added_passes_within(limit);
-  if (kept == 0) return false;
-  releases_gradients_ = true;
-  releases_gradients_ = added_passes_within(limit) < kept;
+  releases_gradients_ = fitting(limit, scenario(), /*host_extra_bytes=*/0).release_gradients;
   return releases_gradients_;
-}
-
-double MemoryEstimate::added_passes_within(const MemoryNeed& limit) const {
-  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
-  const parallel::MemoryUse use = states_of(scenario(), 0);
-  const int64_t room = limit.device - device_bytes(use), on_host = limit.host - host_bytes(use);
-  const LayerLevels levels = levels_within(sizes, room, may_offload_activations() ? std::max<int64_t>(0, on_host) : 0);
-  const bool fits = activation_peak(levels, sizes) <= room && host_activations(levels, sizes) <= on_host;
-  return fits ? added_passes(levels, sizes, room) : std::numeric_limits<double>::infinity();
 }
 
 MemoryScenario MemoryEstimate::scenario() const {
@@ -96,9 +75,7 @@ ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const
   MemoryScenario now = scenario();
   now.micro_batch_size = micro_batch_size;
   ActivationSizes sizes = sizes_of(now, decoder_.kept_casts());
-  const parallel::MemoryUse use = states_of(now, 0);
-  sizes.host_parameters = use.host_parameters;
-  sizes.host_gradients = use.host_gradients;
+  sizes.host_parameters = states_of(now, 0).host_parameters;
   return sizes;
 }
 
@@ -250,12 +227,13 @@ MemoryScenario MemoryEstimate::fitting(const MemoryNeed& limit, const MemoryScen
                                        std::optional<int64_t> host_extra_bytes) const {
   int64_t least = need(scenario, std::nullopt, host_extra_bytes).device;
   if (least <= limit.device) return scenario;
-  const bool releases = may_release(scenario);
+  const bool may_release = scenario.may_release_gradients && scenario.offload_optimizer &&
+                           scenario.gradient_accumulation_steps == 1 && !scenario.release_gradients;
   const bool may_offload = scenario.recompute == Recomputation::kAuto && may_offload_activations();
   std::vector<MemoryScenario> changes;
-  if (releases) changes.emplace_back(scenario).release_gradients = true;
+  if (may_release) changes.emplace_back(scenario).release_gradients = true;
   if (may_offload) changes.emplace_back(scenario).recompute = Recomputation::kHost;
-  if (releases && may_offload) changes.emplace_back(changes.front()).recompute = Recomputation::kHost;
+  if (may_release && may_offload) changes.emplace_back(changes.front()).recompute = Recomputation::kHost;
   MemoryScenario leanest = scenario;
   for (const MemoryScenario& changed : changes) {
     const MemoryNeed need = this->need(changed, std::nullopt, host_extra_bytes);

@@ -40,9 +40,8 @@ class MemoryEstimate {
   int64_t cast_bytes(int64_t layers) const;
   // Returns the number of layers whose FP8 casts fit in `bytes` bytes, or the configured number of layers if set.
   int64_t kept_casts_within(int64_t bytes) const;
-  // Decides whether the run releases gradients: as configured or, by default, only if the run does not fit within
-  // `limit` otherwise, or if less recomputation saves about 5% of a step. Later calls of scenario() include the
-  // decision.
+  // Returns true if the run releases gradients: as configured or, by default, only if the run does not fit within
+  // `limit` otherwise. Later calls of scenario() include this choice.
   bool choose_release(const MemoryNeed& limit);
   // Returns the run's current memory settings.
   MemoryScenario scenario() const;
@@ -78,8 +77,6 @@ class MemoryEstimate {
   // activations, or with both. If no scenario fits, returns the scenario that needs the least device memory.
   MemoryScenario fitting(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes) const;
-  // Returns added_passes() of the levels that the run uses within `limit`, or infinity if the run does not fit.
-  double added_passes_within(const MemoryNeed& limit) const;
   // Returns true if the weights of all layers with FP8 matmuls are gathered in FP8.
   bool gathers_codes(const MemoryScenario& scenario) const;
 

@@ -230,23 +230,17 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
   return found;
 }
 
-// A step takes three forward passes and more, so copies must save 5% of it: they also delay transfers and AdamW on the
-// host, which is not predicted.
-constexpr double kCopies = 0.2;
-
-// Returns the forward passes per layer by which copies of `bytes` exceed one forward pass, with which they overlap; the
-// backward pass takes longer.
-double exposed_passes(int64_t bytes, const ActivationSizes& sizes) {
-  return std::max(0.0, static_cast<double>(bytes) / static_cast<double>(sizes.layers.size()) * sizes.copy_passes - 1);
-}
-
 // Returns the predicted time that activation checkpointing adds to a micro-batch, in forward passes of a layer, and the
-// number of selective layers, which are compared only if the times are equal. `budget`: device memory for activations
-// and offloaded parameters.
+// number of selective layers, which are compared only if the times are equal. Copies overlap with one forward pass; the
+// backward pass takes longer. `budget`: device memory for activations and offloaded parameters.
 std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSizes& sizes, int64_t budget) {
-  constexpr double kTiles = 0.05;  // all other mixes are preferred to tiled
+  // All other mixes are preferred to tiled. A step takes three forward passes and more, so copies must save 5% of it:
+  // they also delay transfers and AdamW on the host, which is not predicted.
+  constexpr double kTiles = 0.05, kCopies = 0.2;
   const double layers = static_cast<double>(sizes.layers.size()), bare = 1 - sizes.attention_share;
-  const auto exposed = [&](int64_t bytes) { return exposed_passes(bytes, sizes); };
+  const auto exposed = [&](int64_t bytes) {
+    return std::max(0.0, static_cast<double>(bytes) / layers * sizes.copy_passes - 1);
+  };
   const auto copies = [&](model::Recompute level, double recomputed) {
     const int64_t bytes = host_activations({{level, std::ssize(sizes.layers)}}, sizes);
     return kTiles + kCopies + recomputed + exposed(bytes);
@@ -290,11 +284,6 @@ std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t
     if (activation_peak(levels, sizes) <= budget) compare(levels);
   }
   return cheapest;
-}
-
-double added_passes(const LayerLevels& levels, const ActivationSizes& sizes, int64_t budget) {
-  const double released = sizes.host_gradients == 0 ? 0 : kCopies + exposed_passes(sizes.host_gradients, sizes);
-  return cost_of(levels, sizes, budget).first + static_cast<double>(sizes.layers.size()) * released;
 }
 
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute, int64_t host_budget) {

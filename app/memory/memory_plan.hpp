@@ -51,7 +51,6 @@ struct ActivationSizes {
   std::vector<model::Recompute> levels{model::kRecomputes.begin(), model::kRecomputes.end()};
   int64_t head = 0;             // workspace of the LM head
   int64_t host_parameters = 0;  // offloaded parameters, which move to free device memory
-  int64_t host_gradients = 0;   // released gradients, whose copies delay the backward pass
   double copy_passes = 0;       // time to copy a byte over PCIe / mean time of a layer's forward pass
   double attention_share = 0;   // attention's part of a layer's FLOPs
 
@@ -75,9 +74,6 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 // The time also includes PCIe copies to the extent that they exceed the forward pass: copies of activations, and copies
 // of offloaded parameters that do not fit in the remaining device memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
-// Returns the predicted time that `levels` add to a micro-batch, in forward passes of a layer. Includes the copies of
-// released gradients.
-double added_passes(const LayerLevels& levels, const ActivationSizes& sizes, int64_t budget);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 
@@ -99,7 +95,7 @@ struct MemoryScenario {
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host and host_attention
-  bool may_release_gradients = false;   // release_gradients auto
+  bool may_release_gradients = false;   // if the run does not fit otherwise
   bool requires_release = false;        // release_gradients true, which excludes gradient accumulation
 };
 

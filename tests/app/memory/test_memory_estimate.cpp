@@ -213,35 +213,6 @@ TEST_CASE("gradients are released if the run does not fit otherwise, before laye
   CHECK_FALSE(accumulated.choose_release(small));
 }
 
-TEST_CASE("gradients are released to save recomputation") {
-  // Attention takes most of the time of a layer.
-  const auto of = [](const std::string& optimizer, int accumulation = 1) {
-    const RunConfig config = run((R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
-        "gradient_accumulation_steps": )" +
-                                  std::to_string(accumulation) + R"(, "zero_optimization": {"stage": 3,
-        "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu")" +
-                                  optimizer + "}}}")
-                                     .c_str(),
-                                 {"--seq_length=500000"}, 1)
-                                 .config;
-    const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/llama_3_8b.json");
-    return MemoryEstimate(config, model, at::kCUDA, {.nodes = 1, .ranks_per_node = 1});
-  };
-  constexpr int64_t kGiB = int64_t{1} << 30;
-  // One H100: without release, the attention outputs of only a few layers fit.
-  const MemoryNeed limit{.device = 73 * kGiB, .host = 1024 * kGiB};
-  CHECK(of("").need(of("").scenario(), LayerLevels{{kHost, 32}}, 0).device <= limit.device);
-  CHECK(of("").choose_release(limit));
-  CHECK(of(R"(, "release_gradients": "auto")").choose_release(limit));
-  CHECK_FALSE(of(R"(, "release_gradients": false)").choose_release(limit));
-  CHECK_FALSE(of("", 2).choose_release(limit));
-  // Copies to pageable memory block the backward pass.
-  CHECK_FALSE(of(R"(, "pin_memory": false)").choose_release(limit));
-  // No recomputation to save, or no host memory.
-  CHECK_FALSE(of("").choose_release({.device = 2000 * kGiB, .host = 2000 * kGiB}));
-  CHECK_FALSE(of("").choose_release({.device = 73 * kGiB, .host = 230 * kGiB}));
-}
-
 TEST_CASE("advice to accumulate gradients removes release_gradients true, which a run refuses to combine") {
   const auto of = [](at::Device device, const std::string& release) {
     const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
