@@ -43,7 +43,7 @@ OWN_VARIABLES = frozenset({"template", "messages", "special_tokens", "add_genera
 
 
 def variables_of(text: str, own: frozenset[str] = OWN_VARIABLES) -> dict:
-    """Parses --chat_template_kwargs. own: reserved variables."""
+    """Parses --chat_template_kwargs, which must not set the reserved variables `own`."""
     try:
         variables = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -64,8 +64,9 @@ def render(
     special_tokens: dict[str, str],
     **kwargs,
 ) -> tuple[str, list[tuple[int, int]]]:
-    """special_tokens: token text by name, e.g. bos_token. kwargs: other template variables, e.g. enable_thinking.
-    An empty list of tools is passed as None. Returns the text and the (begin, end) of each {% generation %} block."""
+    """Renders messages. Returns the text and the (begin, end) of each {% generation %} block. special_tokens: token
+    text by name, e.g. bos_token. kwargs: other template variables, e.g. enable_thinking. An empty list of tools is
+    passed as None."""
     compiled = _compiled(template)
     spans: list[tuple[int, str]] = []
     blocks: list[str] = []

@@ -205,7 +205,8 @@ def without_doubles(pairs: list[tuple[str, object]]) -> dict:
 
 
 def problems_of_keys(where: str, values: dict, path: str = "") -> Iterator[str]:
-    """Checks the keys of a ds_config.json, as io/ds_config does. `path`: prefix of a section, with a trailing dot."""
+    """Checks the keys of a ds_config.json, as io/ds_config does. `path`: name of the section with a trailing dot, or ""
+    at the top level."""
     known = [key[len(path) :] for key in KEYS if key.startswith(path) and "." not in key[len(path) :]]
     for name, value in values.items():
         key = path + name

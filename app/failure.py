@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Finds the rank and host that caused a failure from failures/START in the checkpoint folder, and writes failure.json.
 
-mpzero failure checkpoints                report the last failure, even if later starts did not fail
+mpzero failure checkpoints                report the last failure, even if later attempts did not fail
 mpzero failure checkpoints --status 143   report the latest start, given the launcher's exit status; print the run's
                                           exit status and exit with it
 
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
     parser.add_argument("--status", type=int, help="exit status of the launcher")
     parser.add_argument(
-        "--since", type=float, default=0, metavar="TIME", help="ignore starts before this Unix time (default: 0)"
+        "--since", type=float, default=0, metavar="TIME", help="ignore attempts that started before this Unix time (default: 0)"
     )
     arguments = parser.parse_args()
     folder = arguments.folder

@@ -72,7 +72,7 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
 
 
 def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation | Completion:
-    """chosen: True if --format was passed. If False, refuses rows that match more than one format."""
+    """Parses a row. Refuses rows that match more than one format, unless --format was passed (`chosen`)."""
     where, values, double = row
     if double is not None:
         raise two_keys(where, double)
@@ -228,7 +228,7 @@ def _text(content: object, where: str) -> str:
     kinds = [part.get("type", "text") for part in parts if isinstance(part, dict)]
     if not all(isinstance(text, str) for text in texts) or any(kind != "text" for kind in kinds):
         raise PrepareError(
-            f"{where}: 'content' of a message is neither a string nor a list of text parts: mpzero trains on text only."
+            f"{where}: 'content' of a message is neither a string nor a list of text parts: mpzero trains only on text."
         )
     return "".join(texts)
 

@@ -85,7 +85,8 @@ def _detected(source: Source, column: str) -> tuple[str, str]:
 
 
 def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | str:
-    """If no template exists, returns an error message, which the caller raises only if a row has messages."""
+    """Returns the renderer or, if no chat template exists, an error message, which the caller raises only if a row has
+    messages."""
     try:
         if encoder.folder is None and arguments.chat_template is None:
             raise PrepareError(f"tokenizer '{shown(encoder.name)}' has no chat template: pass --chat_template FILE.")

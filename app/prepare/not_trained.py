@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 TRL = "use TRL with weights exported by zero_to_fp32"
-TEXT_ALONE = "mpzero trains on text only; pass the text column with --text_column"
+TEXT_ALONE = "mpzero trains only on text; select the text column with --text_column"
 # Columns and the reason for refusal; a dataset with a column "text" or "messages" is accepted.
 KINDS = (
     (("chosen", "rejected"), f"preferences (DPO), which mpzero does not train on: {TRL}"),

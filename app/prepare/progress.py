@@ -33,7 +33,7 @@ class Progress:
         self._done, self._tokens = done, tokens
 
     def close(self) -> float:
-        """Returns the seconds since the start."""
+        """Removes the bar. Returns the elapsed time in seconds."""
         if self._bar is not None:
             self._bar.close()
         return time.monotonic() - self._start

@@ -52,7 +52,7 @@ def without_nulls(value: object) -> object:
 
 
 def text_of(value: object, column: str, where: str) -> str:
-    """value: the value of the column, or None if missing."""
+    """Returns the text of a value in `column`; "" for None (a missing value)."""
     if value is None:
         return ""
     if isinstance(value, bytes):  # some programs do not mark text columns as text
@@ -80,7 +80,7 @@ def text_of(value: object, column: str, where: str) -> str:
 
 def no_such_column(column: str, known, where: str) -> PrepareError:
     names = ", ".join(shown(name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + "…") for name in sorted(known))
-    pairs = ", or DATASET=NAME where DATASET is the value passed to --dataset" if "=" in column else ""
+    pairs = ", or DATASET=NAME, where DATASET is the dataset as given on the command line" if "=" in column else ""
     return PrepareError(
         f"{where} has no column '{column}', only {names or 'none'}: choose one with --text_column NAME{pairs}."
     )
@@ -266,17 +266,18 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
 
 
 def values_of(batch, column: str | None) -> list:
-    """batch: a pyarrow.RecordBatch, which contains only `column` unless it is None."""
+    """Returns the values of `column` or, if it is None, all rows of a pyarrow.RecordBatch."""
     return batch.to_pylist() if column is None else batch.column(0).to_pylist()
 
 
 def text_or_row(value: object, column: str | None, where: str) -> str | Row:
-    """value: the value of the column or, without a column, an Arrow row."""
+    """Returns the text of a value in `column` or, if it is None, the Row of an Arrow row."""
     return Row(where, without_nulls(value)) if column is None else text_of(value, column, where)
 
 
 def rows_of_parquet(path: Path, column: str | None, progress: Callable[[float], None]) -> Iterator[str | Row]:
-    """progress: called with the fraction of rows read so far."""
+    """Yields the text of `column` or, if it is None, full rows. Calls `progress` with the fraction of rows read so
+    far."""
     import pyarrow
     import pyarrow.parquet
 

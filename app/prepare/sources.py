@@ -57,7 +57,7 @@ class Source:
 
     @property
     def num_bytes(self) -> int | None:
-        """Approximate bytes of text; None: unknown."""
+        """Approximate size of the text in bytes; None if unknown."""
         return None
 
     @property

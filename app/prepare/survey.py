@@ -34,8 +34,8 @@ class Survey:
 
 
 def survey(root: Path, named: Collection[str] = ()) -> Survey:
-    """Lists the files in `root`, a file or a folder. Follows symlinks and lists each file once. named: files to read
-    even if they look like dataset descriptions. If no other files can be read, text files of this kind are read."""
+    """Lists the files in `root`, a file or a folder. Follows symlinks and lists each file once. Reads text files that
+    look like dataset descriptions only if they are in `named` or if no other files can be read."""
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:

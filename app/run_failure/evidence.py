@@ -1,4 +1,5 @@
-"""Reads the evidence that the ranks of one start wrote to failures/START: start.json and rank_N.json (docs/formats.md).
+"""Reads the evidence that ranks wrote to failures/START (docs/formats.md): start.json and rank_N.json. START is the time
+at which an attempt of the run started.
 
 Other users may have written the files: each value is validated, damaged files count as missing, and strings are made
 printable.
@@ -122,7 +123,8 @@ class Evidence:
 
 
 def read_evidence(folders: list[Path]) -> Evidence:
-    """Reads the evidence of one start. `folders`: failures/START in the checkpoint folder, then in the log folder."""
+    """Reads the evidence from one attempt. `folders`: failures/START in the checkpoint folder, then in the log
+    folder."""
     start = load_start(folders)
     size = min(whole(start.get("ranks")), MOST_RANKS)
     hosts, pids = (dict(enumerate(list_of(start.get(key)))) for key in ("hosts", "pids"))
@@ -167,7 +169,8 @@ def load_start(folders: list[Path]) -> dict:
 
 
 def load_rank(folders: list[Path], rank: int) -> dict:
-    """The newest evidence of a rank. A checkpoint folder that stopped responding contains an older version."""
+    """Returns the newest evidence of a rank. If the checkpoint folder stopped responding, it contains an older
+    version."""
     found = filter(None, (load(folder / f"rank_{rank}.json") for folder in folders))
     return max(found, key=lambda value: seconds(value.get("time")), default={})
 
@@ -185,7 +188,7 @@ def first_of(folders: list[Path], size: int) -> int:
 
 
 def record_of(value: dict, known: Record, size: int) -> Record:
-    """A rank's record, from its own evidence or from its line in the evidence of another rank on its host."""
+    """Returns a rank's record, from its own evidence or from its line in the evidence of another rank on its host."""
     phase = value.get("phase")
     return Record(
         rank=known.rank,

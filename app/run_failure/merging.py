@@ -1,4 +1,4 @@
-"""Turns the evidence of a checkpoint folder's latest start into failure.json, the user's report and the exit status."""
+"""Turns the evidence from a run's latest attempt into failure.json, the user's report and the exit status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAUSE = 0.5
 
 @dataclass(frozen=True)
 class Failure:
-    """The evidence and the verdict of a failed start."""
+    """The evidence from a failed attempt of the run, and its cause."""
 
     evidence: Evidence
     verdict: Verdict
@@ -37,17 +37,18 @@ class Failure:
         return tuple(dict.fromkeys(filter(None, hosts)))
 
     def status(self, status: int) -> int:
-        """The job's exit status. `status`: the launcher's nonzero exit status, which may be caused by the signal that
-        the launcher sent to the remaining ranks, even if they interpreted the signal as a stop request."""
+        """Returns the job's exit status. `status`: the launcher's nonzero exit status, which may be caused by the
+        signal that the launcher sent to the remaining ranks, even if they interpreted the signal as a stop request."""
         return USER_ERROR if self.verdict.user_error or status == USER_ERROR else FAILURE
 
 
 def newest_start(
     folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
-    """The latest start of this job in this checkpoint folder; None if it began before `since` (Unix time in seconds).
-    Also None if start.json of this or a later start is missing or damaged: the later start may be this job's.
-    Waits for a start until `until` (time.monotonic()), because its folder may appear late on a network file system."""
+    """Returns the start time of this job's latest attempt in this checkpoint folder; None if it is before `since` (Unix
+    time in seconds). Also None if start.json of this or a later attempt is missing or damaged: the later attempt may be
+    this job's. Waits for an attempt until `until` (time.monotonic()), because its folder may appear late on a network
+    file system."""
 
     def look() -> str | None:
         for start in reversed(starts_of(folder, since)):
@@ -63,7 +64,7 @@ def newest_start(
 
 
 def newest_reported_start(folder: Path, since: float = 0) -> str | None:
-    """The latest start for which a rank has written a report."""
+    """Returns the start time of the latest attempt with a report from any rank."""
 
     def has_reports(start: str) -> bool:
         return any(any(place.glob("rank_*.json")) for place in places_of(folder, start))
@@ -72,8 +73,8 @@ def newest_reported_start(folder: Path, since: float = 0) -> str | None:
 
 
 def starts_of(folder: Path, since: float = 0) -> list[str]:
-    """The names of the starts since `since`, in the order of their latest evidence: a start that is refused while
-    another start is running must not hide a later failure of the running start."""
+    """Returns the start times of the attempts since `since`, in the order of their latest evidence: an attempt that is
+    refused while another attempt is running must not hide a later failure of the running attempt."""
     own, *others = places_of(folder)
     times = times_in(own)
     for place in others:
@@ -85,15 +86,15 @@ def starts_of(folder: Path, since: float = 0) -> list[str]:
 
 
 def times_in(place: Path) -> dict[str, int]:
-    """The time at which evidence was last added to the starts in this folder."""
+    """Returns the time at which evidence was last added, for each attempt in this folder."""
     with contextlib.suppress(OSError):
         return {path.name: path.lstat().st_mtime_ns for path in place.iterdir() if START.fullmatch(path.name)}
     return {}
 
 
 def places_of(folder: Path, start: str = "") -> list[Path]:
-    """Folders to which ranks write evidence: the checkpoint folder or, if it is not writable, a folder from the ranks'
-    environment, which other runs share (app/watchdog/watchdog.cpp)."""
+    """Returns the folders to which ranks write evidence: the checkpoint folder or, if it is not writable, a folder from
+    the ranks' environment, which other runs share (app/watchdog/watchdog.cpp)."""
     logs = [os.environ.get(name) for name in ("MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR")] + ["/tmp"]
     folders = dict.fromkeys([folder, *(Path(log) for log in logs if log)])
     own, *others = (place / "failures" / start for place in folders)
@@ -135,7 +136,7 @@ def find_failure(
 
 
 def keep(folder: Path, failure: Failure) -> None:
-    """Writes failure.json, unless the existing file describes a later start, contains the same verdict, or attributes
+    """Writes failure.json, unless the existing file describes a later attempt, contains the same verdict, or attributes
     the failure to silent hosts, which the cluster may no longer report as down. Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)

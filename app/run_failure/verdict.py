@@ -1,4 +1,4 @@
-"""Determines the cause of a failed start: verdict_of(evidence), without I/O.
+"""Determines the cause of a failure: verdict_of(evidence), without I/O.
 
 Missing evidence alone is no proof: a rank without evidence is the cause only if another rank on its host saw it
 dead or stopped, or if the cluster reports its host as down. Provisional evidence counts as missing. The first rule that
@@ -85,7 +85,8 @@ def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str],
 
 
 def of_waiting(records: list[Record], errors: list[Record]) -> Verdict:
-    """NCCL also reports lost peers on ranks that are not at fault (`errors`): the cause may be any late rank."""
+    """Returns the verdict on ranks that wait. NCCL also reports lost peers on ranks that are not at fault (`errors`),
+    so any late rank may be the cause."""
     reported = [record for record in records if record.why == "stuck" and record.error]
     said = "".join(f"; rank {one.rank}: {error_of(one)}" for one in reported[:1])
     lag, on_gpu = find_lag(records, "queued"), ""

@@ -241,7 +241,7 @@ def curve(
 
 
 def axes_of(run: Run) -> dict[str, np.ndarray]:
-    """Choices for the x axis: step, tokens, or hours since the run's first step."""
+    """Returns the choices for the x axis: step, tokens, or hours since the run's first step."""
     columns = run.columns
     axes = {key: columns[key] for key in ("step", "tokens") if key in columns}
     if "time" in columns and np.isfinite(columns["time"]).any():

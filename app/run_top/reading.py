@@ -39,7 +39,7 @@ class RunView:
 
     @property
     def metrics_file(self) -> str | None:
-        """The metrics file of the latest start. "": no file; None: unknown."""
+        """Metrics file of the latest start; "" if the run writes none, None if unknown."""
         name = self.start.get("metrics_file")
         return name if isinstance(name, str) else None
 

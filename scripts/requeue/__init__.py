@@ -1,7 +1,7 @@
 """Determines the next action for a Slurm job at each start and at the end of its run, and requests it from Slurm.
 
     command.py     the program, started by scripts/requeue.sh: collects facts, decides and acts
-    table.py       the actions by event and standing of the job
+    table.py       the actions by event and condition
     decision.py    decide(state, event) -> action, from this table, without I/O
     state.py       state of a job across its starts, in CHECKPOINT_DIR/restarts.JOB.txt
     checkpoint.py  the newest checkpoint of a folder

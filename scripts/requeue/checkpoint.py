@@ -38,13 +38,13 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def step_of(name: str) -> int:
-    """The step in a checkpoint's name or folder; 0: none."""
+    """Returns the step in a checkpoint's name or folder, or 0 if there is none."""
     match = re.fullmatch(r".*-([0-9]{1,15})steps/*", name.strip())
     return int(match.group(1)) if match else 0
 
 
 def requested_step(folder: str | None) -> int:
-    """The step in the name of the checkpoint in --resume_from_checkpoint; 0: none."""
+    """Returns the step in the name of the checkpoint in --resume_from_checkpoint, or 0 if there is none."""
     if folder is None or folder.lower() in ("none", "true", "false"):
         return 0
     with contextlib.suppress(NotReadable, OSError):

@@ -98,7 +98,7 @@ class Job:
 
     @cached_property
     def leaving(self) -> Report | None:
-        """This start's report of the hosts that EC2 is about to reclaim, or None."""
+        """The report of hosts that EC2 is about to reclaim, or None if this start of the job wrote none."""
         return stop_of(self.folder / "stop.json", self.number, self.restart)
 
     def nodes(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def end(job: Job) -> None:
 
 
 def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:
-    """Hosts that Slurm reports as down."""
+    """Returns the hosts that Slurm reports as down."""
     try:
         states = job.slurm.partition_nodes()
     except Silent:
@@ -274,7 +274,7 @@ def number(text: str) -> int:
 
 
 def seconds(text: str) -> int:
-    """GRACE_PERIOD, which may be fractional, in whole seconds; 0 if the text is not a number."""
+    """Returns GRACE_PERIOD, which may be fractional, in whole seconds; 0 if the text is not a number."""
     whole = text.partition(".")[0]
     return int(whole) if NUMBER.fullmatch(whole) else 0
 
@@ -297,7 +297,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The valid node names in a comma-separated list."""
+    """Returns the valid node names in a comma-separated list."""
     return tuple(dict.fromkeys(name for name in text.split(",") if NAME.fullmatch(name)))
 
 

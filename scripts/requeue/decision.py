@@ -77,7 +77,7 @@ class Action:
 
 
 def decide(state: State, event: Event) -> Action:
-    """`state`: the state of the job's latest start. Defined for every state and event."""
+    """Returns the action for any state and event. `state`: the state of the job's latest start."""
     before = state if state.job == event.job else State(job=event.job)
     after = count(before, event)
     standings = standings_of(before, after, event)
@@ -100,7 +100,7 @@ def decide(state: State, event: Event) -> Action:
 
 
 def standings_of(before: State, after: State, event: Event) -> set[Standing]:
-    """All standings that apply, given the state before and after counting the event."""
+    """Returns all conditions that hold, given the state before and after counting the event."""
     limit = event.max_restarts
     # If the record cannot be written, e.g. because its folder fails, waits are not counted.
     starts = limit + MOST_WAITS if event.kind is Kind.SHARED_FAILURE else limit
@@ -195,7 +195,7 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
 
 
 def what_stays(event: Event, verb: Verb) -> str:
-    """The resume point, and the job that will use it: a new job if this job has ended permanently."""
+    """Returns the resume point, and the job that will use it: a new job if this job has ended permanently."""
     who = "'sbatch train.sbatch'" if verb is Verb.FINISH else "the same job"
     if event.newest.step > 0:
         return f"{who} resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
@@ -203,7 +203,7 @@ def what_stays(event: Event, verb: Verb) -> str:
 
 
 def first_flags(event: Event) -> str:
-    """Flags that only the first start of a job may use; empty: none."""
+    """Returns the flags that only the first start of a job may use; empty if there are none."""
     flags = [] if event.resume_from is None else [f"--resume_from_checkpoint {event.resume_from}"]
     return " ".join(flags + ["--overwrite"] * event.overwrite)
 

@@ -21,7 +21,7 @@ class Node:
 
 
 def nodes_of_hosts(hosts: Iterable[str], nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Names of the nodes with these host names, with or without a domain, in the order of `nodes`."""
+    """Returns the names of the nodes with these host names, with or without a domain, in the order of `nodes`."""
     wanted = {short(host) for host in hosts}
     return tuple(
         node.name for node in nodes if short(node.name) in wanted or (node.host and short(node.host) in wanted)
@@ -44,8 +44,8 @@ class NodeState:
 def suitable(
     nodes: Mapping[str, NodeState], features: str, wants_gres: bool, own: Iterable[str]
 ) -> dict[str, NodeState]:
-    """Nodes that satisfy the job's --constraint (`features`; empty: none) and, if it requests GPUs or other generic
-    resources, provide them. `own`: the nodes of the job's latest start, which satisfy both."""
+    """Returns the nodes that satisfy the job's --constraint (`features`; empty: none) and, if the job requests GPUs or
+    other generic resources, provide them. `own`: the nodes of the job's latest start, which satisfy both."""
     had = [nodes[name] for name in own if name in nodes]
     gres = {without_sockets(node.gres) for node in had}
     names = set(re.split("[&,]", features)) if SIMPLE_CONSTRAINT.fullmatch(features) else None
@@ -115,22 +115,22 @@ class Placement:
         return letters in USABLE and MAINTENANCE not in state
 
     def left(self, nodes: Iterable[str] = ()) -> list[str]:
-        """Nodes on which the job can start if `nodes` are also excluded."""
+        """Returns the nodes on which the job can start if `nodes` are also excluded."""
         return [name for name in self.states if name not in self.excluded | set(nodes) and self.can_run(name)]
 
     def unusable(self) -> list[str]:
-        """Nodes whose current state prevents the job from using them."""
+        """Returns the nodes whose current state prevents the job from using them."""
         return [name for name in self.states if name not in self.excluded and not self.can_run(name)]
 
 
 def kind_of(state: str) -> str:
-    """The state without Slurm's suffix characters: "down" for "down*"."""
+    """Returns the state without Slurm's suffix characters: "down" for "down*"."""
     return re.match("[a-z_]*", state.lower()).group()
 
 
 def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) -> str:
-    """The reason why these nodes cannot be excluded; empty if they can be. (Slurm accepts exclusions that can never be
-    satisfied, and the job then waits forever.) `required`: the text of --nodelist."""
+    """Returns the reason why these nodes cannot be excluded; empty if they can be. (Slurm accepts exclusions that can
+    never be satisfied, and the job then waits forever.) `required`: the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
         return (
@@ -148,7 +148,8 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
 
 
 def why_waiting(place: Placement) -> str:
-    """The reason why the job waits for manual intervention, regardless of exclusions; empty if it does not."""
+    """Returns the reason why the job waits for manual intervention, regardless of exclusions; empty if it does not
+    wait."""
     missing = place.least - len(place.left())
     if missing <= 0:
         return ""
@@ -159,7 +160,7 @@ def why_waiting(place: Placement) -> str:
 
 
 def with_states(place: Placement) -> str:
-    """The nodes that cannot run the job, in parentheses with a leading space; empty: none."""
+    """Returns the nodes that cannot run the job, in parentheses with a leading space; empty if there are none."""
     names = place.unusable()
     words = [f"{name} is {place.states[name]}" for name in names[:MOST_NAMED]]
     if len(names) > MOST_NAMED:

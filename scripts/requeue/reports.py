@@ -58,7 +58,7 @@ CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
 def stop_of(path: Path, job: str, restart: int) -> Report | None:
-    """The report in stop.json, if this start of the job wrote it because EC2 is about to reclaim hosts."""
+    """Returns the report in stop.json, if this start of the job wrote it because EC2 is about to reclaim hosts."""
     report = load(path)
     if not is_of_start(report, job, restart):
         return None
@@ -67,8 +67,8 @@ def stop_of(path: Path, job: str, restart: int) -> Report | None:
 
 
 def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
-    """Results of this start of the job: from lines in its log, from doctor.json, or from reports by hosts on which
-    the doctor hung. The log takes precedence, because the folder of the reports may hang."""
+    """Returns the doctor's results for this start of the job: from lines in the job's log, from doctor.json, or from
+    reports by hosts on which the doctor hung. The log takes precedence, because the folder of the reports may hang."""
     watches = [match.groups() for match in WATCH.finditer(log)]
     watches = [watch for watch in watches if watch[3:5] == (job, str(restart))][:MOST_HOSTS]
     refusals = [Refusal(host, check, printable(text)) for host, verb, check, _, _, text in watches if verb == "hangs"]
@@ -91,7 +91,7 @@ def reports_of_hosts(path: Path, suffix: str, job: str, restart: int) -> list[di
 
 
 def job_log() -> str:
-    """The end of the job's error log, which is this program's stderr; empty if it is not a regular file."""
+    """Returns the end of the job's error log, which is this program's stderr; empty if it is not a regular file."""
     try:
         if not stat.S_ISREG(os.fstat(2).st_mode):
             return ""
@@ -107,7 +107,7 @@ def is_of_start(report: dict, job: str, restart: int) -> bool:
 
 
 def refusals_of(report: dict) -> list[Refusal]:
-    """Hosts to which a report attributes a failure."""
+    """Returns the hosts to which a report attributes a failure."""
     refusals = []
     for host in objects_of(report.get("hosts")):
         failures = [f for f in objects_of(host.get("findings")) if f.get("status") == "failure"]
@@ -120,9 +120,9 @@ def refusals_of(report: dict) -> list[Refusal]:
 
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
-    """Refusals in a check that hangs on at least half of the job's hosts because of a shared resource, such as a file
-    system. If one of two hosts hangs, that host is at fault if the resource is local (GPUs, ports, libraries), or is a
-    folder to which the other host can write."""
+    """Returns the refusals of a check that hangs on at least half of the job's hosts because of a shared resource, such
+    as a file system. If one of two hosts hangs, that host is at fault if the resource is local (GPUs, ports,
+    libraries), or is a folder to which the other host can write."""
     if not doctor.hung:
         return ()
     for check in dict.fromkeys(refusal.check for refusal in doctor.refusals):

@@ -38,8 +38,8 @@ class Silent(Exception):
 
 
 def ask(*command: str, until: float = 0) -> str:
-    """The output of a command. If the controller does not respond, retries at least ATTEMPTS times and until `until`
-    (Unix time in seconds). Raises Silent with the command's output if it fails."""
+    """Returns the output of a command. If the controller does not respond, retries at least ATTEMPTS times and until
+    `until` (Unix time in seconds). Raises Silent with the command's output if it fails."""
     pause, attempt = retry_seconds(), 0
     while True:
         signal.alarm(FOLDER_SECONDS)
@@ -81,13 +81,13 @@ def retry_seconds() -> int:
 
 
 def field_of(record: str, name: str) -> str:
-    """The value of NAME=... in a record of scontrol; empty if missing or unset."""
+    """Returns the value of NAME=... in a record of scontrol; empty if missing or unset."""
     match = re.search(rf"(?:^|\s){name}=(\S*)", record)
     return "" if match is None or match.group(1) == "(null)" else match.group(1)
 
 
 def comment_of(record: str) -> str:
-    """The comment, which may contain spaces and ends with its line."""
+    """Returns the comment in a record of scontrol: the rest of its line, which may contain spaces."""
     match = COMMENT.search(record)
     text = "" if match is None else match.group(1).strip()
     return "" if text == "(null)" else text
@@ -134,8 +134,8 @@ class JobRecord:
         )
 
     def least_nodes(self, nodes: int) -> int:
-        """Number of nodes that the job needs. `nodes`: number of nodes of this start. NumNodes is unreliable: after a
-        requeue, it is the number of nodes that are still completing."""
+        """Returns the number of nodes that the job needs. `nodes`: number of nodes of this start. NumNodes is
+        unreliable: after a requeue, it is the number of nodes that are still completing."""
         if self.tasks is None or self.tasks_per_node or self.gres_per_job:
             return nodes
         return min(nodes, self.tasks)
@@ -159,7 +159,7 @@ class Slurm:
         return JobRecord.parse(text) if text.strip() else None
 
     def seconds_left(self) -> float:
-        """Seconds until the job's time limit. Also raises Silent if the job has no time limit."""
+        """Returns the seconds until the job's time limit. Also raises Silent if the job has no time limit."""
         text = ask("squeue", "--noheader", f"--jobs={self.job}", "--format=%e").strip()
         try:
             return (datetime.strptime(text, "%Y-%m-%dT%H:%M:%S") - datetime.now()).total_seconds()
@@ -167,7 +167,7 @@ class Slurm:
             raise Silent(f"squeue reported no end time: {printable(text, 60)}") from error
 
     def nodes(self) -> list[Node]:
-        """The nodes of the job. If Slurm does not respond, host names are assumed to equal node names."""
+        """Returns the nodes of the job. If Slurm does not respond, host names are assumed to equal node names."""
         try:
             record = ask("scontrol", "show", "node", self.nodelist, "--oneliner")
         except Silent:
@@ -177,7 +177,7 @@ class Slurm:
         return nodes or [Node(name) for name in self.expand(self.nodelist)]
 
     def expand(self, nodelist: str) -> list[str]:
-        """The names in a list such as p5-[1-4]; empty if scontrol cannot expand the list. Does not need the
+        """Returns the names in a list such as p5-[1-4]; empty if scontrol cannot expand the list. Does not need the
         controller."""
         if not nodelist:
             return []

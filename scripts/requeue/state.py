@@ -102,7 +102,7 @@ def record_of(folder: Path, job: str) -> Path:
 
 
 def load_state(folder: Path, job: str) -> State:
-    """The state at the job's latest start; an empty State if the record is missing or damaged."""
+    """Returns the state at the job's latest start; an empty State if the record is missing or damaged."""
     path = record_of(folder, job)
     try:
         text = read_text(path, follow=False)

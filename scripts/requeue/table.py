@@ -1,5 +1,5 @@
-"""The actions of a Slurm job by event and standing (docs/stopping-and-failures.md). decision.py finds the standings and
-fills in the sentences."""
+"""The actions of a Slurm job by event and by condition of its record (docs/stopping-and-failures.md). decision.py
+determines the conditions and fills in the sentences."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Kind(Enum):
 
 
 class Standing(Enum):
-    """State of the job's record after counting the event. If several apply, the first one with a cell for the event
-    determines the action."""
+    """A condition of the job's record after counting the event. If several hold, the first one with a cell for the
+    event determines the action."""
 
     UNKNOWN = "the job uses --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
     FAILURES = "more than MAX_RESTARTS failures since the last checkpoint of a later step"
@@ -69,7 +69,7 @@ REFUSED = {
     Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
 }  # fmt: skip
 
-# A standing without a cell does not affect the event.
+# A condition without a cell does not affect the event.
 TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STARTED: {
         Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),
@@ -126,7 +126,8 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
 
 
 def cell_of(kind: Kind, standings: set[Standing]) -> Cell:
-    """`standings`: the standings that apply, except WITHIN, which always applies."""
+    """Returns the cell that determines the action. `standings`: the conditions that hold, except WITHIN, which always
+    holds."""
     holding = {*standings, Standing.WITHIN}
     first = next(standing for standing in Standing if standing in holding and standing in TABLE[kind])
     return TABLE[kind][first]
