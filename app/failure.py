@@ -2,8 +2,8 @@
 """Finds the rank and host that caused a failure from failures/START in the checkpoint folder, and writes failure.json.
 
 mpzero failure checkpoints                report the last failure, even if later attempts did not fail
-mpzero failure checkpoints --status 143   report the latest start, given the launcher's exit status; print the run's
-                                          exit status and exit with it
+mpzero failure checkpoints --status 143   report the latest attempt, given the launcher's exit status; print the
+                                          run's exit status and exit with it
 
 The launch scripts run this program after a failure. It also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR
 and /tmp, to which ranks write if the checkpoint folder is not writable.
@@ -34,7 +34,11 @@ def main() -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
     parser.add_argument("--status", type=int, help="exit status of the launcher")
     parser.add_argument(
-        "--since", type=float, default=0, metavar="TIME", help="ignore attempts that started before this Unix time (default: 0)"
+        "--since",
+        type=float,
+        default=0,
+        metavar="TIME",
+        help="ignore attempts that started before this Unix time (default: 0)",
     )
     arguments = parser.parse_args()
     folder = arguments.folder
@@ -56,7 +60,7 @@ def main() -> int:
     elif failure.verdict.user_error:
         print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)
     if failure and (latest := starts_of(folder)[-1]) != start:
-        said = f"mpzero: this failure is from start {start}; the latest start, {latest}, has no failure report."
+        said = f"mpzero: this failure is from attempt {start}; the latest attempt, {latest}, has no failure report."
         print(said, file=sys.stderr)
     return 0
 

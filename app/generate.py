@@ -95,7 +95,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def descriptions() -> dict[str, str]:
-    """Returns the help of each flag of `mpzero generate`, or {} if mpzero is not built."""
+    """Returns the help text of each flag of `mpzero generate`, or {} if mpzero is not built."""
     try:
         command = [str(program()), "generate", "--help"]
         text = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout

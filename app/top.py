@@ -151,7 +151,7 @@ class Keys:
 
 
 def ends_within(seconds: float, keys: Keys) -> bool:
-    """Waits at most `seconds` for a signal or the q key. Returns True if one was received."""
+    """Waits at most `seconds` for a signal or the q key. Returns True if either arrived."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if signal.sigtimedwait(ENDING, min(left, 0.1)) is not None or keys.ask_to_end():

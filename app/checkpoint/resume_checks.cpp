@@ -302,8 +302,8 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     run.changes.push_back(fmt::format(
-        "Could not compare the tokens of {} with those of {}: the token counts are equal, but the two have no checksum "
-        "in common",
+        "Could not compare the tokens of {} with those of {}: the token counts are equal, but the two datasets have "
+        "no checksum in common",
         fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   note_batch(known, run.config, run);

@@ -31,7 +31,7 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
   const double smaller = std::min(of_parameters, of_gradients);
   return fmt::format(
       "{:.0f}% of each step is spent waiting for {}{}: raise gradient_accumulation_steps or "
-      "train_micro_batch_size_per_gpu to overlap more{}",
+      "train_micro_batch_size_per_gpu to increase overlap{}",
       std::max(of_parameters, of_gradients), parameters ? for_parameters : for_gradients,
       smaller < 0.5 ? "" : fmt::format(" and {:.0f}% for {}", smaller, parameters ? for_gradients : for_parameters),
       fits && parameters ? fmt::format(", or use \"stage\": 2, which needs {:.1f} of the {:.1f} GiB of free GPU memory",

@@ -61,12 +61,13 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
      "remove the limit: \"* soft memlock unlimited\" and \"* hard memlock unlimited\" in /etc/security/limits.conf, "
      "LimitMEMLOCK=infinity in slurmd's unit, docker run --ulimit memlock=-1"},
     {"open_files", Fault::kShared,
-     "ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)"},
+     "set `ulimit -n 65536` (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)"},
     {"shared_memory", Fault::kShared,
-     "mount -o remount,size=50% /dev/shm (mount -t tmpfs tmpfs /dev/shm if it is missing); docker run --shm-size=8g or "
-     "--ipc=host; an emptyDir with medium Memory in Kubernetes"},
+     "enlarge /dev/shm: mount -o remount,size=50% /dev/shm (mount -t tmpfs tmpfs /dev/shm if it is missing); docker "
+     "run "
+     "--shm-size=8g or --ipc=host; in Kubernetes, an emptyDir with medium Memory"},
     {"host_memory", Fault::kShared,
-     "sbatch --exclusive --mem=0, and stop other processes; the host optimizer needs 18 bytes per parameter"},
+     "use `sbatch --exclusive --mem=0`, and stop other processes; the host optimizer needs 18 bytes per parameter"},
     {"clock", Fault::kHost,
      "check `chronyc sources` (EC2's time server is 169.254.169.123); logs, file times and munge depend on the clock"},
     {"checkpoint_space", Fault::kFolder,

@@ -1,5 +1,5 @@
-"""Reads the evidence that ranks wrote to failures/START (docs/formats.md): start.json and rank_N.json. START is the time
-at which an attempt of the run started.
+"""Reads the evidence that ranks wrote to failures/START (docs/formats.md): start.json and rank_N.json. START is the
+time at which an attempt of the run started.
 
 Other users may have written the files: each value is validated, damaged files count as missing, and strings are made
 printable.

@@ -82,7 +82,7 @@ class Run:
 
     @property
     def facts(self) -> dict:
-        """Facts of the latest start."""
+        """The first event of the run's latest start, which contains its settings."""
         return self.starts[-1].began if self.starts else {}
 
     @property

@@ -198,7 +198,7 @@ def kind_of(job: Job) -> Kind:
 
 
 def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
-    """`reason`: used if there is no failure report."""
+    """Carries out the action at the end of the run. `reason`: used if there is no failure report."""
     nodes: tuple[str, ...] = ()
     if kind is Kind.NO_TASKS:
         kind, nodes, reason = judge_tasks(job)
