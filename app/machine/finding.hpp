@@ -61,11 +61,11 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
      "remove the limit: \"* soft memlock unlimited\" and \"* hard memlock unlimited\" in /etc/security/limits.conf, "
      "LimitMEMLOCK=infinity in slurmd's unit, docker run --ulimit memlock=-1"},
     {"open_files", Fault::kShared,
-     "set `ulimit -n 65536` (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)"},
+     "raise the limit: ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for "
+     "containers)"},
     {"shared_memory", Fault::kShared,
-     "enlarge /dev/shm: mount -o remount,size=50% /dev/shm (mount -t tmpfs tmpfs /dev/shm if it is missing); docker "
-     "run "
-     "--shm-size=8g or --ipc=host; in Kubernetes, an emptyDir with medium Memory"},
+     "enlarge /dev/shm: mount -o remount,size=50% /dev/shm (mount -t tmpfs tmpfs /dev/shm if it is missing); "
+     "docker run --shm-size=8g or --ipc=host; in Kubernetes, an emptyDir with medium Memory"},
     {"host_memory", Fault::kShared,
      "use `sbatch --exclusive --mem=0`, and stop other processes; the host optimizer needs 18 bytes per parameter"},
     {"clock", Fault::kHost,
