@@ -51,7 +51,7 @@ struct CarriedChoice {
 };
 
 // Returns the carried state to restore, which is identical on all ranks. `found`: carried state of each rank.
-// `needs_gradients`, `needs_parameters`: true if this run compresses gradients or parameters.
+// `needs_gradients`, `needs_parameters`: true if this run compresses gradients or parameters, respectively.
 CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel::ParallelLayout& layout,
                              bool needs_gradients, bool needs_parameters);
 

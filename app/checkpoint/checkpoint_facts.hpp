@@ -24,7 +24,7 @@ std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored)
 std::vector<std::string> describe_facts(const std::vector<CheckpointFact>& facts);
 
 // Returns {key, value in a, value in b} for each difference, in the order of `a`, followed by the facts that only `b`
-// contains. Compares data identities by their tokens.
+// contains. Two data identities are equal if they identify the same tokens.
 std::vector<std::array<std::string, 3>> different_facts(const std::vector<CheckpointFact>& a,
                                                         const std::vector<CheckpointFact>& b);
 

@@ -21,9 +21,9 @@ namespace mpzero {
 // ranks.
 //
 // Skips a damaged or unfinished checkpoint with a warning and tries the next older checkpoint of the same run
-// (io::ResumeCandidates). Throws instead if --resume_strict is set or no other checkpoint remains. Any other read error
-// (system error, newer format) also throws, since the checkpoint may be intact. Throws UserError if the run started
-// from different weights, or if check_resumable() or check_unfinished() refuses the checkpoint.
+// (io::ResumeCandidates). Throws instead if --resume_strict is set or no other checkpoint remains. Other read errors
+// (system errors, newer formats) are thrown, since the checkpoint may be intact. Throws UserError if the run started
+// from different weights, or if check_resumable() or check_unfinished() rejects the checkpoint.
 struct Resumed {
   std::filesystem::path checkpoint;
   RunConfig config;  // see Continuation

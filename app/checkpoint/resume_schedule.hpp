@@ -26,9 +26,10 @@ bool same_lr(double a, double b);
 // If the settings are unchanged, the checkpoint's effective schedule continues, so that a requeued job applies a change
 // only once. If the length is given in epochs, the schedule advances by sequences, so a different batch size or
 // seq_length changes the fraction of the schedule that one step covers. If only the length has changed, the learning
-// rate does not jump by default: the old schedule is kept, followed by its last rate. A schedule that ends near 0
-// instead warms up again within the remaining steps. If other parts of the schedule have changed, the new schedule is
-// used. Throws UserError if the checkpoint or the schedule does not support the requested --schedule_on_resume.
+// rate does not jump by default: the run continues the old schedule and then keeps its last learning rate. If the old
+// schedule ends near 0, the learning rate instead warms up again in the remaining steps. If other parts of the schedule
+// have changed, the new schedule is used. Throws UserError if the checkpoint or the schedule does not support the
+// requested --schedule_on_resume.
 ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config,
                                const nlohmann::json& known);
 

@@ -61,7 +61,7 @@ class ConfigMerge {
     return own_default;
   }
 
-  // Returns the reason for using mpzero's default: "optimizer is missing".
+  // Returns the reason for using mpzero's default, e.g. "optimizer is missing".
   std::string default_reason(const std::string& key, bool is_auto) const {
     if (!file_.given()) return "";
     return is_auto ? key + " is \"auto\"" : key.substr(0, key.find('.')) + " is missing";
@@ -83,7 +83,7 @@ class ConfigMerge {
     mismatches_.push_back(fmt::format("--{} {} but {} {}", line_.name_of(flag), from_flag, key, from_file));
   }
 
-  // Keys that flags override: "--FLAG VALUE (KEY VALUE)".
+  // Returns the keys that flags override, formatted as "--FLAG VALUE (KEY VALUE)".
   const std::vector<std::string>& replaced() const { return replaced_; }
 
   // Throws UserError if there are conflicts. The message lists all conflicts.

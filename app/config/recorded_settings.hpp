@@ -56,8 +56,8 @@ bool same_setting(const nlohmann::json& before, const nlohmann::json& now);
 // separate setting: "validation_data wiki".
 std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
 
-// Describes layout changes, for keys in both records: "ranks 4 -> 2". Layout changes alter results only by rounding
-// errors.
+// Describes layout changes, e.g. "ranks 4 -> 2", for keys that are in both records. Layout changes alter results only
+// by rounding errors.
 std::vector<std::string> changed_layout(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
 // Returns the recorded value of --recompute; std::nullopt if not recorded.

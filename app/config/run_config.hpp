@@ -61,7 +61,7 @@ struct RunConfig : Settings {
   std::optional<int64_t> sequences;                      // length of the run in sequences, if set by epochs
   int64_t epoch_batch = 0;      // initial global batch size of the run, for counting epochs; 0: train_batch_size
   int64_t epoch_sequences = 0;  // sequences in the complete steps of an epoch; set once the training data is known
-  // Set once the training data is known:
+  // The following two members are set once the training data is known.
   int64_t documents = 0;       // maximum number per sequence, for the document mask; 0: no mask
   bool has_loss_mask = false;  // targets have weights
   ZeroConfig zero;

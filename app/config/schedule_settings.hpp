@@ -15,9 +15,9 @@ namespace mpzero {
 void resolve_schedule(const CommandLine& line, const io::DsConfig& file, ConfigMerge& merge, RunConfig& config,
                       std::vector<std::string>& warnings);
 
-// Fits the schedule to a run of `steps` steps. Sets the schedule's end unless configured, the number of warm-up steps
-// for a warm-up ratio (rounded up as in the Trainer), and the interval of step_lr, `epoch` steps. Throws UserError if
-// ds_config.json sets a different warm-up.
+// Fits the schedule to a run of `steps` steps. Sets the schedule's end unless it is configured, computes the number of
+// warm-up steps from a warm-up ratio (rounded up as in the Trainer), and sets the interval of step_lr to `epoch` steps.
+// Throws UserError if ds_config.json sets a different warm-up.
 void fit_schedule(RunConfig& config, int64_t steps, double epoch, std::vector<std::string>& warnings);
 
 }  // namespace mpzero

@@ -11,7 +11,7 @@
 namespace mpzero::doctor {
 
 // Merges the surveys of all ranks of a host, because Slurm may show each rank only its own GPU. The result contains
-// each GPU once, ordered by PCI address, and the first problem of any rank.
+// each GPU once, ordered by PCI address, and the first problem that any rank reported.
 GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys);
 
 // Checks the number of GPUs, the driver version, memory errors, throttling, and memory use by other processes.

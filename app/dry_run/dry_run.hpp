@@ -14,8 +14,8 @@ namespace mpzero {
 
 // Implements `mpzero train --dry_run`: validates the run and prints a description. Reads flags, ds_config.json, the
 // model's config.json, and the headers of token files, weights and checkpoints. Uses neither GPUs nor MPI, and writes
-// no files. Missing token files are reported but are not an error. Returns EXIT_SUCCESS. Throws UserError if the run
-// would fail to start.
+// no files. Missing token files are reported but do not cause an error. Returns EXIT_SUCCESS. Throws UserError if the
+// run would fail to start.
 int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
 // Returns the number and placement of ranks from flags or, by default, from the launcher. Throws UserError if hosts

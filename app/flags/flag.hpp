@@ -64,7 +64,7 @@ struct Real {
   double limit = std::numeric_limits<double>::infinity();  // exclusive
 };
 
-// A Boolean flag. Without a value on the command line, the flag is true.
+// A Boolean flag, which is true if it is set without a value.
 struct Boolean {
   Field<bool> field;
 };

@@ -31,8 +31,8 @@ nlohmann::ordered_json to_json(const model::CastRanges& ranges);
 // underflow. SwiGLU produces such outliers in long runs (Fishman et al., 2024, arXiv:2409.12517: FP8 training diverged
 // after 200 billion tokens, but not with SwiGLU's output in bf16). The fraction of values that become 0 (underflows in
 // the logs of Transformer Engine) measures this effect. For silu(a) * b with normally distributed a and b, 5% of the
-// values underflow if the amax is 2,700 to 5,300 times the standard deviation. Even at that ratio, the
-// relative error is only 2.6%, the rounding error of e4m3. In healthy runs, less than 1% of the values underflow.
+// values underflow if the amax is 2,700 to 5,300 times the standard deviation, but the relative error is still only
+// 2.6%, the rounding error of e4m3. In healthy runs, less than 1% of the values underflow.
 class ZeroShareWarning {
  public:
   static constexpr double kShare = 0.05;

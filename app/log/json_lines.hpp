@@ -29,7 +29,7 @@ class JsonLines {
   void sync();
 
  private:
-  // Return 0 on success, else errno.
+  // Return 0 on success, or an errno.
   int open();
   int append(std::string_view text);
   void fail(int error);
@@ -42,8 +42,7 @@ class JsonLines {
   int64_t lost_ = 0;  // number of lines lost since writes began to fail
 };
 
-// Log of the starts, checkpoints, warnings and ends of a run. The log is append-only, so that the events of killed
-// processes are kept.
+// Event log of a run. The log is append-only, so that the events of killed processes are kept.
 class EventLog : private JsonLines {
  public:
   using JsonLines::JsonLines;

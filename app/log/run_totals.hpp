@@ -26,7 +26,7 @@ struct RunTotals : StartTotals {
   int64_t after_step = 0;  // steps before the first attempt; not 0 if earlier events are in another folder
 };
 
-// Returns the totals over all attempts of run `run_id` in the file. The totals of a killed attempt end with its last
+// Returns the totals over all attempts of run `run_id` in the file. The totals of a killed attempt are from its last
 // event. Returns zeros if `path` is not a regular file. Ignores invalid lines, because a crash may truncate a line.
 RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id);
 

@@ -45,8 +45,8 @@ struct CpuShare {
 
 // Returns the CPU share of local rank `local_rank`. `machine`: topology of this rank's allowed cores. `cores_of_ranks`:
 // allowed cores, indexed by local rank. Uses one thread per core, which saturates the core in matmuls. Ranks with the
-// same allowed cores divide the cores by NUMA domain. Such ranks are bound only if they use all cores, because two runs
-// on one host would otherwise be bound to the same cores.
+// same allowed cores divide the cores by NUMA domain. Ranks with the same allowed cores are bound only if they use all
+// of these cores, because two runs on one host would otherwise be bound to the same cores.
 CpuShare share_cpu(const parallel::CpuTopology& machine, const std::vector<std::vector<int>>& cores_of_ranks,
                    int local_rank, const CpuLimits& limits);
 

@@ -20,7 +20,7 @@ enum class Status : uint8_t {
 // Returns "ok", "warning" or "failure".
 const char* name(Status status);
 
-// What a failed check is attributed to: the host or the job.
+// The cause to which a failed check is attributed: the host or the job.
 enum class Fault : uint8_t {
   kHost,    // the host, regardless of how many hosts fail; another host may work
   kShared,  // the job (settings, image, cluster configuration) if all hosts of a multi-host job fail; else the host
@@ -102,7 +102,7 @@ class Check {
   const CheckInfo* info_;
 };
 
-// Returns what a failure of `check` is attributed to; kHost if kChecks does not contain it.
+// Returns the cause to which a failure of `check` is attributed; kHost if kChecks does not contain `check`.
 Fault fault_of(std::string_view check);
 
 // The result of one check of one host.
@@ -137,7 +137,7 @@ Status worst(const std::vector<Finding>& findings);
 // Sets Finding::of_job according to kChecks.
 void tell_job_from_hosts(std::vector<HostReport>& reports);
 
-// Returns EXIT_SUCCESS without failures, kUserErrorExitCode if all failures are attributed to the job, and
+// Returns EXIT_SUCCESS if there are no failures, kUserErrorExitCode if all failures are attributed to the job, and
 // kFailureExitCode if a host should be excluded. Must be called after tell_job_from_hosts().
 int exit_code(const std::vector<HostReport>& reports);
 

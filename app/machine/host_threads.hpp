@@ -19,8 +19,8 @@ namespace mpzero {
 parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi);
 
 // Returns the hardware threads of this rank's share of the cores that optimizer updates do not use. Checkpoint threads
-// run there, so that checkpoints do not delay updates. Returns an empty vector if no hardware threads are left, or if
-// threads are not bound. Collective.
+// run on these hardware threads, so that checkpoints do not delay updates. Returns an empty vector if no hardware
+// threads are left, or if threads are not bound. Collective.
 std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& mpi);
 
 // Returns text such as "14 threads per rank (rank 0: hardware threads 2-15)".

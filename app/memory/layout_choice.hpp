@@ -17,8 +17,8 @@ namespace mpzero {
 
 // Returns the bytes that a shard group sends to other shard groups in one step, assuming ring algorithms. With one
 // level of ZeRO, each of `hosts` hosts counts as a group. `parameters`: number of model parameters. `trained`: number
-// of trainable parameters. Sources: Rajbhandari et al. 2020 for one level, Zhang et al. 2022 (MiCS) and Wang et al.
-// 2023 (ZeRO++) for two levels.
+// of trainable parameters. See Rajbhandari et al. (2020) for one level, and Zhang et al. (MiCS, 2022) and Wang et al.
+// (ZeRO++, 2023) for two levels.
 int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::ParallelLayout& layout, int hosts,
                         int64_t parameters, int64_t trained);
 

@@ -91,7 +91,7 @@ struct MemoryScenario {
   bool offload_param = false;
   bool release_gradients = false;  // requires offload_optimizer and gradient_accumulation_steps 1
   bool keeps_casts = false;        // fp8.cache_weights true: keep all FP8 casts of unsharded weights
-  // True if the run's other settings permit this offload.
+  // True if the run's other settings permit the change.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;
   bool may_offload_activations = true;  // --recompute host and host_attention

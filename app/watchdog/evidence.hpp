@@ -76,8 +76,8 @@ class EvidenceWriter {
     First first;                           // this rank if no folder is writable
     std::filesystem::path elsewhere = {};  // folder of the evidence, unless it is in the first of `folders`
   };
-  // Writes start.json and rank_N.json. If `claims`, also writes `first` unless another rank has written `first`. Prints
-  // the evidence to stderr if no folder is writable.
+  // Writes start.json and rank_N.json. If `claims` is true, also writes `first` unless another rank has written
+  // `first`. Prints the evidence to stderr if no folder is writable.
   Outcome write(const Evidence& evidence, const nlohmann::ordered_json& host_condition, bool claims) const;
   // Reads the `first` file. Does not wait again for a folder that has not responded.
   First read_first();

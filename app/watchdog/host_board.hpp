@@ -40,7 +40,8 @@ class HostBoard {
   void remove_name() const;
 
   void write(const RankActivity::Report& report, const std::vector<parallel::ChannelRecord>& channels);
-  // Announces that this rank ends with `exit_status`. Unless it is 0, the other ranks of the host then end as well.
+  // Announces that this rank ends with `exit_status`. If `exit_status` is not 0, the other ranks of the host end as
+  // well.
   void announce_end(int exit_status);
   // Return true for the first caller on this host, which then reports the stop or the failure.
   bool claim_stop();

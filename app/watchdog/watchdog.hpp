@@ -81,7 +81,7 @@ class Watchdog {
     int exceptions_;
   };
 
-  // Writes evidence of an error that all ranks throw, which then end normally. Only rank 0 writes.
+  // Writes evidence of an error that all ranks throw; the ranks then end normally. Only rank 0 writes.
   void report_shared(const std::string& error);
   // Terminates this rank after writing evidence. Thread-safe. `error`: one sentence. `culprits`: ranks at fault.
   [[noreturn]] void fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits = {});
@@ -96,7 +96,7 @@ class Watchdog {
   [[noreturn]] void end_failed(Evidence evidence);
   // Terminates this rank because another rank has failed.
   [[noreturn]] void end_as_victim(const std::string& error, int exit_status);
-  // Ends the run without a failure, unless another rank of this host is already ending it.
+  // Ends the run without a failure, unless another rank of this host is already ending the run.
   void end_stopped(int exit_status);
   void write_stop_json() const;
   // Adds the condition of the host to the evidence and terminates this rank.

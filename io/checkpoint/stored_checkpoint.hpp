@@ -37,7 +37,8 @@ class ReplacedWhileRead final : public Error {
 };
 
 // A checkpoint in HDF5 or DeepSpeed format, written on any number of ranks with any ZeRO stage. Every rank reads only
-// the slices that it needs. A missing, truncated or modified file throws UserError with the file name. Thread-safe.
+// the slices that it needs. Throws UserError with the file name if a file is missing, truncated or modified.
+// Thread-safe.
 class StoredCheckpoint {
  public:
   virtual ~StoredCheckpoint() = default;

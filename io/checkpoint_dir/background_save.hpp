@@ -31,8 +31,8 @@ class SaveThrottle {
   // Starts a save of `bytes`. The next save is due `steps` steps later, or at an unknown time if `steps` is 0.
   void begin(int64_t bytes, int64_t steps);
   // Records the time of a step during the save and the number of bytes `written` so far. Returns the new rate in bytes
-  // per second, or WritePace::kUnlimited if the save does not slow down steps. At this rate, the save finishes before
-  // the next save is due. The rate never falls below a fixed fraction of the disk's speed.
+  // per second, at which the save finishes before the next save is due, or WritePace::kUnlimited if the save does not
+  // slow down steps. The rate never falls below a fixed fraction of the disk's speed.
   double step_during_save(double seconds, int64_t written);
 
  private:

@@ -46,7 +46,7 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 // available after FolderOwner::kWatch.
 class FolderLock {
  public:
-  // Timeout for a folder that another process has locked, for example a killed run that is still exiting.
+  // Timeout for a folder that another process has locked, for example a process of a killed run that is still exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
   // Time for which a requeued job waits for a process of its previous attempt to exit. That process may be blocked in
   // the file system or a driver.

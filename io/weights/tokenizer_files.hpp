@@ -32,8 +32,9 @@ Tokenization recorded_tokenization(const StoredCheckpoint& checkpoint);
 // Value for an unknown vocabulary size.
 inline constexpr int64_t kAnyVocabulary = std::numeric_limits<int64_t>::max();
 
-// Returns eos_token_id of the folder's generation_config.json, a number or a list of numbers, or an empty list if
-// missing. Warns about and omits ids outside of the vocabulary. Throws UserError for values of other types.
+// Returns the ids in eos_token_id (a number or a list) of the folder's generation_config.json, or an empty list if the
+// file or the key is missing. Warns about and omits ids outside of the vocabulary. Throws UserError for values of other
+// types.
 std::vector<int64_t> generation_eos_ids(const std::filesystem::path& folder, int64_t vocab_size, const Warn& warn);
 
 // Returns the number of rows of the embedding, or kAnyVocabulary if the checkpoint contains no embedding.

@@ -71,7 +71,7 @@ struct Operation {
   std::optional<MatmulShape> matmul{};        // set for a matmul, which is timed by shape instead of bytes
   bool adds = false;                          // adds a matrix to the matmul's result
   std::optional<AttentionShape> attention{};  // set for attention, which is timed by shape
-  // One of several ATen matmuls that perform `flops`; `bytes` counts only the operation's other kernels.
+  // Shape of one of the ATen matmuls that together perform `flops`; `bytes` counts only the operation's other kernels.
   std::optional<MatmulShape> products{};
 
   // `kin` and `copy_share` are used to estimate the time if a calibration lacks the kernel. `kin`: name of a kernel

@@ -67,7 +67,7 @@ class Transfers {
   };
 
   Transfers(MPI_Comm communicator, Plan plan);
-  // If messages are in flight, leaks their memory, which MPI may still access.
+  // The destructor does not free the memory of messages in flight, because MPI may still access it.
   ~Transfers();
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;

@@ -41,8 +41,8 @@ struct StartPatience {
 struct ProvenNetwork {
   std::vector<NetworkProof> proofs;  // one per rank
   // Communicator over all ranks, for training. This communicator must be kept until another communicator exists,
-  // because NCCL unloads its plugin with the last communicator. NCCL 2.28 and 2.29 then ignore NCCL_NET_PLUGIN and use
-  // the default network for the next communicator (https://github.com/NVIDIA/nccl/issues/1978).
+  // because NCCL unloads its plugin with the last communicator. After the plugin is unloaded, NCCL 2.28 and 2.29 ignore
+  // NCCL_NET_PLUGIN and use the default network for the next communicator (https://github.com/NVIDIA/nccl/issues/1978).
   std::unique_ptr<NcclCommunicator> communicator;
 };
 

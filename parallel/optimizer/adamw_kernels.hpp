@@ -27,7 +27,7 @@ struct AdamWSpans {
   float* next_master = nullptr;
   void* next_exp_avg = nullptr;
   void* next_exp_avg_sq = nullptr;
-  // Host only: `parameter` is a buffer that is soon read and reused, so it should stay in the cache.
+  // Host only: true if `parameter` is a buffer that is read and reused soon and should therefore stay in the cache.
   bool parameter_stays_cached = false;
 };
 

@@ -11,8 +11,8 @@ namespace mpzero::parallel {
 // Returns true if the device runs work asynchronously on streams: GPUs and the simulated device.
 inline bool has_streams(c10::Device device) { return device.is_cuda() || is_simulated(device); }
 
-// Return the current stream, or a new stream, of a device with has_streams(). Streams and events of c10 use the
-// device's backend, so work is ordered in the same way on each device.
+// Return the current stream, or a new stream, of a device for which has_streams() is true. Streams and events of c10
+// use the device's backend, so work is ordered in the same way on each device.
 c10::Stream current_stream(c10::Device device);
 c10::Stream new_stream(c10::Device device, bool high_priority = false);
 

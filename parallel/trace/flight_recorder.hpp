@@ -59,8 +59,8 @@ struct ChannelRecord {
 // which it hangs. The collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Whether collectives of a communicator count as training progress. kNothing is for the control plane, which also
-  // polls.
+  // Determines whether collectives of a communicator count as training progress. kNothing is for the control plane,
+  // which also polls.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().

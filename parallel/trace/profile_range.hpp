@@ -10,8 +10,8 @@ struct RecordFunction;
 
 namespace mpzero::parallel {
 
-// Labels the work of the current thread, and the work that it queues on the GPU, in a trace during the object's
-// lifetime. A range costs a few nanoseconds if no trace is recorded.
+// Labels, in a trace, all work that the current thread runs or queues on the GPU during the object's lifetime. A range
+// costs a few nanoseconds if no trace is recorded.
 class ProfileRange {
  public:
   // The label in the trace is `what`, followed by `unit` if it is not empty, e.g. "forward layers.7".

@@ -17,7 +17,7 @@
 
 namespace mpzero::parallel {
 
-// A collective and subsequent work on its result, which must be queued on the current stream before construction.
+// A collective followed by work on its result. The work must be queued on the current stream before construction.
 class PendingExchange final : public PendingCollective {
  public:
   PendingExchange(std::unique_ptr<PendingCollective> collective, c10::Device device)

@@ -160,9 +160,9 @@ class ZeroEngine {
   // Returns true if hold() supports the unit's states. bf16 moments are copied instead, because a checkpoint stores
   // fp32.
   bool can_hold(size_t unit) const { return on_host(unit) && options_.moment_dtype == at::kFloat; }
-  // Holds all three states of a unit with can_hold(), as returned by state() but including padding. The states do not
-  // change until the hold ends, because updates write to spare states. Can be called from any thread, but not
-  // concurrently with update().
+  // Holds all three states of a unit for which can_hold() is true, as returned by state() but including padding. The
+  // states do not change until the hold ends, because updates write to spare states. Can be called from any thread, but
+  // not concurrently with update().
   StateHold hold(size_t unit) { return host_->hold(unit); }
   // Allocates memory so that updates do not wait for holds if each unit is held at most once. The additional memory
   // equals the size of the states of all units that the host updates. Must be called at most once, from any thread.

@@ -38,8 +38,8 @@ class LevelCommunicators final : public parallel::StallSource {
   std::vector<parallel::Communicator*> all();
   // Returns the stalls of both levels, ordered by start time.
   std::vector<parallel::Stall> take_stalls() override;
-  // Returns the bytes that a node has sent to other nodes since the last call. See
-  // MeasuredCommunicator::take_sent_bytes() for the definition. With one level, a node is a host.
+  // Returns the bytes that a node has sent to other nodes since the last call. MeasuredCommunicator::take_sent_bytes()
+  // defines which bytes are counted. With one level, a node is a host.
   int64_t take_internode_bytes();
 
  private:

@@ -62,7 +62,7 @@ class TrainingPass {
   std::vector<model::Recompute> recompute_;           // one per layer
   std::optional<int64_t> planned_tokens_;             // of one micro-batch of train(); unset before recompute()
   std::vector<model::LayerActivations> activations_;  // one per layer; without tensors in the stacks below
-  // Inputs of layers with model::keeps_on_host(); attention outputs and log-sum-exps of layers with
+  // Inputs of layers for which model::keeps_on_host() is true; attention outputs and log-sum-exps of layers with
   // Recompute::kHostAttention.
   std::optional<HostActivations> inputs_, attended_, log_sums_;
 };
