@@ -43,9 +43,9 @@ struct SequenceParallel {
 
 // Runs `work` on every rank and returns if all ranks succeed. Otherwise throws the error of the lowest failed rank on
 // every rank. The message has the prefix "rank R: " unless all ranks failed with the same message. Errors of class
-// Damaged or UserError keep their class, and every Error keeps its errno. All other exceptions become Failure. Throws
-// Damaged only if the errors of all failed ranks are Damaged. Must be called by all ranks. `work` must not wait for
-// other ranks.
+// Damaged or UserError keep their class, and every Error keeps its errno. All other exceptions are rethrown as Failure.
+// Throws Damaged only if the errors of all failed ranks are Damaged. Must be called by all ranks. `work` must not wait
+// for other ranks.
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
 
 }  // namespace mpzero

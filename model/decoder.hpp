@@ -150,7 +150,7 @@ class Decoder {
                                            Gradient& output_weight_gradient, const at::Tensor& loss_mask = {},
                                            const Dropout& dropout = {}) const;
 
-  // Returns, for each layer, which matmuls run in FP8. Returns an empty vector without FP8.
+  // Returns, for each layer, which matmuls run in FP8. Returns an empty vector if FP8 is disabled.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
   // Sets the number of leading layers that cache the casts of their weights, for KeptCasts::kAsToldLater.
@@ -159,7 +159,7 @@ class Decoder {
   // Returns the name of the matmul's first weight without ".weight", for Fp8Options::filter_fqns.
   std::string weight_name(int64_t layer, LayerProduct product) const;
 
-  // Returns the sampler of FP8 casts, or null without FP8.
+  // Returns the sampler of FP8 casts, or null if FP8 is disabled.
   CastWatch* cast_watch() const { return cast_watch_.get(); }
 
   // Returns the seconds spent on tuning matmuls so far, mostly in the first step.

@@ -46,7 +46,7 @@ class CastWeights {
 // Creates the operands of a layer's matmuls: FP8 casts, or the tensors themselves.
 class LayerCasts {
  public:
-  // Creates a LayerCasts that returns all tensors unchanged, without FP8.
+  // Creates a LayerCasts without FP8, which returns all tensors unchanged.
   LayerCasts() = default;
   // `kept`: cache for this version of the weights, or null. `keeps_casts`: true to cache casts, false to cache only
   // amax values. `watch`: sampler of the casts, or null. `scales`: scales of weights that are already quantized; see

@@ -33,7 +33,7 @@ std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator,
                                            const at::Device& device);
 
 // Returns a finding for `check` that compares the measurements with the specified bandwidth. `promised`: specified
-// bytes per second; 0 if unknown. `promised_by`: instance type with this specification.
+// bytes per second; 0 if unknown. `promised_by`: instance type whose specification is `promised`.
 Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by);
 

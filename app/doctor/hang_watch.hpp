@@ -29,10 +29,10 @@ void end_hung(const std::string& sentence);
 //
 //   mpzero: doctor: HOST hangs in CHECK (job JOB, restart N): SENTENCE
 //
-// and then writes a report for this host, to_json() with one failure, to hang_report(). scripts/requeue reads both the
-// line and the report, because the file system of the report may also hang. Ranks that wait for other ranks do not
-// report a hang. If a waiting rank has completed the check of a folder, the rank writes answer_report() and prints
-// "responds" instead of "hangs", because the folder does not hang on all hosts.
+// and then writes a report with one failure for this host, in the format of to_json(), to hang_report().
+// scripts/requeue reads both the line and the report, because the file system of the report may also hang. Ranks that
+// wait for other ranks do not report a hang. If a waiting rank has completed the check of a folder, the rank writes
+// answer_report() and prints "responds" instead of "hangs", because the folder does not hang on all hosts.
 class HangWatch {
  public:
   using Write = std::function<void(const std::filesystem::path& file, const std::string& text)>;

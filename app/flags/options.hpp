@@ -8,7 +8,7 @@
 
 namespace mpzero {
 
-// The parsed flags of `mpzero train`. Unset flags have their defaults.
+// The parsed flags of `mpzero train`. Unset flags have their default values.
 struct CommandLine : Settings {
   bool help = false;
   // Flags on the command line, mapped to the names as written: {"grad_clip", "max_grad_norm"}.

@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// Data sheet values of one GPU. Rates are dense rates in TFLOP/s; 0 if unsupported or not published by NVIDIA.
+// Data-sheet values of one GPU. Rates are dense rates in TFLOP/s; 0 if unsupported or not published by NVIDIA.
 struct GpuModel {
   std::string_view cuda_name;  // cudaDeviceProp::name, e.g. "NVIDIA H100 80GB HBM3"
   std::string_view name;       // name in the instance table, e.g. "H100"

@@ -89,8 +89,8 @@ class StepLog {
   // Records the end of the run with the status "finished", "stopped" or "failed". Prints the run's totals and writes
   // summary.json.
   void end(std::string_view status, std::string_view reason = {});
-  // Returns a thread-safe variant of end() for all ranks. Must be called after begin(). The function may outlive the
-  // log.
+  // Returns a thread-safe variant of end() for all ranks. Must be called after begin(). The returned function may
+  // outlive the log.
   std::function<void(std::string_view status, std::string_view reason)> late_end() const;
   // Logs a step. Collective if is_logged(report.step).
   void step(const StepReport& report);

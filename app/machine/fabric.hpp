@@ -20,7 +20,8 @@ struct FabricSurvey {
   bool efa_gpu_memory = false;         // EFA supports GPU memory (FI_HMEM)
 };
 
-// Returns candidate files of libfabric. The first is NCCL's plugin, which loads the version that NCCL uses.
+// Returns candidate files of libfabric. The first candidate is NCCL's plugin, which loads the libfabric version that
+// NCCL uses.
 std::vector<std::string> libfabric_files(const System& system, const parallel::PluginSearch& plugin);
 
 // Queries the first library in `libraries` that provides fi_getinfo(), directly or through a dependency. Never throws.

@@ -20,7 +20,7 @@ enum class Status : uint8_t {
 // Returns "ok", "warning" or "failure".
 const char* name(Status status);
 
-// The cause to which a failed check is attributed: the host or the job.
+// The cause of a failed check: the host or the job.
 enum class Fault : uint8_t {
   kHost,    // the host, regardless of how many hosts fail; another host may work
   kShared,  // the job (settings, image, cluster configuration) if all hosts of a multi-host job fail; else the host
@@ -102,7 +102,7 @@ class Check {
   const CheckInfo* info_;
 };
 
-// Returns the cause to which a failure of `check` is attributed; kHost if kChecks does not contain `check`.
+// Returns the cause of a failure of `check`; kHost if kChecks does not contain `check`.
 Fault fault_of(std::string_view check);
 
 // The result of one check of one host.

@@ -18,7 +18,8 @@ nlohmann::ordered_json schedule_parameters(const parallel::LrSchedule& schedule)
 
 // Returns the complete schedule, including changes by resumed runs, for a checkpoint. Numbers are stored losslessly.
 nlohmann::ordered_json schedule_record(const parallel::LrSchedule& schedule);
-// Parses schedule_record(), or schedule_parameters() with "lr". Returns std::nullopt if a key is missing or invalid.
+// Parses the JSON of schedule_record(), or of schedule_parameters() with the additional key "lr". Returns std::nullopt
+// if a key is missing or invalid.
 std::optional<parallel::LrSchedule> schedule_of_record(const nlohmann::json& record);
 
 }  // namespace mpzero

@@ -20,8 +20,8 @@ class SharedCores {
   };
 
   explicit SharedCores(const Options& options) : options_(options) {}
-  // work(), move() and wait() take the host's time at the start of the call and return the host's time at the end.
-  // `now` must not decrease between calls.
+  // The argument of work(), move() and wait() is the host's time at the start of the call; the return value is the
+  // host's time at the end. `now` must not decrease between calls.
   double work(double now, double seconds);
   Move move(double now, double seconds);
   // Waits until collective `number` has completed.

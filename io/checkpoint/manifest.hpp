@@ -55,8 +55,8 @@ struct ManifestFile {
 };
 
 struct Manifest {
-  // Number of the save in its checkpoint folder, counted from 1. A later save has a larger generation, regardless of
-  // its step. The generation is 0 in manifests from versions without generations.
+  // Number of the save among all saves to its checkpoint folder, counted from 1. A later save has a larger generation,
+  // regardless of its step. The generation is 0 in manifests from versions without generations.
   int64_t generation = 0;
   std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty if unknown
   RunRecord run;

@@ -46,7 +46,7 @@ class StoredCheckpoint {
   virtual const std::filesystem::path& folder() const = 0;
   // Returns the run that saved the checkpoint, or an empty record for DeepSpeed's own checkpoints.
   virtual const RunRecord& run() const = 0;
-  // Returns the recorded progress. Fields that the checkpoint lacks have their defaults; see made_by_mpzero().
+  // Returns the recorded progress. Fields that the checkpoint lacks have their default values; see made_by_mpzero().
   virtual const TrainingProgress& progress() const = 0;
   // Returns every parameter once. A tied lm_head is not listed.
   virtual std::span<const ParameterSpec> parameters() const = 0;

@@ -34,8 +34,8 @@ struct CatalogEntry {
   int64_t files = 0;
   // Reason why the checkpoint cannot be loaded, according to its manifest and file sizes: one sentence, or empty.
   std::string problem;
-  // True if a system error or a newer format prevented reading the checkpoint. Such a checkpoint may be complete and
-  // may be the newest of any run, so it is not replaced, removed or skipped.
+  // True if a system error or a newer format prevented reading the checkpoint. An unreadable checkpoint may be complete
+  // and may be the newest of any run, so it is not replaced, removed or skipped.
   bool may_be_complete = false;
   bool has_manifest = true;  // false if missing or unreadable
   // See RunRecord. std::nullopt if the manifest cannot be read.
@@ -68,11 +68,11 @@ std::vector<Leftover> prune_checkpoints(const std::filesystem::path& checkpoint_
 // Candidates for resuming, in order of preference: the target of `latest`, then the other checkpoints of the same run,
 // newest first.
 //
-// All checkpoints without a run id belong to one run. Checkpoints without a run id that are older than the first
-// checkpoint of a run with an id belong to the run with the id, because DeepSpeed or an older version of mpzero started
-// this run. Excludes checkpoints of steps that the run has since repeated: if step 40 was saved after step 100, the run
-// does not resume from step 100. An unreadable checkpoint that may be complete follows `latest` in the list because it
-// may be the newest.
+// All checkpoints without a run id are assumed to belong to one run. Checkpoints without a run id that are older than
+// the first checkpoint of a run with an id belong to the run with the id, because DeepSpeed or an older version of
+// mpzero started this run. Excludes checkpoints of steps that the run has since repeated: if step 40 was saved after
+// step 100, the run does not resume from step 100. An unreadable checkpoint that may be complete follows `latest` in
+// the list because it may be the newest.
 struct ResumeCandidates {
   std::vector<std::filesystem::path> folders;
   RunRecord run;                      // run of the candidates; its id may be empty

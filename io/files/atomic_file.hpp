@@ -80,7 +80,7 @@ void replace_text_file(const std::filesystem::path& path, std::string_view text,
                        Synced synced = Synced::kYes);
 
 // path_exists() returns true if `path` exists, and is_folder() returns true if `path` is a folder. Both functions
-// follow symbolic links and throw if the system call fails, for example without permission.
+// follow symbolic links and throw if the system call fails, for example because of missing permissions.
 bool path_exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 

@@ -15,7 +15,7 @@
 // the same object.
 //
 // Opening and reading throw UserError, for example if the file is missing, truncated or not an HDF5 file. System errors
-// are reported with throw_system_error(). Other write errors throw Failure.
+// are reported with throw_system_error(). Failure is thrown for other write errors.
 namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t

@@ -30,7 +30,7 @@ class Lock {
 std::string reason();
 
 // Throws the error of the last failed call, which read `what` from `file`. System errors are reported with
-// throw_system_error(). All other errors mean that the file is damaged, and throw UserError.
+// throw_system_error(). Throws UserError for all other errors, which mean that the file is damaged.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 
 // Throws the error of the last failed call, which wrote `what` to `file`. Throws Failure if the disk is full.

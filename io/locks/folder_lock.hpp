@@ -48,8 +48,8 @@ class FolderLock {
  public:
   // Timeout for a folder that another process has locked, for example a process of a killed run that is still exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
-  // Time for which a requeued job waits for a process of its previous attempt to exit. That process may be blocked in
-  // the file system or a driver.
+  // Time for which a requeued job waits for a process of its previous attempt to exit, which may be blocked in the file
+  // system or a driver.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
   // Purpose of the lock, which determines the text of messages.

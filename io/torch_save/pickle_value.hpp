@@ -88,7 +88,8 @@ class Value {
   // Returns a contiguous tensor of dtype float32, bfloat16 or float16.
   Tensor tensor() const;
 
-  // Converts dicts, lists and plain values to JSON. Other values become the name of their kind in angle brackets.
+  // Converts dicts, lists and plain values to JSON. Other values are converted to the name of their kind in angle
+  // brackets.
   nlohmann::json to_json() const;
 
   // Throws UserError: "FILE: PATH is ACTUAL, expected EXPECTED; REMEDY".

@@ -81,8 +81,8 @@ struct ModelConfig {
   // Returns the configuration without adapters.
   ModelConfig base() const;
 
-  // Returns the maximum sequence length for which dynamic or LongRoPE scaling leaves the rotary frequencies unchanged.
-  // Returns the largest int64_t for models without such scaling.
+  // Returns the maximum sequence length for which dynamic or LongRoPE scaling leaves the rotary frequencies unchanged,
+  // or the largest int64_t for models without dynamic or LongRoPE scaling.
   int64_t rope_changes_after() const;
   // Returns the maximum length of a generated sequence, limited by the sliding window and rope_changes_after().
   int64_t positions() const;

@@ -4,8 +4,8 @@
 
 namespace mpzero::model {
 
-// Returns -log softmax(logits)[target] of each row: [N] fp32 (fp64 for fp64 inputs), for logits [N, V] and targets [N]
-// int64.
+// Returns -log softmax(logits)[target] of each row as [N] fp32 (fp64 for fp64 inputs), for logits [N, V] and targets
+// [N] int64.
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 
 // Returns the losses of cross_entropy_forward() and overwrites the logits with the gradient of gradient_scale * (sum of

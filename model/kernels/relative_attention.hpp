@@ -20,7 +20,7 @@ struct RelativeAttention {
   Dropout dropout = {};        // dropout of the probabilities [B, heads, T, S]
 };
 
-// Returns the bucket of each distance (key - query), in ascending order of distance: [S + T - 1] int64 on the CPU.
+// Returns the buckets [S + T - 1] (int64 on the CPU) of the distances (key - query), in ascending order of distance.
 // Rounding matches transformers. If `causal` is true, all keys after the query share bucket 0.
 at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int64_t max_distance, bool causal);
 

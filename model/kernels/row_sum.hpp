@@ -6,8 +6,8 @@
 
 namespace mpzero::model {
 
-// Arguments of a sum over the rows of `rows` that overwrites `out` or is added to `out`. rows: [R, H] fp32 or fp64 with
-// dense rows. out: [H], contiguous, of any floating-point dtype. The order of additions is fixed.
+// Arguments of a sum over the rows of `rows` that overwrites `out` or is added to `out`. `rows` is [R, H], fp32 or
+// fp64, with dense rows; `out` is [H], contiguous, of any floating-point dtype. The order of additions is fixed.
 struct RowSum {
   at::Tensor rows, out;
   bool overwrite;

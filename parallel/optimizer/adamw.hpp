@@ -59,8 +59,8 @@ int64_t num_square_partials(at::Device device);
 // Returns the clipping factor for gradients with this squared norm, 1 / max(1, (norm + 1e-6) / clip) as in DeepSpeed.
 // Returns 1 if `clip` is 0.
 double clipping_scale(double squares, double clip);
-// Computes clipping_scale() on the GPU. totals: [squares, loss] fp64; scale: fp32 scalar. `scale` becomes NaN if a
-// total is not finite.
+// Computes clipping_scale() on the GPU. `totals` is [squares, loss] in fp64, and `scale` is an fp32 scalar, which
+// becomes NaN if a total is not finite.
 void clipping_scale_out(const at::Tensor& scale, const at::Tensor& totals, double clip);
 
 }  // namespace mpzero::parallel

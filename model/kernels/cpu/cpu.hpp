@@ -21,7 +21,7 @@ int64_t partial_sums(int64_t rows);
 
 // x, y: [N, H]; weight: [H]; rstd: [N] fp32.
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& y, at::Tensor& rstd);
-// dweight_rows: [partial_sums(N), H] fp32. dresidual and y may be undefined.
+// `dweight_rows` is [partial_sums(N), H] fp32; `dresidual` and `y` may be undefined.
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& dresidual, at::Tensor& dx, at::Tensor& dweight_rows, at::Tensor& y);
 
@@ -33,16 +33,18 @@ struct Heads {
   double eps;
 };
 bool has_rope(int64_t head_dim);
-// out: [B, T, query + key_value, D] with any token stride, possibly a part of qkv. cos, sin: [T, D / 2].
+// `out` is [B, T, query + key_value, D] with any token stride, possibly a part of `qkv`; `cos` and `sin` are [T, D /
+// 2].
 void qk_rope_forward(const at::Tensor& qkv, const Heads& heads, const at::Tensor& cos, const at::Tensor& sin,
                      const at::Tensor& out);
-// dq: [B, T, query, D]; dk, dv: [B, T, key_value, D]. Dimension D must be contiguous; other strides are arbitrary.
-// dqkv: same shape as qkv. dquery_weight_rows, dkey_weight_rows: [partial_sums(B * T), D] fp32, only with norms.
+// `dq` is [B, T, query, D], and `dk` and `dv` are [B, T, key_value, D]; dimension D must be contiguous, and other
+// strides are arbitrary. `dqkv` has the shape of `qkv`. `dquery_weight_rows` and `dkey_weight_rows` are [partial_sums(B
+// * T), D] fp32, used only with norms.
 void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
                       const Heads& heads, const at::Tensor& cos, const at::Tensor& sin, at::Tensor& dqkv,
                       at::Tensor& dquery_weight_rows, at::Tensor& dkey_weight_rows);
 
-// gate_up: [N, 2 * I]; y: [N, I].
+// `gate_up` is [N, 2 * I], and `y` is [N, I].
 void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y);
 // If y is defined, it receives the output of swiglu_forward (bitwise identical).
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y);
@@ -53,7 +55,7 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
 
-// weight_gradient: [V, H] fp32 or bf16; rows: [N] int64; values: [N, H].
+// `weight_gradient` is [V, H] fp32 or bf16, `rows` is [N] int64, and `values` is [N, H].
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
 // x: [N, C]; sums: [partial_sums(N), C] fp32.
