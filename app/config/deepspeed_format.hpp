@@ -10,7 +10,7 @@
 namespace mpzero {
 
 // Throws UserError if --checkpoint_format deepspeed is set and ds_config.json selects a file layout that mpzero does
-// not support. DeepSpeed would silently load such a checkpoint incorrectly.
+// not support, because DeepSpeed would silently load the checkpoint incorrectly.
 void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& warnings);
 
 // Returns the run's settings for DeepSpeed's checkpoint files after `step` updates.

@@ -31,7 +31,7 @@ RankPlacement placement_of(const std::vector<int>& host_of);
 // same number of consecutive ranks.
 std::string describe_unevenness(const RankPlacement& ranks);
 
-// Returns true if there are several shard groups and at least one spans several hosts.
+// Returns true if there are several shard groups and at least one of them spans several hosts.
 bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPlacement& ranks);
 
 // Returns the configured layout of shard groups; the default is one group per host. Throws UserError if the group size

@@ -35,7 +35,7 @@ struct Asker {
 
 // Initializes CUDA and creates a context on each GPU of this process's share of the visible GPUs, or on all visible
 // GPUs if there are fewer GPUs than processes. Uses the first library in `libraries` that can be loaded. Stops at the
-// first failed call. May hang in the driver.
+// first failed call. This function may hang in the driver.
 CudaSurvey survey_cuda(const std::vector<std::string>& libraries, const Asker& asker);
 
 // Returns true if the run needs CUDA on this host: --device cuda is set, the host has GPUs, or the cluster has assigned

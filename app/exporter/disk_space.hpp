@@ -18,7 +18,7 @@ struct DiskSize {
   double available = 0;  // available to unprivileged users
 };
 
-// Reports the sizes of file systems without blocking if one hangs.
+// Reports the sizes of file systems without blocking if a file system hangs.
 class DiskSpace {
  public:
   // Returns std::nullopt if the folder cannot be queried, for example if it does not exist.

@@ -28,7 +28,7 @@ struct Straggler {
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu);
 
 // Detects stragglers by comparing the ranks' times for computation, data loading and updates, which exclude waits for
-// other ranks. Deterministic: ranks that add the same times get the same results.
+// other ranks. The detection is deterministic: ranks that add the same times get the same results.
 class Stragglers {
  public:
   // Adds the times of one step. `seconds`: one value per rank; 0 if not measured. Returns the slowest rank;

@@ -22,8 +22,8 @@ namespace mpzero::io {
 // A save is not throttled during its first steps, in which the disk's speed is measured.
 class SaveThrottle {
  public:
-  // Allowed average slowdown of steps during a save. The value is lower than the target of 3% because step times vary
-  // by a similar amount.
+  // Allowed average slowdown of steps during a save, which is lower than the target of 3% because step times vary by a
+  // similar amount.
   static constexpr double kAllowedSlowdown = 0.02;
 
   // Records the time of a step without a save.

@@ -8,7 +8,7 @@
 namespace mpzero::model::fp8 {
 
 // FP8 formats (Micikevicius et al., 2022, arXiv:2209.05433). kE4m3 is torch.float8_e4m3fn (maximum 448, no infinities).
-// kE5m2 is torch.float8_e5m2 (maximum 57344). Both maxima are 1.75 times a power of two.
+// kE5m2 is torch.float8_e5m2 (maximum 57344). The maxima of both formats are 1.75 times a power of two.
 enum class Format : uint8_t { kE4m3, kE5m2 };
 
 constexpr at::ScalarType scalar_type(Format format) {

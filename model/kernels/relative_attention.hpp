@@ -24,9 +24,9 @@ struct RelativeAttention {
 // Rounding matches transformers. If `causal` is true, all keys after the query share bucket 0.
 at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int64_t max_distance, bool causal);
 
-// Computes softmax(q k^T + bias) v, [B, T, heads, D], for q [B, T, heads, D] and k, v [B, S, heads, D]. Uses one fused
-// kernel, with the bias in memory, for bf16 on GPUs without dropout and without deterministic algorithms. Otherwise
-// uses ATen operators in at least fp32, with [B, heads, T, S] in memory.
+// Computes softmax(q k^T + bias) v, [B, T, heads, D], for q [B, T, heads, D] and k, v [B, S, heads, D]. For bf16 on
+// GPUs, uses one fused kernel with the bias in memory, unless dropout or deterministic algorithms are enabled. In all
+// other cases, uses ATen operators in at least fp32, with [B, heads, T, S] in memory.
 AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const RelativeAttention& call);
 

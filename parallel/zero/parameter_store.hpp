@@ -160,7 +160,7 @@ class ParameterStore {
     bool due = false;                 // queued in due_
     bool node_shard_is_held = false;  // kHeldBack
   };
-  // A gather that is due but has not started.
+  // A gather that is due but has not been started.
   struct Due {
     size_t unit = 0;
     bool between_nodes = false;  // start_between_nodes(); otherwise start()

@@ -22,8 +22,8 @@ class UnitParts {
 
   // Returns the units, with ParameterSpec::trainable set to false for frozen parameters.
   const std::vector<UnitSpec>& units() const { return units_; }
-  // Returns the parts. Part u is unit u, but excludes the frozen parameters of a unit with trainable parameters. These
-  // frozen parameters form the parts "UNIT.frozen" and "UNIT.coded" at the end.
+  // Returns the parts. Part u contains the parameters of unit u. In a unit that also has trainable parameters, the
+  // frozen parameters instead form the parts "UNIT.frozen" and "UNIT.coded", which follow all units.
   const std::vector<UnitSpec>& parts() const { return parts_; }
   // Returns the indices of a unit's parts: `unit` itself and the appended parts.
   const std::vector<size_t>& of(size_t unit) const { return parts_of_[unit]; }
