@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
     tokenizer, vocab_size = loaded.library, max(loaded.vocabulary().values()) + 1
     if vocab_size > model["vocab_size"]:
         raise PrepareError(
-            f"tokenizer '{shown(name)}' has {vocab_size} ids, but the model of {shown(model['model'])} "
+            f"tokenizer '{shown(name)}' has {vocab_size} ids, but {shown(model['model'])} "
             f"has {model['vocab_size']}: pass the model's --tokenizer."
         )
     flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))
@@ -150,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"generate.py: {f'BOS {bos} is' if adds_bos else 'BOS is not'} prepended to the prompt.", file=sys.stderr)
     if len(ids) > model["positions"]:
         raise PrepareError(
-            f"--{flag} has {len(ids)} tokens, but the model of {shown(model['model'])} has {model['positions']} "
+            f"--{flag} has {len(ids)} tokens, but {shown(model['model'])} has only {model['positions']} "
             "positions: shorten the text."
         )
     shown_before, before = arguments.prompt or "", ids

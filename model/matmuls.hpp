@@ -92,7 +92,8 @@ class Matmuls {
     LtMatmul matmul;
     std::array<std::optional<Choice>, 2> tuned;  // without and with an added matrix
     bool accumulates = false;                    // true if a caller accumulates into the result
-    // Bit i is set if algorithm i has failed to add a matrix, a limitation that cuBLASLt does not report in advance.
+    // Bit i is set if algorithm i has failed for a matmul with an added matrix; cuBLASLt does not report this
+    // limitation in advance.
     std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
     // Bit i is set if algorithm i has failed to run. Used only for untuned matmuls; tuning skips such algorithms.
     std::shared_ptr<std::atomic<uint32_t>> cannot_run = std::make_shared<std::atomic<uint32_t>>(0);

@@ -22,9 +22,9 @@ struct Measurement {
   double bytes_per_second = 0;
 };
 
-// Returns the median of the seconds returned by `measure`, so that short disturbances by other programs have no effect.
-// Calls `measure` at least 3 times, and up to 9 times until the sum of the returned seconds reaches 1. `measure` must
-// return the same value on all ranks.
+// Returns the median of the seconds returned by `measure`, so that brief interference from other programs has no
+// effect. Calls `measure` at least 3 times, and up to 9 times until the sum of the returned seconds reaches 1.
+// `measure` must return the same value on all ranks.
 double typical_seconds(const std::function<double()>& measure);
 
 // Measures all-gather and reduce-scatter for several sizes. Returns the bandwidth of the slowest rank. Collective over

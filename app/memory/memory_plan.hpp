@@ -67,8 +67,8 @@ int64_t host_inputs(const LayerLevels& levels, const ActivationSizes& sizes);
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
 // Returns the recompute levels that add the least predicted time and whose peak is at most `budget` bytes, or
-// std::nullopt if no levels fit. The time includes the FLOPs that layers at `full` (the whole forward) and `attention`
-// (all but attention) recompute. The time excludes recomputation at `selective`, which is less than a tenth of that at
+// std::nullopt if no levels fit. The time includes recomputation at `full` (the whole forward pass) and at `attention`
+// (all of it except attention). The time excludes recomputation at `selective`, which is less than a tenth of that at
 // `full`; ties are resolved in favor of fewer layers at `selective`. `tiled` keeps as many activations as `full` and
 // reduces the peak only if all layers use it. `host` and `host_attention` require at most `host_budget` of host memory.
 // The time also includes PCIe copies to the extent that they exceed the forward pass: copies of activations, and copies

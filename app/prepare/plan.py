@@ -108,7 +108,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def jobs_of(inputs: list[Input]) -> Iterator[Job]:
-    """Yields the job of the training file last: its existence implies that the validation file exists."""
+    """Yields the training file's job last, so that the training file exists only if the validation file does."""
     arguments = inputs[0].arguments
     own = [item for item in inputs if _has_validation(item)]
     split = arguments.split or "train"

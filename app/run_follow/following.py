@@ -107,7 +107,7 @@ def encodable(name: str) -> str:
 
 
 def row_of(fields: dict, line: bytes) -> Row | None:
-    """Returns the step, or None if the line is not a step of a run. `line`: the text of `fields`."""
+    """Returns the step, or None if `fields` is not a step record. `line`: the line from which `fields` was parsed."""
     run_id = fields.get("run")
     # The id is used as a folder name.
     if not is_whole(fields.get("step")) or not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):

@@ -143,6 +143,6 @@ def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
 
 
 def with_ends(y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Extrapolates y linearly at both ends, by the length of x."""
+    """Extrapolates y linearly at both ends; each extension is as long as the range of x."""
     first, last = ((y[i + 1] - y[i]) / (x[i + 1] - x[i]) * (x[-1] - x[0]) for i in (0, len(x) - 2))
     return np.concatenate([[y[0] - first], y, [y[-1] + last]])

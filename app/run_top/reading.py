@@ -20,7 +20,7 @@ class TopError(Exception):
 
 @dataclass
 class RunView:
-    """The current state of a run. Events are objects from events.jsonl; {}: missing."""
+    """The current state of a run. Events are objects from events.jsonl, or {} if missing."""
 
     start: dict = field(default_factory=dict)  # the latest start
     starts: int = 0

@@ -103,7 +103,7 @@ class GradientStore {
   // Returns views that are valid until reduce(unit). Repeated calls in one micro-batch return the same views. Returns
   // empty views for a unit without gradients.
   GradientViews gradients(size_t unit);
-  // Starts the sum of the unit's gradients over the ranks. Must be called after all work on the gradients in this
+  // Starts the reduction of the unit's gradients across ranks. Must be called after all work on the gradients in this
   // micro-batch is queued.
   void reduce(size_t unit);
   // Waits until all gradient sums of the step are complete.

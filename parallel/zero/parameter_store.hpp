@@ -61,9 +61,10 @@ struct ParameterStoreOptions {
 //   publish (the optimizer)  ->  due  ->  started (pending)  ->  gather() waits  ->  views are valid  ->  release()
 //
 // Gathers start in the order in which they become due. This order is the same on every rank, because it depends only on
-// the sequence of calls, not on the progress of a rank's host. A rank starts each gather after its own shard has been
-// written, so ranks differ in timing but not in order. The order covers both levels: gathers of two NCCL communicators
-// may wait for each other (for SMs, or in a CUDA queue), so ranks that start them in different orders could deadlock.
+// the sequence of calls, not on the progress of each rank's host thread. A rank starts each gather after its own shard
+// has been written, so ranks differ in timing but not in order. The order covers both levels: gathers of two NCCL
+// communicators may wait for each other (for SMs, or in a CUDA queue), so ranks that start them in different orders
+// could deadlock.
 //
 // A node shard that the host writes later therefore does not become due when it is published, because the gathers of
 // all later units would wait for that host. The states of a unit's node shard, in stores that gather node shards:
@@ -182,7 +183,7 @@ class ParameterStore {
   // Waits for gathers of the old parameters and drops their results.
   virtual void drop_gathered() = 0;
 
-  // Queues gathers, and starts those that no rank has to delay for its ShardWriter.
+  // Queues gathers, and starts those for which no rank has to wait for its ShardWriter.
   void start_next(const std::vector<Due>& steps);
   void start_until(size_t unit);
   // Starts all queued gathers, and the gathers of all node shards that were held back.
