@@ -47,7 +47,7 @@ def test_two_nodes_compare_networks_and_layouts(run):
 @pytest.mark.parametrize(
     ("options", "flags", "variables", "sentence"),
     [
-        (("--nodes=1",), (), {}, "has one node"),
+        (("--nodes=1",), (), {}, "only one node"),
         ((), ("--max_steps", "3"), {}, "sets --max_steps for each row"),
         ((), ("--overwrite",), {}, "sets --overwrite for each row"),
         ((), (), {"MAX_STEPS": "4", "WARM_UP": "4"}, "WARM_UP=4 must be less than MAX_STEPS=4"),

@@ -254,13 +254,13 @@ TEST_CASE("only what wants a carried file needs it, and no file takes more memor
   }
   fs::resize_file(file, static_cast<uintmax_t>(large));
   write_manifest(checkpoint, manifest);
-  check("it has 1099511627776 bytes, but this model needs");
+  check("the file has 1099511627776 bytes, but this model needs");
   for (ManifestFile& entry : manifest.files) {
     if (is_carried_file(entry.name)) entry.size = written;
   }
   fs::resize_file(file, static_cast<uintmax_t>(written - 1));
   write_manifest(checkpoint, manifest);
-  check("it has");
+  check("the file has");
   CHECK_THROWS_WITH(open_hdf5(checkpoint).verify(), Contains("truncated"));
   fs::remove(file);
   check("the file is missing");
