@@ -138,7 +138,7 @@ def test_a_rank_that_is_killed_is_a_failure_and_no_interruption(checkout, saved)
     output = finish(checkout, process)
     assert process.returncode == 1, output
     remains = "the same command resumes from" if saved else "no checkpoint exists yet, so the same command starts over"
-    assert f"SIGKILL killed a rank; check dmesg for out of memory; {remains}" in output
+    assert "SIGKILL" in output and "dmesg" in output and f"; {remains}" in output
     assert "Interrupted" not in output
 
 
