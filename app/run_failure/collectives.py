@@ -58,10 +58,10 @@ def waiting_ranks(channels: dict[int, Channel], measure: str) -> list[int]:
     """Ranks of a group that wait for other ranks, by their oldest open collective:
 
     open collective                      the rank
-    none                                 waits for nobody
-    another rank has not reached it      waits for this rank
-    others have not completed it either  waits: all have reached it, e.g. the network fails
-    all others have completed it         waits for nobody: it hangs, or has been stopped
+    none                                 does not wait
+    another rank has not reached it      waits for that rank
+    others have not completed it either  waits: all ranks have reached it (for example, the network fails)
+    all others have completed it         does not wait: it hangs or is stopped
     """
     second = sorted(channel.completed for channel in channels.values())[:2][-1]
     return [

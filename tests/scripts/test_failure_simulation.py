@@ -31,7 +31,7 @@ FAULTS = {
     "device error": None,
     "error": None,
     "dead host": None,
-    "network": "",  # two or more ranks never complete a collective that their group has started: nobody is to blame
+    "network": "",  # two or more ranks never complete a collective that their group has started: no rank is blamed
 }
 
 
