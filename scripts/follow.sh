@@ -49,7 +49,7 @@ stop_follower() {
   done
   if kill -0 "$MPZERO_FOLLOWER" 2>/dev/null; then
     # Warn before follow_run reports the exit status.
-    warn "SINK=$SINK: app/follow.py was still forwarding steps $(counted "$1" second) after the run; stopping it."
+    warn "SINK=$SINK: app/follow.py was still forwarding steps $(counted "$1" second) after the run ended; stopping it."
     kill -ALRM "$MPZERO_FOLLOWER" 2>/dev/null || true
   fi
   wait "$MPZERO_FOLLOWER" 2>/dev/null || true

@@ -123,7 +123,7 @@ run_step() {
       break
     fi
     if ((code != 0)) && [[ -z $MPZERO_STOP ]] && srun_refuses "$log_bytes"; then
-      warn "srun cannot start the ranks because of its options or configuration (see above): the job is not requeued."
+      warn "srun cannot start the ranks because of its options or configuration (see above); not requeuing the job."
       code=$MPZERO_USER_ERROR
       break
     fi

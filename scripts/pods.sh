@@ -294,6 +294,6 @@ count_ranks() {
   spread=$(sed -n 's/^rank on //p' "$file" | sort | uniq --count | awk '{print $2 " has " $1}')
   rm -f "$file"
   if [[ $(wc -l <<<"$spread") != "${#MPZERO_HOSTS[@]}" ]] || grep --quiet --invert-match " has $ranks\$" <<<"$spread"; then
-    die "The job requests $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but mpirun started different numbers (${spread//$'\n'/, }): mpirun ignores the hostfile; 'env | grep MCA' shows variables that may override it."
+    die "The job requests $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but mpirun started different numbers of ranks (${spread//$'\n'/, }): mpirun ignores the hostfile; 'env | grep MCA' shows variables that may override it."
   fi
 }

@@ -81,7 +81,7 @@ go_on_without_answer() {
   fi
   ((status != MPZERO_USER_ERROR && status != MPZERO_NO_STEP)) || exit "$MPZERO_USER_ERROR"
   if ((starts >= MAX_RESTARTS && status != MPZERO_STOPPED)); then
-    warn "Slurm has started this job $((starts + 1)) times: the job is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
+    warn "Slurm has started this job $((starts + 1)) times: not requeuing the job; 'sbatch train.sbatch' resumes from the last checkpoint."
   else
     # "Incomplete" does not requeue a job that Slurm is ending.
     answer=$(ask_on scontrol requeue Incomplete "$(slurm_job)" 2>&1) || [[ $answer == *"pending execution"* ]] ||

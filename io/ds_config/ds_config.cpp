@@ -286,7 +286,7 @@ void read_checkpoint_and_memory(ObjectReader& root, Setting<bool>& cpu_checkpoin
                           false, "use --recompute for activation checkpointing");
     section->finish();
   }
-  root.not_acted_on({"aio"}, json::object(), "this setting affects only NVMe");
+  root.not_acted_on({"aio"}, json::object(), "this setting affects only NVMe offload");
   root.not_acted_on({"pipeline"}, json::object(), "mpzero does not support pipeline parallelism");
   root.not_acted_on({"dataloader_drop_last"}, true, "leftover sequences carry over to the next epoch");
   root.harmless({"vocabulary_size", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",

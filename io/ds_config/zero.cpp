@@ -24,7 +24,7 @@ void read_offload_optimizer(ObjectReader& zero, OffloadOptimizerSection& offload
   section->read("ratio", offload.ratio, Auto::kAllowed, 0.0, 1.0);
   section->read("release_gradients", offload.release_gradients, Auto::kAllowed);
   section->harmless({"nvme_path", "buffer_count", "fast_init"});
-  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "this setting affects only NVMe");
+  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "this setting affects only NVMe offload");
   section->not_acted_on({"super_offload", "cpuadam_cores_perc"}, false, "the host optimizer uses the rank's cores");
   section->finish();
 }

@@ -177,9 +177,9 @@ def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
         carry_out(job, job.event(Kind.SHARED_FAILURE, reason=reason))
         return
     for refusal in found.refusals:
-        warn(f"{refusal.host} is refused: {refusal.message}")
+        warn(f"{refusal.host} is rejected: {refusal.message}")
     blamed = nodes_of_hosts((refusal.host for refusal in found.refusals), nodes)
-    reason = "; ".join(f"{refusal.host} is refused: {refusal.message}" for refusal in found.refusals)
+    reason = "; ".join(f"{refusal.host} is rejected: {refusal.message}" for refusal in found.refusals)
     carry_out(job, job.event(Kind.REFUSED, reason=reason, nodes=blamed))
 
 

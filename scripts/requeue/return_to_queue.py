@@ -62,7 +62,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     # Slurm updates only pending jobs. The job is now pending, and its processes may run until KillWait.
     record = slurm.job_record(patiently=False)
     if record is not None and was_requeued(record, restart) is False:
-        say("Slurm has already ended this job (scancel or the time limit): the job is not requeued.")
+        say("Slurm has already ended this job (scancel or the time limit); not requeuing the job.")
         return
     if action.minutes:
         delay(slurm, record, action)

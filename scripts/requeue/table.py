@@ -18,7 +18,7 @@ class Kind(Enum):
     NO_STEP = "srun failed to create the job step three times"
     NO_TASKS = "srun could not start tasks on some nodes"
     FAILED = "a rank was lost, stuck or failed"
-    REFUSED = "mpzero doctor refused hosts, or hung on them"
+    REFUSED = "mpzero doctor rejected hosts, or hung on them"
     SHARED_FAILURE = "on at least half of the nodes, a check of mpzero doctor hung or srun could not start tasks"
 
 
@@ -51,7 +51,7 @@ class Cell:
 
 UNCOUNTED = (
     "Slurm has started this job {start_times}, its record cannot be written, and MAX_RESTARTS is "
-    "{limit}: the job is not requeued; {stays}."
+    "{limit}: not requeuing the job; {stays}."
 )
 
 NOT_KNOWN = (
@@ -63,10 +63,10 @@ NOT_KNOWN = (
 REFUSED = {
     Standing.REFUSALS: Cell(
         Verb.FINISH, 1,
-        "Hosts have been refused {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: the "
-        "job is not requeued; {stays}. CHECK_NODES=false skips 'mpzero doctor'."),
+        "Hosts have been rejected {refusal_times} since the job last made progress, and MAX_RESTARTS is {limit}: not "
+        "requeuing the job; {stays}. CHECK_NODES=false skips 'mpzero doctor'."),
     Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
-    Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were refused: requeue {refusals} of at most {limit}."),
+    Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Hosts were rejected: requeue {refusals} of at most {limit}."),
 }  # fmt: skip
 
 # A condition without a cell does not affect the event.
@@ -75,7 +75,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "Slurm has ended this job {unsaved_times} in a row before a checkpoint was saved: the job is not requeued. "
+            "Slurm has ended this job {unsaved_times} in a row before a checkpoint was saved; not requeuing the job. "
             "Reduce CHECKPOINT_FREQ, or check the nodes (sacct -j {job})."),
         Standing.WITHIN: Cell(Verb.START, 0),
     },
@@ -85,7 +85,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STOPPED: {
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "The job was stopped {unsaved_times} in a row before a checkpoint was saved: the job is not requeued. "
+            "The job was stopped {unsaved_times} in a row before a checkpoint was saved; not requeuing the job. "
             "Increase --time, or save more often (CHECKPOINT_FREQ)."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run was stopped; {stays}."),
@@ -101,14 +101,14 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.FAILURES: Cell(
             Verb.FINISH, None,
             "That was failure {failures} of this job since it last made progress, and MAX_RESTARTS is {limit}: "
-            "the job is not requeued; {stays}."),
+            "not requeuing the job; {stays}."),
         Standing.REPEATED: Cell(
             Verb.FINISH, None,
             "The job failed twice without a checkpoint in between, and the second failure is not attributed to another "
-            "host: the job is not requeued; {stays}."),
+            "host: not requeuing the job; {stays}."),
         Standing.UNSAVED: Cell(
             Verb.FINISH, None,
-            "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): the job is not requeued; {stays}."),
+            "{unsaved_starts} in a row saved no checkpoint (MAX_RESTARTS={limit}): not requeuing the job; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, None, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run failed: requeue {failures} of at most {limit}; {stays}."),
     },
@@ -116,7 +116,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.SHARED_FAILURE: {
         Standing.WAITED: Cell(
             Verb.FINISH, 1,
-            "The job has waited for the shared resource {waits} (one day in total): the job is not requeued; {stays}."),
+            "The job has waited for the shared resource {waits} (one day in total): not requeuing the job; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
             Verb.REQUEUE, 1,

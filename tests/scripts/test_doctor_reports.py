@@ -28,7 +28,7 @@ def test_hosts_on_which_the_doctor_hangs_are_left_out(job):
     (job.checkpoints / "doctor.json.broken.hung").write_text("{")
     result = job("begin_run; refuse_hosts 1")
     assert result.returncode == 1
-    assert "ip-10-0-0-1.ec2.internal is refused: the GPU driver has not answered" in result.stderr
+    assert "ip-10-0-0-1.ec2.internal is rejected: the GPU driver has not answered" in result.stderr
     assert "x9" not in result.stderr
     assert "Excluded from now on: node1." in result.stdout, result.stderr
     assert job.requeued()
@@ -79,7 +79,7 @@ def test_only_a_failure_of_the_host_itself_refuses_it(job, status, blame, refuse
     hosts = [{"host": "node1", "status": status, "findings": [finding]}]
     (job.checkpoints / "doctor.json").write_text(report_of(hosts))
     result = job("begin_run; refuse_hosts 1")
-    assert ("node1 is refused: it is full" in result.stderr) == refused
+    assert ("node1 is rejected: it is full" in result.stderr) == refused
     assert job.state()["refusals"] == int(refused) and job.state()["failures"] == int(not refused)
 
 

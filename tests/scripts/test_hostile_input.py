@@ -194,7 +194,7 @@ def test_an_answer_that_is_not_to_the_letter_is_not_acted_on(job, answer):
     assert result.returncode == 9 and job.requeued(), result.stdout + result.stderr
     assert result.stderr.count("\n") == 1 and "every start counts" in result.stderr
     last = job("end_run 9", SLURM_RESTART_COUNT="3")
-    assert last.returncode == 9 and "is not requeued" in last.stderr
+    assert last.returncode == 9 and "not requeuing the job" in last.stderr
     assert job.checkout.calls().count("scontrol requeue") == 1
 
 

@@ -477,7 +477,7 @@ def test_a_job_that_is_cancelled_while_it_asks_for_its_requeue_stays_cancelled(j
 [[ ! -e "$RECORD/calls" || $(<"$RECORD/calls") != *requeue* ]] || export state=COMPLETING""",
     )
     result = job("begin_run; end_run 1")
-    assert "Slurm has already ended this job (scancel or the time limit): the job is not requeued." in result.stdout
+    assert "Slurm has already ended this job (scancel or the time limit); not requeuing the job." in result.stdout
     assert job.requeued() and "update" not in job.checkout.calls()
 
 

@@ -90,7 +90,7 @@ def test_a_follower_that_hangs_is_ended(checkout):
     result = checkout.shell(follow)
     assert result.stdout == ".\n"
     first, second = result.stderr.splitlines()
-    assert first.endswith("app/follow.py was still forwarding steps 1 second after the run; stopping it.")
+    assert first.endswith("app/follow.py was still forwarding steps 1 second after the run ended; stopping it.")
     assert "app/follow.py exited with status 137" in second
 
 

@@ -191,7 +191,7 @@ def test_gpus_that_slurm_gives_and_no_driver_shows_end_the_job(run):
     run.flags.remove("cpu")
     refused = run.submit("--nodes=1", MAX_RESTARTS="0")
     assert (refused.state, refused.exit_code) == ("FAILED", 1), refused.text()
-    assert "node0 is refused: " in refused.text() and "2 GPUs" in refused.text()
+    assert "node0 is rejected: " in refused.text() and "2 GPUs" in refused.text()
     # Each start blames its node and has it left out, until there was one too many.
     job = run.submit("--nodes=1", CHECK_NODES="false", MAX_RESTARTS="1")
     assert (job.state, job.exit_code) == ("FAILED", 1), job.text()
@@ -224,7 +224,7 @@ def test_a_node_that_would_spoil_the_run_is_refused_and_left_out(run):
     finally:
         run.cluster.inside(node, ["umount", str(place)])
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
-    assert "node1 is refused: " in job.text()
+    assert "node1 is rejected: " in job.text()
     assert job.fields["NodeList"] == "node[0,2]"
     assert run.steps() == [1, 2]
 

@@ -328,7 +328,7 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
        "activation_checkpointing.partition_activations: use --recompute"},
       {R"({"checkpoint": {"load_universal": true}})", "checkpoint.load_universal: checkpoints"},
       {R"({"bf16": {"check_grad_overflow": true}})", "bf16.check_grad_overflow: a non-finite loss"},
-      {R"({"aio": {"block_size": 1048576}})", "aio: this setting affects only NVMe"},
+      {R"({"aio": {"block_size": 1048576}})", "aio: this setting affects only NVMe offload"},
   };
   for (const auto& [text, line] : cases) {
     INFO(text);
