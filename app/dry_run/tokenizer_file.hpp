@@ -7,8 +7,8 @@
 namespace mpzero {
 
 struct TokenizerSize {
-  int64_t regular = 0;  // ids of regular tokens
-  int64_t all = 0;      // ids of regular and added tokens
+  int64_t regular = 0;  // largest id of a regular token, plus 1
+  int64_t all = 0;      // largest id of any token, plus 1
 };
 
 // `tokenizer`: value of --tokenizer. Returns std::nullopt for a Hugging Face name. Throws UserError if a file or folder

@@ -26,7 +26,7 @@ class GuardedCall {
       std::future<Value> answer = task.get_future();
       try {
         std::thread(std::move(task)).detach();
-      } catch (const std::system_error&) {  // no more threads
+      } catch (const std::system_error&) {  // no thread can be created
         return std::nullopt;
       }
       answer_ = std::move(answer);

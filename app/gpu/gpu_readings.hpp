@@ -15,7 +15,7 @@ struct GpuReading {
   std::string uuid;
   std::string pci_address;                          // "00000000:10:1C.0"
   std::optional<double> utilization;                // fraction of the last sample period in which a kernel ran
-  std::optional<double> memory_utilization;         // fraction in which GPU memory was read or written
+  std::optional<double> memory_utilization;         // fraction of that period in which GPU memory was read or written
   std::optional<double> sm_clock, memory_clock;     // Hz
   std::optional<double> power;                      // W
   std::optional<double> energy;                     // J since the driver was loaded

@@ -41,7 +41,7 @@ class StopRequest {
   bool is_immediate() const;
   // Returns a file descriptor for poll(), which is readable after a signal or request until drain() is called.
   int descriptor() const { return pipe_[0]; }
-  // Clears descriptor() until the next signal or request.
+  // Makes descriptor() unreadable until the next signal or request.
   void drain() const;
 
  private:

@@ -171,7 +171,7 @@ std::vector<std::string> shorten(const std::filesystem::path& path, int64_t step
 void make_folder_of(const std::filesystem::path& path) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  if (error) io::throw_system_error("create the folder of metrics file", path, error.value());
+  if (error) io::throw_system_error("create the parent folder of metrics file", path, error.value());
 }
 
 }  // namespace

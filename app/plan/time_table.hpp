@@ -30,7 +30,7 @@ class TimeTable {
   bool empty() const { return samples_.empty(); }
   // Returns the estimate, extrapolated if no sample is within kFar. The table must not be empty.
   Estimate at(const std::vector<double>& work, const std::vector<double>& place) const;
-  // Returns the estimate without the correction by nearby samples.
+  // Returns the estimate without the correction from nearby samples.
   double trend(const std::vector<double>& work) const;
   const std::vector<double>& coefficients() const { return coefficients_; }
 

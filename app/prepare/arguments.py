@@ -24,7 +24,8 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         nargs="*",
         default=[],
         metavar="DATASET OUTPUT",
-        help="local files, folders or Hugging Face names in reading order, then the token file, e.g. data/train.h5",
+        help="local files, folders or Hugging Face names, in the order in which they are read, then the token file, "
+        "e.g. data/train.h5",
     )
     parser.add_argument("--dataset", dest="datasets", action="append", help="alias of DATASET; repeatable")
     parser.add_argument("--output", type=Path, help="alias of OUTPUT")

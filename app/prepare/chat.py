@@ -72,7 +72,7 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
 
 
 def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation | Completion:
-    """Parses a row. Refuses rows that match more than one format, unless --format was passed (`chosen`)."""
+    """Parses a row. Rejects rows that match more than one format, unless --format was passed (`chosen`)."""
     where, values, double = row
     if double is not None:
         raise two_keys(where, double)
@@ -186,7 +186,7 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
 def _is_trained(message: dict, where: str) -> bool:
     flags = [message[name] for name in _FLAGS if message.get(name) is not None]
     if any(flag not in (0, 1) for flag in flags):
-        raise PrepareError(f"{where}: 'train' or 'weight' of a message is {shown(str(flags[0]))}: use 0 or 1.")
+        raise PrepareError(f"{where}: 'train' or 'weight' in a message is {shown(str(flags[0]))}: use 0 or 1.")
     is_assistant = message.get("role") == "assistant"
     if not is_assistant and any(flags):
         raise PrepareError(
@@ -208,7 +208,7 @@ def _message(message: dict, where: str) -> dict:
     copy["content"] = _text(message.get("content"), where)
     reasoning = [name for name in REASONING if name in copy]
     if wrong := [name for name in reasoning if not isinstance(copy[name], str)]:
-        raise PrepareError(f"{where}: '{wrong[0]}' of a message is not a string: fix it.")
+        raise PrepareError(f"{where}: '{wrong[0]}' in a message is not a string: fix it.")
     if reasoning:
         copy["reasoning_content"] = copy[reasoning[0]]
     if calls := copy.get("tool_calls"):
@@ -228,7 +228,7 @@ def _text(content: object, where: str) -> str:
     kinds = [part.get("type", "text") for part in parts if isinstance(part, dict)]
     if not all(isinstance(text, str) for text in texts) or any(kind != "text" for kind in kinds):
         raise PrepareError(
-            f"{where}: 'content' of a message is neither a string nor a list of text parts: mpzero trains only on text."
+            f"{where}: 'content' in a message is neither a string nor a list of text parts: mpzero trains only on text."
         )
     return "".join(texts)
 

@@ -37,8 +37,8 @@ OF_TEXT = ("text_column", "document_separator", "skip_empty")
 
 
 def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
-    """Returns --format or, if it is auto, the format detected from the columns of the first rows. arguments: common to
-    all inputs."""
+    """Returns --format or, if it is auto, the format detected from the columns of the first rows. arguments: the
+    flags that apply to all inputs."""
     format = arguments.format
     if format == "auto":
         formats = {}

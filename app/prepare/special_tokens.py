@@ -89,7 +89,7 @@ def _put_in_front(tokenizer) -> list[int]:
 
 
 def special_tokens_of(definition: dict) -> dict[str, int]:
-    """Returns the ids of the special tokens by token. definition: parsed tokenizer.json."""
+    """Returns a dictionary from special token to id. definition: parsed tokenizer.json."""
     return {token["content"]: token["id"] for token in definition["added_tokens"] if token["special"]}
 
 

@@ -98,7 +98,7 @@ def read_tokenizer(path: Path):
 
 
 def check_ids(path: Path, words: dict[str, int]) -> None:
-    """words: ids by word. Raises PrepareError if two words have the same id."""
+    """words: maps each word to its id. Raises PrepareError if two words have the same id."""
     first: dict[int, str] = {}
     for word, index in words.items():
         if (other := first.setdefault(index, word)) != word:

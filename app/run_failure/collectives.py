@@ -28,7 +28,7 @@ class Held:
 
 
 def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, Channel]]:
-    """Returns the channels of each group, by rank. All ranks open their channels in the same order."""
+    """Returns, for each group, the channel of each rank. All ranks open their channels in the same order."""
     groups: dict[tuple[int, str, Group], dict[int, Channel]] = {}
     for record in records:
         for number, channel in enumerate(record.channels):

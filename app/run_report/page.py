@@ -104,7 +104,7 @@ def spent(summary: dict) -> str:
 
 
 def failure_text(failure: dict) -> str:
-    return f"Failure report of {failure.get('time', 'an unknown time')}: {failure.get('reason', 'no reason given')}"
+    return f"Failure report from {failure.get('time', 'an unknown time')}: {failure.get('reason', 'no reason given')}"
 
 
 def hosts(facts: dict) -> str:
@@ -154,7 +154,7 @@ def results_table(runs: list[Run]) -> str:
 
 
 def settings_of(runs: list[Run]) -> tuple[list[dict[str, list[str]]], list[str]]:
-    """Returns the settings of each run by name, and all names."""
+    """Returns one dictionary of settings per run, keyed by setting name, and the names of all settings in any run."""
     settings = [{row[0]: row for row in rows_of(run.facts.get("settings"))} for run in runs]
     return settings, list(dict.fromkeys(name for of_run in settings for name in of_run))
 

@@ -118,8 +118,8 @@ class Trainer {
   std::vector<UnitSpec> saved_units_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
-  bool stops_ = false;   // any rank has a stop request; agreed by all ranks
-  bool warned_ = false;  // any rank has queued warnings; agreed by all ranks
+  bool stops_ = false;   // any rank has a stop request; identical on all ranks
+  bool warned_ = false;  // any rank has queued warnings; identical on all ranks
   Stragglers stragglers_;
   std::optional<ZeroShareWarning> zero_share_;  // only with FP8
   BottleneckWindow first_steps_;

@@ -23,8 +23,8 @@ class DevicePoll {
  public:
   explicit DevicePoll(parallel::FlightRecorder& recorder) : recorder_(recorder) {}
 
-  // Starts the polling thread and returns once the thread uses the device. No thread may call setenv() during this
-  // call, because CUDA reads the environment.
+  // Starts the polling thread and returns once the thread has selected the device. No thread may call setenv() during
+  // this call, because CUDA reads the environment.
   void use_device(at::Device device);
   // Sets the communicators to poll. Previous communicators are not used after this function returns.
   void watch(std::vector<parallel::Communicator*> communicators);

@@ -59,7 +59,7 @@ class HostBoard {
 
   std::filesystem::path path_;
   std::string problem_;
-  int file_ = -1;  // each rank locks one byte as long as it lives
+  int file_ = -1;  // each rank holds a lock on one byte until it exits
   int ranks_;
   int own_;
   Header* memory_ = nullptr;  // followed by the lines

@@ -28,7 +28,8 @@ class Operand {
   // Returns N for dimension 0 and C for dimension 1.
   int64_t size(int64_t dimension) const;
   at::Device device() const;
-  // Returns columns [begin, begin + count) of the matrix. An FP8 result contains only the form columns().
+  // Returns columns [begin, begin + count) of the matrix. In FP8, the result has only the columns() form; rows()
+  // is undefined.
   Operand narrow_columns(int64_t begin, int64_t count) const;
 
   void reset() { *this = {}; }

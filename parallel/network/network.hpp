@@ -57,7 +57,7 @@ NodeNetwork look_at_network(const Environment& environment, const std::string& r
 // Returns the plan for the rank with entry `own` in `nodes` (one entry per rank): environment variables that restrict
 // NCCL to the chosen network, and additional connections over TCP. Does not set variables that aws-ofi-nccl sets by
 // instance type (FI_EFA_*, NCCL_PROTO, buffer sizes, topology, tuner). Throws UserError if the chosen network cannot be
-// used because a node has no EFA devices, the plugin is missing, or a variable conflicts.
+// used because a node has no EFA devices, the plugin is missing, or an environment variable conflicts with this choice.
 NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& nodes, const NodeNetwork& own,
                          const Environment& environment,
                          const std::vector<std::string>& plugin_files = usual_plugin_files());

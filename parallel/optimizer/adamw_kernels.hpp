@@ -31,7 +31,7 @@ struct AdamWSpans {
   bool parameter_stays_cached = false;
 };
 
-// Returns spans that are valid as long as the tensors.
+// Returns spans that remain valid for as long as the tensors exist.
 AdamWSpans spans_of(const AdamWTensors& tensors);
 
 // Functions that the simulated device calls in place of the kernels.

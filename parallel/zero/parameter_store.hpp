@@ -107,7 +107,7 @@ class ParameterStore {
   virtual std::optional<uint64_t> version(size_t /*unit*/) const { return std::nullopt; }
 
   // Returns the maxima and dequantization factors of the ranges that a codec quantizes, fp32 [2, ranges] in unit order;
-  // see WeightCodec. The scales are valid as long as the result of gather(). For other units, returns an undefined
+  // see WeightCodec. The scales remain valid as long as the result of gather(). For other units, returns an undefined
   // tensor.
   virtual at::Tensor scales(size_t /*unit*/) const { return {}; }
 
