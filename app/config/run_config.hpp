@@ -25,7 +25,7 @@ struct ZeroConfig {
   double offload_optimizer_ratio = 1.0;  // fraction of the parameters updated on the CPU
   bool offload_ratio_automatic = false;  // after the first step, choose the smallest ratio that fits into GPU memory
   // Copy gradients to host memory as soon as they are summed; see parallel::ZeroOptions. std::nullopt: enabled if the
-  // run would not fit in GPU memory otherwise
+  // run would not otherwise fit in GPU memory
   std::optional<bool> release_gradients;
   bool offload_param = false;  // stage 3 only
   bool pin_memory = true;

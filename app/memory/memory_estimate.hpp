@@ -40,8 +40,8 @@ class MemoryEstimate {
   int64_t cast_bytes(int64_t layers) const;
   // Returns the number of layers whose FP8 casts fit in `bytes` bytes, or the configured number of layers if set.
   int64_t kept_casts_within(int64_t bytes) const;
-  // Returns true if the run releases gradients: as configured or, by default, only if the run does not fit within
-  // `limit` otherwise. Later calls of scenario() include this choice.
+  // Returns true if the run releases gradients: as configured or, by default, only if the run would not otherwise
+  // fit within `limit`. Later calls of scenario() include this choice.
   bool choose_release(const MemoryNeed& limit);
   // Returns the run's current memory settings.
   MemoryScenario scenario() const;
@@ -52,9 +52,9 @@ class MemoryEstimate {
   // Returns the recompute levels with the lowest peak memory that `recompute` allows. For kAuto, excludes levels that
   // offload activations to the host.
   LayerLevels leanest(Recomputation recompute) const;
-  // Returns the recompute levels that the run uses. For --recompute auto, these are the fastest levels that fit in
-  // `room` bytes of device memory, or those of leanest() if no levels fit; otherwise, those of leanest(). Offloaded
-  // activations use at most `on_host` bytes of host memory if the run does not fit otherwise, and at most half of
+  // Returns the recompute levels that the run uses: for --recompute auto, the fastest levels that fit in `room` bytes
+  // of device memory; if no levels fit, and for all other values of --recompute, the levels of leanest(). Offloaded
+  // activations use at most `on_host` bytes of host memory if the run would not otherwise fit, and at most half of
   // `on_host` if offloading only saves time, which leaves memory for snapshots.
   LayerLevels levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host = 0) const;
   // Returns true if activations can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
@@ -63,8 +63,8 @@ class MemoryEstimate {
   // `host_extra_bytes`: see states_of().
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,
                   std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  // Returns the memory that a rank requires with the recompute levels of leanest(). If the run does not fit within
-  // `limit` otherwise, releases gradients or, for kAuto, offloads activations, in this order.
+  // Returns the memory that a rank requires with the recompute levels of leanest(). If the run would not otherwise fit
+  // within `limit`, releases gradients or, for kAuto, offloads activations, in this order.
   MemoryNeed need_within(const MemoryNeed& limit, const MemoryScenario& scenario,
                          std::optional<int64_t> host_extra_bytes = std::nullopt) const;
 

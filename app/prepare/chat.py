@@ -190,7 +190,7 @@ def _is_trained(message: dict, where: str) -> bool:
     is_assistant = message.get("role") == "assistant"
     if not is_assistant and any(flags):
         raise PrepareError(
-            f"{where}: a message with role '{shown(str(message.get('role')))}' has 'train' or 'weight' 1: only "
+            f"{where}: a message with role '{shown(str(message.get('role')))}' sets 'train' or 'weight' to 1: only "
             "assistant messages can contribute to the loss; remove the key."
         )
     return is_assistant and all(flags)

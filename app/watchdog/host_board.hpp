@@ -62,7 +62,7 @@ class HostBoard {
   int file_ = -1;  // each rank holds a lock on one byte until it exits
   int ranks_;
   int own_;
-  Header* memory_ = nullptr;  // followed by the lines
+  Header* memory_ = nullptr;  // followed by one Line per rank
   size_t bytes_ = 0;
 };
 

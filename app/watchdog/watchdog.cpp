@@ -93,7 +93,7 @@ std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Op
       }
       if (options.stuck_after > 0 && std::chrono::duration<double>(Clock::now() - start).count() > patience) {
         parallel::end_process(
-            fmt::format("the ranks did not connect within {:.0f} s after MPI started: a rank or its host hangs; "
+            fmt::format("the ranks did not connect within {:.0f} s after MPI started: a rank or its host is hung; "
                         "check the hosts of this job or raise --stuck_after",
                         patience));
       }

@@ -45,7 +45,7 @@ auto answer_within(std::chrono::milliseconds limit, Work work, WithoutThread wit
       auto value = work();
       const std::lock_guard lock(answer->mutex);
       answer->value = std::move(value);
-    } catch (const std::exception&) {  // the answer stays empty
+    } catch (const std::exception&) {  // answer->value stays empty
     }
   };
   no_longer_than(limit, ask, without_thread);

@@ -12,7 +12,7 @@
 
 namespace mpzero::parallel {
 
-// Registry of the states that StateHolds keep unchanged, with a mutex. Shared by an optimizer and its holds.
+// A mutex-protected registry of the states that StateHolds keep unchanged. Shared by an optimizer and its holds.
 struct HoldRegistry {
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,5 +1,5 @@
-"""Reads mpzero's reports about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and the log lines of a doctor
-that hangs.
+"""Reads mpzero's reports about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and the log lines of a hung
+doctor.
 
 A report that is missing, damaged (with a warning) or from another start of the job is ignored. Other users may have
 written reports: the results contain only host names and text without control characters.
@@ -37,8 +37,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Results of `mpzero doctor`. If the doctor hangs, it writes a line to the job's log instead of a report and, for
-    each host on which it hung, a file doctor.json.HOST.hung in the format of the report."""
+    """Results of `mpzero doctor`. If a check hangs, the doctor writes a line to the job's log instead of a report and,
+    for each hung host, a file doctor.json.HOST.hung in the format of the report."""
 
     refusals: tuple[Refusal, ...]
     hung: bool  # True if the doctor hung on these hosts

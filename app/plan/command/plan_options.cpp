@@ -144,14 +144,14 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
                      options.instance.empty() ? "--device cpu" : "--instance " + options.instance);
   }
   if (options.host_gigabits && options.nodes == 1) {
-    throw_user_error("--host_gigabits {} has no effect on one host; pass --nodes, or remove the flag.",
+    throw_user_error("--host_gigabits {} has no effect with one host; pass --nodes, or remove the flag.",
                      *options.host_gigabits);
   }
   if (options.network_rate && options.host_gigabits) {
     throw_user_error("--network_rate and --host_gigabits both set the network bandwidth; remove one of them.");
   }
   if (options.network_rate && options.nodes == 1) {
-    throw_user_error("--network_rate {} has no effect on one host; pass --nodes, or remove the flag.",
+    throw_user_error("--network_rate {} has no effect with one host; pass --nodes, or remove the flag.",
                      *options.network_rate);
   }
   if (options.limit != PlanLimit::kNone && options.compare) {

@@ -35,8 +35,8 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--gpu=H100", "--network_factor=0.5"}), Contains("1 or more and less than 100"));
   CHECK_THAT(error({"--gpu=H100", "--network_factor=101"}), Contains("1 or more and less than 100"));
   CHECK_THAT(error({"--gpu=H100", "--straggler_factor=1e30"}), Contains("1 or more and less than 100"));
-  CHECK_THAT(error({"--gpu=H100", "--network_rate=4"}), Contains("--network_rate 4 has no effect on one host"));
-  CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400 has no effect on one host"));
+  CHECK_THAT(error({"--gpu=H100", "--network_rate=4"}), Contains("--network_rate 4 has no effect with one host"));
+  CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400 has no effect with one host"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=2", "--network_rate=4", "--host_gigabits=100"}), Contains("both set"));
   CHECK_THAT(error({"--gpu=H100", "--price=1", "--prices=p.json"}), Contains("both set"));
   CHECK_THAT(error({"--gpu=H100", "--host_memory=0"}), Contains("--host_memory"));
