@@ -46,7 +46,7 @@ class Stragglers {
   std::vector<Step> window_;
   std::optional<Straggler> found_;
   int last_rank_ = -1;
-  int64_t windows_late_ = 0;  // consecutive windows with last_rank_
+  int64_t windows_late_ = 0;  // consecutive windows with the straggler last_rank_
   int64_t seen_ = 0;
 };
 

@@ -9,7 +9,7 @@ namespace mpzero {
 enum class Phase {
   kData,      // data loading, and copies of tokens to the device
   kForward,   // embedding and layers
-  kBackward,  // forward and backward of the head with the loss, then the backward of all layers
+  kBackward,  // forward and backward pass of the head with the loss, then backward pass of all layers
   kOptimizer  // the remaining gradient reduction, the norm, and the update
 };
 

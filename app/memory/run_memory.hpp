@@ -22,7 +22,7 @@ struct PeakMemory {
   std::optional<int64_t> allocated;  // part of `total` in tensors
 };
 
-// Plans the memory of a run, compares the plan with measurements, and suggests changes if memory is short. On the CPU,
+// Plans the memory of a run, compares the plan with measurements, and suggests changes if memory is scarce. On the CPU,
 // exceeding the plan only causes a warning, because the available host memory is uncertain.
 class RunMemory {
  public:

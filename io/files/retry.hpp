@@ -10,7 +10,7 @@ struct Patience {
   int attempts = 4;
   // Pause before the first retry. The pause doubles with each retry.
   std::chrono::milliseconds pause{50};
-  std::function<void(std::chrono::milliseconds)> wait{};  // sleeps if not set
+  std::function<void(std::chrono::milliseconds)> wait{};  // called to wait; default: sleep
 
   void sleep(std::chrono::milliseconds pause) const;
 };

@@ -69,7 +69,7 @@ class ExportFolder {
   std::filesystem::path folder_;
   bool made_folder_;
   std::filesystem::path staging_;
-  std::optional<OpenFolder> held_;  // the staging folder, so that its inode is not reused
+  std::optional<OpenFolder> held_;  // keeps the staging folder open, so that its inode is not reused
   std::optional<Inode> own_;        // inode of the staging folder
 };
 

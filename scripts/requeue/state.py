@@ -36,7 +36,7 @@ class State:
 
     job: str  # Slurm's job id; empty: unknown
     failures: int = 0  # failed runs since the job last made progress
-    refusals: int = 0  # starts that ended because a host was refused, since the job last made progress
+    refusals: int = 0  # starts that ended because a host was rejected, since the job last made progress
     unsaved_starts: int = 0  # consecutive starts that saved no checkpoint
     last_run_failed: bool = False  # True if the last run that has ended failed
     blamed_nodes: tuple[str, ...] = ()  # nodes to which `failures` are attributed

@@ -14,7 +14,7 @@ struct PlanFacts {
   const RunSetup& setup;
   const PlanMachine& machine;
   const Calibration* calibration = nullptr;              // null: no step times
-  std::optional<double> clipped_seconds = std::nullopt;  // step after a clipped step; null: all steps are equal
+  std::optional<double> clipped_seconds = std::nullopt;  // step time after a clipped step; null: equal for all steps
   double tokens = 0;                                     // training tokens; 0: not set
   std::string nodes = {};                                // line about the layout; empty: one host
   std::string largest = {};                              // result of --max_seq_length or --largest_model
