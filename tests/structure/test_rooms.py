@@ -15,8 +15,8 @@ COMPLETE = {"base": {"base/text"}}
 NO_OWN_TEST = ROOT / "tests/structure/no_own_test.txt"
 SOURCES = {".c", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc"}
 TOPS = ("app", "base", "io", "model", "parallel")
-# A folder that takes longer to look through than this is to be divided. Each kernel has a header and a file for GPUs, and
-# each model family a file.
+# A folder that takes longer to look through than this is to be divided. Each kernel has a header and a file for GPUs,
+# and each model family a file.
 MOST_FILES = {"model/kernels": 50, "model/architecture": 40}
 MOST_FILES_ELSEWHERE = 30
 
