@@ -124,6 +124,8 @@ set_rank_environment() {
   if ((${3:-0} > 0 || $2 < $(visible_cpus))); then
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
   fi
+  # By default, threads that wait for others spin for milliseconds: if other programs use some cores, a step takes ten times as long.
+  [[ -n ${OMP_WAIT_POLICY:-} ]] || export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
   if [[ $EUID -eq 0 ]]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi

@@ -234,7 +234,7 @@ choose_pod_launcher() {
 # pass_variables: adds this pod's variables and those in MPZERO_PASS to MPZERO_MPIRUN, because sshd does not forward them to other pods.
 pass_variables() {
   local name
-  local pattern='^(NCCL|FI|OFI|OMP|CUDA|MKL|HF|AWS_EC2_METADATA|PYTORCH|TORCH|HDF5|MPZERO|GLIBC|MALLOC|TZ|LANG|LC)(_|$)|^LD_LIBRARY_PATH$'
+  local pattern='^(NCCL|FI|OFI|OMP|GOMP|CUDA|MKL|HF|AWS_EC2_METADATA|PYTORCH|TORCH|HDF5|MPZERO|GLIBC|MALLOC|TZ|LANG|LC)(_|$)|^LD_LIBRARY_PATH$'
   # Variables with a separate value in each pod.
   local own='^MPZERO_(HOST|NODE_NAME|HOSTFILE|ROOT|BUILD|VENV|USER_FOLDER)$'
   read_words MPZERO_PASS

@@ -190,6 +190,19 @@ def test_threads_share_the_cores(checkout, ranks, cores, gpus, given, threads):
     assert names.get("OMP_NUM_THREADS") == threads
 
 
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [
+        ({}, "10000"),
+        ({"GOMP_SPINCOUNT": "5"}, "5"),
+        ({"OMP_WAIT_POLICY": "active"}, None),
+    ],
+)
+def test_waiting_threads_yield_the_cores_that_other_programs_use(checkout, given, spins):
+    names = set_variables(checkout.shell("set_rank_environment 1 2; env", **given))
+    assert names.get("GOMP_SPINCOUNT") == spins
+
+
 @pytest.mark.parametrize("folder", ["opt/amazon/openmpi/bin", "opt/amazon/openmpi5/bin", "lib64/openmpi/bin"])
 def test_an_open_mpi_outside_of_path_is_found(checkout, tmp_path, folder):
     checkout.program(tmp_path / folder / "mpirun", "#!/bin/bash\n")
