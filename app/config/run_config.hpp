@@ -24,8 +24,8 @@ struct ZeroConfig {
   bool offload_optimizer = false;
   double offload_optimizer_ratio = 1.0;  // fraction of the parameters updated on the CPU
   bool offload_ratio_automatic = false;  // after the first step, choose the smallest ratio that fits into GPU memory
-  // Copy gradients to host memory as soon as they are summed; see parallel::ZeroOptions. std::nullopt: enabled if the
-  // run would not otherwise fit in GPU memory
+  // Copy gradients to host memory as soon as they are summed; see parallel::ZeroOptions. std::nullopt: see
+  // RunMemory::choose_release()
   std::optional<bool> release_gradients;
   bool offload_param = false;  // stage 3 only
   bool pin_memory = true;
@@ -83,6 +83,10 @@ struct RunConfig : Settings {
   // Returns the number of tokens in one rank's micro-batch.
   int64_t length_on_rank() const { return seq_length / sequence_parallel_size; }
   int64_t micro_batch_tokens() const { return micro_batch_size * length_on_rank(); }
+  // Returns true if mpzero chooses whether a run on GPUs releases gradients.
+  bool may_release_gradients() const {
+    return zero.offload_optimizer && !zero.release_gradients && gradient_accumulation_steps == 1;
+  }
   // Returns true if epochs set the run's length. max_steps is then unknown until apply_epochs().
   bool counts_epochs() const { return epochs.has_value() || num_train_epochs.has_value(); }
 };

@@ -106,14 +106,16 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   warnings.push_back(sentence);
 }
 
-PredictStep prediction(const RunSetup& setup, const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus) {
-  if (!on_gpus || !can_be_host_of(machine, ranks)) return {};
-  const plan::PlannedRun run{.setup = setup,
-                             .gpu = machine.gpu_name,
-                             .gpu_bytes = *machine.smallest_gpu,
-                             .hosts = ranks.world_size / ranks.per_host,
-                             .per_host = ranks.per_host};
-  return [run](const parallel::ParallelLayout& layout) { return plan::predicted_step(run, layout); };
+// Returns the run to plan, or std::nullopt if its hosts are unknown.
+std::optional<plan::PlannedRun> planned_run(const RunSetup& setup, const DryRunRanks& ranks,
+                                            const MachineMemory& machine, bool on_gpus) {
+  if (!on_gpus || !can_be_host_of(machine, ranks)) return std::nullopt;
+  return plan::PlannedRun{.setup = setup,
+                          .gpu = machine.gpu_name,
+                          .gpu_bytes = *machine.smallest_gpu,
+                          .hosts = ranks.world_size / ranks.per_host,
+                          .per_host = ranks.per_host,
+                          .host_bytes = machine.host};
 }
 
 }  // namespace
@@ -190,8 +192,11 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);
   simulate_hardware(machine.gpu_name, /*threads=*/0);
   const MemoryNeed limit = memory_limit(ranks, machine, on_gpus);
-  const LayoutChoice nodes = choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
-                                           limit, prediction(setup, ranks, machine, on_gpus));
+  const std::optional<plan::PlannedRun> run = planned_run(setup, ranks, machine, on_gpus);
+  PredictStep predict;
+  if (run) predict = [&](const parallel::ParallelLayout& layout) { return plan::predicted_step(*run, layout); };
+  const LayoutChoice nodes =
+      choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks), limit, predict);
   setup.layout = nodes.layout;
   setup.hosts = ranks.world_size / ranks.per_host;
   setup.device = !on_gpus ? "cpu" : machine.gpu_name.empty() ? "cuda" : machine.gpu_name;
@@ -206,7 +211,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   std::vector<std::string> lines = describe_run(setup, ranks, preview);
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (!nodes.line.empty()) lines.push_back("  " + nodes.line);
-  add(memory_report(setup, ranks, on_gpus, limit));
+  add(memory_report(setup, ranks, on_gpus, limit, run ? plan::predicted_release(*run) : std::nullopt));
   add(settings_table(setup));
   lines.emplace_back(
       "Not checked: GPUs and network (run mpzero doctor), and the checksums of the data, weights and checkpoint.");

@@ -66,9 +66,9 @@ MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, 
 }
 
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
-                                       const MemoryNeed& limit) {
+                                       const MemoryNeed& limit, std::optional<bool> release) {
   MemoryEstimate estimate = estimate_of(setup, on_gpus);
-  estimate.choose_release(limit);
+  estimate.choose_release(limit, release);
   const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
   std::vector<std::string> lines;
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
@@ -78,7 +78,9 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
         "or more recomputation.");
   }
   if (on_gpus) {
-    const MemoryNeed need = estimate.need_within(limit, estimate.scenario());
+    MemoryScenario now = estimate.scenario();
+    now.may_release_gradients = false;  // chosen above
+    const MemoryNeed need = estimate.need_within(limit, now);
     lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));
     add(device_lines(use, activations(estimate, setup.config, need.device - device_bytes(use))));
     lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host),

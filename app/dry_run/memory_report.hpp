@@ -37,9 +37,9 @@ MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, 
 
 // Describes memory use, one item per line: per GPU, with a breakdown, and per host. For CPU runs, describes only the
 // memory use per host. Without a limit, the first line reports that memory was not checked. `limit`: result of
-// memory_limit().
+// memory_limit(). `release`: see MemoryEstimate::choose_release().
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus,
-                                       const MemoryNeed& limit);
+                                       const MemoryNeed& limit, std::optional<bool> release = std::nullopt);
 
 // Explains why the run does not fit in memory, with changes that would make it fit. Returns std::nullopt if the run
 // fits, or if this machine does not have a GPU per rank.

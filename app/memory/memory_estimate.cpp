@@ -49,8 +49,16 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig
       kinds_(plan::layer_kinds(decoder_, config.freeze_parameters)),
       releases_gradients_(!device.is_cpu() && config.zero.release_gradients.value_or(false)) {}
 
-bool MemoryEstimate::choose_release(const MemoryNeed& limit) {
-  releases_gradients_ = fitting(limit, scenario(), /*host_extra_bytes=*/0).release_gradients;
+bool MemoryEstimate::choose_release(const MemoryNeed& limit, std::optional<bool> preferred) {
+  MemoryScenario chosen = fitting(limit, scenario(), /*host_extra_bytes=*/0);
+  if (preferred && *preferred != chosen.release_gradients && config_.may_release_gradients()) {
+    MemoryScenario other = scenario();
+    other.release_gradients = *preferred;
+    other.may_release_gradients = false;
+    const MemoryNeed need = need_within(limit, other, /*host_extra_bytes=*/0);
+    if (need.device <= limit.device && need.host <= limit.host) chosen = other;
+  }
+  releases_gradients_ = chosen.release_gradients;
   return releases_gradients_;
 }
 
@@ -68,7 +76,8 @@ MemoryScenario MemoryEstimate::scenario() const {
           .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights,
           .may_offload_activations = may_offload_activations(),
           .may_release_gradients = !device_.is_cpu() && !config_.zero.release_gradients,
-          .requires_release = config_.zero.release_gradients.value_or(false)};
+          .requires_release = config_.zero.release_gradients.value_or(false),
+          .forbids_release = !device_.is_cpu() && !config_.zero.release_gradients.value_or(true)};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {

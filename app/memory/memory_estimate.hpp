@@ -40,9 +40,10 @@ class MemoryEstimate {
   int64_t cast_bytes(int64_t layers) const;
   // Returns the number of layers whose FP8 casts fit in `bytes` bytes, or the configured number of layers if set.
   int64_t kept_casts_within(int64_t bytes) const;
-  // Returns true if the run releases gradients: as configured or, by default, only if the run would not otherwise
-  // fit within `limit`. Later calls of scenario() include this choice.
-  bool choose_release(const MemoryNeed& limit);
+  // Returns true if the run releases gradients: as configured or, by default, as `preferred` if the run then fits
+  // within `limit`, otherwise only if the run does not fit with all activations on the GPU. Later calls of scenario()
+  // include this choice.
+  bool choose_release(const MemoryNeed& limit, std::optional<bool> preferred = std::nullopt);
   // Returns the run's current memory settings.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;

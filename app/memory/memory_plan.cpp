@@ -18,7 +18,7 @@ using enum model::Recompute;
 // A setting of a scenario: alternative values that require less memory, closest to the current value first.
 using Aspect = std::vector<std::function<void(MemoryScenario&)>>;
 // Bits of aspects(), by index.
-constexpr unsigned kStage = 1U << 3U, kParameters = 1U << 5U;
+constexpr unsigned kStage = 1U << 4U, kParameters = 1U << 6U;
 
 // Returns the proper divisors in descending order.
 std::vector<int64_t> smaller_divisors(int64_t number) {
@@ -35,12 +35,22 @@ std::vector<int64_t> smaller_divisors(int64_t number) {
 }
 
 std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
-  Aspect casts, recompute, batch, stage, optimizer, parameters;
+  Aspect casts, recompute, release, batch, stage, optimizer, parameters;
   if (now.keeps_casts) casts.emplace_back([](MemoryScenario& s) { s.keeps_casts = false; });
   for (const Recomputation level : {Recomputation::kSelective, Recomputation::kFull, Recomputation::kTiled,
                                     Recomputation::kHostAttention, Recomputation::kHost}) {
     if (level <= now.recompute || (level > Recomputation::kTiled && !now.may_offload_activations)) continue;
     recompute.emplace_back([level](MemoryScenario& s) { s.recompute = level; });
+  }
+  // Without gradient accumulation, a run may release gradients.
+  const bool may_release = now.may_release_gradients || now.forbids_release;
+  if (may_release && now.offload_optimizer && !now.release_gradients &&
+      (now.forbids_release || now.gradient_accumulation_steps > 1)) {
+    release.emplace_back([](MemoryScenario& s) {
+      s.micro_batch_size *= s.gradient_accumulation_steps;
+      s.gradient_accumulation_steps = 1;
+      s.release_gradients = true;
+    });
   }
   for (const int64_t size : smaller_divisors(now.micro_batch_size)) {
     batch.emplace_back([size](MemoryScenario& s) {
@@ -60,7 +70,7 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
       s.zero_stage = 3;
     });
   }
-  return {casts, recompute, batch, stage, optimizer, parameters};
+  return {casts, recompute, release, batch, stage, optimizer, parameters};
 }
 
 std::string describe(const MemoryScenario& now, const MemoryScenario& then, int64_t host_bytes) {
@@ -78,7 +88,9 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   if (then.zero_stage != now.zero_stage) parts.push_back(fmt::format("zero_optimization.stage {}", then.zero_stage));
   if (then.offload_optimizer != now.offload_optimizer) parts.emplace_back("offload_optimizer to cpu");
   if (then.offload_param != now.offload_param) parts.emplace_back("offload_param to cpu");
-  if (now.requires_release && then.gradient_accumulation_steps > 1) parts.emplace_back("release_gradients auto");
+  if (now.requires_release ? then.gradient_accumulation_steps > 1 : now.forbids_release && then.release_gradients) {
+    parts.emplace_back("release_gradients auto");
+  }
   std::string text = fmt::format("{}", fmt::join(parts, " and "));
   if (host_bytes > 0) text += fmt::format(", with {} more host memory per rank", gibibytes(host_bytes));
   return text;

@@ -97,6 +97,7 @@ struct MemoryScenario {
   bool may_offload_activations = true;  // --recompute host and host_attention
   bool may_release_gradients = false;   // if the run would not otherwise fit
   bool requires_release = false;        // release_gradients true, which excludes gradient accumulation
+  bool forbids_release = false;         // release_gradients false
 };
 
 struct MemoryNeed {

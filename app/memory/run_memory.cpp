@@ -56,7 +56,8 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
       world_size_(mpi.world_size()),
       estimate_(setup.config, setup.model, device, setup.layout),
       local_size_(mpi.local_size()),
-      host_available_(within_host_margin(available_host_bytes()) / mpi.local_size()) {
+      host_at_start_(available_host_bytes()),
+      host_available_(within_host_margin(host_at_start_) / mpi.local_size()) {
   if (device.is_cpu()) return;
   at_start_ = gpu_memory(device);
   refused_.emplace(device);
@@ -119,8 +120,8 @@ MemoryNeed RunMemory::expected_limit(ProcessGroup& group) const {
   return {.device = min(group, limit.device), .host = min(group, host_available_)};
 }
 
-bool RunMemory::choose_release(ProcessGroup& group) {
-  return !device_.is_cpu() && estimate_.choose_release(expected_limit(group));
+bool RunMemory::choose_release(ProcessGroup& group, std::optional<bool> preferred) {
+  return !device_.is_cpu() && estimate_.choose_release(expected_limit(group), preferred);
 }
 
 int64_t RunMemory::planned_bytes() const {

@@ -34,9 +34,10 @@ class RunMemory {
   // called before the data is read. Collective. Throws UserError on all ranks if the micro-batch does not fit.
   void check_micro_batch(ProcessGroup& group) const;
 
-  // Returns true if gradients are copied to host memory and released before the update. Must be called before
+  // Returns true if gradients are copied to host memory and released before the update. `preferred`: the faster choice,
+  // identical on all ranks; std::nullopt: unknown. See MemoryEstimate::choose_release(). Must be called before
   // host_extra_bytes() and plan(). Collective.
-  bool choose_release(ProcessGroup& group);
+  bool choose_release(ProcessGroup& group, std::optional<bool> preferred);
 
   // Returns the bytes of host memory for optimizer updates before the gradient norm is known, or std::nullopt for no
   // limit. Must be called before the training state is allocated. Collective. Throws UserError on all ranks if the
@@ -67,6 +68,8 @@ class RunMemory {
   std::vector<std::string> breakdown() const;
   std::optional<std::string> warning() const;
 
+  // Returns the memory of this host that was available before the run, in bytes.
+  int64_t host_at_start() const { return host_at_start_; }
   // Returns the estimated peak memory of a rank's tensors, or std::nullopt on the CPU.
   std::optional<int64_t> planned() const;
   // Returns this rank's peak memory so far.
@@ -111,6 +114,7 @@ class RunMemory {
   int world_size_;
   MemoryEstimate estimate_;
   int local_size_;
+  int64_t host_at_start_;
   int64_t host_available_ = 0;  // to this rank, without the margin
   GpuMemory at_start_;
   std::optional<RefusedAllocations> refused_;

@@ -27,6 +27,7 @@
 #include "app/machine/cpu_share.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/device_choice.hpp"
+#include "app/machine/host_limits.hpp"
 #include "app/machine/system.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/layout_choice.hpp"
@@ -139,9 +140,8 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlac
                         parallel::MpiRuntime& mpi) {
   PredictStep predict;
   if (device.is_cuda() && ranks.per_host) {
-    predict = [run = plan::planned_run(setup, device, *ranks.per_host)](const parallel::ParallelLayout& layout) {
-      return plan::predicted_step(run, layout);
-    };
+    predict = [run = plan::planned_run(setup, device, *ranks.per_host, available_host_bytes())](
+                  const parallel::ParallelLayout& layout) { return plan::predicted_step(run, layout); };
   }
   return choose_layout_of_rank_0(mpi, setup, device, ranks, memory_limit(device, mpi), predict);
 }
@@ -236,7 +236,8 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, watchdog));
     control.network = network->proven();
     if (!control.network.empty() && setup.hosts * mpi.local_size() == mpi.world_size()) {
-      const plan::PlannedRun run = plan::planned_run(setup, device, mpi.local_size(), control.network);
+      const plan::PlannedRun run =
+          plan::planned_run(setup, device, mpi.local_size(), memory->host_at_start(), control.network);
       if (const std::string warning = plan::assumed_network_warning(run); !warning.empty()) print_warning(warning);
     }
     watchdog.enter(RunPhase::kSetUp, /*step=*/0);

@@ -40,13 +40,24 @@ constexpr size_t kOwnSeconds = 3;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// Returns rank 0's prediction of whether the run releases gradients. Collective.
+std::optional<bool> preferred_release(const RunSetup& setup, at::Device device, const RunMemory& memory,
+                                      const std::string& network, parallel::MpiRuntime& mpi) {
+  std::optional<bool> release;
+  if (mpi.rank() == 0 && setup.hosts * mpi.local_size() == mpi.world_size()) {
+    release =
+        plan::predicted_release(plan::planned_run(setup, device, mpi.local_size(), memory.host_at_start(), network));
+  }
+  return broadcast(mpi, release);
+}
+
 parallel::ZeroOptions engine_options(const RunSetup& setup, at::Device device, RunMemory& memory,
-                                     parallel::MpiRuntime& mpi) {
+                                     const std::string& network, parallel::MpiRuntime& mpi) {
   const RunConfig& config = setup.config;
   parallel::ZeroOptions options = zero_options(config, device);
   options.codec = weight_codec(config.fp8_options, setup.model);
   if (device.is_cpu()) return options;
-  options.release_gradients = memory.choose_release(mpi);
+  options.release_gradients = memory.choose_release(mpi, preferred_release(setup, device, memory, network, mpi));
   const std::optional<int64_t> extra_bytes = memory.host_extra_bytes(mpi);
   if (!config.zero.offload_optimizer) return options;
   options.host_update = host_update_options(device, mpi);
@@ -77,7 +88,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       setup_(std::move(setup)),
       config_(setup_.config),
       device_(device),
-      zero_options_(engine_options(setup_, device, memory, mpi)),
+      zero_options_(engine_options(setup_, device, memory, control_.network, mpi)),
       decoder_(model::make_model(setup_.model, {.fp8 = setup_.config.fp8_options})),
       timeline_(parallel::make_timeline(device)),
       communicators_(network, setup_.layout, control.watchdog, *timeline_),
@@ -230,7 +241,9 @@ void Trainer::advise(const StepReport& report) {
   if (mpi_.rank() != 0 || !control_.plans) return;
   RunSetup setup = setup_;
   setup.attention_share = report.attention_share;
-  const plan::PlannedRun run = plan::planned_run(setup, device_, mpi_.local_size(), control_.network);
+  setup.config.zero.release_gradients = zero_options_.release_gradients;
+  const plan::PlannedRun run =
+      plan::planned_run(setup, device_, mpi_.local_size(), memory_.host_at_start(), control_.network);
   const std::string line = plan::plan_beside_run(run, means.front(), first_steps_.mostly_after_clipping());
   if (!line.empty()) log_.say(line);
 }

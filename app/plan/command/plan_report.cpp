@@ -252,6 +252,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"nodes_of_zero", facts.setup.layout.nodes},
         {"offload_optimizer", config.zero.offload_optimizer},
         {"offload_param", config.zero.offload_param},
+        {"release_gradients", plan.releases_gradients},
         {"train_batch_size", config.train_batch_size},
         {"train_micro_batch_size_per_gpu", config.micro_batch_size},
         {"gradient_accumulation_steps", config.gradient_accumulation_steps},

@@ -236,7 +236,9 @@ std::optional<double> clipped_seconds(const RunSetup& setup, const PlanMachine& 
                                       PlanAssumptions assumptions, const PlanEstimate& plan) {
   if (plan.step.memory.host_spares == 0 || setup.config.gradient_clipping == 0) return std::nullopt;
   assumptions.after_clipped_step = true;
-  return estimate_plan(setup, machine, calibration, assumptions).step.seconds;
+  RunSetup chosen = setup;
+  chosen.config.zero.release_gradients = plan.releases_gradients;
+  return estimate_plan(chosen, machine, calibration, assumptions).step.seconds;
 }
 
 LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
@@ -250,8 +252,11 @@ LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const 
                        limit_of(machine), calibration != nullptr ? PredictStep(predict) : PredictStep());
 }
 
-PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
-                           const PlanAssumptions& assumptions) {
+namespace {
+
+// Estimates a run. By default, memory alone determines whether the run releases gradients.
+PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
+                                const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
   MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout);
   const bool releases = estimate.choose_release(limit_of(machine));
@@ -260,6 +265,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .tokens_per_step = config.train_batch_size * config.seq_length,
                     .micro_batch = config.micro_batch_size,
                     .accumulation = config.gradient_accumulation_steps,
+                    .releases_gradients = releases,
                     .memory = plan_memory(setup, machine, estimate, extra),
                     .step = {},
                     .mfu = std::nullopt,
@@ -338,6 +344,27 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   }
   plan.bottleneck = what_holds_up(plan, setup, machine);
   return plan;
+}
+
+}  // namespace
+
+PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
+                           const PlanAssumptions& assumptions) {
+  constexpr double kLeastGain = 0.02;  // of released gradients, which need more host memory
+  const auto with_release = [&](bool release) {
+    RunSetup chosen = setup;
+    chosen.config.zero.release_gradients = release;
+    return estimate_by_memory(chosen, machine, calibration, assumptions);
+  };
+  const auto fits = [](const PlanEstimate& plan) { return plan.memory.fits && plan.memory.beyond_margin == 0; };
+  if (calibration != nullptr && !machine.is_cpu() && setup.config.may_release_gradients()) {
+    const PlanEstimate kept = with_release(false);
+    if (fits(kept)) {
+      const PlanEstimate released = with_release(true);
+      return fits(released) && released.step.seconds * (1 + kLeastGain) < kept.step.seconds ? released : kept;
+    }
+  }
+  return estimate_by_memory(setup, machine, calibration, assumptions);
 }
 
 }  // namespace mpzero::plan

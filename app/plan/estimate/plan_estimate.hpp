@@ -47,6 +47,7 @@ struct PlanEstimate {
   int64_t parameters = 0;
   int64_t tokens_per_step = 0;
   int64_t micro_batch = 1, accumulation = 1;
+  bool releases_gradients = false;
   Memory memory;
   SimulatedStep step;
   double error = 0;         // relative error of the step's time, e.g. 0.1 for +/- 10%
@@ -74,6 +75,8 @@ struct PlanAssumptions {
 };
 
 // Estimates a run with the layout of `setup`. The step's time is 0 without a calibration, or if the run does not fit.
+// By default, the run releases gradients if it fits and is at least 2% faster, or if it does not fit otherwise. Without
+// a calibration, see MemoryEstimate::choose_release().
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions);
 

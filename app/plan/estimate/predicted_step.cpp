@@ -13,12 +13,14 @@
 
 namespace mpzero::plan {
 
-PlannedRun planned_run(const RunSetup& setup, at::Device device, int per_host, const std::string& network) {
+PlannedRun planned_run(const RunSetup& setup, at::Device device, int per_host, int64_t host_bytes,
+                       const std::string& network) {
   PlannedRun run{.setup = setup, .hosts = setup.hosts, .per_host = per_host, .network = network};
   if (device.is_cuda()) {
     const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
     run.gpu = gpu.name;
     run.gpu_bytes = gpu.memory_bytes;
+    run.host_bytes = host_bytes;
   } else {
     run.processor = doctor::processor_name();
     run.threads = at::get_num_threads();
@@ -28,9 +30,11 @@ PlannedRun planned_run(const RunSetup& setup, at::Device device, int per_host, c
 
 PlanMachine machine_of(const PlannedRun& run) {
   const std::string& network = run.network.empty() ? run.setup.config.network : run.network;
-  return run.processor.empty() ? machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
-                                                doctor::instance_type(doctor::System{}), network)
-                               : machine_of_cpu_run(run.processor, run.threads, run.hosts, run.per_host, network);
+  if (!run.processor.empty()) return machine_of_cpu_run(run.processor, run.threads, run.hosts, run.per_host, network);
+  PlanMachine machine =
+      machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host, doctor::instance_type(doctor::System{}), network);
+  if (run.host_bytes > 0) machine.host_bytes = run.host_bytes;
+  return machine;
 }
 
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout,
@@ -46,6 +50,15 @@ std::optional<PredictedStep> predicted_step(const PlannedRun& run, const paralle
   try {
     return plan_of(run, layout).predicted();
   } catch (const std::exception&) {  // the layout choice then compares the bytes between hosts
+    return std::nullopt;
+  }
+}
+
+std::optional<bool> predicted_release(const PlannedRun& run) {
+  if (!run.setup.config.may_release_gradients()) return std::nullopt;
+  try {
+    return plan_of(run, run.setup.layout).releases_gradients;
+  } catch (const std::exception&) {  // the available memory then determines the choice
     return std::nullopt;
   }
 }

@@ -38,6 +38,16 @@ TEST_CASE("AdamW's states are counted on the GPU, or on the host where they are 
   CHECK_THAT(offloaded.back(), !Contains("without offloading"));
 }
 
+TEST_CASE("a dry run releases gradients as predicted for the run") {
+  const DryRunRanks ranks{.world_size = 4, .per_host = 2};
+  const auto report = [&](std::optional<bool> release) {
+    return memory_report(set_up(kOffloaded, 4), ranks, true, {.device = 80 * kGiB, .host = 500 * kGiB}, release).at(1);
+  };
+  CHECK_THAT(report(true), Contains("copied to the host"));
+  CHECK_THAT(report(false), !Contains("copied to the host"));
+  CHECK(report(std::nullopt) == report(false));
+}
+
 TEST_CASE("a dry run has the run's limits where this machine can be one of its hosts") {
   const DryRunRanks ranks{.world_size = 4, .per_host = 2};
   const MachineMemory machine{.gpus = 2, .smallest_gpu = 80 * kGiB, .host = 9 * kGiB, .gpu_used = 11 * kGiB};

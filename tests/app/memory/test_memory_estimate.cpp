@@ -213,6 +213,45 @@ TEST_CASE("gradients are released if the run does not fit otherwise, before laye
   CHECK_FALSE(accumulated.choose_release(small));
 }
 
+TEST_CASE("a run releases gradients as preferred if it fits, and as configured in any case") {
+  const auto of = [](const char* release) {
+    return estimate((std::string(R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "release_gradients": )") +
+                     release + "}}}")
+                        .c_str(),
+                    1);
+  };
+  constexpr int64_t kUnlimited = int64_t{1} << 50;
+  MemoryEstimate automatic = of(R"("auto")");
+  const MemoryScenario kept = automatic.scenario();
+  MemoryScenario released = kept, offloaded = kept;
+  released.release_gradients = true;
+  offloaded.recompute = Recomputation::kHost;
+  const MemoryNeed as_kept = automatic.need(kept, std::nullopt, 0),
+                   as_released = automatic.need(released, std::nullopt, 0),
+                   as_offloaded = automatic.need(offloaded, std::nullopt, 0);
+  REQUIRE(as_offloaded.device < as_kept.device);
+  const auto choose = [&](const MemoryNeed& limit, bool preferred) {
+    MemoryEstimate estimated = of(R"("auto")");
+    const bool chosen = estimated.choose_release(limit, preferred);
+    CHECK(estimated.scenario().release_gradients == chosen);
+    return chosen;
+  };
+  const MemoryNeed large{.device = as_kept.device, .host = kUnlimited},
+      small{.device = as_kept.device - 1, .host = kUnlimited};
+  for (const bool preferred : {false, true}) {
+    CHECK(choose(large, preferred) == preferred);
+    CHECK(choose(small, preferred) == preferred);
+    CHECK_FALSE(of("false").choose_release(small, preferred));
+    CHECK(of("true").choose_release(large, preferred));
+  }
+  CHECK_FALSE(choose({.device = as_kept.device, .host = as_released.host - 1}, true));
+  CHECK(choose({.device = as_offloaded.device - 1, .host = kUnlimited}, false));
+  // The host has memory for the gradients, but not for the activations.
+  CHECK(choose({.device = as_kept.device - 1, .host = std::min(as_released.host, as_offloaded.host - 1)}, false) ==
+        (as_released.host < as_offloaded.host));
+}
+
 TEST_CASE("advice to accumulate gradients removes release_gradients true, which a run refuses to combine") {
   const auto of = [](at::Device device, const std::string& release) {
     const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},

@@ -423,6 +423,46 @@ TEST_CASE("a change that is not possible is not named") {
   }
 }
 
+TEST_CASE("released gradients are a change if the run forbids them or accumulates gradients") {
+  const auto texts = [](const MemoryScenario& now) {
+    std::vector<std::string> all;
+    const auto with_gradients = [](const MemoryScenario& s) {
+      const bool releases = s.release_gradients && s.offload_optimizer && s.gradient_accumulation_steps == 1;
+      MemoryNeed all = need(s);
+      (releases ? all.host : all.device) += 24 * kGiB;
+      return all;
+    };
+    const int64_t device = with_gradients(now).device;
+    for (const MemoryChange& change :
+         changes_that_fit(now, 1, {.device = device - 8 * kGiB, .host = kHostBytes}, with_gradients, 20)) {
+      all.push_back(change.text);
+    }
+    return all;
+  };
+  MemoryScenario now{.recompute = Recomputation::kTiled,
+                     .micro_batch_size = 2,
+                     .gradient_accumulation_steps = 1,
+                     .zero_stage = 2,
+                     .offload_optimizer = true,
+                     .may_offload_param = false,
+                     .may_offload_activations = false};
+  CHECK(texts(now).empty());
+  now.may_release_gradients = true;  // need() considers the change itself
+  CHECK(texts(now).empty());
+  now.may_release_gradients = false;
+  now.forbids_release = true;
+  const std::string on_host = ", with 24.00 GiB more host memory per rank";
+  CHECK(texts(now) == std::vector<std::string>{"release_gradients auto" + on_host});
+  now.gradient_accumulation_steps = 4;
+  const std::string larger = "train_micro_batch_size_per_gpu 8 with gradient_accumulation_steps 1";
+  CHECK(texts(now) == std::vector<std::string>{larger + " and release_gradients auto" + on_host});
+  now.forbids_release = false;
+  now.may_release_gradients = true;
+  CHECK(texts(now) == std::vector<std::string>{larger + on_host});
+  now.gradient_accumulation_steps = 16;  // activations of 32 sequences do not fit
+  CHECK(texts(now).empty());
+}
+
 TEST_CASE("casts of weights that need not be kept are the first to go") {
   MemoryScenario fp8 = kRun;
   fp8.keeps_casts = true;

@@ -175,6 +175,63 @@ TEST_CASE("auto is not slower than any single level that fits") {
   CHECK(cases > 100);
 }
 
+TEST_CASE("auto releases gradients only if no other choice that fits is faster") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  std::mt19937 random(44);
+  const auto one_of = [&](const auto& values) { return values[random() % std::size(values)]; };
+  struct Case {
+    const char *model, *gpu;
+    int ranks, thousands, host;
+    bool parameters;
+  };
+  // Each choice is faster in one of the first cases.
+  std::vector<Case> cases{{"llama_3_8b", "H100", 1, 488, 2048, true}, {"llama_3_8b", "L40S", 1, 64, 192, false}};
+  for (int i = 0; i < 16; ++i) {
+    cases.push_back({.model = one_of(std::array{"llama_3_8b", "qwen2_5_7b", "qwen3_4b"}),
+                     .gpu = one_of(std::array{"H200", "H100", "A100", "A100-80GB", "L40S"}),
+                     .ranks = one_of(std::array{1, 2, 4}),
+                     .thousands = one_of(std::array{16, 32, 64, 128, 256}),
+                     .host = one_of(std::array{0, 128, 192, 256, 512, 1024}),
+                     .parameters = random() % 2 == 0});
+  }
+  int kept = 0, released = 0;
+  for (const Case& one : cases) {
+    const auto plan = [&](const char* release) {
+      const std::string ds_config = folder / "ds_config.json";
+      std::ofstream(ds_config) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+          "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_param": {"device": ")"
+                               << (one.parameters ? "cpu" : "none")
+                               << R"("}, "offload_optimizer": {"device": "cpu", "release_gradients": )" << release
+                               << "}}}";
+      std::vector<std::string> flags{"--model_config=" + kModels + one.model + ".json",
+                                     fmt::format("--gpu={}", one.gpu),
+                                     fmt::format("--nproc_per_node={}", one.ranks),
+                                     fmt::format("--seq_length={}", 1024 * one.thousands),
+                                     "--max_position_embeddings=4000000",
+                                     "--deepspeed_config=" + ds_config};
+      if (one.host > 0) flags.push_back(fmt::format("--host_memory={}", one.host));
+      return json_of(flags);
+    };
+    const auto fits = [](const nlohmann::json& plan) {
+      const nlohmann::json& gpu = plan["memory"]["gpu_bytes"];
+      const int64_t total = gpu["total"], all = gpu["of"], context = gpu["context"];
+      return plan["memory"]["fits"] == true && total <= all - mpzero::memory_margin(all - context);
+    };
+    const nlohmann::json chosen = plan(R"("auto")"), never = plan("false"), always = plan("true");
+    CAPTURE(one.model, one.gpu, one.ranks, one.thousands, one.host, one.parameters);
+    for (const nlohmann::json& other : {never, always}) {
+      if (!fits(other)) continue;
+      REQUIRE(fits(chosen));
+      CHECK(seconds(chosen) <= 1.02 * seconds(other));
+    }
+    if (!fits(never) || !fits(always)) continue;
+    if (seconds(never) > 1.02 * seconds(always)) ++released;
+    if (seconds(always) > 1.02 * seconds(never)) ++kept;
+  }
+  CHECK(kept > 0);
+  CHECK(released > 0);
+}
+
 TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "compressed.json";
