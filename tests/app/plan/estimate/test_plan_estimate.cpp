@@ -260,7 +260,7 @@ TEST_CASE("more hosts are a change that makes states fit") {
       {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=400", "--gpu=H200", "--nproc_per_node=2",
        "--seq_length=512", "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config_llama3_8b_zero3_offload.json"});
   CHECK(output.exit_code == 2);
-  CHECK_THAT(output.text, Contains("set --nodes 2, which multiplies the global batch by 2"));
+  CHECK_THAT(output.text, Contains("--nodes 2, which multiplies the global batch by 2"));
 }
 
 TEST_CASE("more hosts keep the sequence-parallel ranks") {
