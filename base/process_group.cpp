@@ -1,12 +1,15 @@
 #include "base/process_group.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdint>
 #include <exception>
 #include <tuple>
 
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/rank_failure.hpp"
 
 namespace mpzero {
 namespace {
@@ -33,6 +36,20 @@ Outcome outcome_of(const std::function<void()>& work) {
   }
 }
 
+// Returns the failed ranks if all of their errors may be caused by their hosts; otherwise, returns an empty list. If
+// rank 0 fails, other ranks may not have used the same resource.
+std::vector<int> ranks_of_faulty_hosts(const std::vector<Outcome>& outcomes) {
+  constexpr std::array kErrorsOfHosts = {EIO, ESTALE, ETIMEDOUT, ENODEV, EREMOTEIO, ENOTCONN, ESHUTDOWN, EHOSTDOWN};
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const auto& [kind, system_error, message] = outcomes[rank];
+    if (kind == Kind::kSuccess) continue;
+    if (rank == 0 || kind != Kind::kFailure || !std::ranges::count(kErrorsOfHosts, system_error)) return {};
+    ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 }  // namespace
 
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work) {
@@ -48,6 +65,8 @@ void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work) {
   const bool unanimous = std::count(outcomes.begin(), outcomes.end(), *first) == std::ssize(outcomes);
   auto [kind, system_error, message] = *first;
   if (!unanimous) message = fmt::format("rank {}: {}", first - outcomes.begin(), message);
+  const std::vector<int> culprits = ranks_of_faulty_hosts(outcomes);
+  if (!culprits.empty()) throw RankFailure(message, ErrorScope::kAllRanks, culprits, system_error);
   switch (kind) {
     case Kind::kDamage:
       throw Damaged(message, ErrorScope::kAllRanks, system_error);

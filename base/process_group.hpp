@@ -45,7 +45,7 @@ struct SequenceParallel {
 // every rank. The message has the prefix "rank R: " unless all ranks failed with the same message. Errors of class
 // Damaged or UserError keep their class, and every Error keeps its errno. All other exceptions are rethrown as Failure.
 // Throws Damaged only if the errors of all failed ranks are Damaged. Must be called by all ranks. `work` must not wait
-// for other ranks.
+// for other ranks. Throws RankFailure if the hosts of some ranks may be at fault (EIO, ESTALE).
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
 
 }  // namespace mpzero

@@ -13,6 +13,7 @@
 #include "app/checkpoint/resume_checks.hpp"
 #include "app/checkpoint/resume_choice.hpp"
 #include "base/error.hpp"
+#include "base/rank_failure.hpp"
 #include "io/adapters/checkpoint_with_base.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/formats.hpp"
@@ -122,6 +123,9 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
         "cannot read {}: {}; the checkpoint may be intact: fix the error and restart, or pass an older checkpoint with "
         "--resume_from_checkpoint DIR",
         checkpoint.string(), error.what());
+    if (const auto* of_hosts = dynamic_cast<const RankFailure*>(&error)) {
+      throw RankFailure(sentence, error.scope(), of_hosts->culprits(), error.system_error());
+    }
     if (error.exit_code() == kUserErrorExitCode) throw UserError(sentence, error.scope(), error.system_error());
     throw Failure(sentence, error.scope(), error.system_error());
   }

@@ -48,7 +48,9 @@ void end_for_faults(const std::string& fault, ProcessGroup& group) {
   for (size_t rank = 0; rank < faults.size(); ++rank) {
     if (!faults[rank].empty()) culprits.push_back(static_cast<int>(rank));
   }
-  if (!culprits.empty()) throw DeviceFailure(faults[static_cast<size_t>(culprits.front())], culprits);
+  if (!culprits.empty()) {
+    throw DeviceFailure(faults[static_cast<size_t>(culprits.front())], ErrorScope::kAllRanks, culprits);
+  }
 }
 
 // Makes the GPU current and creates the CUDA context, because some faults only occur at this point. Collective.

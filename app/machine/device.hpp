@@ -4,10 +4,9 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "base/error.hpp"
+#include "base/rank_failure.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero {
@@ -18,15 +17,9 @@ struct DeviceChoice {
 };
 
 // Thrown on all ranks if GPUs of a host are missing or broken. `culprits`: ranks without a working GPU.
-class DeviceFailure final : public Error {
+class DeviceFailure final : public RankFailure {
  public:
-  DeviceFailure(const std::string& message, std::vector<int> culprits)
-      : Error(message, ErrorScope::kAllRanks), culprits_(std::move(culprits)) {}
-  int exit_code() const override { return kFailureExitCode; }
-  const std::vector<int>& culprits() const { return culprits_; }
-
- private:
-  std::vector<int> culprits_;
+  using RankFailure::RankFailure;
 };
 
 // Returns kSeveral if the process is expected to train on the CPU, so that communication overlaps with computation,

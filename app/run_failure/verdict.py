@@ -47,7 +47,13 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
         return sorted(found, key=lambda one: (whys.index(one.why), one.rank != evidence.first, one.time))
 
     if mistakes := wrote("user_error", "shared_error"):
-        return Verdict((), error_of(mistakes[0]), "see the output above", mistakes[0].why == "user_error")
+        first = mistakes[0]
+        failed = [records[rank] for rank in first.culprits]
+        faulty, hosts = ({record.host for record in some} for some in (failed, records))
+        # In a job of two hosts, a single failed host is at fault.
+        if faulty and faulty < hosts and 2 * len(faulty) < max(3, len(hosts)):
+            return of_ranks(failed, f"{error_of(first)} ({where(first)})", HOST_REMEDY)
+        return Verdict((), error_of(first), "see the output above", first.why == "user_error")
     if lost := [record for record in records if record.died_first]:
         return of_ranks(lost, f"ended without reporting an error {where_awaited(records, lost)}", HOST_REMEDY)
     errors = wrote("device_error", "error", "communicator_error")

@@ -8,6 +8,7 @@
 
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "base/rank_failure.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/network/network_start.hpp"
 
@@ -36,6 +37,8 @@ RunError current_error() {
     return {.message = error.what(), .scope = error.scope(), .culprits = error.culprits()};
   } catch (const DeviceFailure& error) {
     return {.message = error.what(), .scope = error.scope(), .why = Why::kDeviceError, .culprits = error.culprits()};
+  } catch (const RankFailure& error) {
+    return {.message = error.what(), .scope = error.scope(), .why = Why::kSharedError, .culprits = error.culprits()};
   } catch (const parallel::CommunicatorFailure& error) {
     return {.message = error.what(), .scope = error.scope(), .why = Why::kCommunicatorError, .culprits = {}};
   } catch (const Error& error) {
@@ -63,8 +66,8 @@ int run_watched(Watchdog& watchdog, const std::function<int()>& work) {
     return work();
   } catch (...) {
     const RunError error = current_error();
-    if (error.scope == ErrorScope::kAllRanks && error.culprits.empty()) {
-      if (error.exit_code == kFailureExitCode) watchdog.report_shared(error.message);
+    if (error.scope == ErrorScope::kAllRanks && (error.culprits.empty() || error.why == Why::kSharedError)) {
+      if (error.exit_code == kFailureExitCode) watchdog.report_shared(error.message, error.culprits);
       throw;
     }
     watchdog.fail(error.why, error.message, error.exit_code, error.culprits);

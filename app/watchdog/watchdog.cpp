@@ -231,10 +231,10 @@ Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::ve
   return evidence;
 }
 
-void Watchdog::report_shared(const std::string& error) {
+void Watchdog::report_shared(const std::string& error, const std::vector<int>& culprits) {
   if (start_.rank != 0) return;
   const std::lock_guard lock(end_mutex_);
-  writer_.write(evidence(Why::kSharedError, error, kFailureExitCode), {}, /*claims=*/true);
+  writer_.write(evidence(Why::kSharedError, error, kFailureExitCode, culprits), {}, /*claims=*/true);
 }
 
 void Watchdog::fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits) {

@@ -82,7 +82,7 @@ class Watchdog {
   };
 
   // Writes evidence of an error that all ranks throw; the ranks then end normally. Only rank 0 writes.
-  void report_shared(const std::string& error);
+  void report_shared(const std::string& error, const std::vector<int>& culprits);
   // Terminates this rank after writing evidence. Thread-safe. `error`: one sentence. `culprits`: ranks at fault.
   [[noreturn]] void fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits = {});
 

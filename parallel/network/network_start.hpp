@@ -4,10 +4,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "base/error.hpp"
+#include "base/rank_failure.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 #include "parallel/network/network.hpp"
@@ -16,15 +15,9 @@
 namespace mpzero::parallel {
 
 // Thrown if NCCL does not use the planned network. `culprits`: the ranks on affected hosts.
-class NetworkFailure final : public Error {
+class NetworkFailure final : public RankFailure {
  public:
-  NetworkFailure(const std::string& message, ErrorScope scope, std::vector<int> culprits)
-      : Error(message, scope), culprits_(std::move(culprits)) {}
-  int exit_code() const override { return kFailureExitCode; }
-  const std::vector<int>& culprits() const { return culprits_; }
-
- private:
-  std::vector<int> culprits_;
+  using RankFailure::RankFailure;
 };
 
 // Prints `message` and a remedy (kUnconnectedRemedy), then ends the process.

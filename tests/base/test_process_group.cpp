@@ -2,11 +2,46 @@
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
+#include "base/rank_failure.hpp"
 #include "tests/base/thread_group.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
-namespace {}  // namespace
+namespace {
+
+// The culprits of an error in which ranks 0 to 3 fail with this errno (0: the rank succeeds).
+std::vector<int> culprits_of(const std::vector<int>& system_errors) {
+  std::vector<std::vector<int>> culprits(system_errors.size());
+  ThreadGroup(static_cast<int>(system_errors.size())).run([&](ProcessGroup& group) {
+    const int own = system_errors[group.rank()];
+    try {
+      run_on_all_ranks(group, [&] {
+        if (own != 0) throw Failure("cannot read", ErrorScope::kThisRank, own);
+      });
+    } catch (const RankFailure& error) {
+      CHECK(error.scope() == ErrorScope::kAllRanks);
+      culprits[group.rank()] = error.culprits();
+    } catch (const Failure&) {
+    }
+  });
+  for (const std::vector<int>& of_rank : culprits) CHECK(of_rank == culprits.front());
+  return culprits.front();
+}
+
+}  // namespace
+
+TEST_CASE("an error of a file system on some ranks names these ranks") {
+  CHECK(culprits_of({0, 0, 0, EIO}) == std::vector{3});
+  CHECK(culprits_of({0, ESTALE, EIO, 0}) == std::vector{1, 2});
+}
+
+TEST_CASE("an error that other hosts may also meet names no rank") {
+  CHECK(culprits_of({0, 0, 0, ENOSPC}).empty());
+  CHECK(culprits_of({0, 0, EIO, ENOSPC}).empty());
+  CHECK(culprits_of({EIO, EIO, EIO, EIO}).empty());
+  // Only rank 0 may have done the work.
+  CHECK(culprits_of({EIO, 0, 0, 0}).empty());
+}
 
 TEST_CASE("run_on_all_ranks returns where every rank succeeds") {
   SingleProcess group;

@@ -259,6 +259,13 @@ def test_an_error_of_all_ranks_is_reported_by_rank_0_and_blames_nobody(tmp_path:
     assert blamed(tmp_path) == []
 
 
+def test_an_error_of_all_ranks_names_the_rank_whose_file_system_failed(tmp_path: Path) -> None:
+    status, _ = failing_rank("stale_file", 2, tmp_path, stuck_after=600)
+    assert status == 1
+    (evidence,) = evidence_in(tmp_path).values()
+    assert (evidence["rank"], evidence["why"], evidence["culprits"]) == (0, "shared_error", [2])
+
+
 @pytest.mark.parametrize(("what", "rank"), [("nccl_error", 0), ("nccl_lost", 2)])
 def test_an_error_of_nccl_is_attributed_to_the_peer_that_failed(tmp_path: Path, what: str, rank: int) -> None:
     status, errors = failing_rank(what, rank, tmp_path, stuck_after=600)

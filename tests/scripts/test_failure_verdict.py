@@ -99,6 +99,14 @@ def error_on_all_ranks(found):
     found.rank(3, "signal")
 
 
+def error_on_all_ranks_because_of_one_host(found):
+    found.rank(0, "shared_error", error="rank 3: cannot read: Stale file handle", culprits=[3])
+
+
+def error_on_all_ranks_because_of_all_hosts(found):
+    found.rank(0, "shared_error", error="rank 1: cannot read: Stale file handle", culprits=[1, 3])
+
+
 def stopped_with_errors_of_its_peers(found):
     stuck(found, 0, 1, 3, why="communicator_error")
     stuck(found, 2, why="signal", watchdog_gap_seconds=16.0)
@@ -247,6 +255,8 @@ CASES = [
     (stopped_before_an_error, (3,), "the disk is full"),
     (stopped_before_an_error_with_culprits, (2,), "the weights differ"),
     (error_on_all_ranks, (), "the disk is full"),
+    (error_on_all_ranks_because_of_one_host, (3,), "rank 3 on node1 (pid 103): rank 3: cannot read"),
+    (error_on_all_ranks_because_of_all_hosts, (), "cannot read"),
     (stopped_with_errors_of_its_peers, (2,), "the process is stopped"),
     (hang_on_a_gpu, (3,), "on the GPU"),
     (device, (3,), "an illegal memory access"),
@@ -277,6 +287,15 @@ def test_the_rank_to_blame_is_named(tmp_path, case, ranks, fact):
     result = verdict(found)
     assert (result.ranks, result.user_error) == (ranks, False), result
     assert fact in result.reason
+
+
+@pytest.mark.parametrize(
+    ("hosts", "culprits", "blamed"), [(1, [1], ()), (3, [3, 5], ()), (4, [3, 5], ()), (5, [3, 5], (3, 5))]
+)
+def test_a_shared_error_is_attributed_only_to_fewer_than_half_of_the_hosts(tmp_path, hosts, culprits, blamed):
+    found = Evidence(tmp_path, hosts=hosts)
+    found.rank(0, "shared_error", error="cannot read: Input/output error", culprits=culprits)
+    assert verdict(found).ranks == blamed
 
 
 def test_a_silent_host_is_blamed_only_where_the_cluster_knows_it_to_be_down(tmp_path):

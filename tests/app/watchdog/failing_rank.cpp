@@ -1,18 +1,19 @@
-// failing_rank error|shared_error|gpu_error|nccl_error|nccl_lost|hang|leave|late|never|mistake|absent|no_efa|
-// other_network|unconnected|alone RANK SECONDS FOLDER: ranks that sum numbers repeatedly, watched as in training. At
-// the tenth sum RANK meets an error (error), all ranks meet the same error (shared_error), RANK sleeps forever while
-// its heartbeat continues (hang), or all ranks leave normally (leave). With late RANK leaves 7 s after the others and
-// makes progress meanwhile; with never it sleeps forever instead. With mistake RANK ends before the first sum, like a
-// run with a user error; with absent it never comes to meet the others. Before the sums the nodes are connected: with
-// no_efa RANK's network does not start, which its peers only see as their own errors; with other_network all ranks
-// learn that RANK has another network; with unconnected no rank is ever answered; with alone only RANK is not answered.
-// gpu_error is error with sums on the ranks' GPUs; with nccl_error RANK reports an error, and with nccl_lost it is
-// killed, after the others have met NCCL's error. HANGING_PATH (hanging_file.cpp) applies to RANK alone. For
-// tests/e2e/test_failures.py.
+// failing_rank error|shared_error|stale_file|gpu_error|nccl_error|nccl_lost|hang|leave|late|never|mistake|absent|
+// no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks that sum numbers repeatedly, watched as in
+// training. At the tenth sum RANK meets an error (error), all ranks meet the same error (shared_error), all ranks learn
+// that a file of RANK is stale (stale_file), RANK sleeps forever while its heartbeat continues (hang), or all ranks
+// leave normally (leave). With late RANK leaves 7 s after the others and makes progress meanwhile; with never it sleeps
+// forever instead. With mistake RANK ends before the first sum, like a run with a user error; with absent it never
+// comes to meet the others. Before the sums the nodes are connected: with no_efa RANK's network does not start, which
+// its peers only see as their own errors; with other_network all ranks learn that RANK has another network; with
+// unconnected no rank is ever answered; with alone only RANK is not answered. gpu_error is error with sums on the
+// ranks' GPUs; with nccl_error RANK reports an error, and with nccl_lost it is killed, after the others have met NCCL's
+// error. HANGING_PATH (hanging_file.cpp) applies to RANK alone. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAFunctions.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -87,6 +88,11 @@ int sum(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& what, 
     std::puts("leaves");
     std::fflush(stdout);
     return EXIT_SUCCESS;
+  }
+  if (what == "stale_file") {
+    run_on_all_ranks(mpi, [&] {
+      if (mpi.rank() == which) throw Failure("cannot read", ErrorScope::kThisRank, ESTALE);
+    });
   }
   if (what == "shared_error") throw Failure("cannot save", ErrorScope::kAllRanks);
   if (mpi.rank() == which) {
