@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from run_files.regular_files import NotReadable, read_text
+from run_files.regular_files import SMALL_BYTES, NotReadable, read_text
 from run_files.untrusted import NAME, parse_json, printable
 from run_files.values import as_number, as_time, is_whole, whole
 
 START = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 MOST_RANKS = 100_000
+START_BYTES = 1 << 24  # limit for start.json, which contains the host and process id of each rank
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "shared_error", "user_error", "stuck", "signal", "communicator_error", "device_error")
 # A watchdog updates its line every 100 ms. If a line is older than this many seconds, or than half of the timeout, the
@@ -122,15 +123,18 @@ class Evidence:
         return tuple(dict.fromkeys(one.host for one in self.records if one.host and one.host not in heard))
 
 
-def read_evidence(folders: list[Path]) -> Evidence:
+def read_evidence(folders: list[Path], known: dict[int, dict] | None = None) -> Evidence:
     """Reads the evidence from one attempt. `folders`: failures/START in the checkpoint folder, then in the log
-    folder."""
+    folder. `known`: final evidence by rank, which is not read again; extended with the evidence that this call reads.
+    """
+    known = {} if known is None else known
     start = load_start(folders)
     size = min(whole(start.get("ranks")), MOST_RANKS)
     hosts, pids = (dict(enumerate(list_of(start.get(key)))) for key in ("hosts", "pids"))
     records = [Record(rank, host=host_of(hosts.get(rank)), pid=whole(pids.get(rank))) for rank in range(size)]
-    found = {rank: load_rank(folders, rank) for rank in range(size)}
+    found = {rank: known.get(rank) or load_rank(folders, rank) for rank in range(size)}
     objects = {rank: value for rank, value in found.items() if value.get("why") in WHYS}
+    known.update((rank, value) for rank, value in objects.items() if value.get("provisional") is not True)
     for rank, value in objects.items():
         records[rank] = record_of(value, records[rank], size)
     add_views(records, objects)
@@ -145,10 +149,10 @@ def read_evidence(folders: list[Path]) -> Evidence:
     )
 
 
-def load(path: Path) -> dict:
+def load(path: Path, most: int = SMALL_BYTES) -> dict:
     """Reads a JSON object. Returns {} if the file is missing or, with a warning, if it is damaged."""
     try:
-        value = parse_json(read_text(path, follow=False) or "{}")
+        value = parse_json(read_text(path, most, follow=False) or "{}")
     except NotReadable as error:
         return skip(f"{error}")
     except (OSError, ValueError) as error:
@@ -165,7 +169,7 @@ def skip(reason: str) -> dict:
 
 
 def load_start(folders: list[Path]) -> dict:
-    return next(filter(None, (load(folder / "start.json") for folder in folders)), {})
+    return next(filter(None, (load(folder / "start.json", START_BYTES) for folder in folders)), {})
 
 
 def load_rank(folders: list[Path], rank: int) -> dict:

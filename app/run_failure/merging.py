@@ -127,7 +127,8 @@ def find_failure(
     """Waits for missing evidence until `until` (time.monotonic()), because files from other hosts may appear
     late on a network file system. `down`: given hosts without evidence, returns those that the cluster reports as
     down."""
-    while not (evidence := read_evidence(places_of(folder, start))).complete and time.monotonic() < until:
+    known: dict[int, dict] = {}
+    while not (evidence := read_evidence(places_of(folder, start), known)).complete and time.monotonic() < until:
         time.sleep(PAUSE)
     verdict = verdict_of(evidence)
     if verdict is not None and verdict.silent_hosts:

@@ -10,6 +10,7 @@ import pytest
 from evidence import Evidence, channel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
+from run_failure.evidence import read_evidence
 from run_failure.merging import find_failure, newest_start, places_of, remove_old_starts
 
 
@@ -62,6 +63,32 @@ def test_evidence_of_a_rank_that_the_file_system_shows_late_is_waited_for(tmp_pa
     monkeypatch.setattr("run_failure.merging.time.sleep", lambda seconds: found.rank(1, "user_error"))
     assert not find_failure(tmp_path, found.folder.name).verdict.user_error
     assert find_failure(tmp_path, found.folder.name, time.monotonic() + 60).verdict.user_error
+
+
+def test_while_waiting_only_missing_evidence_is_read(tmp_path, monkeypatch):
+    found = Evidence(tmp_path, hosts=3, ranks=1)
+    found.rank(0, "signal")
+    found.rank(1, "signal", provisional=True)
+
+    def sleep(seconds: float) -> None:
+        (found.folder / "rank_0.json").unlink()
+        found.rank(1, "device_error")
+        found.rank(2, "signal")
+
+    monkeypatch.setattr("run_failure.merging.time.sleep", sleep)
+    failure = find_failure(tmp_path, found.folder.name, time.monotonic() + 60)
+    assert failure.evidence.complete and failure.verdict.ranks == (1,)
+
+
+def test_start_json_of_many_ranks_is_read(tmp_path):
+    found = Evidence(tmp_path, hosts=1, ranks=1)
+    ranks = 20_000
+    hosts = [f"ip-10-1-{rank // 2048}-{rank // 8 % 256}.us-west-2.compute.internal" for rank in range(ranks)]
+    pids = [4_000_000 + rank for rank in range(ranks)]
+    found.write("start.json", {**found.common, "ranks": ranks, "hosts": hosts, "pids": pids})
+    assert (found.folder / "start.json").stat().st_size > 1 << 20
+    records = read_evidence([found.folder]).records
+    assert (len(records), records[-1].host) == (ranks, hosts[-1])
 
 
 def test_old_evidence_is_removed_from_the_log_folder_too(tmp_path, monkeypatch):
