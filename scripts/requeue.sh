@@ -4,6 +4,7 @@
 # CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm. This file starts the program and acts on its answer.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
+MPZERO_PYTHON_SECONDS=60         # timeout if the file system of Python does not respond
 readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are shorter
 
 # find_python: prints a Python that can run scripts/requeue. The environment's Python may be a symlink to a file that is missing on this
@@ -11,7 +12,9 @@ readonly MPZERO_DOCTOR_MINUTES=5 # normally, the doctor's own timeouts are short
 find_python() {
   local candidate
   for candidate in "$MPZERO_VENV/bin/python" python3; do
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
+    # SIGKILL, because the job's shell may ignore SIGTERM.
+    if timeout --foreground --signal=KILL "$MPZERO_PYTHON_SECONDS" \
+      "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
       printf '%s\n' "$candidate"
       return
     fi

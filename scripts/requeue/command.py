@@ -21,7 +21,6 @@ import argparse
 import contextlib
 import os
 import re
-import signal
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -53,7 +52,7 @@ from requeue.reports import (
     stop_of,
 )
 from requeue.return_to_queue import MOST_OF_REASON, reclaims_nodes, return_to_queue
-from requeue.slurm import FOLDER_SECONDS, Silent, Slurm, retry_seconds
+from requeue.slurm import Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
 from requeue.table import USER_ERROR, Kind, Verb
 
@@ -317,8 +316,6 @@ def job_of(words: list[str]) -> Job:
 
 
 def main(arguments: list[str]) -> int:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ignored by the job's shell
-    signal.alarm(FOLDER_SECONDS)
     try:
         job = job_of(arguments)
         {"start": start, "end": end, "doctor": doctor}[job.arguments.event](job)

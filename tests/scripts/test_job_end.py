@@ -491,10 +491,24 @@ def test_a_program_that_failed_is_not_taken_for_a_missing_python(job):
 
 def test_a_checkpoint_folder_that_does_not_respond_does_not_keep_the_job(job):
     program = job.checkout.root / "scripts/requeue/__main__.py"
-    stuck = (
-        "import signal\n    from requeue import slurm\n    slurm.FOLDER_SECONDS = command.FOLDER_SECONDS = 1\n    "
-        "command.newest_checkpoint = lambda folder: signal.pause()\n    "
-    )
-    program.write_text(program.read_text().replace("words =", f"{stuck}words =", 1))
+    set_alarm = "signal.alarm(slurm.FOLDER_SECONDS)"
+    stuck = "slurm.FOLDER_SECONDS = 1\n    command.newest_checkpoint = lambda folder: signal.pause()\n    "
+    program.write_text(program.read_text().replace(set_alarm, stuck + set_alarm, 1))
+    assert job("end_run 1").returncode == 1
+    assert job.requeued()
+
+
+def test_a_python_that_does_not_start_does_not_keep_the_job(job):
+    reason = blame(job.checkpoints)
+    job.checkout.program(job.checkout.root / ".venv/bin/python", "#!/bin/bash\nexec sleep infinity\n")
+    starts = f'#!/bin/bash\n[[ $1 != -c ]] || exit 0\nexec {sys.executable} "$@"\n'
+    job.checkout.program(job.checkout.bin / "python3", starts)
+    assert reason in job("MPZERO_PYTHON_SECONDS=2; end_run 1").stdout
+
+
+def test_a_checkout_that_does_not_respond_does_not_keep_the_job(job):
+    program = job.checkout.root / "scripts/requeue/__main__.py"
+    program.write_text(program.read_text().replace("START_SECONDS = 60", "START_SECONDS = 1"))
+    (program.parent / "table.py").write_text("import signal\nsignal.pause()\n")
     assert job("end_run 1").returncode == 1
     assert job.requeued()
