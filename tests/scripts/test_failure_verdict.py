@@ -223,6 +223,12 @@ def two_lags(found):
     found.rank(3, channels=[channel(5, 4, ranks=(2, 2, 1), seconds=300)])
 
 
+def a_late_rank_in_a_collective_of_its_own(found):
+    """Rank 2 waits for no other rank: its second group has one rank."""
+    stuck(found, 0, 1, 3, channels=[channel(8, 7)])
+    found.rank(2, channels=[channel(7, 7), channel(3, 2, ranks=(2, 1, 1), name="gradients")])
+
+
 def one_rank_has_left_a_collective(found):
     """The others wait in collective 7, so they cannot reach collective 8."""
     stuck(found, 0, 1, 3, channels=[channel(7, 6, seconds=20)])
@@ -273,6 +279,7 @@ CASES = [
     (one_level_waits_for_the_other, (3,), "all_gather 3 of parameters (ranks 1 and 3)"),
     (finished_ranks_are_not_missed, (2,), "all_gather 8"),
     (two_lags, (2,), "300 s"),
+    (a_late_rank_in_a_collective_of_its_own, (2,), "all_gather 8 of parameters"),
     (one_rank_has_left_a_collective, (), "waiting in all_gather 7"),
     (one_rank_has_not_left_a_collective, (3,), "all_gather 8 of parameters"),
     (a_gpu_that_is_behind_its_queue, (2,), "did not reach all_gather 7 of parameters on the GPU"),
