@@ -49,8 +49,25 @@ def rendered(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def manifests(folder: Path) -> list[dict[str, Any]]:
-    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-    return [made for name in listed for made in yaml.safe_load_all((folder / name).read_text())]
+    """The resources of a kustomization without Kustomize: its files and folders, with removing patches and a suffix."""
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    made: list[dict[str, Any]] = []
+    for path in (folder / name for name in listed["resources"]):
+        made += manifests(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
+    for manifest in made:
+        manifest["metadata"]["name"] += listed.get("nameSuffix", "")
+    for patch in listed.get("patches", ()):
+        for step in yaml.safe_load(patch["patch"]):
+            *keys, last = step["path"].strip("/").split("/")
+            for manifest in (manifest for manifest in made if manifest["kind"] == patch["target"]["kind"]):
+                value: Any = manifest
+                for key in keys:
+                    value = value[int(key) if isinstance(value, list) else key]
+                if step["op"] == "remove":
+                    del value[int(last) if isinstance(value, list) else last]
+                else:
+                    assert step["op"] == "test" and value[last] == step["value"]
+    return made
 
 
 def of_kind(made: list[dict[str, Any]], kind: str) -> dict[str, Any]:

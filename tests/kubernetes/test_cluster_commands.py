@@ -11,8 +11,10 @@ from pathlib import Path
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from documents import ROOT, section, text_of
+from rendering import manifests
 
 WALK = section(text_of("docs/eks.md"), "From an empty account to a loss curve")
 BLOCKS = re.findall(r"^```bash\n(.*?)^```$", WALK, re.MULTILINE | re.DOTALL)
@@ -126,10 +128,9 @@ def test_the_logs_of_all_pods_are_collected_and_no_others() -> None:
     (rule,) = re.findall(r"Regex +\$kubernetes\['labels'\]\['([^']+)'\] \^(\w+)\$", values["additionalFilters"])
     jobs = [
         job["template"]["spec"]["template"]
-        for name in ("runtime.yaml", "runtime_one_node.yaml")
-        for job in yaml.safe_load((ROOT / "kubernetes/base" / name).read_text())["spec"]["template"]["spec"][
-            "replicatedJobs"
-        ]
+        for runtime in manifests(ROOT / "kubernetes/base")
+        if runtime["kind"] == "ClusterTrainingRuntime"
+        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]
     ]
     assert len(jobs) == 3
     assert all(job["metadata"]["labels"][rule[0]] == rule[1] for job in jobs)
