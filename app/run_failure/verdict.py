@@ -1,17 +1,8 @@
 """Determines the cause of a failure: verdict_of(evidence), without I/O.
 
-Missing evidence alone is no proof: a rank without evidence is the cause only if another rank on its host saw it
-dead or stopped, or if the cluster reports its host as down. Provisional evidence counts as missing. The first rule that
-applies determines the cause:
-
-    1  a user error, or an error on all ranks; not attributed to a rank
-    2  ranks without evidence that were the first ranks seen dead on their host
-    3  ranks that an error reports as its cause
-    4  the rank with a device error
-    5  ranks whose process was stopped, unless a rank reported an error
-    6  hosts without evidence; unknown, unless the cluster reports them as down
-    7  the rank with the first error other than a communicator error
-    8  ranks that delay a collective; unknown if there are none
+The first rule that applies determines the cause (docs/stopping-and-failures.md#failure-attribution). Missing evidence
+alone is no proof: a rank without evidence is the cause only if another rank on its host saw it dead or stopped, or if
+the cluster reports its host as down. Provisional evidence counts as missing.
 """
 
 from __future__ import annotations
