@@ -39,7 +39,7 @@ def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(
     (job.checkpoints / "doctor.json").write_text(hung("node0"))
     (job.checkpoints / "doctor.json.node1.hung").write_text(hung("node1"))
     result = job("begin_run; refuse_hosts 1")
-    assert "node0 is refused" in result.stderr and "node1" not in result.stderr
+    assert "node0 is rejected" in result.stderr and "node1" not in result.stderr
     assert job("forget_doctor").returncode == 0
     assert sorted(path.name for path in job.checkpoints.iterdir()) == ["restarts.7.txt"]
     assert job("forget_doctor").returncode == 0
@@ -51,14 +51,14 @@ def test_a_report_of_another_job_or_start_or_of_its_hosts_refuses_nobody(job, na
     (job.checkpoints / name).write_text(hung(**{"host": "node1", **other}))
     result = job("begin_run; refuse_hosts 1")
     assert "the reports from node[0-1] do not identify" in result.stdout, result.stderr
-    assert "is refused" not in result.stderr and "ExcNodeList=" not in job.checkout.calls()
+    assert "is rejected" not in result.stderr and "ExcNodeList=" not in job.checkout.calls()
     assert (job.state()["refusals"], job.state()["failures"]) == (0, 1)
 
 
 def test_a_report_of_this_start_of_a_requeued_job_is_read(job):
     (job.checkpoints / "doctor.json").write_text(hung("node1", restart=2))
     result = job("begin_run; refuse_hosts 1", SLURM_RESTART_COUNT="2")
-    assert "node1 is refused" in result.stderr and "ExcNodeList=node1" in job.checkout.calls()
+    assert "node1 is rejected" in result.stderr and "ExcNodeList=node1" in job.checkout.calls()
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_what_a_report_says_is_data(job, value):
     (job.checkpoints / "doctor.json").write_text(json.dumps({"job": "7", "restart": 0, "hosts": hosts}))
     result = job("begin_run; refuse_hosts 1")
     assert_harmless(job.checkout, result)
-    assert "node0 is refused" in result.stderr and "Excluded from now on: node0." in result.stdout, result.stderr
+    assert "node0 is rejected" in result.stderr and "Excluded from now on: node0." in result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(
