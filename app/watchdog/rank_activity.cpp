@@ -45,6 +45,7 @@ RankActivity::RankActivity(double stuck_after, Now now)
 void RankActivity::enter(RunPhase phase, int64_t step) {
   const Clock::time_point now = now_();
   const std::lock_guard lock(mutex_);
+  exclude_gap(now);
   if (phase_ == RunPhase::kTraining) {
     const double seconds = in_seconds(now - entered_);
     longest_step_ = std::max(longest_step_, seconds);
@@ -62,6 +63,14 @@ void RankActivity::moved_on() {
   ++moves_;
 }
 
+void RankActivity::exclude_gap(Clock::time_point now) {
+  const Clock::duration turn = now - std::exchange(last_turn_, now);
+  if (turn <= kGap) return;
+  for (Clock::time_point* since : {&entered_, &last_motion_}) *since = std::min(now, *since + (turn - kTurn));
+  gap_ += in_seconds(turn - kTurn);
+  gap_end_ = now;
+}
+
 double RankActivity::limit() const {
   if (stuck_after_ <= 0) return 0;
   if (phase_ != RunPhase::kTraining) return kLongPhases * stuck_after_;
@@ -75,12 +84,7 @@ double RankActivity::limit() const {
 RankActivity::Report RankActivity::take_turn() {
   const Clock::time_point now = now_();
   const std::lock_guard lock(mutex_);
-  const Clock::duration turn = now - std::exchange(last_turn_, now);
-  if (turn > kGap) {
-    last_motion_ = std::min(now, last_motion_ + (turn - kTurn));
-    gap_ += in_seconds(turn - kTurn);
-    gap_end_ = now;
-  }
+  exclude_gap(now);
   const int64_t progress = recorder_.events() + moves_;
   if (std::exchange(seen_, progress) != progress) {
     last_motion_ = now;

@@ -43,13 +43,14 @@ class RankActivity {
     double gap = 0;        // seconds for which the watchdog did not run since the rank last made progress
   };
   // Called by the watchdog about every kTurn. An interval much longer than kTurn means that the process or its host was
-  // suspended; such an interval does not count as idle time.
+  // suspended; such an interval counts neither as idle time nor as part of a step.
   static constexpr std::chrono::milliseconds kTurn{100};
   Report take_turn();
   // Returns the current phase and progress. Thread-safe.
   Report report() const;
 
  private:
+  void exclude_gap(Clock::time_point now);
   double limit() const;
   Report report_at(Clock::time_point now) const;
 
@@ -61,7 +62,7 @@ class RankActivity {
   RunPhase phase_ = RunPhase::kSetUp;
   int64_t step_ = 0;
   int64_t moves_ = 0;
-  Clock::time_point entered_;
+  Clock::time_point entered_;  // start of the phase, plus the gaps since then
   std::vector<double> steps_;  // ring buffer of step durations in seconds
   size_t next_step_ = 0;
   double longest_step_ = 0;

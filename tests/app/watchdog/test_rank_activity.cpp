@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 
 #include "app/watchdog/rank_activity.hpp"
 #include "tests/catch.hpp"
@@ -18,16 +19,18 @@ class Watched {
     time_ += duration_cast<RankActivity::Clock::duration>(std::chrono::duration<double>(seconds));
   }
   RankActivity::Report run_for(double seconds) {
-    for (double turn = 0; turn < seconds; turn += 0.1) {
+    for (int turns = static_cast<int>(std::lround(seconds * 10)); turns > 0; --turns) {
       stop_for(0.1);
       report = activity.take_turn();
     }
     return report;
   }
-  // One step in `phase`, and the limit in the next one.
-  double limit_after_step(double seconds) {
+  // The limit after a step in which the process is suspended before its last second.
+  double limit_after_step(double seconds, double suspended = 0) {
     activity.enter(RunPhase::kTraining, ++step_);
-    stop_for(seconds);
+    run_for(seconds - 1);
+    stop_for(suspended);
+    run_for(1);
     activity.enter(RunPhase::kTraining, ++step_);
     return activity.report().limit;
   }
@@ -92,6 +95,18 @@ TEST_CASE("The limit in training follows the steps, within 300 seconds and --stu
   for (int i = 0; i < 20; ++i) rank.limit_after_step(1);
   // One long step among short ones.
   CHECK(rank.limit_after_step(150) == 450);
+}
+
+TEST_CASE("Time in which the process was suspended does not count as part of a step") {
+  CHECK(Watched(600).limit_after_step(1, /*suspended=*/1000) == 300);
+  Watched rank(600);
+  rank.activity.enter(RunPhase::kTraining, 1);
+  rank.run_for(1);
+  rank.stop_for(1000);
+  // Before the watchdog's next turn.
+  rank.activity.enter(RunPhase::kTraining, 2);
+  CHECK(rank.activity.report().limit == 300);
+  CHECK(rank.run_for(1).gap == Approx(1000).margin(0.2));
 }
 
 TEST_CASE("Other phases may take three times --stuck_after, and a step before any is measured once") {
