@@ -96,7 +96,8 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       engine_(decoder_->units(), zero_options_, communicators_.parameters().levels(),
               communicators_.gradients().levels()),
       placement_(config_, device, engine_, memory, mpi),
-      pass_(*decoder_, engine_, timer_, config_.gradient_accumulation_steps),
+      pass_(*decoder_, engine_, timer_, config_.gradient_accumulation_steps,
+            [&watchdog = control.watchdog] { watchdog.moved_on(); }),
       profiler_(config_, mpi.rank(), device),
       endpoint_(config_),
       log_(config_, mpi, peak_step_time(setup_, device, mpi.world_size())),
@@ -436,7 +437,6 @@ std::vector<ValidationLoss> Trainer::validate() {
   const parallel::ProfileRange range("validation");
   parallel::LateSum votes;
   const auto stops = [&] {
-    control_.watchdog.moved_on();
     stops_ = votes.next(stop_.vote()) > 0;
     return stops_;
   };

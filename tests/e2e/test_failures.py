@@ -179,6 +179,13 @@ def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
     assert reports(live) == []
 
 
+def test_a_step_of_one_rank_may_take_longer_than_the_limit(tmp_path: Path) -> None:
+    """It has no collectives that show its progress."""
+    run, limit = TinyRun(tmp_path, ranks=1, config={"gradient_accumulation_steps": 2000}), 1
+    run.train("--max_steps=2", "--checkpoint_freq=0", f"--stuck_after={limit}")
+    assert run.metrics()[-1]["step_seconds"] > limit
+
+
 def test_a_checkpoint_folder_that_hangs_ends_the_run_with_evidence_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

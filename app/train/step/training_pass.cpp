@@ -92,12 +92,13 @@ model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t se
 }
 
 TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
-                           int64_t micro_batches)
+                           int64_t micro_batches, std::function<void()> moved_on)
     : decoder_(decoder),
       engine_(engine),
       gradients_(engine.gradients()),
       timer_(timer),
       micro_batches_(micro_batches),
+      moved_on_(moved_on ? std::move(moved_on) : [] {}),
       graph_(decoder.graph()),
       last_reads_(graph_.size()),
       recompute_(graph_.size(), model::Recompute::kNone),
@@ -142,6 +143,7 @@ at::Tensor TrainingPass::forward_layers(const model::Batch& batch, Mode mode) {
     values.resize(num_values_);
   }
   for (size_t layer = 0; layer < graph_.size(); ++layer) {
+    moved_on_();
     const Gathered weights(engine_, decoder_, static_cast<int64_t>(layer));
     const ProfileRange range("forward", name(decoder_.layer_unit(static_cast<int64_t>(layer))));
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[layer] : nullptr;
@@ -220,6 +222,7 @@ model::Values TrainingPass::backward_layers(at::Tensor d_head) {
   model::Values d_values(num_values_);
   d_values[graph_.back().outputs.front()] = std::move(d_head);
   for (size_t layer = graph_.size(); layer-- > 0;) {
+    moved_on_();
     const size_t unit = decoder_.layer_unit(static_cast<int64_t>(layer));
     {
       const Gathered weights(engine_, decoder_, static_cast<int64_t>(layer));

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,8 +26,10 @@ model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t se
 // runs, releases them afterwards, and reduces the unit's gradients over all ranks after its backward pass.
 class TrainingPass {
  public:
-  // `micro_batches`: number of micro-batches per step. The other arguments must outlive the pass.
-  TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, int64_t micro_batches);
+  // `micro_batches`: number of micro-batches per step. `moved_on`: called before each layer, forward and backward; may
+  // be empty. The other arguments must outlive the pass.
+  TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, int64_t micro_batches,
+               std::function<void()> moved_on = {});
 
   // Sets the recompute level of each layer (default: Recompute::kNone). Allocates host memory for layers with
   // Recompute::kHost and kHostAttention. `sequences`, `length`: size of the micro-batches of train() on this rank.
@@ -56,6 +59,7 @@ class TrainingPass {
   parallel::GradientStore& gradients_;
   StepTimer& timer_;
   int64_t micro_batches_;
+  std::function<void()> moved_on_;
   std::vector<model::LayerValues> graph_;  // one per layer
   size_t num_values_ = 0;
   std::vector<std::vector<size_t>> last_reads_;       // one per layer; values that later layers do not read

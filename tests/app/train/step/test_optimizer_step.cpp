@@ -25,7 +25,8 @@ TEST_CASE("a step asks for its micro-batches, then for what comes before the upd
   options.device = SimulatedDevice::device();
   options.gradient_accumulation_steps = 2;
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters, of_gradients);
-  TrainingPass pass(decoder, engine, timer, 2);
+  size_t moves = 0;
+  TrainingPass pass(decoder, engine, timer, 2, [&] { ++moves; });
 
   std::vector<std::pair<std::string, double>> calls;
   const auto call = [&](const char* what) { calls.emplace_back(what, device.clock(0)); };
@@ -56,5 +57,6 @@ TEST_CASE("a step asks for its micro-batches, then for what comes before the upd
   CHECK(calls[3].first == "figures");
   CHECK(result.summary.figures.size() == 1);
   CHECK(result.loss_sum.numel() == 1);
+  CHECK(moves == 2 * 2 * decoder.graph().size());
   CHECK(timer.finish_step().backward == Approx(2 * 0.047));
 }
