@@ -129,6 +129,8 @@ int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope s
 int run(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   try {
     return dispatch(arguments, line, mpi);
+  } catch (const ReportedError& error) {
+    return error.exit_code;
   } catch (...) {
     const RunError error = current_error();
     return end_with(mpi, error.message, error.scope, error.exit_code);

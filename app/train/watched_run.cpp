@@ -67,8 +67,8 @@ int run_watched(Watchdog& watchdog, const std::function<int()>& work) {
   } catch (...) {
     const RunError error = current_error();
     if (error.scope == ErrorScope::kAllRanks && (error.culprits.empty() || error.why == Why::kSharedError)) {
-      if (error.exit_code == kFailureExitCode) watchdog.report_shared(error.message, error.culprits);
-      throw;
+      watchdog.report_shared(error.message, error.exit_code, error.culprits);
+      throw ReportedError(error.exit_code);
     }
     watchdog.fail(error.why, error.message, error.exit_code, error.culprits);
   }

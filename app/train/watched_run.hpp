@@ -21,8 +21,13 @@ struct RunError {
 // Describes the exception being handled.
 RunError current_error();
 
+// Thrown instead of an error that has been reported: the rank ends normally with this exit status.
+struct ReportedError {
+  int exit_code;
+};
+
 // Runs `work` and returns its result. Errors that occur only on this rank and errors with known culprits end the
-// process after a failure report is written. All other errors are rethrown, after a report on rank 0.
+// process after a failure report is written. For all other errors, rank 0 reports and all ranks throw ReportedError.
 int run_watched(Watchdog& watchdog, const std::function<int()>& work);
 
 }  // namespace mpzero

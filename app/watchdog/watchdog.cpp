@@ -182,7 +182,10 @@ void Watchdog::follow_neighbors() {
   const std::vector<Neighbor> before = std::exchange(neighbors_, board_->neighbors());
   std::vector<int> lost;
   for (const Neighbor& one : neighbors_) {
-    if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) end(*one.exit_status);
+    if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) {
+      begin_end();
+      std::_Exit(*one.exit_status);
+    }
     if (one.exit_status.value_or(0) != 0) {
       end_as_victim(fmt::format("rank {} has exited with status {}", one.rank, *one.exit_status), *one.exit_status);
     }
@@ -202,12 +205,15 @@ void Watchdog::handle_stop() {
   if (stop_.seconds_since() < kSettle) return;
   const bool is_early = report_.phase <= RunPhase::kSetUp;
   if (!is_early && report_.idle < kSettle) return;
-  // The launcher may have sent the signal because another rank has died.
-  if (!is_early && report_.phase != RunPhase::kEnding && !std::exchange(wrote_signal_, true)) {
-    const std::lock_guard lock(end_mutex_);  // do not replace the evidence of a thread that ends the process
-    Evidence own = evidence(Why::kSignal, stop_.reason(), kFailureExitCode);
-    own.provisional = true;
-    writer_.write(own, {}, /*claims=*/false);
+  {
+    const std::lock_guard lock(end_mutex_);
+    if (reported_) return;
+    // The launcher may have sent the signal because another rank has died.
+    if (!is_early && report_.phase != RunPhase::kEnding && !std::exchange(wrote_signal_, true)) {
+      Evidence own = evidence(Why::kSignal, stop_.reason(), kFailureExitCode);
+      own.provisional = true;
+      writer_.write(own, {}, /*claims=*/false);
+    }
   }
   const int first = writer_.read_first().rank;
   if (first >= 0) end_as_victim(fmt::format("rank {} has exited", first), kFailureExitCode);
@@ -231,20 +237,34 @@ Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::ve
   return evidence;
 }
 
-void Watchdog::report_shared(const std::string& error, const std::vector<int>& culprits) {
-  if (start_.rank != 0) return;
+void Watchdog::report_shared(const std::string& error, int exit_status, const std::vector<int>& culprits) {
   const std::lock_guard lock(end_mutex_);
-  writer_.write(evidence(Why::kSharedError, error, kFailureExitCode, culprits), {}, /*claims=*/true);
+  reported_ = exit_status;
+  if (start_.rank != 0) return;
+  // Without the file `first`: it would end ranks that are about to throw the same error.
+  if (exit_status == kFailureExitCode) {
+    writer_.write(evidence(Why::kSharedError, error, exit_status, culprits), {}, /*claims=*/false);
+  }
+  print_error(fmt::format("mpzero: error: {}\n", printable(error)));
 }
 
 void Watchdog::fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits) {
-  end_failed(evidence(why, error, exit_status, culprits));
+  end_failed(evidence(why, error, exit_status, culprits), /*claims=*/true);
 }
 
-void Watchdog::end_failed(Evidence evidence) {
+void Watchdog::end_as_victim(const std::string& error, int exit_status) {
+  end_failed(evidence(Why::kSignal, error, exit_status), /*claims=*/false);
+}
+
+void Watchdog::begin_end() {
   end_mutex_.lock();
+  if (reported_) std::_Exit(*reported_);
+}
+
+void Watchdog::end_failed(Evidence evidence, bool claims) {
+  begin_end();
   const bool may_follow = evidence.why == Why::kCommunicatorError || evidence.activity.phase == RunPhase::kNetwork;
-  if (may_follow && evidence.culprits.empty()) {
+  if (claims && may_follow && evidence.culprits.empty()) {
     const auto none_ends = [this] {
       return std::ranges::none_of(board_->neighbors(),
                                   [](const Neighbor& one) { return one.exit_status || !one.alive; });
@@ -252,9 +272,9 @@ void Watchdog::end_failed(Evidence evidence) {
     wait_while(none_ends, kCauseLimit);
     evidence = this->evidence(evidence.why, evidence.error, evidence.exit_status);
   }
-  const EvidenceWriter::Outcome outcome = writer_.write(evidence, {}, /*claims=*/true);
+  const EvidenceWriter::Outcome outcome = writer_.write(evidence, {}, claims);
   // If the folder responds to only some ranks, two folders may contain `first`. Only one rank per host reports.
-  const bool is_first = outcome.first.rank == start_.rank && board_->claim_failure();
+  const bool is_first = claims && outcome.first.rank == start_.rank && board_->claim_failure();
   const std::string reason = describe(evidence, start_);
   // A user error needs no evidence.
   const bool is_elsewhere = !outcome.elsewhere.empty() && evidence.why != Why::kUserError;
@@ -267,41 +287,24 @@ void Watchdog::end_failed(Evidence evidence) {
   };
   if (is_first) wait_while(rank_0_records, kPrecedence);
   if (is_first || start_.rank == 0) record_end("failed", outcome.first.reason.empty() ? reason : outcome.first.reason);
-  end(evidence);
-}
-
-void Watchdog::end_as_victim(const std::string& error, int exit_status) {
-  end_mutex_.lock();
-  const Evidence own = evidence(Why::kSignal, error, exit_status);
-  const EvidenceWriter::First first = writer_.write(own, {}, /*claims=*/false).first;
-  board_->announce_end(exit_status);
-  if (start_.rank == 0) record_end("failed", first.reason.empty() ? error : first.reason);
-  end(own);
-}
-
-void Watchdog::end(const Evidence& evidence) {
   // Reading the condition of the host may take longer than the launcher waits.
   writer_.write(evidence, host_condition(poll_.device()), /*claims=*/false);
   std::_Exit(evidence.exit_status);
-}
-
-void Watchdog::end(int exit_status) {
-  end_mutex_.lock();
-  std::_Exit(exit_status);
 }
 
 void Watchdog::end_stopped(int exit_status) {
   if (!board_->claim_stop()) {
     // Another rank of this host reports the stop.
     if (stop_.seconds_since() < kReportLimit) return;
-    end(exit_status);
+    begin_end();
+    std::_Exit(exit_status);
   }
-  end_mutex_.lock();
+  begin_end();
   if (stop_.is_own()) write_stop_json();
   report_stop(exit_status);
   record_end("stopped", exit_status == kInterruptedExitCode ? "interrupted twice" : "stopped before the first step");
   board_->announce_end(exit_status);
-  end(exit_status);
+  std::_Exit(exit_status);
 }
 
 void Watchdog::write_stop_json() const {

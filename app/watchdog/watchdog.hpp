@@ -29,8 +29,17 @@ namespace mpzero {
 // exited, the thread writes evidence (EvidenceWriter) and terminates the process. The launcher then terminates all
 // other ranks. Ranks do not communicate about failures: `mpzero failure` determines the cause from the evidence.
 //
-// On a stop request before the first step, or on a request to stop immediately, the thread ends the run without writing
-// evidence.
+// Evidence of this rank. Final evidence is never replaced, except to add the condition of the host.
+//
+//   state       | event                                   | then
+//   ------------|-----------------------------------------|-------------------------------------------------------
+//   open        | stop request, then no progress          | provisional evidence; stays open
+//   open        | stop before the first step or at once   | the process ends without evidence
+//   open        | error, stuck, or a dead rank            | final evidence, error line; the process ends
+//   open        | another rank has failed                 | final evidence; the process ends
+//   open        | error of all ranks (report_shared)      | rank 0: final evidence, error line; `reported`
+//   reported    | stop request                            | ignored; the rank ends normally
+//   reported    | any other event that ends the process   | the process ends with the status of the reported error
 class Watchdog {
  public:
   struct Options {
@@ -81,8 +90,9 @@ class Watchdog {
     int exceptions_;
   };
 
-  // Writes evidence of an error that all ranks throw; the ranks then end normally. Only rank 0 writes.
-  void report_shared(const std::string& error, const std::vector<int>& culprits);
+  // Reports an error that all ranks throw; the ranks then end normally. Rank 0 prints the error and, unless it is a
+  // user error, writes evidence.
+  void report_shared(const std::string& error, int exit_status, const std::vector<int>& culprits);
   // Terminates this rank after writing evidence. Thread-safe. `error`: one sentence. `culprits`: ranks at fault.
   [[noreturn]] void fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits = {});
 
@@ -93,16 +103,15 @@ class Watchdog {
   void follow_neighbors();
   Evidence evidence(Why why, std::string error, int exit_status, std::vector<int> culprits = {}) const;
   void record_end(std::string_view status, const std::string& reason);
-  [[noreturn]] void end_failed(Evidence evidence);
-  // Terminates this rank because another rank has failed.
+  // `claims`: this rank has found the failure. False: another rank has failed and reports.
+  [[noreturn]] void end_failed(Evidence evidence, bool claims);
   [[noreturn]] void end_as_victim(const std::string& error, int exit_status);
   // Ends the run without a failure, unless another rank of this host is already ending the run.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // Adds the condition of the host to the evidence and terminates this rank.
-  [[noreturn]] void end(const Evidence& evidence);
-  // Terminates this rank, unless another thread is already doing so.
-  [[noreturn]] void end(int exit_status);
+  // Must precede the end of the process. Does not return if another thread already ends the process, and ends the
+  // process if an error of all ranks has been reported.
+  void begin_end();
 
   parallel::MpiRuntime& mpi_;
   const StopRequest& stop_;
@@ -122,7 +131,8 @@ class Watchdog {
 
   std::mutex record_mutex_;  // guards record_
   std::function<void(std::string_view, std::string_view)> record_;
-  std::recursive_mutex end_mutex_;  // held by the thread that ends the process
+  std::mutex end_mutex_;         // guards reported_; held by the thread that ends the process
+  std::optional<int> reported_;  // exit status of an error of all ranks
   std::atomic<bool> leaving_{false};
   std::thread thread_;
 };

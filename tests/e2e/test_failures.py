@@ -258,11 +258,16 @@ def test_an_error_of_one_rank_is_reported_once_and_ends_all(tmp_path: Path) -> N
     assert first_in(tmp_path)["rank"] == rank
 
 
-def test_an_error_of_all_ranks_is_reported_by_rank_0_and_blames_nobody(tmp_path: Path) -> None:
-    status, _ = failing_rank("shared_error", 0, tmp_path, stuck_after=600)
+@pytest.mark.parametrize(("hangs", "stuck_after"), [(None, 600), (0, 2), (1, 2)])
+def test_an_error_of_all_ranks_is_reported_by_rank_0_and_blames_nobody(
+    tmp_path: Path, hangs: int | None, stuck_after: float
+) -> None:
+    """Although the ranks were also asked to stop, and although one hangs after the error."""
+    status, errors = failing_rank("shared_error", -1 if hangs is None else hangs, tmp_path, stuck_after=stuck_after)
     assert status == 1
-    evidence = evidence_in(tmp_path)
-    assert (evidence[0]["why"], evidence[0]["error"]) == ("shared_error", "cannot save")
+    assert error_lines(errors) == ["mpzero: error: cannot save"]
+    evidence = evidence_of(tmp_path, 0)
+    assert (evidence["why"], evidence["error"], evidence["provisional"]) == ("shared_error", "cannot save", False)
     assert blamed(tmp_path) == []
 
 
@@ -271,6 +276,14 @@ def test_an_error_of_all_ranks_names_the_rank_whose_file_system_failed(tmp_path:
     assert status == 1
     (evidence,) = evidence_in(tmp_path).values()
     assert (evidence["rank"], evidence["why"], evidence["culprits"]) == (0, "shared_error", [2])
+
+
+@pytest.mark.parametrize("hangs", [0, 1])
+def test_a_user_error_of_all_ranks_stays_one(tmp_path: Path, hangs: int) -> None:
+    status, errors = failing_rank("shared_mistake", hangs, tmp_path, stuck_after=2)
+    assert status == 2
+    assert error_lines(errors) == ["mpzero: error: cannot save"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("what", "rank"), [("nccl_error", 0), ("nccl_lost", 2)])

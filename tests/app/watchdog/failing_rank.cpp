@@ -1,17 +1,19 @@
-// failing_rank error|shared_error|stale_file|gpu_error|nccl_error|nccl_lost|hang|leave|late|never|mistake|absent|
-// no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks that sum numbers repeatedly, watched as in
-// training. At the tenth sum RANK meets an error (error), all ranks meet the same error (shared_error), all ranks learn
-// that a file of RANK is stale (stale_file), RANK sleeps forever while its heartbeat continues (hang), or all ranks
-// leave normally (leave). With late RANK leaves 7 s after the others and makes progress meanwhile; with never it sleeps
-// forever instead. With mistake RANK ends before the first sum, like a run with a user error; with absent it never
-// comes to meet the others. Before the sums the nodes are connected: with no_efa RANK's network does not start, which
-// its peers only see as their own errors; with other_network all ranks learn that RANK has another network; with
+// failing_rank error|shared_error|shared_mistake|stale_file|gpu_error|nccl_error|nccl_lost|hang|leave|late|never|
+// mistake|absent|no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks that sum numbers repeatedly, watched
+// as in training. At the tenth sum RANK meets an error (error), all ranks meet the same error or user error after a
+// request to stop, and RANK then hangs while it releases its state (shared_error, shared_mistake; RANK -1: none), all
+// ranks learn that a file of RANK is stale (stale_file), RANK sleeps forever while its heartbeat continues (hang), or
+// all ranks leave normally (leave). With late RANK leaves 7 s after the others and makes progress meanwhile; with never
+// it sleeps forever instead. With mistake RANK ends before the first sum, like a run with a user error; with absent it
+// never comes to meet the others. Before the sums the nodes are connected: with no_efa RANK's network does not start,
+// which its peers only see as their own errors; with other_network all ranks learn that RANK has another network; with
 // unconnected no rank is ever answered; with alone only RANK is not answered. gpu_error is error with sums on the
 // ranks' GPUs; with nccl_error RANK reports an error, and with nccl_lost it is killed, after the others have met NCCL's
 // error. HANGING_PATH (hanging_file.cpp) applies to RANK alone. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -94,7 +96,9 @@ int sum(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& what, 
       if (mpi.rank() == which) throw Failure("cannot read", ErrorScope::kThisRank, ESTALE);
     });
   }
+  if (what.starts_with("shared_")) std::raise(SIGTERM);
   if (what == "shared_error") throw Failure("cannot save", ErrorScope::kAllRanks);
+  if (what == "shared_mistake") throw UserError("cannot save", ErrorScope::kAllRanks);
   if (mpi.rank() == which) {
     if (what.starts_with("nccl_")) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (what == "nccl_lost") std::raise(SIGKILL);
@@ -106,6 +110,14 @@ int sum(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& what, 
   if (device.is_cuda()) c10::cuda::device_synchronize();
   return EXIT_SUCCESS;
 }
+
+// The state of a run, which the rank releases after an error.
+struct State {
+  bool hangs = false;
+  ~State() {
+    while (hangs) pause();
+  }
+};
 
 int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double stuck_after, const char* folder) {
   at::Device device(at::kCPU);
@@ -122,6 +134,7 @@ int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double st
   }
   Watchdog watchdog(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after});
   watchdog.use_device(device);
+  const State state(/*hangs=*/what.starts_with("shared_") && mpi.rank() == which);
   return run_watched(watchdog, [&] {
     connect(mpi, watchdog, what, which, /*overdue=*/stuck_after < 600);
     return sum(mpi, watchdog, what, which, device);
@@ -136,6 +149,8 @@ int main(int argc, char** argv) {
   if (argc != 5) return EXIT_FAILURE;
   try {
     return mpzero::run(mpi, argv[1], std::atoi(argv[2]), std::atof(argv[3]), argv[4]);
+  } catch (const mpzero::ReportedError& error) {
+    return error.exit_code;
   } catch (const mpzero::Error& error) {
     if (error.scope() == mpzero::ErrorScope::kAllRanks) return error.exit_code();
     mpi.abort(error.exit_code());
