@@ -144,10 +144,13 @@ void note_batch(const nlohmann::json& known, const RunConfig& config, Continuati
   const auto before = known.find("train_batch_size");
   if (before == known.end() || !before->is_number_integer() || *before == config.train_batch_size) return;
   if (config.origins.of("train_batch_size").kind != Origin::Kind::kComputed) return;
+  const auto old_size = before->get<int64_t>();
+  const std::optional<std::string> flags = flags_for_batch(config, old_size);
   run.warnings.push_back(
-      fmt::format("the global batch size (micro-batch x accumulation x ranks) changes from {} to {} sequences; pass "
-                  "--train_batch_size {} to keep the old size.",
-                  before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
+      fmt::format("the global batch size (micro-batch x accumulation x ranks) changes from {} to {} sequences; {}",
+                  old_size, config.train_batch_size,
+                  flags ? fmt::format("pass {} to keep the old size.", *flags)
+                        : fmt::format("to keep the old size, use a number of ranks that divides {}.", old_size)));
 }
 
 // DeepSpeed records the number of sequences but not their order, so the run skips the same number of sequences.

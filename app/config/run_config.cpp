@@ -1,5 +1,7 @@
 #include "app/config/run_config.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -15,6 +17,7 @@
 #include "app/flags/validation_data.hpp"
 #include "base/error.hpp"
 #include "base/saturating_product.hpp"
+#include "base/words.hpp"
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/hub/hub_cache.hpp"
 
@@ -40,35 +43,47 @@ struct Batch {
   }
 };
 
-// Drops conflicting values of ds_config.json: first accumulation, then micro-batch size, then global batch size.
-void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
+// Returns `batch` without conflicting values of ds_config.json: drops first accumulation, then micro-batch size, then
+// global batch size.
+Batch without_conflicts(Batch batch, const Origins& origins, int data_parallel_size) {
   const auto drop = [&](const char* name, std::optional<int64_t>& size) {
-    if (batch.fits(data_parallel_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
-    config.replaced.push_back(fmt::format("{} {} is replaced by a computed value", name, *size));
-    size.reset();
+    if (!batch.fits(data_parallel_size) && origins.of(name).kind == Origin::Kind::kFile) size.reset();
   };
   drop(kAccumulation, batch.accumulation);
   drop(kMicroBatch, batch.micro);
   drop(kTrainBatch, batch.total);
+  return batch;
 }
 
 // Requires !batch.fits(data_parallel_size).
-[[noreturn]] void refuse_batch(const Batch& batch, const std::string& where, int data_parallel_size) {
+[[noreturn]] void refuse_batch(const Batch& batch, const RunConfig& config, int data_parallel_size) {
+  bool any_flag = false, any_key = false;
+  const auto show = [&](const char* name, const std::optional<int64_t>& size) {
+    if (!size) return std::string();
+    const Origin& origin = config.origins.of(name);
+    const bool is_flag = origin.kind == Origin::Kind::kFlag;
+    (is_flag ? any_flag : any_key) = true;
+    return is_flag ? fmt::format("--{} {}", origin.name, *size) : fmt::format("{} {}", name, *size);
+  };
+  const std::string total = show(kTrainBatch, batch.total), micro = show(kMicroBatch, batch.micro),
+                    accumulation = show(kAccumulation, batch.accumulation), ranks = counted(data_parallel_size, "rank");
+  const std::string where = !any_key   ? "the command line"
+                            : any_flag ? "the command line and " + config.ds_config_path
+                                       : config.ds_config_path;
+  const Batch yielded = without_conflicts(batch, config.origins, data_parallel_size);
+  const bool would_fit = any_flag && (yielded.total || yielded.micro) && yielded.fits(data_parallel_size);
+  const char* const yields = would_fit ? ", or let flags override the file with --deepspeed_config_yields true" : "";
   if (batch.micro && batch.accumulation) {
-    throw BatchRefused(
-        fmt::format("{}: train_batch_size {} is not equal to train_micro_batch_size_per_gpu {} x "
-                    "gradient_accumulation_steps {} x {} ranks; change one of these values.",
-                    where, *batch.total, *batch.micro, *batch.accumulation, data_parallel_size));
+    throw BatchRefused(fmt::format("{}: {} is not equal to {} x {} x {}; change one of these values{}.", where, total,
+                                   micro, accumulation, ranks, yields));
   }
   const int64_t divisor =
       saturating_product(batch.micro.value_or(1), batch.accumulation.value_or(1), data_parallel_size);
-  const char* const other = batch.micro ? kMicroBatch : kAccumulation;
   const bool alone = !batch.micro && !batch.accumulation;
   throw BatchRefused(fmt::format(
-      "{}: train_batch_size {} is not a multiple of {}{} ranks; {}change {}the number of ranks.", where, *batch.total,
-      alone ? "" : fmt::format("{} {} x ", other, batch.micro ? *batch.micro : *batch.accumulation), data_parallel_size,
-      divisor <= kMostOfBatch ? fmt::format("make it a multiple of {}, or ", divisor) : "",
-      alone ? "" : fmt::format("{} or ", other)));
+      "{}: {} is not a multiple of {}{}{}; {}change {}the number of ranks{}.", where, total, micro + accumulation,
+      alone ? "" : " x ", ranks, divisor <= kMostOfBatch ? fmt::format("make it a multiple of {}, or ", divisor) : "",
+      alone ? "" : fmt::format("{} or ", batch.micro ? kMicroBatch : kAccumulation), yields));
 }
 
 // As in DeepSpeed, two of the three values determine the third, and the global or micro-batch size alone is sufficient.
@@ -82,7 +97,8 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
   Batch batch{.total = given(kTrainBatch, config.train_batch_size),
               .micro = given(kMicroBatch, config.micro_batch_size),
               .accumulation = given(kAccumulation, config.gradient_accumulation_steps)};
-  if (config.deepspeed_config_yields) drop_what_yields(data_parallel_size, config, batch);
+  const Batch given_values = batch;
+  if (config.deepspeed_config_yields) batch = without_conflicts(batch, origins, data_parallel_size);
   auto& [total, micro, accumulation] = batch;
   const Batch asked = batch;
   const auto computed = [](const char* from) { return Origin{Origin::Kind::kComputed, from}; };
@@ -101,6 +117,9 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
     if (!accumulation) origins.set(kAccumulation, computed("global batch, micro-batch and ranks"));
     accumulation = accumulation.value_or(*total / *micro / data_parallel_size);
   } else {
+    if (!accumulation && given_values.accumulation.value_or(1) != 1) {
+      origins.set(kAccumulation, computed("global batch, micro-batch and ranks"));
+    }
     accumulation = accumulation.value_or(1);
     if (total) {
       micro = *total / data_parallel_size / *accumulation;
@@ -112,10 +131,25 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
     throw_user_error("{}: the global batch size is too large; reduce it.", where);
   if (!total) origins.set(kTrainBatch, computed("micro-batch x accumulation x ranks"));
   total = total.value_or(product);
-  if (!asked.fits(data_parallel_size)) refuse_batch(asked, where, data_parallel_size);
+  if (!asked.fits(data_parallel_size)) refuse_batch(asked, config, data_parallel_size);
+  const auto note = [&](const char* name, const std::optional<int64_t>& before, const std::optional<int64_t>& now) {
+    if (before && before != now) {
+      config.replaced.push_back(fmt::format("{} {} is replaced by a computed value", name, *before));
+    }
+  };
+  note(kAccumulation, given_values.accumulation, accumulation);
+  note(kMicroBatch, given_values.micro, micro);
+  note(kTrainBatch, given_values.total, total);
   config.train_batch_size = *total;
   config.micro_batch_size = *micro;
   config.gradient_accumulation_steps = *accumulation;
+}
+
+// Returns the largest micro-batch size up to `most` that divides `sequences`.
+int64_t largest_micro_batch(int64_t sequences, int64_t most) {
+  int64_t size = std::min(sequences, most);
+  while (sequences % size != 0) --size;
+  return size;
 }
 
 void check_allow_changed(const std::vector<std::string>& keys) {
@@ -397,6 +431,36 @@ void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
 }
 
 }  // namespace
+
+std::string yields_for(const RunConfig& config, const std::vector<std::string>& flags) {
+  const auto is_in_file = [&](const std::string& flag) { return config.origins.of(flag).kind == Origin::Kind::kFile; };
+  const bool conflicts = !config.deepspeed_config_yields && std::ranges::any_of(flags, is_in_file);
+  return conflicts ? " --deepspeed_config_yields true" : "";
+}
+
+std::optional<std::string> flags_for_batch(const RunConfig& config, int64_t train_batch_size) {
+  const int64_t micro = config.micro_batch_size, accumulation = config.gradient_accumulation_steps;
+  const int64_t ranks = config.train_batch_size / (micro * accumulation);
+  if (train_batch_size < 1 || train_batch_size % ranks != 0) return std::nullopt;
+  const auto kind = [&](const char* flag) { return config.origins.of(flag).kind; };
+  const bool micro_is_given = kind(kMicroBatch) == Origin::Kind::kFlag || kind(kMicroBatch) == Origin::Kind::kFile;
+  const int64_t of_rank = train_batch_size / ranks, new_micro = largest_micro_batch(of_rank, micro);
+  std::vector<std::string> flags, changed;
+  const auto add = [&](const char* flag, int64_t value) {
+    const std::string name = kind(flag) == Origin::Kind::kFlag ? config.origins.of(flag).name : flag;
+    flags.push_back(fmt::format("--{} {}", name, value));
+  };
+  // A computed accumulation follows later changes of the number of ranks.
+  const bool computes = kind(kAccumulation) != Origin::Kind::kFlag;
+  if (computes) add(kTrainBatch, train_batch_size);
+  if (of_rank / new_micro != accumulation) {
+    if (!computes) add(kAccumulation, of_rank / new_micro);
+    changed.emplace_back(kAccumulation);
+  }
+  if (new_micro != micro || (computes && !micro_is_given && of_rank != new_micro)) add(kMicroBatch, new_micro);
+  if (new_micro != micro) changed.emplace_back(kMicroBatch);
+  return fmt::format("{}{}", fmt::join(flags, " "), yields_for(config, changed));
+}
 
 std::string model_name(const CommandLine& line) {
   if (line.gives("model_type") || (line.model_config.empty() && line.init_from.empty())) return line.model_type;

@@ -112,6 +112,14 @@ class BatchRefused : public UserError {
 RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int data_parallel_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 
+// Returns " --deepspeed_config_yields true" if ds_config.json sets one of the flags, so that a different value on the
+// command line would be refused; otherwise "". Advice to pass these flags must end with it.
+std::string yields_for(const RunConfig& config, const std::vector<std::string>& flags);
+
+// Returns flags that change the global batch size of a run without train_batch_size, with the same number of ranks and
+// at most the same micro-batch size; std::nullopt if no flags can.
+std::optional<std::string> flags_for_batch(const RunConfig& config, int64_t train_batch_size);
+
 // Sets max_steps and `sequences` from `epochs`, if set: max_steps is the number of steps completed at `at`, plus the
 // complete optimizer steps in the remaining sequences. If --max_steps is also set, the smaller value applies, with a
 // warning. `num_train_epochs` counts epochs like the Trainer with dataloader_drop_last: complete steps of `epoch_batch`

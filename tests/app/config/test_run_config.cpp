@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include "app/checkpoint/run_folder.hpp"
 #include "app/config/run_config.hpp"
@@ -77,7 +78,62 @@ TEST_CASE("the batch trio may be shared between file and flags, and auto is fill
   CHECK(batch_of(all_auto, {"--train_batch_size=8"}) == Batch{8, 4, 1});
   CHECK(batch_of("") == Batch{2, 1, 1});
   CHECK(batch_of("", {"--gradient_accumulation_steps=5"}) == Batch{10, 1, 5});
-  CHECK_THAT(error_of("", {"--train_batch_size=3"}), Contains("the command line: train_batch_size 3 is not"));
+  CHECK_THAT(error_of("", {"--train_batch_size=3"}), Contains("the command line: --train_batch_size 3 is not"));
+}
+
+TEST_CASE("a refused batch size names the flag, and the way for it to override the file") {
+  const std::string error = error_of(trio(0, 4, 1), {"--train_batch_size=8"}, 1);
+  CHECK_THAT(error, Contains("the command line and ds.json: --train_batch_size 8 is not equal to "
+                             "train_micro_batch_size_per_gpu 4") &&
+                        Contains("x 1 rank;") && Contains("--deepspeed_config_yields true"));
+  CHECK_THAT(error_of(trio(0, 3, 0), {"--train_batch_size=8"}, 1), Contains("--deepspeed_config_yields true"));
+  // 3 ranks cannot share 8 sequences, whatever the file says.
+  CHECK_THAT(error_of(trio(0, 4, 1), {"--train_batch_size=8"}, 3), !Contains("--deepspeed_config_yields"));
+  CHECK_THAT(error_of("", {"--train_batch_size=8", "--per_device_train_batch_size=3"}, 1),
+             Contains("the command line: --train_batch_size 8") && Contains("--per_device_train_batch_size 3") &&
+                 !Contains("--deepspeed_config_yields"));
+}
+
+TEST_CASE("the flags that keep a global batch size run") {
+  const auto words = [](const std::string& text) {
+    std::vector<std::string> flags;
+    std::istringstream in(text);
+    for (std::string word; in >> word;) flags.push_back(word);
+    return flags;
+  };
+  // `flags` are of the run with the new number of ranks; those of the same name in the advice replace them.
+  const auto check = [&](const std::string& json, const std::vector<std::string>& flags, int ranks, int64_t total) {
+    const RunConfig now = run(json, flags, ranks).config;
+    const auto advice = flags_for_batch(now, total);
+    INFO(json << ", ranks " << ranks << ", total " << total << ": " << advice.value_or("none"));
+    REQUIRE(advice.has_value() == (total % ranks == 0));
+    if (!advice) return;
+    std::vector<std::string> all = words(*advice);
+    for (const std::string& flag : flags) {
+      if (advice->find(flag.substr(0, flag.find('=')) + " ") == std::string::npos) all.push_back(flag);
+    }
+    const Batch batch = batch_of(json, all, ranks);
+    CHECK(batch.total == total);
+    CHECK(batch.micro <= now.micro_batch_size);
+  };
+  const std::vector<std::string> micro{"--per_device_train_batch_size=4"},
+      accumulation{"--gradient_accumulation_steps=2"}, yields{"--deepspeed_config_yields=true"};
+  const std::string all_auto = R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 2})";
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const int64_t total : {1, 4, 6, 8, 12, 16, 24}) {
+      for (const std::string& json : {std::string(), trio(0, 4, 1), trio(0, 4, 0), trio(0, 2, 3), all_auto}) {
+        check(json, {}, ranks, total);
+        if (!json.empty()) check(json, yields, ranks, total);
+      }
+      for (const auto& flags : {micro, accumulation}) check("", flags, ranks, total);
+      check(trio(0, 4, 0), accumulation, ranks, total);
+      check("", {micro[0], accumulation[0]}, ranks, total);
+    }
+  }
+  CHECK(flags_for_batch(run(trio(0, 4, 1), {}, 1).config, 8) == "--train_batch_size 8 --deepspeed_config_yields true");
+  CHECK(flags_for_batch(run(trio(0, 4, 0), {}, 1).config, 8) == "--train_batch_size 8");
+  CHECK(!flags_for_batch(run(trio(0, 4, 1), {}, 3).config, 4));
+  CHECK(!flags_for_batch(run(trio(0, 4, 1), {}, 1).config, 0));
 }
 
 TEST_CASE("every contradiction of flags and file is named in one message") {
@@ -144,8 +200,9 @@ TEST_CASE("a file that yields gives way to flags, and the run says which values 
   CHECK(batch({"--train_micro_batch_size_per_gpu=2"}) == Batch{4, 2, 1});
   CHECK(batch({"--gradient_accumulation_steps=3"}) == Batch{24, 4, 3});
   CHECK(yields({"--train_batch_size=4"}).replaced ==
-        std::vector<std::string>{"gradient_accumulation_steps 1 is replaced by a computed value",
-                                 "train_micro_batch_size_per_gpu 4 is replaced by a computed value"});
+        std::vector<std::string>{"train_micro_batch_size_per_gpu 4 is replaced by a computed value"});
+  CHECK(yields({"--train_batch_size=4"}).origins.of("gradient_accumulation_steps").kind == Origin::Kind::kFile);
+  CHECK(yields({"--train_batch_size=64"}).origins.of("gradient_accumulation_steps").kind == Origin::Kind::kComputed);
   CHECK_THAT(error_of(json, {"--deepspeed_config_yields", "--train_batch_size=3"}),
              Contains("train_batch_size 3 is not"));
 }
