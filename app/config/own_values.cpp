@@ -82,4 +82,24 @@ void warn_of_own_values(const io::DsConfig& file, const RunConfig& config, std::
   warn(file.path, {weights}, warnings);
 }
 
+std::optional<std::string> slow_dtype(const RunConfig& config, bool is_cpu, bool multiplies_bf16) {
+  if (!is_cpu) {
+    if (config.dtype != "fp32" || config.origins.of("bf16").kind != Origin::Kind::kDeepSpeedDefault) {
+      return std::nullopt;
+    }
+    return fmt::format(
+        "{} does not set bf16.enabled, so the run uses fp32, as in DeepSpeed; pass --bf16 true to train in bf16, which "
+        "is faster on GPUs",
+        config.ds_config_path);
+  }
+  if (config.dtype != "bf16" || multiplies_bf16) return std::nullopt;
+  const bool is_fp8 = config.fp8 != "none";  // requires bf16
+  std::vector<std::string> flags{"bf16"};
+  if (is_fp8) flags.emplace_back("fp8");
+  return fmt::format(
+      "bf16 is about 10 times slower than fp32 on rank 0's CPU, which lacks bf16 matmul instructions; pass --bf16 "
+      "false{}{} to train in fp32",
+      is_fp8 ? " --fp8 none" : "", yields_for(config, flags));
+}
+
 }  // namespace mpzero

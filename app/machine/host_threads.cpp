@@ -95,12 +95,6 @@ bool multiplies_bf16() {
   return has("avx512_bf16") || has("amx_bf16");
 }
 
-std::optional<std::string> slower_type(const std::string& dtype, bool multiplies_bf16) {
-  if (dtype != "bf16" || multiplies_bf16) return std::nullopt;
-  return "bf16 is about 10 times slower than fp32 on rank 0's CPU, which lacks bf16 matmul instructions; pass --bf16 "
-         "false to train in fp32";
-}
-
 std::optional<std::string> few_threads(const parallel::HostUpdateOptions& options, int local_size, int online) {
   const int used = options.threads * local_size;
   if (options.threads == 0 || 4 * used >= online || threads_asked_for() > 0) return std::nullopt;

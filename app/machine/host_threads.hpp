@@ -32,8 +32,6 @@ std::optional<std::string> slower_update(parallel::HostKernel kernel);
 
 // Returns true if this CPU has bf16 matmul instructions (AVX-512 BF16 or AMX).
 bool multiplies_bf16();
-// Returns a note if `dtype` is slow on this CPU; else std::nullopt.
-std::optional<std::string> slower_type(const std::string& dtype, bool multiplies_bf16);
 
 // Returns a warning if the updates of all `local_size` ranks use less than a quarter of the host's `online` hardware
 // threads, for example if the launcher binds each rank to one core. Returns std::nullopt if OMP_NUM_THREADS is set.

@@ -6,6 +6,7 @@
 
 #include "app/checkpoint/resume.hpp"
 #include "app/checkpoint/resume_position.hpp"
+#include "app/config/own_values.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
 #include "app/health/gpu_condition.hpp"
@@ -357,13 +358,14 @@ void Trainer::log_memory() {
   for (const std::string& line : memory_.breakdown()) log_.say(line);
   if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
   if (const std::string line = missing_peak(setup_); !line.empty()) log_.say(line);
+  if (const auto line = slow_dtype(config_, device_.is_cpu(), multiplies_bf16())) {
+    device_.is_cpu() ? log_.say(*line) : log_.warn(*line + ".");
+  }
   const parallel::HostUpdateOptions& on_host = zero_options_.host_update;
   if (on_host.threads > 0) log_.say(fmt::format("AdamW on the host: {}", describe(on_host)));
   if (const auto few = few_threads(on_host, mpi_.local_size(), online_hardware_threads())) log_.warn(*few + ".");
   if (on_host.threads == 0 && !device_.is_cpu()) return;
   if (const auto line = slower_update(parallel::fastest_host_kernel())) log_.say(*line);
-  if (!device_.is_cpu()) return;
-  if (const auto line = slower_type(config_.dtype, multiplies_bf16())) log_.say(*line);
 }
 
 StepReport Trainer::train_step() {

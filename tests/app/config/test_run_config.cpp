@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "app/checkpoint/run_folder.hpp"
+#include "app/config/own_values.hpp"
 #include "app/config/run_config.hpp"
 #include "app/config/run_setup.hpp"
 #include "tests/app/resolved_run.hpp"
@@ -134,6 +135,31 @@ TEST_CASE("the flags that keep a global batch size run") {
   CHECK(flags_for_batch(run(trio(0, 4, 0), {}, 1).config, 8) == "--train_batch_size 8");
   CHECK(!flags_for_batch(run(trio(0, 4, 1), {}, 3).config, 4));
   CHECK(!flags_for_batch(run(trio(0, 4, 1), {}, 1).config, 0));
+}
+
+TEST_CASE("the flags for a faster dtype run in the configuration that they are for") {
+  const auto note = [](const std::string& json, const std::vector<std::string>& flags = {}, bool is_cpu = true) {
+    return slow_dtype(run(json, flags).config, is_cpu, /*multiplies_bf16=*/false).value_or("");
+  };
+  const std::string bf16 = R"({"train_batch_size": 2, "bf16": {"enabled": true})", plain = trio(2, 0, 0);
+  CHECK_THAT(note(""), Contains("--bf16 false to"));
+  CHECK_THAT(note(plain, {"--bf16"}), Contains("--bf16 false to"));
+  CHECK_THAT(note(bf16 + "}"), Contains("--bf16 false --deepspeed_config_yields true to"));
+  CHECK(run(bf16 + "}", {"--bf16=false", "--deepspeed_config_yields=true"}).config.dtype == "fp32");
+  CHECK_THAT(note(bf16 + "}", {"--deepspeed_config_yields=true"}), Contains("--bf16 false to"));
+  const std::string fp8 = bf16 + R"(, "fp8": {"enabled": true}})";
+  CHECK_THAT(note(fp8), Contains("--bf16 false --fp8 none --deepspeed_config_yields true to"));
+  CHECK(run(fp8, {"--bf16=false", "--fp8=none", "--deepspeed_config_yields=true"}).config.dtype == "fp32");
+  CHECK(note("", {"--bf16=false"}).empty());
+  CHECK(!slow_dtype(run("").config, /*is_cpu=*/true, /*multiplies_bf16=*/true));
+  // DeepSpeed's default is fp32, with and without a section; "auto" and a run without a file use bf16.
+  CHECK_THAT(note(plain, {}, false), Contains("ds.json") && Contains("bf16.enabled") && Contains("--bf16 true"));
+  CHECK(run(plain, {"--bf16=true"}).config.dtype == "bf16");
+  CHECK_FALSE(note(R"({"train_batch_size": 2, "bf16": {}})", {}, false).empty());
+  CHECK(note(R"({"train_batch_size": 2, "bf16": {"enabled": "auto"}})", {}, false).empty());
+  CHECK(note(R"({"train_batch_size": 2, "bf16": {"enabled": false}})", {}, false).empty());
+  CHECK(note("", {}, false).empty());
+  CHECK(run(R"({"train_batch_size": 2, "bf16": {"enabled": "auto"}})").config.dtype == "bf16");
 }
 
 TEST_CASE("every contradiction of flags and file is named in one message") {

@@ -11,12 +11,6 @@ TEST_CASE("AdamW's instructions on the host are named if they are not the fastes
   CHECK_THAT(slower_update(parallel::HostKernel::kPortable).value(), Catch::Contains("slow"));
 }
 
-TEST_CASE("bf16 without instructions for it is said to be slow") {
-  CHECK(slower_type("bf16", false).value_or("").find("--bf16 false") != std::string::npos);
-  CHECK(!slower_type("bf16", true));
-  CHECK(!slower_type("fp32", false));
-}
-
 TEST_CASE("few threads for AdamW on the host are warned of, unless they are asked for") {
   parallel::HostUpdateOptions options;
   options.threads = 1;
