@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "app/config/recorded_settings.hpp"
+#include "app/config/settings_table.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/text/printable.hpp"
@@ -57,7 +58,7 @@ std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored)
   if (!run.init_adapters.empty()) add("init_adapters", run.init_adapters);
   if (!run.init_adapters_hash.empty()) add("init_adapters_hash", run.init_adapters_hash);
   add("step", progress.step);
-  add("tokens_seen", progress.tokens_seen);
+  if (stored.made_by_mpzero()) add("tokens_seen", progress.tokens_seen);
   add("sequences_seen", progress.sequences_seen);
   if (stored.made_by_mpzero()) add("seed", progress.seed);
   if (!progress.data_order.empty()) add("data_order", progress.data_order);
@@ -70,6 +71,9 @@ std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored)
     add_members(parse_user_json(progress.model_config_json, source, kConfigurationLimits), "model", "", facts);
   }
   json settings = known_settings(progress, folder);
+  if (!stored.made_by_mpzero()) {
+    for (const char* key : kOnlyWhereAsked) settings.erase(key);
+  }
   json layout = json::object();
   if (settings.contains(kLayout) && settings[kLayout].is_object()) layout = settings[kLayout];
   settings.erase(kLayout);

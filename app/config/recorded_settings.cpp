@@ -227,6 +227,11 @@ json known_settings(const io::TrainingProgress& progress, const std::string& che
   if (!progress.run_config_json.empty()) {
     settings = settings_in(parse_object(progress.run_config_json, "the ds_config of " + checkpoint));
   }
+  // DeepSpeed records the numbers of sequences and steps.
+  const int64_t step = progress.step, sequences = progress.sequences_seen;
+  if (!settings.contains("train_batch_size") && step > 0 && sequences > 0 && sequences % step == 0) {
+    settings["train_batch_size"] = sequences / step;
+  }
   if (!progress.dtype.empty()) settings["dtype"] = progress.dtype;
   if (!progress.settings_json.empty()) {
     settings.update(parse_object(progress.settings_json, "the settings of " + checkpoint));

@@ -70,9 +70,18 @@ TEST_CASE("what a checkpoint does not record is not among its facts") {
   stored.made.run_config_json = R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.25}}})";
   CHECK(fact(stored, "", "saved_by") == "DeepSpeed");
   CHECK(fact(stored, "settings", "lr") == 0.25);
-  for (const char* key : {"run", "seed", "last_lr", "data_order", "init_from"}) {
+  for (const char* key : {"run", "seed", "last_lr", "data_order", "init_from", "tokens_seen"}) {
     CHECK(fact(stored, "", key) == "no such fact");
   }
+  stored.made.settings_json = R"({"beta1": 0.9})";
+  CHECK(fact(stored, "settings", "beta1") == 0.9);
+  for (const char* key : {"base_codes", "fp8"}) CHECK(fact(stored, "settings", key) == "no such fact");
+  // The global batch size follows from the numbers of steps and sequences.
+  CHECK(fact(stored, "settings", "train_batch_size") == "no such fact");
+  stored.made.sequences_seen = 30;
+  CHECK(fact(stored, "settings", "train_batch_size") == 6);
+  stored.made.sequences_seen = 31;
+  CHECK(fact(stored, "settings", "train_batch_size") == "no such fact");
   CHECK(fact(stored, "layout", "ranks") == "no such fact");
   // A layout that is no object, as a damaged or foreign file may have it.
   stored.made.settings_json = R"({"layout": [1, 2]})";

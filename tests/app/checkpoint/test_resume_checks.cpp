@@ -453,6 +453,34 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
              Contains("does not record a model configuration") && Contains("heads, rope_theta, rope_scaling"));
 }
 
+TEST_CASE("a global batch size that follows the number of ranks is a warning with flags that keep it") {
+  constexpr const char* kMicro = R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1})";
+  const auto on = [&](int ranks) {
+    RunSetup setup = setup_of(kMicro);
+    setup.config = run(kMicro, {}, ranks).config;
+    return setup;
+  };
+  const auto warning = [&](const Saved& saved, int ranks) {
+    for (const std::string& text : warnings(saved, on(ranks))) {
+      if (text.starts_with("the global batch size")) return text;
+    }
+    return std::string("none");
+  };
+  Saved saved(on(2));
+  CHECK(warning(saved, 2) == "none");
+  CHECK_THAT(warning(saved, 1),
+             Contains("from 8 to 4 sequences") && Contains("--train_batch_size 8 --deepspeed_config_yields true"));
+  CHECK_THAT(warning(saved, 3), Contains("from 8 to 12 sequences") && !Contains("--") && Contains("divides 8"));
+  // DeepSpeed records only the numbers of steps and sequences.
+  saved.by_mpzero = false;
+  saved.made.settings_json.clear();
+  saved.made.run_config_json = kMicro;
+  saved.made.sequences_seen = 40;
+  CHECK(warning(saved, 2) == "none");
+  CHECK_THAT(warning(saved, 1), Contains("from 8 to 4 sequences"));
+  CHECK_THAT(changes(saved, on(3)), Contains("train_batch_size 8 -> 12"));
+}
+
 TEST_CASE("states of another optimizer are refused") {
   Saved saved(setup_of());
   saved.made.settings_json.clear();
