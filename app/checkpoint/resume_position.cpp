@@ -141,9 +141,12 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
     throw_user_error("{} records an invalid seq_length {}; choose a different checkpoint.",
                      checkpoint.folder().string(), before);
   }
-  const bool same_order = before == config.seq_length && was_shuffled == config.shuffle;
+  const bool same_length = before == config.seq_length, same_shuffle = was_shuffled == config.shuffle;
+  const bool same_order = same_length && same_shuffle;
   const std::string change =
-      fmt::format("seq_length {} -> {}, shuffle {} -> {}", before, config.seq_length, was_shuffled, config.shuffle);
+      fmt::format("{}{}{}", same_length ? "" : fmt::format("seq_length {} -> {}", before, config.seq_length),
+                  same_length || same_shuffle ? "" : ", ",
+                  same_shuffle ? "" : fmt::format("shuffle {} -> {}", was_shuffled, config.shuffle));
   const std::vector<RecordedSource> sources = sources_before(checkpoint, setup, known);
   if (setup.data && (setup.train_files.size() > 1 || !sources.empty())) {
     continue_sources(sources, setup, before, resumed);
