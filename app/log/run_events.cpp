@@ -17,11 +17,12 @@ using nlohmann::ordered_json;
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kSummary = "summary.json";
 constexpr int kIndent = 2;
-// A step is a stall if it takes more than this many times the median.
+// A step is a stall if it takes more than this many times the median of at least kFewestSteps steps.
 constexpr float kStall = 3;
+constexpr size_t kFewestSteps = 10;
 
 int64_t stalls_in(std::vector<float> seconds) {
-  if (seconds.empty()) return 0;
+  if (seconds.size() < kFewestSteps) return 0;
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
   return std::count_if(seconds.begin(), seconds.end(), [limit = kStall * *middle](float s) { return s > limit; });

@@ -42,10 +42,11 @@ TEST_CASE("a start writes what it does, and the run's summary at its end") {
   killed.checkpoint(1, 0.5, 4000, 0.25);
   killed.count_step(2, 100);  // lost
   RunEvents events = make("b");
-  for (const double seconds : {1.0, 1.0, 1.0, 3.5}) events.count_step(seconds, 100);
+  for (int step = 0; step < 9; ++step) events.count_step(1, 100);
+  events.count_step(3.5, 100);
   events.warning("rank 1 is slow");
   const std::string line = events.end("stopped", "SIGUSR1");
-  CHECK(line.starts_with("Run 00000000aaaaaaaa: 5 steps in "));
+  CHECK(line.starts_with("Run 00000000aaaaaaaa: 11 steps in "));
   CHECK(line.find("1 checkpoint, 1 restart, 1 step over 3x the median, ") != std::string::npos);
 
   const std::vector<json> all = events_in(folder.path());
@@ -55,10 +56,18 @@ TEST_CASE("a start writes what it does, and the run's summary at its end") {
   CHECK((save["paused_seconds"] == 0.25 && save["steps"] == 1 && save["tokens"] == 100));
   CHECK((all[3]["event"] == "warning" && all[3]["start"] == "b"));
   CHECK((all[4]["event"] == "end" && all[4]["status"] == "stopped" && all[4]["reason"] == "SIGUSR1"));
-  CHECK((all[4]["steps"] == 4 && all[4]["step_seconds"] == 6.5 && all[4]["stalls"] == 1));
+  CHECK((all[4]["steps"] == 10 && all[4]["step_seconds"] == 12.5 && all[4]["stalls"] == 1));
 
   const json summary = summary_in(folder.path());
-  CHECK((summary["run"] == run && summary["status"] == "stopped" && summary["starts"] == 2 && summary["steps"] == 5));
+  CHECK((summary["run"] == run && summary["status"] == "stopped" && summary["starts"] == 2 && summary["steps"] == 11));
+}
+
+TEST_CASE("few steps have no stalls") {
+  const TemporaryFolder folder;
+  RunEvents events({folder.path(), run, "a"}, json::object(), fail);
+  for (const double seconds : {3.5, 1.0, 1.0, 1.0}) events.count_step(seconds, 100);
+  CHECK(events.end("finished", "").find("median") == std::string::npos);
+  CHECK(events_in(folder.path()).back()["stalls"] == 0);
 }
 
 TEST_CASE("a start has one end") {
