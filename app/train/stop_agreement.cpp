@@ -65,7 +65,7 @@ void StopAgreement::report(const Cause& cause) const {
   }
 }
 
-void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const {
+std::string StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const {
   const Cause cause = agree(checkpointer.expected_save_seconds());
   report(cause);
   const std::optional<int64_t> saved = checkpointer.saved_step();
@@ -92,6 +92,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
       fmt::format("Stopped by {} after step {} and saved a checkpoint: the same command{} resumes the run",
                   cause.reason, position.step,
                   config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
+  return cause.reason;
 }
 
 }  // namespace mpzero

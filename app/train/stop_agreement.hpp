@@ -23,11 +23,11 @@ class StopAgreement {
   // Returns 1 if this rank has received a stop request, else 0. The caller must sum the votes of all ranks.
   int vote() const { return request_.requested() ? 1 : 0; }
 
-  // Saves the state at `position`, waits for the save to complete, and logs the stop. Throws Failure on all ranks
-  // without saving if the save is expected to exceed the grace period or the remaining time of a host. Stop requests by
-  // mpzero itself are reported in stop.json with the hosts to exclude. Must be called once the sum of the votes is not
-  // 0. Collective.
-  void save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const;
+  // Saves the state at `position`, waits for the save to complete, logs the stop, and returns its reason. Throws
+  // Failure on all ranks without saving if the save is expected to exceed the grace period or the remaining time of a
+  // host. Stop requests by mpzero itself are reported in stop.json with the hosts to exclude. Must be called once the
+  // sum of the votes is not 0. Collective.
+  std::string save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const;
 
  private:
   // The stop request, identical on all ranks.

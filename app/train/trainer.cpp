@@ -141,7 +141,7 @@ TrainingEnd Trainer::run() {
     node_recorder_.reset();
     record_warnings();
     endpoint_.ended();
-    log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped");
+    log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped", stop_reason_);
     return end;
   } catch (const Error& error) {
     if (error.scope() == ErrorScope::kAllRanks) checkpointer_.finish_after_error();
@@ -184,7 +184,7 @@ TrainingEnd Trainer::train_to_the_end() {
       if (!validation_->empty() && due(config_.validation_freq)) {
         log_.say(fmt::format("Skipped validation after step {} because the run is stopping", position_.step));
       }
-      stop_.save_and_stop(position_, checkpointer_);
+      stop_reason_ = stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
     }
   }

@@ -118,6 +118,7 @@ class Trainer {
   std::vector<UnitSpec> saved_units_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
+  std::string stop_reason_;
   bool stops_ = false;   // any rank has a stop request; identical on all ranks
   bool warned_ = false;  // any rank has queued warnings; identical on all ranks
   Stragglers stragglers_;

@@ -52,6 +52,8 @@ def test_a_signal_to_one_rank_stops_all_with_the_state_saved(
     assert f"Stopped by {number.name} to rank {rank} after step {step}" in live.output
     assert run.latest.name == f"tiny-{step}steps"
     assert run.metrics()[-1]["step"] == step
+    end = json.loads((run.folder / "events.jsonl").read_text().splitlines()[-1])
+    assert (end["event"], end["status"], end["reason"]) == ("end", "stopped", f"{number.name} to rank {rank}")
     assert not (run.checkpoints / "failures").exists()
     assert_resumes_with_the_same_bits(tmp_path, run, step)
 

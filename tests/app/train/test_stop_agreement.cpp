@@ -35,10 +35,10 @@ class AskedToStop {
     if (is_last_rank() && !seconds_left) ::raise(SIGUSR1);
   }
 
-  void save_and_stop() {
+  std::string save_and_stop() {
     const StopAgreement agreement(request_, setup_.config, parallel::mpi(), log_);
     CHECK(agreement.vote() == (is_last_rank() ? 1 : 0));
-    agreement.save_and_stop({.step = 3, .sequences_seen = 12, .tokens_seen = 192}, checkpointer_);
+    return agreement.save_and_stop({.step = 3, .sequences_seen = 12, .tokens_seen = 192}, checkpointer_);
   }
   Checkpointer& checkpointer() { return checkpointer_; }
   // The text of stop.json; empty: there is none.
@@ -71,7 +71,7 @@ std::string reason() { return parallel::mpi().world_size() == 1 ? "SIGUSR1" : "S
 TEST_CASE("a stopped run saves and reports the signal") {
   const CapturedOutput output;
   AskedToStop run({"--grace_period=0"});
-  run.save_and_stop();
+  CHECK(run.save_and_stop() == reason());
   CHECK(run.is_saved());
   CHECK_THAT(output.text(), Contains("Stopping on " + reason() + " after step 3: saving") &&
                                 Contains("and saved a checkpoint: the same command resumes the run"));
