@@ -214,7 +214,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
     try {
       check();
     } catch (const UserError& error) {
-      problems.emplace_back(error.what());
+      if (std::ranges::find(problems, error.what()) == problems.end()) problems.emplace_back(error.what());
     }
   };
   const auto read = [&](const Argument& argument) {

@@ -175,6 +175,7 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK_THAT(error_of({"--xyzzy", "3", "--max_steps", "--seed=-1"}),
              Contains("--xyzzy is not") && Contains("--max_steps needs") && Contains("--seed must be"));
   CHECK(error_of({"--max_steps=3", "--max_steps=4"}) == "--max_steps is given twice; keep one of the two.");
+  CHECK(error_of({"--max_steps=3", "--max_steps=4", "--max_steps=5"}) == error_of({"--max_steps=3", "--max_steps=4"}));
   CHECK(error_of({"--max_steps=1.5"}) == "--max_steps must be an integer, not \"1.5\".");
   CHECK(error_of({"--max_steps=3x"}) == "--max_steps must be an integer, not \"3x\".");
   CHECK(error_of({"--max_steps=0"}) == "--max_steps 0 is too small; it must be 1 or more.");
