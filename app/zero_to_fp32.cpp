@@ -356,10 +356,10 @@ int main(int argc, char** argv) {
     mpzero::check_stdout();
     return 0;
   } catch (const mpzero::UserError& error) {
-    mpzero::print_err("zero_to_fp32: {}\n", error.what());
+    mpzero::print_err("zero_to_fp32: error: {}\n", error.what());
     return mpzero::kUserErrorExitCode;
   } catch (const std::exception& error) {
-    mpzero::print_err("zero_to_fp32: {}\n", error.what());
+    mpzero::print_err("zero_to_fp32: error: {}\n", error.what());
     return mpzero::kFailureExitCode;
   }
 }
