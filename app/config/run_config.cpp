@@ -179,7 +179,7 @@ void resolve_recompute(const DsConfig& file, const CommandLine& line, ConfigMerg
   const bool on_host = file.cpu_checkpointing.value, gives = line.gives("recompute");
   const bool by_trainers = !gives && line.gradient_checkpointing.has_value();
   const bool with_attention = line.recompute == Recomputation::kHostAttention;
-  const bool offloads = with_attention || line.recompute == Recomputation::kHost;
+  const bool offloads = offloads_activations(line.recompute);
   const bool contradicts = !on_host ? offloads : by_trainers ? !*line.gradient_checkpointing : gives && !offloads;
   const char* const flag = by_trainers ? "gradient_checkpointing" : "recompute";
   if (contradicts && merge.flag_holds(flag, flag_named(flag).show(line), kKey, on_host)) return;

@@ -40,6 +40,11 @@ struct ZeroConfig {
   bool quantized_weights = false;       // quantize parameters sent between shard groups
 };
 
+// Returns true if the recomputation level offloads activations to host memory.
+constexpr bool offloads_activations(Recomputation level) {
+  return level == Recomputation::kHost || level == Recomputation::kHostAttention;
+}
+
 struct RunPosition {
   int64_t step = 0;  // completed optimizer steps
   // Index of the next training sequence across all epochs, in units of the current seq_length. The index equals the

@@ -148,8 +148,8 @@ void add_batch(const RunConfig& config, std::vector<Row>& rows) {
   add_flags(config, Recorded::Section::kBatch, rows);
   rows.push_back({"seed", fmt::format("{}", config.seed), describe(origins.of("seed"))});
   rows.push_back({"global batch",
-                  fmt::format("{} = {} x {} x {} ranks", config.train_batch_size, config.micro_batch_size,
-                              config.gradient_accumulation_steps, ranks_of(config)),
+                  fmt::format("{} = {} x {} x {}", config.train_batch_size, config.micro_batch_size,
+                              config.gradient_accumulation_steps, counted(ranks_of(config), "rank")),
                   describe(origins.of("train_batch_size")),
                   {{"train_batch_size", config.train_batch_size}}});
 }
@@ -257,7 +257,10 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
   }
   rows.push_back({"ZeRO stage", fmt::to_string(config.zero.stage), of_file("zero_optimization.stage")});
   rows.push_back({"offload", show_offload(setup), of_file("zero_optimization.offload_optimizer, offload_param")});
-  const std::string chosen = setup.recompute.empty() ? "" : fmt::format(" ({})", setup.recompute);
+  // On the CPU, all activations are in host memory.
+  const bool on_cpu = setup.device == "cpu" && offloads_activations(config.recompute);
+  const std::string level = on_cpu ? "tiled on the CPU" : setup.recompute;
+  const std::string chosen = level.empty() ? "" : fmt::format(" ({})", level);
   rows.push_back(
       {"recomputation", flag_named("recompute").show(config) + chosen, describe(config.origins.of("recompute"))});
 }

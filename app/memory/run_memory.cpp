@@ -189,7 +189,7 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
         gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(activations), of_host,
         counted(local_size_, "rank"), available,
         config_.recompute == Recomputation::kHostAttention ? "use --recompute host or full"
-        : config_.recompute == Recomputation::kHost        ? "use --recompute full"
+        : config_.recompute == Recomputation::kHost        ? "use --recompute full" + yields_for(config_, {"recompute"})
         : config_.zero.release_gradients.value_or(false)
             ? "remove \"release_gradients\" from offload_optimizer"
             : "keep some of the optimizer states on the GPUs with \"ratio\" in offload_optimizer");
@@ -247,11 +247,11 @@ std::vector<std::string> RunMemory::breakdown() const {
 
 std::optional<std::string> RunMemory::warning() const {
   const bool fits = !plan_ || planned_bytes() <= plan_->available;
-  const bool offloads = config_.recompute == Recomputation::kHost || config_.recompute == Recomputation::kHostAttention;
-  if (fits && device_.is_cpu() && offloads) {
+  if (fits && device_.is_cpu() && offloads_activations(config_.recompute)) {
+    const Origin& origin = config_.origins.of("recompute");
     return fmt::format(
-        "--recompute {} is equivalent to --recompute tiled on the CPU, where all activations are in host memory",
-        flag_named("recompute").show(config_));
+        "{} is equivalent to --recompute tiled on the CPU, where all activations are in host memory",
+        origin.kind == Origin::Kind::kFile ? origin.name : "--recompute " + flag_named("recompute").show(config_));
   }
   if (fits) return std::nullopt;
   if (device_.is_cpu()) {

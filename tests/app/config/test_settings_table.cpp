@@ -190,6 +190,14 @@ TEST_CASE("the layout has lines of its own, and a record apart from what decides
   CHECK(layout_record(plain)["offload_optimizer_ratio"] == 1);
   CHECK(line_of(settings_table(plain), "ZeRO stage") == "ZeRO stage 2 default");
   CHECK(line_of(settings_table(plain), "recomputation") == "recomputation full flag: --recompute");
+
+  RunSetup on_cpu;
+  on_cpu.config =
+      run(R"({"train_batch_size": 1, "activation_checkpointing": {"cpu_checkpointing": true}})", {}, 1).config;
+  CHECK(line_of(settings_table(on_cpu), "recomputation").starts_with("recomputation host (tiled on the CPU) file: "));
+  CHECK(line_of(settings_table(on_cpu), "global batch").starts_with("global batch 1 = 1 x 1 x 1 rank "));
+  on_cpu.device = "NVIDIA L4";
+  CHECK(line_of(settings_table(on_cpu), "recomputation").starts_with("recomputation host file: "));
 }
 
 TEST_CASE("each flag that is recorded is in the record, and in the table under its label") {
