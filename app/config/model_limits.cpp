@@ -105,12 +105,13 @@ void check_recompute(const RunConfig& config, const model::ModelConfig& model) {
   const std::vector<model::Recompute> levels = model::recompute_levels(model, fp8);
   if (std::ranges::find(levels, static_cast<model::Recompute>(config.recompute)) != levels.end()) return;
   const Origin& origin = config.origins.of("recompute");
-  throw_user_error("{} does not support {}; use --recompute full",
+  throw_user_error("{} does not support {}; use --recompute full{}",
                    origin.kind == Origin::Kind::kFile ? config.ds_config_path + ": " + origin.name + " true"
                                                       : "--recompute " + flag_named("recompute").show(config),
                    model.t5 ? "T5 (--model_type t5)"
                    : fp8    ? "--fp8 (fp8.enabled)"
-                            : "adapters (--lora_r)");
+                            : "adapters (--lora_r)",
+                   yields_for(config, {"recompute"}));
 }
 
 void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model) {

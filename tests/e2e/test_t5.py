@@ -279,3 +279,16 @@ def test_refusals(tmp_path: Path, flags: list[str], named: str) -> None:
     done = T5Run(tmp_path / "run", tmp_path / "weights").train(*flags, check=False)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+def test_the_remedy_for_a_refused_key_runs(tmp_path: Path) -> None:
+    tiny_model(tmp_path / "weights", gated=False)
+    run = T5Run(tmp_path / "run", tmp_path / "weights")
+    file = run.folder / "ds_config.json"
+    key = {"activation_checkpointing": {"cpu_checkpointing": True}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | key))
+    refused = run.train(check=False)
+    remedy = re.search(r"cpu_checkpointing true .* use --(\w+) (\w+) --(\w+) (\w+)$", refused.stderr, re.M)
+    assert remedy, refused.stderr
+    flag, value, yields, boolean = remedy.groups()
+    run.train(f"--{flag}={value}", f"--{yields}={boolean}")

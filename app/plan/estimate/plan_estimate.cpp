@@ -123,13 +123,16 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
   }
   const bool by_activations = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
   const std::string remedy =
-      by_activations ? (setup.config.recompute == Recomputation::kHostAttention
-                            ? "shorten the sequences, or pass --recompute host, which recomputes attention"
-                            : "shorten the sequences, or pass --recompute full, which keeps layer inputs on the GPU")
-                     : fmt::format(
-                           "{} to shard the states, or keep some of them on the GPUs with \"ratio\" in "
-                           "offload_optimizer",
-                           hosts ? "use " + hosts->text + "," : "use more hosts");
+      by_activations
+          ? (setup.config.recompute == Recomputation::kHostAttention
+                 ? "shorten the sequences, or pass --recompute host, which recomputes attention"
+                 : fmt::format("shorten the sequences, or pass --recompute full{}, which keeps layer inputs on the "
+                               "GPU",
+                               yields_for(setup.config, {"recompute"})))
+          : fmt::format(
+                "{} to shard the states, or keep some of them on the GPUs with \"ratio\" in "
+                "offload_optimizer",
+                hosts ? "use " + hosts->text + "," : "use more hosts");
   return fmt::format("{}; {}", on_host(need.host), remedy);
 }
 
