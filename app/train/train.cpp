@@ -44,6 +44,7 @@
 #include "base/output.hpp"
 #include "base/process_group.hpp"
 #include "base/text/times.hpp"
+#include "base/words.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "parallel/comm/gpu_address.hpp"
@@ -192,9 +193,10 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
     RunSetup expected = setup;
     expected.config = expected_config(setup);
     const RunConfig& config = expected.config;
-    print_out("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
-              describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
-              config.zero.stage, describe_levels(setup.layout), config.dtype);
+    print_out("Training {} on {}: {} of {} x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
+              describe_devices(choice.device, mpi), counted(config.max_steps, "step"),
+              counted(config.train_batch_size, "sequence"), config.seq_length, config.zero.stage,
+              describe_levels(setup.layout), config.dtype);
     for (const std::string& line : describe_mixture(setup, config.max_steps)) print_out("Mixture {}\n", line);
     for (const std::string& line : describe_validation(setup)) print_out("Validation {}\n", line);
     if (!cpu.line.empty()) print_out("{}\n", cpu.line);
