@@ -8,6 +8,15 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "sbatch/network_experiment.sbatch"
 
 
+def test_help_lists_the_variables_outside_of_jobs():
+    result = subprocess.run(
+        ["bash", str(SCRIPT), "--help"], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, check=True
+    )
+    for variable in ("NETWORKS", "STAGES", "RANKS_PER_NODE", "RESULTS_DIR"):
+        assert f"  {variable}: " in result.stdout
+    assert "SBATCH" not in result.stdout and result.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("scontrol", "job", "status", "sentence"),
     [
