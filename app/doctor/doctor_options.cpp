@@ -57,7 +57,7 @@ std::string options_help() {
          "\n"
          "Checks this host or, under mpirun or srun, all hosts of the job.\n"
          "Exit status: 0 if a run should work, 1 if a host should be excluded, 2 if only the job's settings or shared\n"
-         "resources must be fixed.\n"
+         "resources must be fixed, 122 if a host hung.\n"
          "\n" +
          describe_flags(doctor_flags(defaults)) +
          "\n"
