@@ -15,6 +15,7 @@ check_run() {
   # For Hugging Face names, only the data preparation can determine the vocabulary.
   if ! gives_any tokenizer && [[ $TOKENIZER == bytes || -e $TOKENIZER ]]; then command+=(--tokenizer "$TOKENIZER"); fi
   if has_switch dry_run; then
+    [[ -z $DATA_FOLDER ]] || export MPZERO_PREPARES_FROM=${DATASET:-$MPZERO_ROOT/assets/tiny_corpus}
     (without_launcher "${command[@]}" </dev/null) || code=$?
     exit "$code"
   fi

@@ -17,6 +17,7 @@
 #include "app/memory/layout_choice.hpp"
 #include "app/plan/estimate/predicted_step.hpp"
 #include "app/schedule/schedule_rates.hpp"
+#include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/process_group.hpp"
@@ -64,8 +65,12 @@ std::string describe_data(const RunSetup& setup) {
   const std::string data = setup.data_order.empty() ? "--train_data " + setup.config.train_data
                                                     : setup.data_order + ", " + setup.config.train_data;
   if (setup.missing_data.empty()) return data;
-  return fmt::format("not prepared: {}; to create the data, run: {}", fmt::join(setup.missing_data, ", "),
-                     setup.prepare_command);
+  const std::string missing = fmt::format("not prepared: {}", fmt::join(setup.missing_data, ", "));
+  // Set by the launch scripts, which prepare the data before they train.
+  if (const std::string source = parallel::process_environment("MPZERO_PREPARES_FROM").value_or(""); !source.empty()) {
+    return fmt::format("{}; this script prepares the data from {}", missing, source);
+  }
+  return fmt::format("{}; to create the data, run: {}", missing, setup.prepare_command);
 }
 
 std::string describe_start(const RunSetup& setup, const ResumePreview& preview) {

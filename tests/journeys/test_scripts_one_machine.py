@@ -50,6 +50,7 @@ def test_a_careful_user_asks_first(machine):
     assert seen.status == 0, seen.all
     assert "Dry run: " in seen.stdout
     assert "not prepared: --train_data data/tiny_corpus-bytes/train.h5" in seen.stdout
+    assert "assets/tiny_corpus" in seen.stdout and "prepare_data.py" not in seen.stdout
     assert not (machine.checkout / "data").exists()
 
 

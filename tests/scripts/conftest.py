@@ -25,6 +25,7 @@ if folders := os.environ.get("MPZERO_TEST_PATH"):
 FAKE_MPZERO = """#!/bin/bash
 if [[ " $* " == *" --dry_run"* ]]; then
   printf '%s\\n' "$@" >"$RECORD/dry_run.flags"
+  env >"$RECORD/dry_run.env"
   if [[ -n ${FAKE_DRY_RUN:-} ]]; then
     echo "mpzero: error: a sentence before all work" >&2
   else

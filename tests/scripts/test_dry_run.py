@@ -52,6 +52,7 @@ def test_a_user_who_asks_for_it_sees_it_and_trains_nothing(checkout, begin):
     assert result.stdout.endswith("Dry run: nothing is trained or written.\n")
     assert checkout.prepared() == [] and not (checkout.record / "mpzero.flags").exists()
     assert asked(checkout).count("--dry_run") == 1
+    assert "MPZERO_PREPARES_FROM=allenai/c4" in (checkout.record / "dry_run.env").read_text().splitlines()
 
 
 def test_a_job_that_is_asked_only_leaves_nothing(checkout):
