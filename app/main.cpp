@@ -85,9 +85,10 @@ void check_command(const std::string& command) {
                    meant ? fmt::format("; did you mean `mpzero {}`?", *meant) : "; see `mpzero help`.");
 }
 
-// Converts `help COMMAND` to `COMMAND --help`, and `help FLAG` to `train --help FLAG`.
+// Converts `help COMMAND [FLAG]` to `COMMAND --help [FLAG]`, and `help FLAG` to `train --help FLAG`.
 std::vector<std::string> without_help(std::vector<std::string> arguments) {
-  if (arguments.size() != 2 || arguments.front() != "help") return arguments;
+  if (arguments.size() < 2 || arguments.size() > 3 || arguments.front() != "help") return arguments;
+  if (arguments.size() == 3) return {arguments[1], "--help", name_in(arguments[2])};
   const std::string name = name_in(arguments[1]);
   if (!is_command(name) && find_flag(meant_name(name)) != nullptr) return {"train", "--help", name};
   return {arguments[1], "--help"};
@@ -95,13 +96,10 @@ std::vector<std::string> without_help(std::vector<std::string> arguments) {
 
 // Returns the output of `mpzero train` for --help, --help=json, --help FLAG or -h; empty if none of these flags is set.
 std::string train_help(const std::vector<std::string>& arguments) {
-  for (size_t i = 1; i < arguments.size(); ++i) {
-    if (arguments[i] == "--help=json") return command_line_help_json();
-    if (!asks_for_help(arguments[i])) continue;
-    const bool of_flag = i + 1 < arguments.size() && !arguments[i + 1].starts_with('-');
-    return of_flag ? flag_help(arguments[i + 1]) : command_line_help();
-  }
-  return "";
+  if (std::ranges::find(arguments, "--help=json") != arguments.end()) return command_line_help_json();
+  if (std::ranges::none_of(arguments, asks_for_help)) return "";
+  const std::string flag = flag_after_help(arguments);
+  return flag.empty() ? command_line_help() : flag_help(flag);
 }
 
 // Returns the exit code.

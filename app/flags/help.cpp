@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,6 +11,7 @@
 #include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
 #include "app/flags/unknown_flags.hpp"
+#include "base/command_line/arguments.hpp"
 #include "base/command_line/command_flags.hpp"
 #include "io/ds_config/keys.hpp"
 
@@ -118,6 +120,17 @@ std::string command_line_help() {
                            "show this help (also -h), explain one flag (--help FLAG), or print all flags as JSON "
                            "(--help=json)"}};
   return text + "\nOther:\n" + in_columns(other, kColumn);
+}
+
+std::string flag_after_help(const std::vector<std::string>& arguments) {
+  const auto help = std::ranges::find_if(arguments, asks_for_help);
+  if (arguments.end() - help < 2) return "";
+  const std::string& next = help[1];
+  const size_t begin = next.find_first_not_of('-');
+  // Flags with dashes may also belong to a command line to which the user has added --help.
+  if (begin == std::string::npos || (begin > 0 && help + 2 != arguments.end())) return "";
+  const std::string name = next.substr(begin, next.find('=') - begin);
+  return asks_for_help("--" + name) || asks_for_help(next) ? "" : name;
 }
 
 std::string flag_help(const std::string& name) {

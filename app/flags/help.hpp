@@ -1,12 +1,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace mpzero {
 
 // Returns the output of `mpzero train --help`: flags by group, with placeholders, defaults, keys of ds_config.json and
 // Trainer aliases.
 std::string command_line_help();
+
+// Returns the name of the flag to explain, e.g. "seq_length" for `--help seq_length` or, at the end of `arguments`,
+// `--help --seq_length`; empty if there is none.
+std::string flag_after_help(const std::vector<std::string>& arguments);
 
 // Returns the output of `mpzero train --help FLAG`. `name`: name of the flag without leading dashes; may be a flag of
 // the Trainer or another program. Throws UserError if the flag is unknown.

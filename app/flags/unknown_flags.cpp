@@ -67,7 +67,9 @@ const std::vector<Answer>& trainers() {
       {{"lr_scheduler_kwargs"}, "--warmup_steps and --num_decay_steps configure schedules"},
       {{"use_cpu", "no_cuda"}, "use --device cpu"},
       {{"num_gpus", "gpus", "n_gpu"},
-       "the launcher sets the number of ranks (NPROC=4 for mpzero's launch scripts, or mpirun -n 4)"},
+       "the launcher sets the number of ranks (NPROC=4 for mpzero's launch scripts, mpirun -n 4, or --nproc_per_node 4 "
+       "for "
+       "mpzero plan)"},
       {{"do_train"}, "mpzero train always trains; omit the flag"},
       {{"do_predict"}, "mpzero generate completes prompts from a checkpoint; omit the flag"},
       {{"eval_on_start", "eval_delay"}, "--validation_freq STEPS sets the validation interval; omit the flag"},
@@ -175,7 +177,7 @@ const std::map<std::string, std::string>& unknown_flags() {
     std::map<std::string, std::string> sentences;
     for (const auto& [ours, others] : renamed()) {
       for (const char* name : others) {
-        sentences[name] = fmt::format("--{} is not a flag of mpzero train; did you mean --{}?", name, ours);
+        sentences[name] = fmt::format("--{} is not a known flag; did you mean --{}?", name, ours);
       }
     }
     for (const auto& [names, what_to_do] : trainers()) {
@@ -186,8 +188,7 @@ const std::map<std::string, std::string>& unknown_flags() {
     }
     for (const auto& [names, setting] : of_file()) {
       for (const char* name : names) {
-        sentences[name] =
-            fmt::format("--{} is not a flag of mpzero train; set {} in --deepspeed_config.", name, setting);
+        sentences[name] = fmt::format("--{} is not a known flag; set {} in --deepspeed_config.", name, setting);
       }
     }
     for (const auto& [names, what] : missing()) {

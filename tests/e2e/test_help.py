@@ -22,6 +22,13 @@ def test_help_is_printed_wherever_it_is_asked_for(flag: str) -> None:
     assert say("train", "--max_steps", "3", flag) == say("train", flag)
 
 
+def test_help_explains_one_flag() -> None:
+    for words in (["help", "train", "lr"], ["train", "--help", "--lr"], ["help", "plan", "lr"], ["help", "lr"]):
+        assert say(*words) == say("train", "--help", "learning_rate")
+    assert say("help", "plan", "instance") == say("plan", "--help", "instance") != say("plan", "--help")
+    assert say("train", "--help", "--max_steps", "3") == say("train", "--help")
+
+
 def test_help_for_programs_names_the_same_flags() -> None:
     flags = [flag for group in json.loads(say("train", "--help=json"))["groups"] for flag in group["flags"]]
     text = say("train", "--help")

@@ -5,6 +5,7 @@
 
 #include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
+#include "app/flags/unknown_flags.hpp"
 #include "base/command_line/command_flags.hpp"
 #include "base/error.hpp"
 
@@ -128,7 +129,8 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     for (const std::string& argument : options.rest) {
       if (!argument.starts_with("--") || find_flag(argument.substr(2, argument.find('=') - 2)) != nullptr) continue;
       const auto nearest = nearest_flag(argument, known);
-      if (!nearest) refuse_flag(argument, plan_flag_names(), kListedByPlanHelp);
+      const bool of_others = unknown_flags().contains(argument.substr(2, argument.find('=') - 2));
+      if (!nearest || of_others) refuse_flag(argument, plan_flag_names(), kListedByPlanHelp);
       throw_user_error("{} is not a known flag; did you mean --{}?", argument.substr(0, argument.find('=')), *nearest);
     }
     throw_user_error("--instance, --gpu or --device cpu is missing; pass e.g. --instance p5.48xlarge or --gpu H200.");
