@@ -100,6 +100,11 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
           .gradient_clipping = config.gradient_clipping};
 }
 
+std::string minimal_ds_config(bool bf16, const std::vector<std::string>& zero) {
+  return fmt::format(R"({{"train_micro_batch_size_per_gpu": "auto", {}"zero_optimization": {{{}}}}})",
+                     bf16 ? R"("bf16": {"enabled": true}, )" : "", fmt::join(zero, ", "));
+}
+
 int RankPlacement::hosts() const {
   return per_host ? world_size / *per_host : static_cast<int>(std::set<int>(host_of.begin(), host_of.end()).size());
 }

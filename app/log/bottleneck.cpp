@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "app/config/zero_options.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -18,6 +20,8 @@ constexpr double kMostHostUpdate = 0.25;
 constexpr double kLeastMfu = 0.30;
 // Larger micro-batches are rarely the reason for a low MFU.
 constexpr int64_t kSmallMicroBatch = 8192;
+// The default without ds_config.json.
+constexpr const char* kStage2 = R"("stage": 2)";
 
 double gibibytes_of(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
@@ -41,15 +45,17 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
 
 std::string of_host_update(double share, const BottleneckFacts& facts) {
   const bool fits = facts.host_states_bytes <= facts.spare_bytes;
+  const auto with_file = [&](const std::vector<std::string>& zero) {
+    return "--deepspeed_config FILE with " + minimal_ds_config(facts.bf16, zero);
+  };
   const std::string change =
-      fits ? fmt::format(
-                 "{:.1f} GiB of GPU memory is free, enough for {:.1f} GiB of optimizer states: remove "
-                 "\"offload_optimizer\"",
-                 gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
-           : std::string(
-                 "raise gradient_accumulation_steps, or update some of the parameters on the GPUs "
-                 "(\"offload_optimizer\": "
-                 "{\"ratio\": \"auto\"})");
+      fits ? fmt::format("{:.1f} GiB of GPU memory is free, enough for {:.1f} GiB of optimizer states: {}",
+                         gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes),
+                         facts.has_file ? R"(remove "offload_optimizer")" : "pass " + with_file({kStage2}))
+           : fmt::format("raise gradient_accumulation_steps, or update some of the parameters on the GPUs ({})",
+                         facts.has_file
+                             ? R"("offload_optimizer": {"ratio": "auto"})"
+                             : with_file({kStage2, R"("offload_optimizer": {"device": "cpu", "ratio": "auto"})"}));
   return fmt::format("CPU AdamW takes {:.0f}% of each step: {}", 100 * share, change);
 }
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "app/config/zero_options.hpp"
 #include "app/flags/training_flags.hpp"
 
 namespace mpzero {
@@ -82,12 +83,22 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
     parts.push_back("--recompute " + flag_named("recompute").show(settings));
   }
   if (then.micro_batch_size != now.micro_batch_size) {
-    parts.push_back(fmt::format("train_micro_batch_size_per_gpu {} with gradient_accumulation_steps {}",
+    const char* const dashes = now.has_file ? "" : "--";
+    parts.push_back(fmt::format("{0}train_micro_batch_size_per_gpu {1} with {0}gradient_accumulation_steps {2}", dashes,
                                 then.micro_batch_size, then.gradient_accumulation_steps));
   }
-  if (then.zero_stage != now.zero_stage) parts.push_back(fmt::format("zero_optimization.stage {}", then.zero_stage));
-  if (then.offload_optimizer != now.offload_optimizer) parts.emplace_back("offload_optimizer to cpu");
-  if (then.offload_param != now.offload_param) parts.emplace_back("offload_param to cpu");
+  const bool stage = then.zero_stage != now.zero_stage, optimizer = then.offload_optimizer != now.offload_optimizer,
+             parameters = then.offload_param != now.offload_param;
+  if (!now.has_file && (stage || optimizer || parameters)) {
+    std::vector<std::string> zero = {fmt::format("\"stage\": {}", then.zero_stage)};
+    if (then.offload_optimizer) zero.emplace_back(R"("offload_optimizer": {"device": "cpu"})");
+    if (then.offload_param) zero.emplace_back(R"("offload_param": {"device": "cpu"})");
+    parts.push_back("--deepspeed_config to a file with " + minimal_ds_config(now.bf16, zero));
+  } else {
+    if (stage) parts.push_back(fmt::format("zero_optimization.stage {}", then.zero_stage));
+    if (optimizer) parts.emplace_back("offload_optimizer to cpu");
+    if (parameters) parts.emplace_back("offload_param to cpu");
+  }
   if (now.requires_release ? then.gradient_accumulation_steps > 1 : now.forbids_release && then.release_gradients) {
     parts.emplace_back("release_gradients auto");
   }

@@ -234,6 +234,8 @@ void Trainer::advise(const StepReport& report) {
                          .world_size = mpi_.world_size(),
                          .stage_2_bytes = stage_2_bytes(setup_),
                          .offloads_optimizer = config_.zero.offload_optimizer,
+                         .has_file = !config_.ds_config_path.empty(),
+                         .bf16 = config_.dtype == "bf16",
                          .micro_batch_tokens = config_.micro_batch_tokens(),
                          .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,
                          .host_states_bytes = engine_.memory_use().host_optimizer_states,

@@ -118,7 +118,9 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                          (available(machine) - need.device) >> 20,
                          std::max<int64_t>(1, (need.device - limit.device) >> 20));
     }
-    const auto [needed, given] = compared_sizes(need.device, available(machine));
+    // As in the report, GPU memory includes the context.
+    const int64_t context = machine.is_cpu() ? 0 : context_of(machine);
+    const auto [needed, given] = compared_sizes(need.device + context, available(machine) + context);
     return fmt::format("the run needs {} of {}, but {} is available; {}", needed, memory_name(machine), given, remedy);
   }
   const bool by_activations = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
@@ -213,6 +215,8 @@ std::string what_holds_up(const PlanEstimate& plan, const RunSetup& setup, const
                                                 .world_size = machine.world_size(),
                                                 .stage_2_bytes = stage_2_bytes(setup),
                                                 .offloads_optimizer = config.zero.offload_optimizer,
+                                                .has_file = !config.ds_config_path.empty(),
+                                                .bf16 = config.dtype == "bf16",
                                                 .micro_batch_tokens = config.micro_batch_tokens(),
                                                 .spare_bytes = std::max<int64_t>(0, spare),
                                                 .host_states_bytes = plan.memory.states.host_optimizer_states,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <tuple>
 #include <utility>
@@ -378,6 +379,13 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   REQUIRE(all.size() == 4);
   CHECK(all[2].text == "zero_optimization.stage 3");
   CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB more host memory per rank");
+  MemoryScenario without_file = kRun;
+  without_file.has_file = false;
+  const std::string stage_3 = changes(88, without_file, kHostBytes, 2, 10)[2].text;
+  const auto file = nlohmann::json::parse(stage_3.substr(stage_3.find('{')));
+  CHECK(file["zero_optimization"] == nlohmann::json({{"stage", 3}}));
+  CHECK_THAT(stage_3, Contains("--deepspeed_config"));
+  CHECK_THAT(changes(95, without_file)[1].text, Contains("--gradient_accumulation_steps 6"));
   // Where stage 3 alone does not fit.
   CHECK(changes(81, kRun, kHostBytes, 2, 10).back().text ==
         "zero_optimization.stage 3 and offload_param to cpu, with 8.00 GiB more host memory per rank");
