@@ -73,6 +73,11 @@ std::string placement(const PlanCandidate& candidate) {
   return candidate.offload_optimizer ? "optimizer" : "";
 }
 
+std::string duration(double seconds) {
+  if (seconds < 100) return fmt::format("{:.1f} ms", seconds * 1e3);
+  return seconds < 7200 ? fmt::format("{:.1f} min", seconds / 60) : fmt::format("{:.1f} h", seconds / 3600);
+}
+
 std::string recomputed(const LayerLevels& levels) {
   const std::string text = describe(levels);
   return text.find(',') == std::string::npos ? text.substr(0, text.find(' ')) : "mixed";
@@ -83,12 +88,15 @@ std::string recomputed(const LayerLevels& levels) {
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
   const int64_t fitting = std::ssize(comparison.ranked) + comparison.without_times;
   const bool several = comparison.asked.size() > 1;
+  const bool alternatives = std::ranges::any_of(
+      comparison.ranked, [&](const auto& one) { return hosts_of(one.machine) != comparison.asked.front(); });
   std::vector<std::string> lines = {fmt::format(
       "{} configurations with global batch {}, of which {} fit{}. The fastest {}:", comparison.tried,
       comparison.train_batch_size, fitting,
       comparison.without_times > 0 ? fmt::format(", {} without kernel times", comparison.without_times) : "",
       several ? fmt::format("{} of each host type", kRowsOfEach)
-              : fmt::format("{} on {}, and the fastest on each alternative", kRowsOfAsked, comparison.asked.front()))};
+              : fmt::format("{} on {}{}", kRowsOfAsked, comparison.asked.front(),
+                            alternatives ? ", and the fastest on each alternative" : ""))};
   const auto add_left_out = [&] {
     for (const std::string& left_out : comparison.left_out) lines.push_back("  excluded: " + left_out);
   };
@@ -101,10 +109,12 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
     add_left_out();
     return lines;
   }
-  lines.push_back(
-      fmt::format("  {:<22} {:>4} {:<21} {:>5} {:>14} {:<9} {:>9} {:>10} {:>4} {:>12} {:>6} {:>8} {:>9} {:>9}", "hosts",
-                  "ZeRO", "on the host", "nodes", "batch", "recompute", "GiB", "step", "+/-", "tokens/s/GPU", "MFU",
-                  "hours", "GPU hours", "cost"));
+  const bool priced =
+      std::ranges::any_of(comparison.ranked, [](const auto& one) { return one.machine.price.has_value(); });
+  lines.push_back(fmt::format("  {:<22} {:>4} {:<21} {:>6} {:>14} {:<14} {:>9} {:>10} {:>4} {:>12} {:>6} {:>8} {:>9}",
+                              "hosts", "ZeRO", "on the host", "groups", "batch", "recompute", "GiB", "step", "+/-",
+                              "tokens/s/GPU", "MFU", "hours", "GPU hours") +
+                  (priced ? fmt::format(" {:>9}", "cost") : ""));
   const auto shown_of = [](const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : ""; };
   std::map<std::string, int> shown;
   std::set<std::string> without = {comparison.asked.begin(), comparison.asked.end()};
@@ -117,15 +127,16 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
     const PlanEstimate::Memory& memory = one.plan.memory;
     const auto gibibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); };
     lines.push_back(fmt::format(
-        "  {:<22} {:>4} {:<21} {:>5} {:>14} {:<9} {:>9} {:>7.1f} ms {:>4} {:>12.0f} {:>6} {:>8} {:>9} {:>9}", hosts,
-        one.stage, placement(one), one.layout.nodes,
+        "  {:<22} {:>4} {:<21} {:>6} {:>14} {:<14} {:>9} {:>10} {:>4} {:>12.0f} {:>6} {:>8} {:>9}", hosts, one.stage,
+        placement(one), one.layout.nodes,
         fmt::format("{} x {} x {}", one.plan.micro_batch, one.plan.accumulation, one.layout.data_parallel_size()),
         recomputed(memory.levels),
         memory.of_gpu > 0 ? fmt::format("{:.0f} of {:.0f}", gibibytes(memory.total), gibibytes(memory.of_gpu))
                           : fmt::format("{:.1f}", gibibytes(memory.total)),
-        one.plan.step.seconds * 1e3, fmt::format("{:.0f}%", 100 * one.plan.error), one.plan.tokens_per_second_per_gpu,
-        one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "", length ? hours_text(length->hours) : "",
-        length ? hours_text(length->gpu_hours) : "", length ? shown_of(length->cost) : ""));
+        duration(one.plan.step.seconds), fmt::format("{:.0f}%", 100 * one.plan.error),
+        one.plan.tokens_per_second_per_gpu, one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "",
+        length ? hours_text(length->hours) : "", length ? hours_text(length->gpu_hours) : ""));
+    if (priced) lines.back() += fmt::format(" {:>9}", length ? shown_of(length->cost) : "");
   }
   for (const std::string& hosts : comparison.asked) {
     if (without.contains(hosts))

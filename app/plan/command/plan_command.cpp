@@ -191,8 +191,10 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
         "--{} does not support encoder-decoder models ({}); omit it, and pass --seq_length and --source_length.",
         search, base.model.model_type);
   }
-  if (layers && machine.host_bytes == 0 && base.config.zero.offload_optimizer) {
-    throw_user_error("--largest_model with offload requires the host's memory; pass --host_memory or --instance.");
+  // --recompute auto and host offload activations.
+  const bool offloads_activations = !machine.is_cpu() && base.config.recompute > Recomputation::kTiled;
+  if (machine.host_bytes == 0 && (base.config.zero.offload_optimizer || offloads_activations)) {
+    throw_user_error("--{} with offload requires the host's memory; pass --host_memory or --instance.", search);
   }
   const int64_t of_model = base.model.max_position_embeddings;
   const auto set_up = [&](int64_t value) {
@@ -243,13 +245,10 @@ std::string joined(const std::vector<std::string>& lines) {
 PlanOutput plan_output(const std::vector<std::string>& arguments) {
   // The simulation requires no autograd, which would take a quarter of the time.
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
-  const auto help = std::find_if(arguments.begin(), arguments.end(), asks_for_help);
-  if (help != arguments.end() && help + 1 != arguments.end() && !help[1].starts_with("-")) {
-    std::string own = plan_help(help[1]);
-    return {.text = own.empty() ? flag_help(help[1]) : own, .warnings = {}};
-  }
-  if (help != arguments.end()) {
-    return {.text = plan_help(), .warnings = {}};
+  if (std::ranges::any_of(arguments, asks_for_help)) {
+    const std::string flag = flag_after_help(arguments);
+    const std::string own = plan_help(flag);
+    return {.text = own.empty() ? flag_help(flag) : own, .warnings = {}};
   }
   const PlanOptions options = parse_plan_options(arguments);
   const CommandLine line = read_train_flags(options.rest);

@@ -1,6 +1,7 @@
 #include "app/plan/command/plan_comparison.hpp"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -10,6 +11,7 @@
 #include "app/machine/device_choice.hpp"
 #include "app/machine/instances.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "base/words.hpp"
 
 namespace mpzero::plan {
@@ -17,6 +19,8 @@ namespace {
 
 // Minimum ratio of consecutive micro-batches.
 constexpr double kMicroBatchRatio = 1.5;
+// Steps of the progress bar per host type.
+constexpr int64_t kPartsOfBar = 100;
 
 // Returns true if the GPUs of `hosts` support the run's FP8 recipe.
 bool multiplies(const PlanMachine& hosts, const RunConfig& config) {
@@ -60,11 +64,11 @@ std::vector<PlanMachine> cpu_machines(const PlanMachine& machine, const PlanOpti
   return all;
 }
 
-// Returns `machine` and hosts of every other type with the same total number of GPUs.
+// Returns `machine` and, without --instances, hosts of every other type with the same total number of GPUs.
 std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions& options, const std::string& network,
                                   std::vector<std::string>& left_out) {
   std::vector<PlanMachine> all = {machine};
-  if (options.instance.empty()) return all;
+  if (options.instance.empty() || !options.instances.empty()) return all;
   if (machine.is_cpu()) return cpu_machines(machine, options, network);
   for (const doctor::Instance& instance : doctor::all_instances()) {
     if (instance.type == machine.name) continue;
@@ -131,7 +135,12 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   std::map<std::string, std::vector<std::string>> uncalibrated;  // GPU -> instances
   std::map<std::string, std::vector<std::string>> without_fp8;   // GPU -> instances
   std::map<std::string, int64_t> without_times, refused;         // reason -> number of configurations
-  for (const PlanMachine& hosts : several ? asked : machines(machine, options, line.network, comparison.left_out)) {
+  const std::vector<PlanMachine> compared =
+      several ? asked : machines(machine, options, line.network, comparison.left_out);
+  ProgressBar bar("Comparing", kPartsOfBar * std::ssize(compared), /*enabled=*/::isatty(STDERR_FILENO) == 1);
+  int64_t begun = 0;  // hosts
+  for (const PlanMachine& hosts : compared) {
+    ++begun;
     const int ranks = hosts.world_size();
     int64_t batch = setup.config.train_batch_size;
     if (batch % ranks != 0) {
@@ -175,8 +184,13 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       comparison.ranked.push_back(*std::move(candidate));
       return !recomputes_by_need(comparison.ranked.back());
     };
-    for (const Recomputation recompute : recomputations) {
-      for (const int64_t micro_batch : micro_batches(of_rank)) {
+    const std::vector<int64_t> sizes = micro_batches(of_rank);
+    const int64_t count = std::ssize(recomputations) * std::ssize(sizes);
+    for (size_t first = 0; first < recomputations.size(); ++first) {
+      const Recomputation recompute = recomputations[first];
+      int64_t done = static_cast<int64_t>(first) * std::ssize(sizes);
+      for (const int64_t micro_batch : sizes) {
+        bar.update(kPartsOfBar * (begun - 1) + kPartsOfBar * done++ / count, hosts_of(hosts));
         fits = false;
         for (const int stage : ranks == 1 ? std::vector<int>{0} : std::vector<int>{1, 2, 3}) {
           for (const bool node_a_host : {false, true}) {
@@ -198,6 +212,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       }
     }
   }
+  bar.clear();
   for (const auto& [gpu, types] : uncalibrated) {
     comparison.left_out.push_back(fmt::format("{}: no calibration for {}", fmt::join(types, ", "), gpu));
   }

@@ -20,8 +20,8 @@ struct PlanComparison {
   std::vector<std::string> warnings;  // one line each
 };
 
-// Compares ZeRO stages, offload, layouts, micro-batches and recomputation on the hosts `asked`. For a single instance
-// type, also compares the same number of GPUs of every other calibrated type. Offload is tried only for configurations
+// Compares ZeRO stages, offload, layouts, micro-batches and recomputation on the hosts `asked`. For --instance, also
+// compares the same number of GPUs of every other calibrated type. Offload is tried only for configurations
 // that, without offload, do not fit or need recomputation. If `asked` has several entries, they are compared only with
 // each other, each with the global batch rounded up to a multiple of its ranks. Micro-batches are divisors of a rank's
 // share of the batch, each at least 1.5 times the previous one, up to the largest that fits. `line`: flags of `mpzero

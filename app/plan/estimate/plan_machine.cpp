@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "app/gpu/gpu_models.hpp"
@@ -164,7 +165,10 @@ constexpr double kUnknownHostRate = 205e9;
 
 [[noreturn]] void throw_no_instance(const std::string& type, std::vector<std::string> known) {
   for (const doctor::CpuInstance& one : doctor::all_cpu_instances()) known.emplace_back(one.type);
-  if (const auto nearest = nearest_name(type, known)) {
+  std::vector<std::string> sizes;  // of the instance family "p5"
+  std::ranges::copy_if(known, std::back_inserter(sizes), [&](const auto& one) { return one.starts_with(type + "."); });
+  if (sizes.size() > 1) throw_user_error("--instance {} is unknown; use one of {}.", type, fmt::join(sizes, ", "));
+  if (const auto nearest = sizes.empty() ? nearest_name(type, known) : sizes.front()) {
     throw_user_error("--instance {} is unknown; did you mean {}?", type, *nearest);
   }
   throw_user_error("--instance {} is unknown; docs/ec2.md lists the types.", type);

@@ -1,5 +1,9 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "app/plan/command/comparison_report.hpp"
 #include "tests/app/plan/command/comparison_of.hpp"
@@ -33,6 +37,39 @@ TEST_CASE("rows have memory, hours and costs") {
   CHECK(row["memory"]["host_bytes"] < row["memory"]["of_host"]);
   const nlohmann::json epochs = of_several({"--instances=p5.48xlarge", "--train_batch_size=64", "--epochs=1"});
   CHECK(epochs["ranked"][0]["hours"].is_null());
+}
+
+TEST_CASE("columns are aligned, and costs are a column only with prices") {
+  const auto lines_of = [](std::vector<std::string> more) {
+    more.insert(more.end(), {kFlags[0], "--gpu=H200", "--train_batch_size=8", "--compare"});
+    std::istringstream text(output_of(more).text);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with("  hosts ") || line.starts_with("  1 x ")) lines.push_back(line);
+    }
+    return lines;
+  };
+  const std::vector<std::string> lines = lines_of({"--recompute=host_attention"});
+  REQUIRE(lines.size() > 2);
+  CHECK_THAT(lines.front(), Contains(" groups ") && !Contains("cost"));
+  CHECK(std::ranges::any_of(lines, [](const auto& line) { return line.find(" host_attention ") != line.npos; }));
+  for (const std::string& line : lines) CHECK(line.size() == lines.front().size());
+  CHECK_THAT(lines_of({"--price=3"}).front(), Contains("cost"));
+}
+
+TEST_CASE("long steps are shown in minutes or hours") {
+  PlanComparison comparison{.ranked = {}, .asked = {"1 x p5.48xlarge"}, .left_out = {}, .warnings = {}};
+  for (const double seconds : {99.0, 3234.0, 90000.0}) {
+    PlanCandidate one;
+    one.machine.name = "p5.48xlarge";
+    one.plan.step.seconds = seconds;
+    one.plan.tokens_per_step = 1;
+    comparison.ranked.push_back(one);
+  }
+  const std::vector<std::string> lines = describe_comparison(comparison, 0);
+  CHECK_THAT(lines[2], Contains(" 99000.0 ms "));
+  CHECK_THAT(lines[3], Contains(" 53.9 min "));
+  CHECK_THAT(lines[4], Contains(" 25.0 h "));
 }
 
 TEST_CASE("rows with the optimizer on the host have the time of a clipped step") {

@@ -84,6 +84,10 @@ TEST_CASE("the help explains one flag, of plan or of train") {
   CHECK_THAT(own, Contains("--instance TYPE") && !Contains("--gpu NAME") && !Contains("--instances"));
   CHECK_THAT(plan_output({"--help", "seq_length"}).text, Contains("--seq_length") && !Contains("--instance"));
   CHECK_THAT(error_from([] { plan_output({"--help", "instnce_typ"}); }), Contains("instnce_typ"));
+  CHECK(plan_output({"--help", "--instance"}).text == own);
+  CHECK(plan_output({"--help", "--instance", "p5.48xlarge"}).text == plan_output({"--help"}).text);
+  CHECK(plan_output({"--help", "-h"}).text == plan_output({"--help"}).text);
+  CHECK_THAT(plan_output({"--help", "lr"}).text, Contains("--learning_rate"));
 }
 
 TEST_CASE("a calibration of another device is named, and the plan less sure") {
@@ -251,6 +255,39 @@ TEST_CASE("a plan says why it has its layout, which is chosen under its assumpti
   CHECK_THAT(text("--network_factor=20"), Contains("between shard groups: ") && Contains("(predicted)"));
 }
 
+TEST_CASE("without ds_config.json, remedies contain a file that works") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::string file = (folder / "ds_config.json").string();
+  const auto write_file_in = [&](const std::string& text, const std::string& end) {
+    const size_t begin = text.find('{', text.find("--deepspeed_config"));
+    REQUIRE(begin != std::string::npos);
+    std::ofstream(file) << text.substr(begin, text.find(end, begin) - begin);
+  };
+  const std::vector<std::string> large = {"--model_config=" + kModels + "llama_3_1_70b.json", "--instance=p5.48xlarge",
+                                          "--nodes=4"};
+  const auto with_file = [&](std::vector<std::string> flags) {
+    flags.push_back("--deepspeed_config=" + file);
+    return flags;
+  };
+  const PlanOutput refused = plan_output(large);
+  CHECK(refused.exit_code == 2);
+  // The report and the message count the same memory.
+  const size_t total = refused.text.find("Memory per GPU: ") + 16;
+  const std::string needed = refused.text.substr(total, refused.text.find(" of ", total) - total);
+  CHECK_THAT(refused.text, Contains("needs " + needed + " of GPU memory"));
+  write_file_in(refused.text, " (saves");
+  const PlanOutput fits = plan_output(with_file(large));
+  CHECK(fits.exit_code == 0);
+  CHECK_THAT(fits.text, Contains("ZeRO-3") && Contains("bf16"));
+
+  const std::vector<std::string> small = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200",
+                                          "--nproc_per_node=4"};
+  const std::string slow = output_of(small).text;
+  CHECK_THAT(slow, Contains("AdamW on the host"));
+  write_file_in(slow.substr(slow.find("Bottleneck: ")), "\n");
+  CHECK_THAT(output_of(with_file(small)).text, !Contains("AdamW on the host") && Contains("bf16"));
+}
+
 TEST_CASE("help is no error") { CHECK_THAT(plan_output({"--help"}).text, Contains("mpzero plan")); }
 
 TEST_CASE("flags that a plan cannot use are one sentence") {
@@ -267,6 +304,11 @@ TEST_CASE("flags that a plan cannot use are one sentence") {
   CHECK_THAT(error({"--instance=c7i.48xlarge", "--device=cpu", "--nodes=100000", "--nproc_per_node=11"}),
              Contains("--nodes 100000 with --nproc_per_node 11"));
   CHECK_THAT(error({"--gpu=H200", "--sequence_length=4"}), Contains("--seq_length"));
+  CHECK_THAT(error({"--instance=p4d"}), Contains("did you mean p4d.24xlarge?"));
+  CHECK_THAT(error({"--instance=p5"}), Contains("p5.4xlarge") && Contains("p5.48xlarge") && !Contains("p5e"));
+  CHECK_THAT(error({"--gpu=H200", "--gpus=8"}), Contains("--nproc_per_node"));
+  CHECK_THAT(error({"--gpus", "8"}), Contains("--nproc_per_node"));
+  CHECK_THAT(error({"--gpu=H200", "--lr=1"}), Contains("did you mean --learning_rate?") && !Contains("mpzero train"));
   CHECK_THAT(error({"--gpu=H200", "--node=2"}), Contains("--node is not a known flag; did you mean --nodes?"));
   CHECK_THAT(error({"--gpu=H200", "--tokns", "1e9"}), Contains("did you mean --tokens?"));
   CHECK_THAT(error({"--gpu=H200", "--qqqqqqqqqq"}), Contains("mpzero plan --help and mpzero train --help"));

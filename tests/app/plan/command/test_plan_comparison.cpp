@@ -148,6 +148,15 @@ TEST_CASE("--instances compares these hosts alone, by what they train in a secon
   CHECK(found["best_hosts"] == found["asked_hosts"]);
 }
 
+TEST_CASE("--instances with one entry compares only these hosts") {
+  const std::vector<std::string> one = {"--instances=p5.48xlarge", "--train_batch_size=64"};
+  const nlohmann::json found = of_several(one);
+  CHECK(found["ranked"].size() > 1);
+  for (const nlohmann::json& row : found["ranked"]) CHECK(row["instance"] == "p5.48xlarge");
+  CHECK(found["left_out"].empty());
+  CHECK_THAT(plan_output({kFlags[0], "--seq_length=512", one[0], one[1]}).text, !Contains("alternative"));
+}
+
 TEST_CASE("hosts whose ranks do not divide the batch have the next one, and are ranked by tokens") {
   const std::vector<std::string> flags = {"--instances=p4d.24xlarge:3,p5.48xlarge:1", "--train_batch_size=64",
                                           "--tokens=1e9"};

@@ -15,6 +15,12 @@ using namespace mpzero;
 using namespace mpzero::plan;
 using Catch::Contains;
 
+namespace {
+
+const std::string kHostMemory = "--host_memory=2048";
+
+}  // namespace
+
 TEST_CASE("the search finds the largest multiple that fits, for each threshold") {
   constexpr int64_t kStep = 256, kMost = 50 * kStep + 7;
   for (const bool throws : {false, true}) {
@@ -44,8 +50,8 @@ TEST_CASE("a search without a value that fits returns the smallest one") {
   CHECK((!fit.fits && fit.value == 256 && fit.problem == "256"));
   const auto refuse = [](int64_t) -> Problem { throw UserError("unknown key"); };
   CHECK(error_from([&] { largest_fit(256, 1 << 20, refuse); }) == "unknown key");
-  const PlanOutput none = plan_output(
-      {"--model_config=" + kModels + "llama_3_1_70b.json", "--gpu=H100", "--recompute=none", "--max_seq_length"});
+  const PlanOutput none = plan_output({"--model_config=" + kModels + "llama_3_1_70b.json", "--gpu=H100", kHostMemory,
+                                       "--recompute=none", "--max_seq_length"});
   CHECK(none.exit_code != 0);
   CHECK_THAT(none.text, Contains("256 tokens") && !Contains("maximum sequence length"));
 }
@@ -54,7 +60,7 @@ TEST_CASE("a search without a value that fits returns the smallest one") {
 TEST_CASE("automatic recomputation fits the longest sequences of all levels") {
   for (const auto& [model, gpu] : {std::pair("mistral_7b", "H100"), {"qwen3_1_7b", "L40S"}, {"qwen3_tiny", "H100"}}) {
     const auto longest = [&](const std::string& level) -> int64_t {
-      return json_of({"--model_config=" + kModels + model + ".json", std::string("--gpu=") + gpu,
+      return json_of({"--model_config=" + kModels + model + ".json", std::string("--gpu=") + gpu, kHostMemory,
                       "--recompute=" + level, "--max_seq_length"})["run"]["seq_length"];
     };
     const int64_t automatic = longest("auto");
@@ -69,8 +75,12 @@ TEST_CASE("the longest sequences are a multiple of any number of sequence-parall
   for (const int ranks : {5, 7, 8, 14}) {
     std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": )" << ranks << "}";
     std::vector<std::string> flags = {
-        "--model_config=" + kModels + (ranks % 7 == 0 ? "qwen2_5_0_5b" : "qwen3_0_6b") + ".json", "--gpu=H100",
-        "--nproc_per_node=" + std::to_string(ranks), "--deepspeed_config=" + file, "--max_seq_length"};
+        "--model_config=" + kModels + (ranks % 7 == 0 ? "qwen2_5_0_5b" : "qwen3_0_6b") + ".json",
+        "--gpu=H100",
+        kHostMemory,
+        "--nproc_per_node=" + std::to_string(ranks),
+        "--deepspeed_config=" + file,
+        "--max_seq_length"};
     if (ranks == 5) flags.insert(flags.end(), {"--num_attention_heads=20", "--num_key_value_heads=4"});
     CAPTURE(ranks);
     const nlohmann::json plan = json_of(flags);
@@ -80,7 +90,7 @@ TEST_CASE("the longest sequences are a multiple of any number of sequence-parall
 }
 
 TEST_CASE("a search chooses micro-batches that leave the margin") {
-  const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100",
+  const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100", kHostMemory,
                                           "--recompute=full", "--train_batch_size=25"};
   const auto with = [&](std::initializer_list<std::string> more) {
     std::vector<std::string> all = flags;
@@ -105,7 +115,7 @@ TEST_CASE("searches refuse encoder-decoder models") {
 }
 
 TEST_CASE("the longest sequences fit, and the next ones leave too little memory") {
-  const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100"};
+  const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100", kHostMemory};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), flags.begin(), flags.end());
     return more;
@@ -136,7 +146,7 @@ TEST_CASE("the longest sequences fit, and the next ones leave too little memory"
 
 TEST_CASE("a search keeps the warning about a calibration of another GPU") {
   const PlanOutput output =
-      output_of({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100", "--max_seq_length"});
+      output_of({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100", kHostMemory, "--max_seq_length"});
   CHECK(std::ranges::any_of(
       output.warnings, [](const std::string& warning) { return warning.find("--calibration") != std::string::npos; }));
 }
@@ -186,6 +196,27 @@ TEST_CASE("the memory of the host limits the largest model with offload") {
                              "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}})";
   const std::string largest = json_of(with({"--seq_length=8192", "--host_memory=2000"}))["largest"];
   CHECK_THAT(largest, Contains("a host needs") && Contains("for 1 rank,"));
+}
+
+TEST_CASE("a search that may use unknown host memory is refused") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::string file = (folder / "ds_config.json").string();
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})";
+  const std::vector<std::string> model = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100"};
+  for (const char* const search : {"--max_seq_length", "--largest_model"}) {
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), model.begin(), model.end());
+      more.emplace_back(search);
+      return more;
+    };
+    const std::vector<std::vector<std::string>> refused = {{}, {"--recompute=full"}, {"--deepspeed_config=" + file}};
+    for (const std::vector<std::string>& flags : refused) {
+      CHECK_THAT(error_from([&] { plan_output(with(flags)); }), Contains(search) && Contains("--host_memory"));
+    }
+    const nlohmann::json on_gpu = json_of(with({"--deepspeed_config=" + file, "--recompute=full"}));
+    CHECK(on_gpu["memory"]["fits"] == true);
+    CHECK(on_gpu["memory"]["host_bytes"]["total"] == 0);
+  }
 }
 
 TEST_CASE("contradicting flags of the searches are refused") {
