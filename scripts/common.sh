@@ -27,6 +27,9 @@ fi
 # Exit status of a script after a user error, as in mpzero (base/error.hpp).
 readonly MPZERO_USER_ERROR=2
 
+# Exit status of a program that SIGUSR1 ended, i.e. before it handled signals, or that was not started because of a stop.
+readonly MPZERO_ENDED_BY_SIGUSR1=138
+
 # printable TEXT: one line without control characters. The text may come from a file that other users can write to.
 printable() {
   local LC_ALL=C

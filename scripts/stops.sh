@@ -20,9 +20,6 @@ MPZERO_CLOCK=""
 # on all except the last two (app/health/stop_request.hpp).
 readonly MPZERO_STOP_SIGNALS=(TERM USR1 USR2 HUP INT QUIT ALRM)
 
-# Return value of run_interruptibly if it did not start the program because of a stop, as if SIGUSR1 had ended the program.
-readonly MPZERO_ENDED_BY_SIGUSR1=138
-
 catch_stops() {
   local signal
   for signal in "${MPZERO_STOP_SIGNALS[@]}"; do
@@ -76,7 +73,7 @@ end_process() {
 }
 
 # run_interruptibly COMMAND...: runs a program in the background, waits and returns its exit status, because bash handles signals during a
-# command only in `wait`. Does not start the program if a stop was already requested.
+# command only in `wait`. If a stop was already requested, does not start the program and returns MPZERO_ENDED_BY_SIGUSR1.
 run_interruptibly() {
   local code=0
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"

@@ -137,7 +137,7 @@ stop_ranks() {
   signals=$((signals + 1))
   # Erase the ^C that the terminal has echoed after the progress bar.
   [[ ! -t 1 ]] || printf '\r\033[K'
-  ((signals > 1)) || say "Saving a checkpoint and stopping; interrupt again to stop immediately."
+  ((signals > 1)) || say "Stopping: saving completed steps, if any; interrupt again to stop immediately."
   [[ -z $ranks_pid ]] || signal_ranks
 }
 
@@ -161,6 +161,8 @@ final_status() {
     echo "$status"
   elif ((signals == 0)); then
     echo $((status > 128 ? 1 : status))
+  elif ((status == MPZERO_ENDED_BY_SIGUSR1)); then
+    echo 75
   elif ((signals == 1 && status <= 128)); then
     echo "$status"
   elif saved_since "$1"; then
@@ -204,10 +206,14 @@ keep_log() {
   done 2>/dev/null
 }
 
-# start_ranks RANKS: runs mpzero under mpirun and sets `status` to its exit status. Its stdout and stderr are also written to the log. On a
+# start_ranks RANKS: runs mpzero under mpirun and sets `status` to its exit status. catch_signals must be called before. Its stdout and stderr are also written to the log. On a
 # terminal, they are one stream, so that lines and the progress bar stay in order. mpirun runs in its own session, so that only this script
 # receives Ctrl-C.
 start_ranks() {
+  if ((signals > 0)); then
+    status=$MPZERO_ENDED_BY_SIGUSR1
+    return
+  fi
   local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
   if [[ -t 1 && -t 2 ]]; then
@@ -227,7 +233,6 @@ start_ranks() {
   local tee_pid=$!
   exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- && without_notice 5>&- | tee -p /dev/fd/5 >&2)
   local filter_pid=$!
-  catch_signals
   # Remove Slurm's variables; otherwise, mpirun would query Slurm for its hosts.
   without_launcher setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
   local mpirun_pid=$!
@@ -287,6 +292,7 @@ export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$LOG_DIR}
 make_checkpoint_folder
 prepare_data
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
+catch_signals
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
 began=$(date +%s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import run_files  # noqa: F401 - no traceback on Ctrl-C
+
 # How to replace an output, for messages. The launch scripts override this text.
 OVERWRITE = os.environ.get("MPZERO_HOW_TO_OVERWRITE") or "--overwrite"
 

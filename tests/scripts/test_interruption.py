@@ -5,9 +5,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
+APP = Path(__file__).resolve().parents[2] / "app"
 
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 
@@ -67,11 +71,23 @@ def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group)
     wait_until(lambda: len(running(checkout)) == 2)
     (os.killpg if to_group else os.kill)(process.pid, number)
     output = finish(checkout, process)
-    assert process.returncode == 130
-    assert (
-        "Interrupted before a checkpoint was saved; no checkpoint exists yet, so the same command starts over."
-        in output
-    )
+    assert process.returncode == 75
+    assert "Interrupted; no checkpoint exists yet" in output
+
+
+def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout):
+    gate = checkout.record / "gate"
+    asked = checkout.record / "asked"
+    wait = f"if [[ $1 == +%s ]]; then : >{asked}; until [[ -e {gate} ]]; do sleep 0.05; done; fi"
+    checkout.program(checkout.bin / "date", f'#!/bin/bash\n{wait}\nexec /usr/bin/date "$@"\n')
+    process = start(checkout, FAKE_SLEEP="300")
+    wait_until(asked.exists)
+    os.kill(process.pid, signal.SIGINT)
+    gate.touch()
+    output = finish(checkout, process)
+    assert process.returncode == 75
+    assert "Interrupted; no checkpoint exists yet" in output
+    assert not (checkout.record / "mpzero.pids").exists()
 
 
 def ready(checkout) -> bool:
@@ -93,7 +109,7 @@ def test_a_second_interruption_ends_a_run_that_is_still_saving(checkout):
     process = start(checkout, FAKE_SAVES="slowly")
     wait_until(lambda: ready(checkout))
     os.killpg(process.pid, signal.SIGINT)
-    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
+    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Stopping" in line)
     assert len(running(checkout)) == 2
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
@@ -106,7 +122,7 @@ def test_the_two_hangups_of_a_closed_terminal_are_one(checkout):
     process = start(checkout, FAKE_SAVES="then_waits")
     wait_until(lambda: ready(checkout))
     os.kill(process.pid, signal.SIGHUP)
-    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
+    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Stopping" in line)
     os.kill(process.pid, signal.SIGHUP)
     wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
     assert len(running(checkout)) == 2
@@ -119,7 +135,7 @@ def test_a_second_interruption_of_a_run_that_has_saved_is_a_stop(checkout):
     process = start(checkout, FAKE_SAVES="then_waits")
     wait_until(lambda: ready(checkout))
     os.killpg(process.pid, signal.SIGINT)
-    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Saving" in line)
+    assert "interrupt again to stop immediately" in next(line for line in process.stdout if "Stopping" in line)
     wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
@@ -167,3 +183,12 @@ def test_a_second_start_waits_for_the_data_of_the_first(checkout):
     finish(checkout, process)
     assert process.returncode == 0
     assert checkout.prepared() != []
+
+
+@pytest.mark.parametrize("program", ["prepare_data.py", "report.py"])
+def test_an_interrupted_import_has_no_traceback(tmp_path, program):
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run([sys.executable, APP / program, "-h"], env=environment, capture_output=True, text=True)
+    assert result.returncode == -signal.SIGINT
+    assert result.stderr == f"{program}: interrupted.\n"
