@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "base/parameter_spec.hpp"
+#include "base/text/byte_size.hpp"
 #include "io/adapters/checkpoint_with_base.hpp"
 #include "io/adapters/peft_files.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
@@ -254,8 +255,8 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     exported = io::export_weights(checkpoint, options.output_dir, to_do);
   }
   const size_t files = exported.files.size() - (has_config ? 1 : 0);
-  mpzero::print_out("Wrote step {} of {}: {} parameters, {:.3f} GB in {} file{}, to {}\n", checkpoint.progress().step,
-                    checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, files, files == 1 ? "" : "s",
+  mpzero::print_out("Wrote step {} of {}: {} parameters, {} in {} file{}, to {}\n", checkpoint.progress().step,
+                    checkpoint.folder().string(), numel, bytes_text(bytes), files, files == 1 ? "" : "s",
                     options.output_dir);
   if (!exported.replaced.empty()) {
     mpzero::print_out("Replaced the previous export: {}\n", show_names(exported.replaced));

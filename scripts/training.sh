@@ -111,6 +111,9 @@ default_tokenizer() {
   esac
 }
 
+# exported_tokenizer FILE: the tokenizer that an export of mpzero recorded in its config.json.
+exported_tokenizer() { sed -n 's/.*"mpzero_tokenizer": *"\([^"]*\)".*/\1/p' "$1" 2>/dev/null | head -n 1; }
+
 # choose_settings GPUS MODEL: sets defaults for the model, the files and the first run, a small Qwen3 that trains for two minutes on a CPU.
 # Empty settings are not passed to mpzero, which uses its own defaults.
 choose_settings() {
@@ -135,6 +138,8 @@ choose_settings() {
   if [[ -z $TOKENIZER ]]; then
     if [[ -f $INIT_FROM/tokenizer.json || -f $INIT_FROM/vocab.json && -f $INIT_FROM/merges.txt || ! -e $INIT_FROM && $INIT_FROM =~ $MPZERO_HUB_NAME ]]; then
       TOKENIZER=$INIT_FROM
+    elif [[ -n $INIT_FROM ]] && TOKENIZER=$(exported_tokenizer "$INIT_FROM/config.json") && [[ -n $TOKENIZER ]]; then
+      :
     elif [[ -z $DATASET ]]; then
       TOKENIZER=bytes
     else
@@ -234,9 +239,9 @@ read_prepare_args() {
 prepare() {
   local again code=0
   again="PREPARE_ARGS=$(printf %q "$(quoted_words "${PREPARATION[@]}" --overwrite)")"
-  MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@" ||
+  MPZERO_HOW_TO_OVERWRITE=$again MPZERO_HOW_TO_PASS_FLAGS="PREPARE_ARGS=\"--text_column body\"" \
+    run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@" ||
     code=$?
-  ((code != MPZERO_USER_ERROR)) || say "To pass flags to prepare_data.py, set PREPARE_ARGS, e.g. PREPARE_ARGS=\"--text_column body\"."
   return "$code"
 }
 

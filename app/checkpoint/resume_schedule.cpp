@@ -126,15 +126,22 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
   }
   const char* again = chosen.warmup_num_steps() > 0 ? "the learning rate warms up again"
                                                     : "the learning rate decays again from its last value";
-  const std::string what = warms_up ? fmt::format("the checkpoint's schedule ends near 0, so {}", again)
-                                    : "the run follows the checkpoint's schedule, then keeps the final learning rate";
-  return {
-      .schedule = chosen,
-      .is_explained = true,
-      .line = "",
-      .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); to use a different schedule, "
-                             "pass --schedule_on_resume {} or extend (learning rate with extend: {}).",
-                             what, rates(chosen), warms_up ? "keep" : "rewarm", rates(config.schedule))};
+  if (!warms_up) {
+    return {.schedule = chosen,
+            .is_explained = true,
+            .line =
+                "The schedule's length has changed: the run follows the checkpoint's schedule, then keeps its final "
+                "learning rate; to change this, pass --schedule_on_resume rewarm or extend",
+            .warning = ""};
+  }
+  return {.schedule = chosen,
+          .is_explained = true,
+          .line = "",
+          .warning =
+              fmt::format("the schedule's length has changed: the checkpoint's schedule ends near 0, so {} (learning "
+                          "rate {}); to use a different schedule, pass --schedule_on_resume keep or extend (learning "
+                          "rate with extend: {}).",
+                          again, rates(chosen), rates(config.schedule))};
 }
 
 // Returns the ratio of tokens per step in this run to tokens per step in the checkpoint's run; 1 if unknown.

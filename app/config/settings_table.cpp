@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <variant>
 
@@ -116,8 +117,17 @@ void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
   if (!optimizer.bias_correction) rows.push_back({"bias correction", "off", "file: optimizer.params.bias_correction"});
 }
 
+// Returns the step at which a resumed run reaches the end of the checkpoint's schedule; std::nullopt if it uses
+// another.
+std::optional<int64_t> end_of_resumed(const RunConfig& config) {
+  const auto& schedule = config.resumed_schedule;
+  if (!schedule || schedule->clock() || !schedule->held_from()) return std::nullopt;
+  return static_cast<int64_t>(*schedule->held_from());
+}
+
 void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
   const Origins& origins = config.origins;
+  const std::optional<int64_t> resumed_end = end_of_resumed(config);
   std::visit(
       [&](const auto& schedule) {
         rows.push_back({"schedule", kind_of(schedule), describe(origins.schedule), schedule_parameters(schedule)});
@@ -125,10 +135,9 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
           rows.push_back({"warm-up steps", fmt::format("{}", schedule.warmup_num_steps), describe(origins.warmup)});
         }
         if constexpr (requires { schedule.total_num_steps; }) {
-          rows.push_back(
-              {"schedule end",
-               "step " + show_steps(config.schedule_ends_at_max_steps ? config.max_steps : schedule.total_num_steps),
-               describe(origins.schedule_end)});
+          const int64_t end = config.schedule_ends_at_max_steps ? config.max_steps : schedule.total_num_steps;
+          rows.push_back({"schedule end", "step " + show_steps(resumed_end.value_or(end)),
+                          resumed_end ? "checkpoint" : describe(origins.schedule_end)});
         }
       },
       config.schedule.variant());

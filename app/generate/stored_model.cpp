@@ -66,19 +66,17 @@ void read_adapters(const ModelRequest& request, const Use& use, const Say& say) 
   const io::InitialFolder base = io::find_initial_folder(request.folder, request.base_model);
   for (const std::string& warning : base.warnings) say(warning);
   const fs::path file = base.folder / "config.json";
-  StoredModel model{.name = request.folder.string(),
-                    .config = base.is_checkpoint
-                                  ? parse_config(base.model_config_json, base.folder.string() + ", config.json")
-                                  : parse_config(io::read_text_file(file, kMaxConfigBytes), file.string()),
-                    .tokenizer = ""};
+  const std::string text = base.is_checkpoint ? base.model_config_json : io::read_text_file(file, kMaxConfigBytes);
+  StoredModel model{
+      .name = request.folder.string(),
+      .config = parse_config(text, base.is_checkpoint ? base.folder.string() + ", config.json" : file.string()),
+      .tokenizer = tokenizer_of(base.folder, text)};
   append_new(model.config.eos_token_ids, base.eos_token_ids);
   const auto weights = io::match_weights(io::open_initial_weights(base.folder), model_units(model.config), base.folder);
   model.config.lora = base.adapter_settings;
   model.config.validate((request.folder / io::kAdapterConfigName).string());
   const auto adapters = io::open_adapters(request.folder, model_units(model.config));
-  for (const fs::path& folder : {base.folder, request.folder}) {
-    if (io::holds_tokenizer(folder)) model.tokenizer = folder.string();
-  }
+  if (io::holds_tokenizer(request.folder)) model.tokenizer = request.folder.string();
   use(model, io::WithAdapters(*weights, *adapters));
   SingleProcess alone;
   weights->verify_what_was_read(alone);

@@ -44,7 +44,8 @@ void handle(int signal) {
   if (received.signal.compare_exchange_strong(none, signal)) received.at = now();
   if (signal == SIGINT && received.interrupts.fetch_add(1) == 0) {
     constexpr char kText[] =
-        "\nmpzero: interrupted: saving a checkpoint before exit; interrupt again to exit immediately without saving.\n";
+        "\nmpzero: interrupted: saving completed steps before exit; interrupt again to exit immediately without "
+        "saving.\n";
     (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   }
   const char byte = 1;

@@ -42,9 +42,9 @@ double share_beyond(double seconds, double median) { return seconds > 0 ? (secon
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu) {
   return fmt::format(
       "straggler: rank {} on {}: compute time {:.1f} ms per step (median of the other ranks: {:.1f} ms), more "
-      "than 10% slower in {} of the last {} steps{}",
+      "than 10% slower in {} of the last {} steps{}; check for other programs on this host.",
       straggler.rank, host, straggler.seconds * 1e3, straggler.median_seconds * 1e3, straggler.steps, straggler.of,
-      gpu.empty() ? "." : " (" + gpu + ").");
+      gpu.empty() ? "" : " (" + gpu + ")");
 }
 
 std::optional<SlowestRank> Stragglers::add(std::span<const double> seconds) {

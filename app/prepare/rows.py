@@ -206,6 +206,8 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, column {error.pos + 1}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 

@@ -1,13 +1,16 @@
 """Code shared by programs that read a run's files: file access, JSON values and metric names. Importing it replaces the
-traceback of Ctrl-C by one line, also while a program imports its modules."""
+tracebacks of Ctrl-C and of a missing package by one line, also while a program imports its modules."""
 
 import sys
 from pathlib import Path
 
 
 def report_uncaught(kind, error, trace) -> None:
+    program = Path(sys.argv[0]).name
     if issubclass(kind, KeyboardInterrupt):
-        print(f"{Path(sys.argv[0]).name}: interrupted.", file=sys.stderr)
+        print(f"{program}: interrupted.", file=sys.stderr)
+    elif issubclass(kind, ModuleNotFoundError) and Path(sys.prefix).name != ".venv":
+        print(f"{program}: {sys.executable} has no package {error.name}: use .venv/bin/python.", file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)
 

@@ -78,8 +78,8 @@ def card(run: Run, place: int) -> str:
         ("loss", show(run.last("loss"))),
         *[(f"{label} loss", show(run.last(key))) for key, label in validation_losses(run.columns).items()],
         ("tokens", show(run.last("tokens"))),
-        ("tokens/s", shown_as(",.0f", run.last("tokens_per_second"))),
-        ("MFU", shown_as(".1%", run.last("mfu"))),
+        ("mean tokens/s", shown_as(",.0f", mean_speed(run))),
+        ("mean MFU", shown_as(".1%", run.mean_rate("mfu"))),
         ("time", spent(run.summary) if run.summary else ""),
         ("starts", str(len(run.starts)) if run.starts else ""),
         ("version", str(facts.get("version", "")).split("\n")[0]),
@@ -90,6 +90,12 @@ def card(run: Run, place: int) -> str:
     style = f"border-top-color: var(--run-{place % 8})"
     content = f"<h2>{escape(run.name)}</h2>{status}{failure}<table>{table}</table>"
     return f'<section class="card" style="{style}">{content}</section>'
+
+
+def mean_speed(run: Run) -> float:
+    """Returns the tokens per second of step time, as in the log's last line."""
+    total = as_number((run.summary or {}).get("tokens_per_second"))
+    return total if math.isfinite(total) else run.mean_rate("tokens_per_second")
 
 
 def spent(summary: dict) -> str:
@@ -129,25 +135,16 @@ def heading(title: str, run: Run, runs: list[Run]) -> str:
 
 
 def results_table(runs: list[Run]) -> str:
-    """Returns one row per run, sorted by loss, with the settings that differ; empty for a single run."""
+    """Returns one row per run with the settings that differ; empty for a single run."""
     if len(runs) == 1:
         return ""
     settings, names = settings_of(runs)
     differing = [name for name in names if len({of_run.get(name, ["", ""])[1] for of_run in settings}) > 1]
     validations = {key: label for run in runs for key, label in validation_losses(run.columns).items()}
     losses = [*[(key, f"{label} loss") for key, label in validations.items()], ("loss", "loss")]
-
-    # The first loss that all runs have. Runs with a non-finite loss come last.
-    ranked = next((key for key, _ in losses if all(math.isfinite(run.last(key)) for run in runs)), "loss")
-
-    def rank(place: int) -> tuple[bool, float]:
-        values, last = runs[place].columns.get("loss", []), runs[place].last(ranked)
-        return len(values) > 0 and not math.isfinite(values[-1]), last if math.isfinite(last) else math.inf
-
     rows = []
-    for place in sorted(range(len(runs)), key=rank):
-        run = runs[place]
-        of_run = [settings[place].get(name, ["", ""])[1] for name in differing]
+    for run, of_settings in zip(runs, settings, strict=True):
+        of_run = [of_settings.get(name, ["", ""])[1] for name in differing]
         figures = [show(run.last(key)) for key, _ in losses]
         rows.append(([run.name, *of_run, show(run.last("step")), *figures], ""))
     return table_of(["run", *differing, "step", *[label for _, label in losses]], rows)
@@ -160,7 +157,7 @@ def settings_of(runs: list[Run]) -> tuple[list[dict[str, list[str]]], list[str]]
 
 
 def settings_table(runs: list[Run]) -> str:
-    """Returns each setting with its value and origin; for several runs, one value per run, marked if they differ."""
+    """Returns each setting with its value and origin; for several runs, one value per run, differing settings first."""
     settings, names = settings_of(runs)
     if not names:
         return ""
@@ -172,7 +169,7 @@ def settings_table(runs: list[Run]) -> str:
         cells = [name, found[0][1], found[0][2]] if single else [name, *[row[1] for row in found]]
         differs = len({row[1] for row in found}) > 1
         rows.append((cells, "differs" if differs else ""))
-    return table_of(head, rows)
+    return table_of(head, sorted(rows, key=lambda row: not row[1]))
 
 
 def rows_of(value: object) -> list[list[str]]:

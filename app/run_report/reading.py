@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from run_files.json_lines import JsonLines
+from run_files.metric_names import validation_losses
 from run_files.regular_files import NotReadable, read_bytes
 from run_files.runs import runs_in
 from run_files.values import as_number, as_time, is_whole, object_of, whole
@@ -106,10 +107,17 @@ class Run:
         known = values[np.isfinite(values)]
         return float(known[-1]) if len(known) else math.nan
 
+    def mean_rate(self, name: str) -> float:
+        """Returns the mean of a rate over the time of all steps, or NaN if there is none."""
+        values = self.columns.get(name, np.empty(0))
+        known = values[np.isfinite(values) & (values > 0)]
+        with np.errstate(all="ignore"):
+            return len(known) / float(np.sum(1 / known)) if len(known) else math.nan
+
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """Disambiguates duplicate run names: prefixes them with parent folders until they are unique, and adds the file
-    name if a folder contains several runs."""
+    """Returns the runs, best first. Disambiguates duplicate run names: prefixes them with parent folders until they are
+    unique, and adds the file name if a folder contains several runs."""
     runs = [read_run(run) for path in paths for run in runs_in(path)]
     folders = [run.folder.resolve() for run in runs]
     for depth in range(2, max(len(folder.parts) for folder in folders) + 1):
@@ -120,7 +128,19 @@ def read_runs(paths: list[Path]) -> list[Run]:
     for run in runs:
         if len({other.file for other in runs if other.folder.resolve() == run.folder.resolve()}) > 1:
             run.name += f"/{run.file}"
-    return runs
+    return best_first(runs)
+
+
+def best_first(runs: list[Run]) -> list[Run]:
+    """Sorts by the first loss that all runs have. Runs with a non-finite loss come last."""
+    losses = [*dict.fromkeys(key for run in runs for key in validation_losses(run.columns)), "loss"]
+    ranked = next((key for key in losses if all(math.isfinite(run.last(key)) for run in runs)), "loss")
+
+    def rank(run: Run) -> tuple[bool, float]:
+        values, last = run.columns.get("loss", []), run.last(ranked)
+        return len(values) > 0 and not math.isfinite(values[-1]), last if math.isfinite(last) else math.inf
+
+    return sorted(runs, key=rank)
 
 
 def read_run(path: Path) -> Run:

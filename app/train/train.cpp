@@ -149,7 +149,7 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlac
 
 // Returns the settings after a resume, for the settings table. Ignores errors, because the resume reports them.
 RunConfig expected_config(const RunSetup& setup) {
-  if (!setup.config.counts_epochs() || setup.config.resume_from_checkpoint == "none") return setup.config;
+  if (setup.config.resume_from_checkpoint == "none") return setup.config;
   SingleProcess alone;
   try {
     const ResumeChoices choices = choose_checkpoints(setup.config, alone);

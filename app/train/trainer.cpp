@@ -296,7 +296,10 @@ void Trainer::start() {
   // These warnings were printed before the log was opened.
   for (const std::string& warning : setup_.warnings) log_.record_warning(warning);
   if (!control_.watchdog.warning().empty()) log_.record_warning(control_.watchdog.warning());
-  log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
+  const int64_t parameters = model::num_parameters(setup_.model);
+  const int64_t adapters = parameters - model::num_parameters(setup_.model.base());
+  log_.say(fmt::format("Created model with total parameters: {}{}", parameters,
+                       adapters > 0 ? fmt::format(" ({} trainable)", adapters) : ""));
   // Fail now rather than at the first checkpoint.
   folder_.open();
   setup_.data = identify_data(config_, mpi_);

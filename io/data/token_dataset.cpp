@@ -258,10 +258,6 @@ void TokenDataset::Impl::check_ends() {
   // Checks only some tokens to avoid reading the full file. Later reads check all other tokens.
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
-  if (!row_length && tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
-    throw_user_error("{} has {} tokens, but one sequence needs {} (--seq_length {} plus one)", path.string(),
-                     tokens.size(), seq_length + 1, seq_length);
-  }
 }
 
 TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask) {
@@ -272,6 +268,12 @@ TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length, std::
     impl_ = std::make_unique<Impl>(std::move(path), seq_length, document_mask);
   } catch (const UserError& error) {
     throw_user_error("token dataset: {}; create it with app/prepare_data.py", error.what());
+  }
+  if (const uint64_t size = impl_->tokens.size(); !impl_->row_length && size < static_cast<uint64_t>(seq_length) + 1) {
+    throw_user_error(
+        "token dataset: {} has {} tokens, but one sequence needs {} (--seq_length {} plus one); prepare more text or "
+        "reduce --seq_length",
+        impl_->path.string(), size, seq_length + 1, seq_length);
   }
   if (const auto row = impl_->row_length; row && *row != seq_length) {
     throw_user_error("{} is packed into sequences of {} tokens, but --seq_length is {}; pass --seq_length {}",

@@ -108,6 +108,14 @@ def test_the_page_of_a_run_says_what_it_was_and_how_it_went(tmp_path):
         assert tag not in ("link", "iframe", "img") and not {"src", "href"} & set(attributes), tag
 
 
+def test_the_speed_of_a_run_is_its_mean(tmp_path):
+    steps(tmp_path, 1, tokens_per_second=100.0)
+    steps(tmp_path, 1, tokens_per_second=300.0)
+    assert page(tmp_path).row("mean tokens/s")[0] == "150"
+    (tmp_path / "summary.json").write_text(json.dumps({"run": RUN, "tokens_per_second": 160.2}))
+    assert page(tmp_path).row("mean tokens/s")[0] == "160"
+
+
 def test_each_validation_set_has_a_curve_and_a_row(tmp_path):
     steps(tmp_path / "a", 3, validation_wiki_loss=3.5, validation_code_loss=2.5)
     steps(tmp_path / "b", 3, validation_loss=4.5)
@@ -226,9 +234,10 @@ def test_no_name_is_markup_to_plotly(tmp_path):
 def test_several_runs_share_each_chart_and_settings_that_differ_are_marked(tmp_path):
     for name, rate in (("a", "0.001"), ("b", "0.002")):
         steps(tmp_path / name, 5, lr=float(rate))
-        begin(tmp_path / name, settings=[["learning rate", rate, ""], ["beta1", "0.9", ""]])
+        begin(tmp_path / name, settings=[["beta1", "0.9", ""], ["learning rate", rate, ""]])
     shown = page(tmp_path / "a", tmp_path / "b")
     assert [trace["name"] for trace in shown.charts[0]["traces"]] == ["a: training", "b: training"]
+    assert shown.texts.index("learning rate") < shown.texts.index("beta1")
     assert [attributes["class"] for tag, attributes in shown.elements if tag == "tr" and "class" in attributes] == [
         "", "", "differs", "", "", "",
     ]  # fmt: skip
@@ -238,7 +247,8 @@ def test_several_runs_are_ranked_by_their_losses_with_the_settings_that_differ(t
     for name, rate, loss in (("a", "0.001", 3.5), ("b", "0.002", 2.5), ("c", "0.003", 3.0)):
         steps(tmp_path / name, 5, validation_loss=loss)
         begin(tmp_path / name, settings=[["learning rate", rate, ""], ["beta1", "0.9", ""]])
-    html = results_table([read_run(tmp_path / name) for name in "abc"])
+    assert read_runs([tmp_path])[0].folder.name == "b"
+    html = results_table(read_runs([tmp_path / name for name in "abc"]))
     rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in re.findall("<tr.*?</tr>", html)]
     assert rows[0][:3] == ["run", "learning rate", "step"]
     assert [(row[0], row[1], row[3]) for row in rows[1:]] == [
@@ -250,7 +260,7 @@ def test_several_runs_are_ranked_by_their_losses_with_the_settings_that_differ(t
         (tmp_path / name).mkdir()
         lines = [json.dumps({"step": step, "loss": loss, "run": RUN}) for step, loss in enumerate(losses, 1)]
         (tmp_path / name / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    html = results_table([read_run(tmp_path / name) for name in "eda"])
+    html = results_table(read_runs([tmp_path / name for name in "eda"]))
     assert re.findall(r"<tr[^>]*><td>(.)</td>", html) == ["a", "d", "e"]
 
 

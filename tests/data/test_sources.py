@@ -205,7 +205,7 @@ def test_max_documents(prepare, tmp_path):
         ("a.txt", b"", "contains no text"),
         ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8"),
         ("a.txt", "caf\u00e9".encode()[:-1], "a.txt is not UTF-8"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl line 2 is not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl line 2 is not JSON (Expecting value, column 11)"),
         ("a.jsonl", b'{"text": "a"}\n["b"]\n', "a.jsonl line 2 is not a JSON object"),
         ("a.jsonl", b'{"body": "a"}\n', "a.jsonl line 1 has no column 'text', only body"),
         ("a.jsonl", b'{"text": 3}\n', "is int, not a string"),
@@ -218,6 +218,13 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(prepare, tmp_path, name,
     before = sorted(tmp_path.rglob("*"))
     assert message in prepare(name, "out.h5", fails=True).stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("row", "hinted"), [("{", False), ('{"body": "a"}', True)])
+def test_how_to_pass_flags_is_shown_if_a_flag_helps(prepare, tmp_path, monkeypatch, row, hinted):
+    monkeypatch.setenv("MPZERO_HOW_TO_PASS_FLAGS", "VARIABLE=value")
+    (tmp_path / "a.jsonl").write_text(f"{row}\n")
+    assert ("VARIABLE=value" in prepare("a.jsonl", "out.h5", fails=True).stderr) == hinted
 
 
 def test_empty_folder(prepare, tmp_path):

@@ -192,3 +192,12 @@ def test_an_interrupted_import_has_no_traceback(tmp_path, program):
     result = subprocess.run([sys.executable, APP / program, "-h"], env=environment, capture_output=True, text=True)
     assert result.returncode == -signal.SIGINT
     assert result.stderr == f"{program}: interrupted.\n"
+
+
+def test_a_python_without_the_packages_names_the_environment(tmp_path):
+    (tmp_path / "plotly.py").write_text("raise ModuleNotFoundError(name='plotly')")
+    code = f"import runpy, sys; sys.prefix = '/usr'; runpy.run_path('{APP}/report.py', run_name='__main__')"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{APP}"}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "plotly" in result.stderr and ".venv/bin/python" in result.stderr and result.stderr.count("\n") == 1

@@ -176,6 +176,10 @@ def test_weights_bring_their_model_and_tokenizer(checkout):
     assert tokenizer_of(checkout.prepared()) == "weights/Some-1B"
     # One of GPT-2's kind needs two files; the shipped text is bytes without a tokenizer.
     (weights / "tokenizer.json").rename(weights / "vocab.json")
+    (weights / "config.json").write_text('{"mpzero_tokenizer": "an-org/Recorded"}')
+    assert checkout.run("--", "--init_from", "weights/Some-1B").returncode == 0
+    assert tokenizer_of(checkout.prepared()) == "an-org/Recorded"
+    (weights / "config.json").write_text("{}")
     assert checkout.run("--", "--init_from", "weights/Some-1B").returncode == 0
     assert tokenizer_of(checkout.prepared()) == "bytes"
     (weights / "merges.txt").touch()

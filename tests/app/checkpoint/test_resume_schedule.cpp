@@ -48,7 +48,8 @@ TEST_CASE("a longer run keeps the last rate, and its next start what the checkpo
   const ResumedSchedule longer = after(before, 20, now);
   REQUIRE(longer.schedule);
   for (int64_t update = 21; update <= 40; ++update) CHECK(longer.schedule->lr(update) == before.schedule.lr(20));
-  CHECK_THAT(longer.warning, Contains("step 21") && Contains("extend"));
+  CHECK_THAT(longer.line, Contains("--schedule_on_resume") && Contains("extend"));
+  CHECK(longer.warning.empty());
   now.resumed_schedule = longer.schedule;
   const ResumedSchedule again = after(now, 30, config_of({"--max_steps=40"}));
   REQUIRE(again.schedule);

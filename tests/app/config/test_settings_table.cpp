@@ -118,6 +118,10 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
   const std::vector<std::string> table = table_of(result.config);
   CHECK(line_of(table, "schedule") == "schedule WarmupCosineLR (log), lr 0 to 0.001 to 0.0005 file: scheduler.type");
   CHECK(line_of(table, "schedule end") == "schedule end step 20 file: scheduler.params.total_num_steps");
+  RunConfig resumed = result.config;
+  resumed.resumed_schedule = result.config.schedule.held_from(20);
+  resumed.schedule = resumed.schedule.with_total_num_steps(40);
+  CHECK(line_of(table_of(resumed), "schedule end") == "schedule end step 20 checkpoint");
   CHECK(line_of(table, "accumulation dtype") == "accumulation dtype bf16 file: data_types.grad_accum_dtype");
   CHECK_THAT(line_of(table, "micro-batch"), Contains("4 from global batch"));
   CHECK(line_of(table, "weights") == "weights fp32 DeepSpeed's default (bf16.enabled is missing)");

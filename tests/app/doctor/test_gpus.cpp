@@ -143,8 +143,8 @@ TEST_CASE("a slow rank's GPU is found by its PCI address, and the log line names
   CHECK(describe(late, "node7", slow) ==
         "straggler: rank 3 on node7: compute time 300.0 ms per step (median of the other ranks: 200.0 ms), "
         "more than 10% slower in 19 of the last 20 steps (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal "
-        "Slowdown).");
-  CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("20 steps."));
+        "Slowdown); check for other programs on this host.");
+  CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("20 steps; check for other programs on this host."));
 }
 
 TEST_CASE("a driver that does not start, or is too old, is a failure") {
