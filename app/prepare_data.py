@@ -61,9 +61,6 @@ from prepare.survey import LeftOut
 from prepare.token_file import TokenFile
 from run_files.utf8 import restart_in_utf8
 
-# How to pass flags, for messages. The launch scripts set this text.
-HOW_TO_PASS_FLAGS = os.environ.get("MPZERO_HOW_TO_PASS_FLAGS")
-
 
 def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be UTF-8
@@ -76,9 +73,9 @@ def main() -> int:
         arguments.document_separator = separator_of(arguments.document_separator)
         prepare(arguments)
     except PrepareError as error:
-        print(f"prepare_data.py: {error}", file=sys.stderr)
-        if HOW_TO_PASS_FLAGS and "--" in str(error):
-            print(f"prepare_data.py: to pass flags, set e.g. {HOW_TO_PASS_FLAGS}.", file=sys.stderr)
+        # The launch scripts set this text.
+        how = os.environ.get("MPZERO_HOW_TO_PASS_FLAGS") if "--" in str(error) else None
+        print(f"prepare_data.py: {error}" + (f" Pass flags with e.g. {how}." if how else ""), file=sys.stderr)
         return 2
     except BrokenProcessPool:
         print(

@@ -119,6 +119,11 @@ def test_a_checkpoint_and_its_export_go_on_alike_in_either_format(tmp_path: Path
     subprocess.run([BUILD / "bin/zero_to_fp32", run.checkpoints, tmp_path / "fp32"], check=True, capture_output=True)
     assert generate(tmp_path / "fp32", "--tokenizer=bytes", *flags).stdout == text.stdout
     assert generate(tmp_path / "fp32", *flags).stdout == text.stdout
+    lora = trained(tmp_path / "lora", "bytes", f"--init_from={tmp_path / 'fp32'}", "--lora_r=2")
+    subprocess.run(
+        [BUILD / "bin/zero_to_fp32", lora.checkpoints, tmp_path / "adapters"], check=True, capture_output=True
+    )
+    assert generate(tmp_path / "adapters", *flags).stdout.startswith("The prince")
     config = json.loads((tmp_path / "fp32/config.json").read_text())
     del config["mpzero_tokenizer"]  # as in exports before
     (tmp_path / "fp32/config.json").write_text(json.dumps(config))

@@ -331,7 +331,8 @@ TEST_CASE("Offsets that do not span the tokens are refused") {
 TEST_CASE("Fewer tokens than one window are refused") {
   const TemporaryFolder folder;
   write_token_file(folder / "tokens.h5", counting_tokens(4), 100);
-  CHECK(lacks(opening_error(folder / "tokens.h5", 4), {"has 4 tokens", "needs 5 ("}) == "");
+  CHECK(lacks(opening_error(folder / "tokens.h5", 4), {"has 4 tokens", "needs 5 (", "reduce --seq_length"}) == "");
+  CHECK(lacks(opening_error(folder / "tokens.h5", 4), {"prepare_data.py"}) != "");
   CHECK(opening_error(folder / "tokens.h5", 3).empty());
   CHECK(lacks(opening_error(folder / "tokens.h5", 0), {"--seq_length"}) == "");
   write_token_file<uint16_t>(folder / "empty.h5", {}, 100);
