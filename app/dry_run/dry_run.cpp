@@ -197,6 +197,8 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);
   simulate_hardware(machine.gpu_name, /*threads=*/0);
   const MemoryNeed limit = memory_limit(ranks, machine, on_gpus);
+  const GpuModel* gpu = find_gpu_model(machine.gpu_name);
+  setup.peer_gpus = gpu != nullptr && gpu->nvlink == 0 ? 1 : ranks.per_host;
   const std::optional<plan::PlannedRun> run = planned_run(setup, ranks, machine, on_gpus);
   PredictStep predict;
   if (run) predict = [&](const parallel::ParallelLayout& layout) { return plan::predicted_step(*run, layout); };

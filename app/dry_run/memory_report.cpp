@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
-  return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), setup.layout};
+  return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), setup.layout, setup.peer_gpus};
 }
 
 // Formats the size of activations and workspace. With --recompute auto, the size depends on available GPU memory.

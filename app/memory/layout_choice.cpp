@@ -23,7 +23,7 @@ std::string traffic(int64_t bytes) {
 // gradients are released and --recompute auto offloads activations to the host if necessary to fit.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout,
                    const std::optional<MemoryNeed>& limit) {
-  const MemoryEstimate estimate(setup.config, setup.model, device, layout);
+  const MemoryEstimate estimate(setup.config, setup.model, device, layout, setup.peer_gpus);
   const MemoryScenario now = estimate.scenario();
   const MemoryNeed need = limit ? estimate.need_within(*limit, now, 0) : estimate.need(now, std::nullopt, 0);
   // On the CPU, device memory is host memory.

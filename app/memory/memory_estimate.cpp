@@ -40,10 +40,11 @@ plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel:
 }
 
 MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
-                               const parallel::ParallelLayout& ranks)
+                               const parallel::ParallelLayout& ranks, int peer_gpus)
     : config_(config),
       device_(device),
       ranks_(ranks),
+      peer_gpus_(peer_gpus),
       codec_(weight_codec(config.fp8_options, model)),
       decoder_(model, {.fp8 = config.fp8_options}),
       kinds_(plan::layer_kinds(decoder_, config.freeze_parameters)),
@@ -167,7 +168,8 @@ parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
   if (const auto known = states_.find(key); known != states_.end()) return known->second;
   parallel::ZeroOptions options = options_of(scenario);
   options.host_update.extra_bytes = host_extra_bytes;
-  return states_[key] = plan::planned_states(decoder_.units(), options, ranks_, decoder_.training_order(micro_batches));
+  return states_[key] = plan::planned_states(decoder_.units(), options, ranks_, decoder_.training_order(micro_batches),
+                                             peer_gpus_);
 }
 
 parallel::ZeroOptions MemoryEstimate::options_of(const MemoryScenario& scenario) const {

@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,9 +29,10 @@ plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel:
 // Estimates the memory of a rank, in bytes, from the run's configuration. Requires no device.
 class MemoryEstimate {
  public:
-  // `device`: training device, which need not exist.
+  // `device`: training device, which need not exist. `peer_gpus`: number of ranks per host whose GPUs access each
+  // other's memory; 1 if none do. A shard group of more ranks does not use copy engines, which need a buffer.
   MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
-                 const parallel::ParallelLayout& ranks);
+                 const parallel::ParallelLayout& ranks, int peer_gpus = std::numeric_limits<int>::max());
 
   const model::Decoder& decoder() const { return decoder_; }
   // Makes the first `layers` layers keep the FP8 casts of their weights; see Decoder::keep_casts().
@@ -84,6 +86,7 @@ class MemoryEstimate {
   RunConfig config_;
   at::Device device_;
   parallel::ParallelLayout ranks_;
+  int peer_gpus_;
   std::shared_ptr<const parallel::WeightCodec> codec_;
   model::Decoder decoder_;
   std::vector<std::vector<int64_t>> kinds_;  // see plan::layer_kinds()

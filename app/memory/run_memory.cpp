@@ -54,7 +54,7 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
     : config_(setup.config),
       device_(device),
       world_size_(mpi.world_size()),
-      estimate_(setup.config, setup.model, device, setup.layout),
+      estimate_(setup.config, setup.model, device, setup.layout, setup.peer_gpus),
       local_size_(mpi.local_size()),
       host_at_start_(available_host_bytes()),
       host_available_(within_host_margin(host_at_start_) / mpi.local_size()) {

@@ -9,10 +9,11 @@
 namespace mpzero::plan {
 
 parallel::MemoryUse planned_states(const std::vector<UnitSpec>& units, parallel::ZeroOptions options,
-                                   const parallel::ParallelLayout& layout, const std::vector<size_t>& uses) {
+                                   const parallel::ParallelLayout& layout, const std::vector<size_t>& uses,
+                                   int peer_gpus) {
   const SimulatedDevice device({}, options.device.type());
   // If NCCL uses copy engines, as on peer GPUs, the received shards require memory before they are summed.
-  const Links links{.peer_access = options.device.is_cuda()};
+  const Links links{.peer_access = options.device.is_cuda() && layout.ranks_per_node <= peer_gpus};
   // On the CPU, all memory is host memory.
   if (options.device.is_cpu()) {
     options.optimizer_placement = options.parameter_placement = parallel::Placement::kDevice;

@@ -48,6 +48,7 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "parallel/comm/gpu_address.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/host/tensor_memory.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -184,6 +185,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
     // Use the maximum, because all ranks must plan the same recomputation and layout.
     simulated_target().multiprocessors = max(mpi, parallel::gpu_properties(choice.device.index()).multiprocessors);
   }
+  if (choice.device.is_cuda()) setup.peer_gpus = parallel::copy_engine_ranks(mpi);
   warn_of_device(setup);
   const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, mpi);
   setup.layout = nodes.layout;

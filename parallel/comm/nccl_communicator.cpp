@@ -124,6 +124,11 @@ bool all_peers(MpiRuntime& mpi) {
 
 }  // namespace
 
+int copy_engine_ranks(MpiRuntime& mpi) {
+  const bool hazard = copy_engine_hazard(nccl_version_code(), mpi.local_size()).has_value();
+  return all(mpi, all_peers(*mpi.this_machine()) && !hazard) ? min(mpi, mpi.local_size()) : 1;
+}
+
 NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_channels)
     : rank_(mpi.rank()),
       world_size_(mpi.world_size()),

@@ -33,6 +33,10 @@ enum class NcclEngine {
   kCopyEngines
 };
 
+// Returns the number of ranks per host among which communicators use copy engines; 1 if they do not. Uses the rank's
+// current CUDA device. Collective.
+int copy_engine_ranks(MpiRuntime& mpi);
+
 // Collectives on GPU tensors, on a separate high-priority stream, so that they overlap with compute. Parameters and
 // gradients use separate communicators, whose collectives are not ordered relative to each other and can overlap.
 class NcclCommunicator final : public Communicator {

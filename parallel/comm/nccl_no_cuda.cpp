@@ -8,6 +8,7 @@ namespace mpzero::parallel {
 
 int nccl_version_code() { return 0; }
 std::vector<LoadedLibrary> loaded_gpu_libraries() { return {}; }
+int copy_engine_ranks(MpiRuntime&) { throw_no_gpu_kernels(); }
 
 NcclCommunicator::NcclCommunicator(MpiRuntime&, NcclEngine, int) : stream_(c10::cuda::getDefaultCUDAStream()) {
   throw_no_gpu_kernels();

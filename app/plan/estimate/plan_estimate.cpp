@@ -79,7 +79,8 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
   while ((more.nodes *= 2) <= kMost * machine.nodes) {
     const MemoryEstimate there(
         setup.config, setup.model, machine.device(),
-        {.nodes = 1, .ranks_per_node = more.world_size(), .sequence_ranks = setup.layout.sequence_ranks});
+        {.nodes = 1, .ranks_per_node = more.world_size(), .sequence_ranks = setup.layout.sequence_ranks},
+        machine.peer_gpus());
     const MemoryNeed limit = limit_of(more);
     const MemoryNeed need = there.need_within(limit, there.scenario());
     if (need.device > limit.device || need.host > limit.host) continue;
@@ -255,7 +256,9 @@ LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const 
     with_layout.layout = layout;
     return estimate_plan(with_layout, machine, calibration, assumptions).predicted();
   };
-  return choose_layout(setup, machine.device(), {.world_size = machine.world_size(), .per_host = machine.gpus},
+  RunSetup on_machine = setup;
+  on_machine.peer_gpus = machine.peer_gpus();
+  return choose_layout(on_machine, machine.device(), {.world_size = machine.world_size(), .per_host = machine.gpus},
                        limit_of(machine), calibration != nullptr ? PredictStep(predict) : PredictStep());
 }
 
@@ -265,7 +268,7 @@ namespace {
 PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                                 const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
-  MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout);
+  MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout, machine.peer_gpus());
   const bool releases = estimate.choose_release(limit_of(machine));
   const std::optional<int64_t> extra = host_extra_bytes(estimate, config.micro_batch_size, machine);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
@@ -323,7 +326,7 @@ PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machin
     run.options.optimizer_host_ratio = plan.host_ratio;
     RunSetup moved = setup;
     moved.config.zero.offload_optimizer_ratio = plan.host_ratio;
-    const MemoryEstimate after(moved.config, setup.model, machine.device(), setup.layout);
+    const MemoryEstimate after(moved.config, setup.model, machine.device(), setup.layout, machine.peer_gpus());
     spare = std::max<int64_t>(
         0, spare - (after.states_of(after.scenario(), extra).optimizer_states - plan.memory.states.optimizer_states));
   }

@@ -43,6 +43,8 @@ struct PlanMachine {
   // Returns the name of the GPU or processor in calibrations.
   std::string device_name() const;
   int world_size() const { return nodes * gpus; }
+  // See MemoryEstimate.
+  int peer_gpus() const { return links.peer_access ? gpus : 1; }
 };
 
 // Flags of `mpzero plan` that select hosts.

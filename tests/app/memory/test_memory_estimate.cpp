@@ -381,6 +381,41 @@ TEST_CASE("copies over PCIe delay fast GPUs and FP8 matmuls more") {
         Approx(2 * 596'049'920).epsilon(1e-3));
 }
 
+TEST_CASE("layers count in the FLOPs of a step by their number") {
+  const auto passes = [](const std::string& fp8) {
+    const std::string json = R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1)";
+    const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
+    return MemoryEstimate(run(json + fp8 + "}", {}, 1).config, model, at::kCUDA, {.nodes = 1, .ranks_per_node = 1})
+        .activation_sizes(1)
+        .copy_passes;
+  };
+  const double bf16 = passes(""), fp8 = passes(R"(, "fp8": {"enabled": true, "filter_fqns": []})");
+  const double one_in_bf16 = passes(R"(, "fp8": {"enabled": true, "filter_fqns": ["layers.0"]})");
+  CHECK(1 / one_in_bf16 == Approx(27.0 / 28 / fp8 + 1.0 / 28 / bf16));
+}
+
+TEST_CASE("the last layer of T5's encoder keeps the output that all layers of the decoder read") {
+  const RunConfig config = run(kStage2, {"--seq_length=48", "--source_length=32"}, 1).config;
+  auto t5 = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
+  t5.t5->encoder_layers = 3;
+  t5.num_hidden_layers += 1;
+  const ActivationSizes sizes =
+      MemoryEstimate(config, t5, at::kCPU, {.nodes = 1, .ranks_per_node = 1}).activation_sizes(1);
+  // fp32 [32, H]: the output, and what the encoder's final norm saves, its input and rstd [32].
+  CHECK(sizes.layers[2][kNone].kept - sizes.layers[1][kNone].kept == int64_t{32} * (2 * t5.hidden_size + 1) * 4);
+}
+
+TEST_CASE("GPUs without access to each other's memory need no buffer for received shards") {
+  const auto in_flight = [](int world_size, int peer_gpus) {
+    const MemoryEstimate estimated(run(kStage2, {"--seq_length=1024"}, world_size).config,
+                                   model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json"),
+                                   at::kCUDA, {.nodes = 1, .ranks_per_node = world_size}, peer_gpus);
+    return estimated.states_of(estimated.scenario()).units_in_flight;
+  };
+  CHECK(in_flight(4, 4) > in_flight(4, 1));
+  CHECK(in_flight(8, 4) == in_flight(8, 1));
+}
+
 TEST_CASE("on the CPU layer inputs stay where they are") {
   const RunConfig config = run(kStage2, {"--seq_length=1024", "--recompute=host"}, 1).config;
   const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");

@@ -74,6 +74,24 @@ TEST_CASE("planned sizes of states are those of the engine") {
   }
 }
 
+TEST_CASE("only a shard group of peer GPUs receives shards in a buffer before it sums them") {
+  const std::vector<UnitSpec> units = make_units();
+  const std::vector<size_t> uses = make_uses(units.size());
+  ZeroOptions options;
+  options.stage = 2;
+  options.device = at::Device(at::kCUDA, 0);
+  const auto buffer = [&](const ParallelLayout& ranks, int peer_gpus) {
+    return static_cast<double>(plan::planned_states(units, options, ranks, uses, peer_gpus).units_in_flight -
+                               plan::planned_states(units, options, ranks, uses, /*peer_gpus=*/1).units_in_flight);
+  };
+  // The head in bf16, padded.
+  CHECK(buffer({.nodes = 1, .ranks_per_node = 2}, 2) == Approx(102 * 33 * 2).epsilon(0.07));
+  CHECK(buffer({.nodes = 2, .ranks_per_node = 2}, 2) == Approx(102 * 33 * 2).epsilon(0.07));
+  CHECK(buffer({.nodes = 1, .ranks_per_node = 4}, 2) == 0);
+  options.device = at::kCPU;
+  CHECK(buffer({.nodes = 1, .ranks_per_node = 2}, 2) == 0);
+}
+
 TEST_CASE("planned sizes of what compression keeps are those of the engine") {
   for (const int stage : {1, 2, 3}) {
     for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 2}, {2, 2}, {3, 1}, {2, 5}}) {

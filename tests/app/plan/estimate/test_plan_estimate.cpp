@@ -67,6 +67,17 @@ TEST_CASE("a run that does not fit is told what would") {
   CHECK_THAT(output.text, Contains("oes not fit") && Contains("(saves "));
 }
 
+TEST_CASE("a run fits on PCIe GPUs without the buffer of peer GPUs") {
+  const mpzero::io::testing::TemporaryFolder folder;
+  const std::string ds_config = folder / "ds_config.json";
+  std::ofstream(ds_config) << R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1,
+      "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 2}})";
+  CHECK(output_of({"--model_config=" + kModels + "llama_3_1_8b.json", "--gpu=L40S", "--nproc_per_node=8",
+                   "--deepspeed_config=" + ds_config, "--recompute=full", "--seq_length=18432",
+                   "--max_position_embeddings=131072"})
+            .exit_code == 0);
+}
+
 TEST_CASE("layer inputs are on the host if the GPU is too small for them, and only then") {
   const auto plan = [](const char* tokens, const char* recompute) {
     return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--instance=p5e.48xlarge",
