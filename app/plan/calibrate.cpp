@@ -103,7 +103,15 @@ std::vector<ModelConfig> models_of(const CalibrateOptions& options, at::Device d
       }
       if (!files.empty()) break;
     }
-    for (const fs::path& file : files) models.push_back(ModelConfig::from_file(file));
+    for (const fs::path& file : files) {
+      ModelConfig model = ModelConfig::from_file(file);
+      if (!model.t5) {
+        models.push_back(std::move(model));
+      } else if (options.ranks == nullptr || options.ranks->rank() == 0) {
+        print_warning(fmt::format(
+            "--calibrate skips {}, because plans estimate T5's layers from the other models' times", file.string()));
+      }
+    }
   }
   if (models.empty()) {
     throw_user_error("--calibrate: no presets in configs/models; run mpzero from its checkout");

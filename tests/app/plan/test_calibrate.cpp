@@ -83,6 +83,24 @@ TEST_CASE("a CPU is calibrated, and its units have times from what was measured"
   }
 }
 
+TEST_CASE("a calibration skips T5 models in configs/models") {
+  const Folder folder;
+  const fs::path models = folder.path / "configs/models", before = fs::current_path();
+  const fs::path source = MPZERO_SOURCE_DIR;
+  fs::create_directories(models);
+  fs::copy(source / "assets/tiny_t5/config.json", models / "tiny_t5.json");
+  fs::copy(source / "configs/models/qwen3_tiny.json", models);
+  CalibrateOptions options = tiny();
+  options.models = {};
+  options.micro_batches = {{1, 16}};
+  options.seconds = 1e-9;
+  fs::current_path(folder.path);
+  const CalibrationData data = calibrate("cpu.json", options);
+  fs::current_path(before);
+  // The preset, and a model between presets.
+  CHECK(data.source.find("2 of 4 micro-batches of 2 models") != std::string::npos);
+}
+
 TEST_CASE("a calibration made again keeps the names of its devices, that of another device does not") {
   const Folder folder;
   const fs::path file = folder.path / "cpu.json";
