@@ -43,7 +43,7 @@ std::vector<CollectiveTime> collective_times(parallel::Communicator& communicato
       const auto add = [&](const char* name, const std::function<void()>& collective) {
         times.push_back({.name = name,
                          .type = type,
-                         .bytes = static_cast<int64_t>(full.nbytes()),
+                         .bytes = static_cast<double>(full.nbytes()),
                          .seconds = median_seconds(collective, group)});
       };
       add("all-gather", [&] { communicator.all_gather(own, full)->wait(); });

@@ -14,7 +14,7 @@ namespace mpzero::measure {
 struct CollectiveTime {
   std::string name;  // "all-gather", "reduce-scatter", "all-reduce"
   at::ScalarType type = at::kFloat;
-  int64_t bytes = 0;  // size of the full tensor
+  double bytes = 0;  // size of the full tensor
   double seconds = 0;
 };
 

@@ -18,7 +18,6 @@
 #include "app/measure/adamw_run.hpp"
 #include "app/measure/collective_run.hpp"
 #include "app/measure/copy_rates.hpp"
-#include "app/measure/layer_run.hpp"
 #include "app/measure/operation_times.hpp"
 #include "app/plan/calibration.hpp"
 #include "app/plan/calibration_file.hpp"
@@ -216,8 +215,7 @@ class Measurement {
   }
 
   void host_and_links() {
-    const measure::CopyRates copies = measure::copy_rates(device_, options_.copy_bytes);
-    data_.copies = {copies.to_device, copies.from_device, copies.both_ways, copies.on_device};
+    data_.copies = measure::copy_rates(device_, options_.copy_bytes);
     const int threads = at::get_num_threads();
     const auto parameters = static_cast<double>(options_.parameters);
     data_.host.threads = threads;
@@ -248,20 +246,50 @@ class Measurement {
   void collectives() {
     parallel::MpiCommunicator communicator(*options_.ranks);
     data_.host.ranks = ranks();
-    for (const measure::CollectiveTime& one :
-         measure::collective_times(communicator, *options_.ranks, kCollectiveSizes)) {
-      data_.collectives.push_back(
-          {.name = one.name, .type = one.type, .bytes = static_cast<double>(one.bytes), .seconds = one.seconds});
-    }
+    data_.collectives = measure::collective_times(communicator, *options_.ranks, kCollectiveSizes);
   }
 
   // Measures the host time per operation with a layer too small to keep the GPU busy.
   double launch_seconds() const {
     const MicroBatchShape shape{.sequences = 1, .length = 16};
-    measure::LayerRun layer(models_.front(), shape, device_, 8);
-    const double both = layer.forward({.repeats = 3}).host_seconds + layer.backward({.repeats = 3}).host_seconds;
+    double both = 0;
+    for (const bool backward : {false, true}) {
+      both += layers_in_sequence(models_.front(), shape, 8, {.repeats = 3}, backward).host_seconds;
+    }
     const UnitRecorder::Layer calls = UnitRecorder(models_.front(), shape, device_).layer(Recompute::kNone);
     return both / (calls.forward.launches() + calls.backward.launches());
+  }
+
+  // Returns the time per layer of the forward or backward passes of `layers` layers, each with its own weights and
+  // activations. Because of GPU clocks and caches, it differs from the sum of the times of the layer's operations.
+  measure::Timing layers_in_sequence(const ModelConfig& config, const MicroBatchShape& shape, int layers,
+                                     const measure::Effort& effort, bool backward) const {
+    measure::Timing timing;
+    std::vector<std::function<void()>> runs;
+    // A recorder's pass can run only within its callback, so the callbacks of all layers are nested.
+    const std::function<void()> add_layer = [&] {
+      if (std::ssize(runs) == layers) {
+        timing = measure::measure(device_, layers, effort, [&](int layer) {
+          runs[static_cast<size_t>(layer)]();
+          return std::vector<at::Tensor>();
+        });
+        return;
+      }
+      bool after_forward = false;
+      const auto at_pass = [&](const std::function<void()>& run) {
+        if (std::exchange(after_forward, true) == backward) {
+          runs.push_back(run);
+          add_layer();
+        } else if (backward) {
+          run();
+        }
+      };
+      UnitRecorder(config, shape, device_, /*max_logits=*/0,
+                   UnitRecorder::RealDevice{.device = device_, .measure = at_pass})
+          .layer(Recompute::kNone);
+    };
+    add_layer();
+    return timing;
   }
 
   std::vector<std::pair<const ModelConfig*, at::ScalarType>> models_and_types() const {
@@ -404,9 +432,11 @@ class Measurement {
         const Seconds& forward = times.layer_forward[Recompute::kNone];
         if (forward.launch_bound > forward.on_device() || forward.extrapolated > 0 || over_by(0.2)) continue;
         try {
-          measure::LayerRun layer(*config, shape, device_, layers_of_step(*config, shape));
           const measure::Effort effort{.repeats = 20, .seconds = device_.is_cuda() ? 0.3 : kLongestStep};
-          const double together = layer.forward(effort).seconds + layer.backward(effort).seconds;
+          double together = 0;
+          for (const bool backward : {false, true}) {
+            together += layers_in_sequence(*config, shape, layers_of_step(*config, shape), effort, backward).seconds;
+          }
           data_.full_step.push_back({sum, together / sum});
         } catch (const c10::OutOfMemoryError&) {
           ++left_out_;

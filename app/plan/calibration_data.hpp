@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "app/measure/collective_run.hpp"
+#include "app/measure/copy_rates.hpp"
 #include "model/kernels/cublas_lt.hpp"
 #include "model/operation/operation.hpp"
 
@@ -30,23 +32,12 @@ struct CalibrationData {
     at::ScalarType type = at::kBFloat16;
     double bytes = 0, seconds = 0;
   };
-  struct Copies {
-    double to_device = 0, from_device = 0;  // over PCIe, pinned memory
-    double both_ways = 0;                   // sum of both directions, run concurrently
-    double on_device = 0;                   // bytes read and written
-  };
   struct Host {
     double adamw_parameters_per_second = 0;
     int threads = 0;                     // per rank
     int ranks = 1;                       // ranks that measured concurrently on the host
     double memory_bytes_per_second = 0;  // copy rate, bytes read and written
     double disk_write_bytes_per_second = 0;
-  };
-  // A collective between all ranks of the host, on tensors in host memory. `bytes`: size of the full tensor.
-  struct Collective {
-    std::string name;  // "all-gather", "reduce-scatter", "all-reduce"
-    at::ScalarType type = at::kBFloat16;
-    double bytes = 0, seconds = 0;
   };
   // `layer_seconds`: sum of the times of a layer's operations, forward and backward. `factor`: ratio of the
   // whole layer's time to this sum.
@@ -65,10 +56,10 @@ struct CalibrationData {
   std::vector<Attention> attention;
   // Keys: Operation::name, and "adamw" and "sum_of_squares" for the optimizer step on the device.
   std::map<std::string, std::vector<Kernel>> kernels;
-  Copies copies;
+  measure::CopyRates copies;
   Host host;
-  std::vector<Collective> collectives;
-  double launch_seconds = 0;  // host time to launch one operation
+  std::vector<measure::CollectiveTime> collectives;  // between all ranks of the host, on tensors in host memory
+  double launch_seconds = 0;                         // host time to launch one operation
   std::vector<FullStep> full_step;
 };
 

@@ -255,7 +255,7 @@ void visit_measured(Fields& fields, CalibrationData& data) {
     one.number("us", kernel.second.seconds, kSeconds);
   });
   // Only for ranks on CPUs; a file that scales another file describes a GPU.
-  fields.list("collectives", data.collectives, kOptional, [](Fields& one, Data::Collective& collective) {
+  fields.list("collectives", data.collectives, kOptional, [](Fields& one, measure::CollectiveTime& collective) {
     one.one_of("collective", collective.name, {"all-gather", "reduce-scatter", "all-reduce"});
     one.type("type", collective.type);
     one.number("bytes", collective.bytes, kBytes);

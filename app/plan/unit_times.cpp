@@ -112,9 +112,9 @@ double device_copy_seconds(const Calibration& calibration, double bytes) {
 }
 
 double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction) {
-  const CalibrationData::Copies& copies = calibration.data().copies;
+  const measure::CopyRates& copies = calibration.data().copies;
   const double rate = direction == PcieDirection::kToDevice ? copies.to_device : copies.from_device;
-  if (rate <= 0) throw_lacks(calibration, "the copy rate between host and device");
+  if (rate <= 0) calibration.lacks("copies between host and device");
   return bytes / rate;
 }
 
