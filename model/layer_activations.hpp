@@ -101,7 +101,7 @@ struct LayerActivations {
   Operand normed;             // [N, H]: x after its norm
   at::Tensor rstd;            // [N]
   at::Tensor q_rstd, k_rstd;  // [B, T]: rstd of norms over all heads of a token
-  at::Tensor qkv;             // [B, T, heads + 2 * kv_heads, D], before norms and RoPE
+  at::Tensor qkv;             // [B, T, heads + 2 * kv_heads, D], before norms and RoPE; without norms, RoPE is in place
   at::Tensor qk;              // [B, T, heads + kv_heads, D], after norms and RoPE; a view of qkv without norms
   AttentionOutput attended;   // out: [B, T, heads, D]; if sequences are sharded: all tokens, this rank's heads
   // Sequence parallelism. `exchanged` replaces qk: rotated queries, keys and values of all tokens, for this rank's

@@ -369,7 +369,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
 
 std::string describe_changes(const std::vector<MemoryChange>& changes) {
   if (changes.empty())
-    return "no change to the settings would make the run fit; use more or larger GPUs, or a smaller model";
+    return "no change to the settings would make the run fit; use more ranks, more memory per rank, or a smaller model";
   std::vector<std::string> parts;
   for (const MemoryChange& change : changes) {
     parts.push_back(fmt::format("{} (saves {})", change.text, gibibytes(change.saves)));

@@ -326,6 +326,8 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
   static std::mutex mutex;
   static std::vector<Kept> kept;
   const std::lock_guard lock(mutex);
+  // Simulations of the micro-batch read the mode, even if its record is cached.
+  at::globalContext().setDeterministicAlgorithms(shape.deterministic, /*warn_only=*/false);
   SimulatedTarget hardware = simulated_target();
   hardware.type = target.type();
   for (const Kept& one : kept) {

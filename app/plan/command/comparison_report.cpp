@@ -105,7 +105,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
                            ? "No configuration can be ranked: the calibrations lack the required kernel times."
                        : comparison.refused == comparison.tried
                            ? "No configuration can be evaluated."
-                           : "No configuration fits; use more or larger GPUs, or a smaller model.");
+                           : "No configuration fits; use more ranks, more memory per rank, or a smaller model.");
     add_left_out();
     return lines;
   }

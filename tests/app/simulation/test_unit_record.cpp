@@ -1,4 +1,5 @@
 // The simulated device against the CPU: the same operations, and the memory that tensors really take there.
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -114,6 +115,14 @@ TEST_CASE("records the operations and the memory of each kind of a T5's layers")
       CHECK(differences(config, shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
     }
   }
+}
+
+TEST_CASE("the deterministic mode is that of the last micro-batch, even if its record is cached") {
+  for (const bool deterministic : {true, false, true}) {
+    unit_record(model::small_qwen3(), {.length = 16, .deterministic = deterministic}, at::kCPU);
+    CHECK(at::globalContext().deterministicAlgorithms() == deterministic);
+  }
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
 }
 
 TEST_CASE("records the operations and the memory of adapters") {
