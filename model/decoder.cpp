@@ -96,8 +96,6 @@ std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
   return name.substr(0, name.rfind('.'));
 }
 
-double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }
-
 std::vector<LayerValues> Decoder::graph() const {
   std::vector<LayerValues> layers;
   for (size_t layer = 0; layer < static_cast<size_t>(config_.num_hidden_layers); ++layer) {

@@ -162,9 +162,6 @@ class Decoder {
   // Returns the sampler of FP8 casts, or null if FP8 is disabled.
   CastWatch* cast_watch() const { return cast_watch_.get(); }
 
-  // Returns the seconds spent on tuning matmuls so far, mostly in the first step.
-  double tuning_seconds() const;
-
   // Returns the number of tokens that head_loss and head_forward_backward process at a time, out of `tokens`.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
 

@@ -78,7 +78,7 @@ at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operan
   const double multiplier = layer.config.residual_multiplier;
   const bool normed = sublayer.output_norm.defined();
   const bool adds = !normed && multiplier == 1;
-  at::Tensor out = adds ? layer.matmuls.forward_add(a, weight, residual) : layer.matmuls.forward(a, weight);
+  at::Tensor out = layer.matmuls.forward(a, weight, adds ? residual : at::Tensor());
   of(sublayer.low_rank, sublayer.last) = layer.adapters.forward(sublayer.last, a, out);
   if (adds) return out;
   if (normed) {
@@ -162,8 +162,7 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   s.x = x;
   const at::Tensor rows = x.reshape({-1, hidden});
   normalize(layer, attention_of(layer, s), rows, inputs);
-  const at::Tensor qkv =
-      w.qkv_bias.defined() ? matmuls.forward_bias(s.normed, w.qkv, w.qkv_bias) : matmuls.forward(s.normed, w.qkv);
+  const at::Tensor qkv = matmuls.forward(s.normed, w.qkv, w.qkv_bias);
   of(s.low_rank, LayerProduct::kQkv) = adapters.forward(LayerProduct::kQkv, s.normed, qkv);
   s.qkv = qkv.view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();

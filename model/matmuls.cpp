@@ -174,19 +174,7 @@ void Matmuls::aten_multiply(const Operands& operands) {
   }
 }
 
-at::Tensor Matmuls::forward(const Operand& a, const Operand& weight) {
-  at::Tensor out = result(a, weight.size(0));
-  multiply(Layout::kABTransposed, out, a, weight);
-  return out;
-}
-
-at::Tensor Matmuls::forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias) {
-  at::Tensor out = result(a, weight.size(0));
-  multiply(Layout::kABTransposed, out, a, weight, bias);
-  return out;
-}
-
-at::Tensor Matmuls::forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend) {
+at::Tensor Matmuls::forward(const Operand& a, const Operand& weight, const at::Tensor& addend) {
   at::Tensor out = result(a, weight.size(0));
   multiply(Layout::kABTransposed, out, a, weight, addend);
   return out;

@@ -46,13 +46,10 @@ class Matmuls {
  public:
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
 
-  // Returns a * weight^T, [N, out], for a [N, in] and weight [out, in]. In all functions, either both operands are FP8
-  // or neither is.
-  at::Tensor forward(const Operand& a, const Operand& weight);
-  // Returns a * weight^T plus `bias` [out] in each row, or plus `addend` [N, out]. On a GPU, the sum is rounded only
-  // once.
-  at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
-  at::Tensor forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend);
+  // Returns a * weight^T, [N, out], for a [N, in] and weight [out, in]. Adds `addend` if it is defined: a matrix
+  // [N, out], or a vector [out] for each row. On a GPU, the sum is rounded only once. In all functions, either both
+  // operands are FP8 or neither is.
+  at::Tensor forward(const Operand& a, const Operand& weight, const at::Tensor& addend = {});
   // Adds a * weight^T to out [N, out].
   void add_forward(at::Tensor& out, const Operand& a, const Operand& weight);
   // Returns dy * weight, [N, in], for dy [N, out] and weight [out, in].

@@ -102,7 +102,7 @@ struct Block {
   // Returns x plus a sublayer's output y * w^T.
   at::Tensor add_output(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& x,
                         const Dropout& dropout) const {
-    if (dropout.rate == 0) return matmuls.forward_add(y, weight, x);
+    if (dropout.rate == 0) return matmuls.forward(y, weight, x);
     at::Tensor output = matmuls.forward(y, weight);
     dropout_(output, dropout);
     const OperationScope scope = elementwise(x, 3);

@@ -60,6 +60,8 @@ std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& c, std::ve
   return parameters;
 }
 
+std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& c) { return llama_layer_parameters(c, {}); }
+
 std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& c) {
   const int64_t q = c.query_size(), kv = c.key_value_size();
   return llama_layer_parameters(c, {{LayerRole::kQueryBias, "self_attn.q_proj.bias", {q}},

@@ -50,8 +50,8 @@ std::span<const Architecture* const> architectures();
 const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
 // Returns Llama's weights, with `after_values` inserted after the value projection.
-std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config,
-                                                   std::vector<LayerParameter> after_values = {});
+std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config, std::vector<LayerParameter> after_values);
+std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config);
 // Returns Llama's weights and the biases of the query, key and value projections.
 std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
 

@@ -23,8 +23,6 @@ void write_options(const ModelConfig& config, nlohmann::json& json) {
   json["attention_multiplier"] = config.attention_multiplier.value_or(1.0);
 }
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llama_layer_parameters(c); }
-
 }  // namespace
 
 // Granite 3 (dense): Llama with multipliers for embedding, attention scores, residual branches and logits.
@@ -36,6 +34,6 @@ const Architecture kGranite{.model_type = "granite",
                             .default_key_value_heads = {},
                             .read_options = read_options,
                             .write_options = write_options,
-                            .layer_parameters = layer_parameters};
+                            .layer_parameters = llama_layer_parameters};
 
 }  // namespace mpzero::model

@@ -17,8 +17,6 @@ void write_options(const ModelConfig&, nlohmann::json& json) {
   json["pretraining_tp"] = 1;
 }
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llama_layer_parameters(c); }
-
 }  // namespace
 
 // Llama 3 and 3.1, and older Llama models with the same keys.
@@ -30,6 +28,6 @@ const Architecture kLlama{.model_type = "llama",
                           .default_key_value_heads = {},
                           .read_options = read_options,
                           .write_options = write_options,
-                          .layer_parameters = layer_parameters};
+                          .layer_parameters = llama_layer_parameters};
 
 }  // namespace mpzero::model

@@ -13,8 +13,6 @@ void read_options(ConfigReader& reader, ModelConfig& config) {
 
 void write_options(const ModelConfig& config, nlohmann::json& json) { write_sliding_window(config, json); }
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llama_layer_parameters(c); }
-
 }  // namespace
 
 // Mistral 7B: Llama with an optional sliding window.
@@ -26,6 +24,6 @@ const Architecture kMistral{.model_type = "mistral",
                             .default_key_value_heads = 8,
                             .read_options = read_options,
                             .write_options = write_options,
-                            .layer_parameters = layer_parameters};
+                            .layer_parameters = llama_layer_parameters};
 
 }  // namespace mpzero::model

@@ -39,8 +39,6 @@ void write_options(const ModelConfig& config, nlohmann::json& json) {
   for (const bool rotated : config.rotated_layers) json["no_rope_layers"].push_back(rotated ? 1 : 0);
 }
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llama_layer_parameters(c); }
-
 }  // namespace
 
 // SmolLM3: Llama with some layers without RoPE (NoPE).
@@ -52,6 +50,6 @@ const Architecture kSmolLm3{.model_type = "smollm3",
                             .default_key_value_heads = 4,
                             .read_options = read_options,
                             .write_options = write_options,
-                            .layer_parameters = layer_parameters};
+                            .layer_parameters = llama_layer_parameters};
 
 }  // namespace mpzero::model

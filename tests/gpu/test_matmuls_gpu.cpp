@@ -69,8 +69,8 @@ TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {
         at::Tensor gradient = poisoned({out, in}, gradient_type), d_a = poisoned({rows, in}, type);
         for (int turn = 0; turn < 2; ++turn) {  // the first one tunes; the second tunes products that accumulate
           CHECK(relative_error(matmuls.forward(a, weight), product) < forward_tolerance);
-          CHECK(relative_error(matmuls.forward_bias(a, weight, bias), product + exact(bias)) < forward_tolerance);
-          CHECK(relative_error(matmuls.forward_add(a, weight, dy), product + exact(dy)) < forward_tolerance);
+          CHECK(relative_error(matmuls.forward(a, weight, bias), product + exact(bias)) < forward_tolerance);
+          CHECK(relative_error(matmuls.forward(a, weight, dy), product + exact(dy)) < forward_tolerance);
           const at::Tensor expected_d_a = exact(dy).matmul(exact(weight));
           matmuls.data_gradient_out(d_a, dy, weight);
           CHECK(relative_error(d_a, expected_d_a) < forward_tolerance);
@@ -202,7 +202,7 @@ TEST_CASE("deterministic products have the same bits in every instance") {
     matmuls.weight_gradient_out(gradient, dy, a);
     matmuls.weight_gradient_out(gradient, dy, a, /*accumulate=*/true);
     CHECK(matmuls.tuned().empty());
-    return std::vector<at::Tensor>{matmuls.forward(a, weight), matmuls.forward_add(a, weight, dy),
+    return std::vector<at::Tensor>{matmuls.forward(a, weight), matmuls.forward(a, weight, dy),
                                    matmuls.data_gradient(dy, weight), gradient};
   };
   const std::vector<at::Tensor> first = run();

@@ -114,8 +114,8 @@ TEST_CASE("FP8 products equal products of the rounded operands") {
     constexpr double kBf16 = 1.0 / 256;  // half a step, relative to the largest value
     const at::Tensor product = of_rows(x).matmul(of_rows(weight).t());
     CHECK(relative_error(matmuls.forward(x, weight), product) < kBf16);
-    CHECK(relative_error(matmuls.forward_bias(x, weight, bias), product + wide(bias)) < kBf16);
-    CHECK(relative_error(matmuls.forward_add(x, weight, addend), product + wide(addend)) < kBf16);
+    CHECK(relative_error(matmuls.forward(x, weight, bias), product + wide(bias)) < kBf16);
+    CHECK(relative_error(matmuls.forward(x, weight, addend), product + wide(addend)) < kBf16);
     CHECK(relative_error(matmuls.data_gradient(dy, weight), of_rows(dy).matmul(of_columns(weight).t())) < kBf16);
     const at::Tensor expected = of_columns(dy).matmul(of_columns(x).t());
     at::Tensor gradient = at::randn({96, 64});

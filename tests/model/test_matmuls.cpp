@@ -32,8 +32,8 @@ TEST_CASE("matrix products on the CPU") {
       const at::Tensor dy = at::randn({rows, out}).to(type), bias = at::randn({out}).to(type);
       const at::Tensor product = wide(a).matmul(wide(weight).t());
       CHECK(relative_error(matmuls.forward(a, weight), product) < tolerance);
-      CHECK(relative_error(matmuls.forward_bias(a, weight, bias), product + wide(bias)) < tolerance);
-      CHECK(relative_error(matmuls.forward_add(a, weight, dy), product + wide(dy)) < tolerance);
+      CHECK(relative_error(matmuls.forward(a, weight, bias), product + wide(bias)) < tolerance);
+      CHECK(relative_error(matmuls.forward(a, weight, dy), product + wide(dy)) < tolerance);
       CHECK(relative_error(matmuls.data_gradient(dy, weight), wide(dy).matmul(wide(weight))) < tolerance);
 
       const at::Tensor expected = wide(dy).t().matmul(wide(a));
