@@ -61,6 +61,8 @@ class Calibration {
   // the measured ratios linearly against the log of `layer_seconds` (the sum, forward and backward), and clamps the
   // result to the measured range.
   double step_factor(double layer_seconds) const;
+  // Throws MissingTimes for the times of `what`.
+  [[noreturn]] void lacks(const std::string& what) const;
 
  private:
   // Key of all FP8 matmuls in `matmuls_`.
@@ -69,7 +71,6 @@ class Calibration {
   // Estimates the time of a matmul or attention whose dtype was not measured, based on bf16 times, or throws
   // MissingTimes.
   Estimate without_times(const model::Operation& operation, const char* what) const;
-  [[noreturn]] void lacks(const std::string& what) const;
 
   CalibrationData data_;
   std::string name_;

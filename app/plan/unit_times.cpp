@@ -1,7 +1,5 @@
 #include "app/plan/unit_times.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <span>
 
@@ -38,12 +36,6 @@ std::vector<Seconds*> parts_of(UnitTimes& times) {
     for (Seconds& level : layer->values) parts.push_back(&level);
   }
   return parts;
-}
-
-[[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
-  throw MissingTimes(
-      fmt::format("{}: the calibration lacks {}; calibrate the target machine with `mpzero plan --calibrate FILE`",
-                  calibration.name(), what));
 }
 
 }  // namespace
@@ -101,13 +93,13 @@ UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted) {
 
 double host_adamw_seconds(const Calibration& calibration, int64_t parameters) {
   const double rate = calibration.data().host.adamw_parameters_per_second;
-  if (rate <= 0) throw_lacks(calibration, "AdamW's rate on the host");
+  if (rate <= 0) calibration.lacks("AdamW on the host");
   return static_cast<double>(parameters) / rate;
 }
 
 double device_copy_seconds(const Calibration& calibration, double bytes) {
   const double rate = calibration.data().copies.on_device;
-  if (rate <= 0) throw_lacks(calibration, "the device's copy rate");
+  if (rate <= 0) calibration.lacks("copies on the device");
   return 2 * bytes / rate;
 }
 

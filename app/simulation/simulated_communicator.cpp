@@ -32,6 +32,11 @@ class PendingMove final : public PendingCollective {
 // NCCL 2.28, ce_coll.cc). Additional copies with multicast are ignored.
 constexpr int kMeetings = 2;
 
+// Names of collectives within and between nodes.
+constexpr const char* kNames[2][4] = {{"all-gather", "reduce-scatter", "all-reduce", "all-to-all"},
+                                      {"all-gather between nodes", "reduce-scatter between nodes",
+                                       "all-reduce between nodes", "all-to-all between nodes"}};
+
 }  // namespace
 
 SimulatedCommunicator::SimulatedCommunicator(const Options& options, BusyLink& link)
@@ -46,10 +51,10 @@ int64_t SimulatedCommunicator::reserve_reduce_scatter(int64_t numel, const at::T
   return numel * static_cast<int64_t>(options.dtype().itemsize());
 }
 
-std::unique_ptr<PendingCollective> SimulatedCommunicator::run(const char* name, Collective collective,
-                                                              const at::Tensor& full, int64_t moved_bytes,
-                                                              int64_t summed_bytes) {
+std::unique_ptr<PendingCollective> SimulatedCommunicator::run(Collective collective, const at::Tensor& full,
+                                                              int64_t moved_bytes, int64_t summed_bytes) {
   const auto bytes = static_cast<int64_t>(full.nbytes());
+  const char* name = kNames[options_.between_nodes ? 1 : 0][static_cast<size_t>(collective)];
   const double seconds = options_.slowdown * (options_.seconds ? options_.seconds(collective, bytes, full.scalar_type())
                                                                : collective_seconds(collective, bytes, options_.group,
                                                                                     options_.links, options_.rings));
@@ -75,7 +80,7 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::all_gather(const at::T
   const auto own = static_cast<int64_t>(shard.nbytes());
   // Sent and received bytes, and the local shard unless the all-gather is in place.
   const int64_t sent = own * (world_size() - 1);
-  return run(options_.gather, Collective::kAllGather, full, 2 * sent + (shard.is_alias_of(full) ? 0 : 2 * own));
+  return run(Collective::kAllGather, full, 2 * sent + (shard.is_alias_of(full) ? 0 : 2 * own));
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(const at::Tensor& full,
@@ -84,22 +89,22 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(con
   const auto bytes = static_cast<int64_t>(full.nbytes()), own = static_cast<int64_t>(shard.nbytes());
   const bool adds = mode == parallel::SumMode::kAdd;
   const int64_t written = (adds ? 2 : 1) * own;
-  if (has_copy_engines()) return run(options_.scatter, Collective::kReduceScatter, full, 2 * bytes, bytes + written);
+  if (has_copy_engines()) return run(Collective::kReduceScatter, full, 2 * bytes, bytes + written);
   // In a ring, received data is added to the local shard and forwarded. A separate kernel adds or converts the sum
   // unless NCCL writes the result directly. A single rank has no ring.
   const bool direct = world_size() == 1 || (!adds && shard.scalar_type() == full.scalar_type());
   const int64_t part = bytes / world_size();
-  return run(options_.scatter, Collective::kReduceScatter, full, 3 * (bytes - part), direct ? 0 : part + written);
+  return run(Collective::kReduceScatter, full, 3 * (bytes - part), direct ? 0 : part + written);
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor&) {
-  return run(options_.exchange, Collective::kAllToAll, sent, 2 * static_cast<int64_t>(sent.nbytes()));
+  return run(Collective::kAllToAll, sent, 2 * static_cast<int64_t>(sent.nbytes()));
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_reduce_sum(const at::Tensor& tensor) {
   const auto bytes = static_cast<int64_t>(tensor.nbytes());
   // A reduce-scatter followed by an all-gather.
-  return run(options_.reduce, Collective::kAllReduce, tensor, 5 * (bytes - bytes / world_size()));
+  return run(Collective::kAllReduce, tensor, 5 * (bytes - bytes / world_size()));
 }
 
 }  // namespace mpzero::plan

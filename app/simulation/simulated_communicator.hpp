@@ -24,13 +24,10 @@ class SimulatedCommunicator final : public parallel::Communicator {
   struct Options {
     Group group;
     Links links;
-    int rings = 1;                      // see collective_seconds()
-    double slowdown = 1;                // factor applied to each collective's time
-    CollectiveSeconds seconds = {};     // measured times; empty: from group and links
-    const char* gather = "all-gather";  // names in the records
-    const char* scatter = "reduce-scatter";
-    const char* exchange = "all-to-all";
-    const char* reduce = "all-reduce";
+    int rings = 1;                   // see collective_seconds()
+    double slowdown = 1;             // factor applied to each collective's time
+    CollectiveSeconds seconds = {};  // measured times; empty: from group and links
+    bool between_nodes = false;      // part of the names in the records
   };
   // `link` must outlive the communicator.
   SimulatedCommunicator(const Options& options, BusyLink& link);
@@ -49,8 +46,8 @@ class SimulatedCommunicator final : public parallel::Communicator {
   // Returns true if NcclCommunicator would use copy engines, i.e. between peer GPUs of one host. Assumes an NCCL
   // version without copy_engine_hazard().
   bool has_copy_engines() const;
-  std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, const at::Tensor& full,
-                                                   int64_t moved_bytes, int64_t summed_bytes = 0);
+  std::unique_ptr<parallel::PendingCollective> run(Collective collective, const at::Tensor& full, int64_t moved_bytes,
+                                                   int64_t summed_bytes = 0);
 
   Options options_;
   BusyLink& link_;

@@ -18,28 +18,13 @@
 namespace mpzero::plan {
 namespace {
 
-// Peers whose collectives take no time and move no values.
-class Peers final : public parallel::Communicator {
+// Peers that return the values that this rank sends. HeadExchange calls only all_to_all().
+class Peers final : public parallel::LocalCommunicator {
  public:
   explicit Peers(int world_size) : world_size_(world_size) {}
-  int rank() const override { return 0; }
   int world_size() const override { return world_size_; }
-  std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override {
-    return done();
-  }
-  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
-                                                                  parallel::SumMode) override {
-    return done();
-  }
-  std::unique_ptr<parallel::PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override {
-    return done();
-  }
-  std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor&) override { return done(); }
 
  private:
-  static std::unique_ptr<parallel::PendingCollective> done() {
-    return std::make_unique<parallel::CompletedCollective>();
-  }
   int world_size_;
 };
 

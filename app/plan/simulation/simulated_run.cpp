@@ -33,13 +33,6 @@ struct SharedLinks {
   BusyLink within, between;
 };
 
-struct Names {
-  const char *gather, *scatter, *exchange, *reduce;
-};
-constexpr Names kWithin{"all-gather", "reduce-scatter", "all-to-all", "all-reduce"};
-constexpr Names kBetween{"all-gather between nodes", "reduce-scatter between nodes", "all-to-all between nodes",
-                         "all-reduce between nodes"};
-
 // Scales the measured times to a different number of ranks by the bytes that each rank receives.
 CollectiveSeconds measured(const SimulatedRun& run, const Group& group) {
   if (!run.within_host || group.hosts > 1) return {};
@@ -51,16 +44,13 @@ CollectiveSeconds measured(const SimulatedRun& run, const Group& group) {
 }
 
 std::unique_ptr<parallel::Communicator> communicator(const SimulatedRun& run, const Group& group, int rings,
-                                                     const Names& names, SharedLinks& links) {
+                                                     bool between_nodes, SharedLinks& links) {
   return std::make_unique<SimulatedCommunicator>(SimulatedCommunicator::Options{.group = group,
                                                                                 .links = run.links,
                                                                                 .rings = rings,
                                                                                 .slowdown = run.network_factor,
                                                                                 .seconds = measured(run, group),
-                                                                                .gather = names.gather,
-                                                                                .scatter = names.scatter,
-                                                                                .exchange = names.exchange,
-                                                                                .reduce = names.reduce},
+                                                                                .between_nodes = between_nodes},
                                                  group.hosts > 1 ? links.between : links.within);
 }
 
@@ -68,7 +58,7 @@ LevelCommunicators communicators(const SimulatedRun& run, parallel::Timeline& ti
   const parallel::ParallelLayout& layout = run.layout;
   const bool several_hosts = run.ranks.hosts > 1;
   if (layout.nodes == 1) {
-    return {layout, several_hosts, communicator(run, run.ranks, 1, kWithin, links), nullptr, timeline};
+    return {layout, several_hosts, communicator(run, run.ranks, 1, /*between_nodes=*/false, links), nullptr, timeline};
   }
   const int per_host = run.ranks.per_host, per_node = layout.ranks_per_node;
   const bool node_in_host = per_node <= per_host;
@@ -77,8 +67,8 @@ LevelCommunicators communicators(const SimulatedRun& run, parallel::Timeline& ti
                                   : Group{.hosts = per_node / per_host, .per_host = per_host};
   const Group places = node_in_host ? Group{.hosts = run.ranks.hosts, .per_host = per_host / per_node}
                                     : Group{.hosts = layout.nodes, .per_host = 1};
-  return {layout, several_hosts, communicator(run, node, 1, kWithin, links),
-          communicator(run, places, node_in_host ? per_node : per_host, kBetween, links), timeline};
+  return {layout, several_hosts, communicator(run, node, 1, /*between_nodes=*/false, links),
+          communicator(run, places, node_in_host ? per_node : per_host, /*between_nodes=*/true, links), timeline};
 }
 
 void count(SimulatedStep& step, const SimulatedDevice::Record& record) {

@@ -236,7 +236,7 @@ TEST_CASE("the host bounds small micro-batches") {
 TEST_CASE("what was not measured is named") {
   const Calibration calibration(round_figures(), "round.json");
   CHECK(error_from([&] { host_adamw_seconds(calibration, 1); }) ==
-        "round.json: the calibration lacks AdamW's rate on the host; calibrate the target machine with `mpzero "
+        "round.json: the calibration has no times for AdamW on the host; calibrate the target machine with `mpzero "
         "plan --calibrate FILE`");
   CHECK(error_from([&] { unit_times(calibration, preset("qwen3_tiny"), {.type = at::kFloat}); }) ==
         "round.json: the calibration has no times for matmuls in fp32; calibrate the target machine with `mpzero "
