@@ -208,9 +208,9 @@ struct Block {
         relative_attention_backward(std::exchange(d_out, {}).view(s.output.out.sizes()), s.q, s.k, s.v, s.output, call);
     if (d.dtable.defined()) d_table = d_table.defined() ? d_table.add(d.dtable) : d.dtable;
     const auto as_rows = [&](at::TensorList heads) {
-      const at::Tensor joined = at::cat(heads, 2), rows = joined.view({joined.size(0) * joined.size(1), -1});
-      const OperationScope scope = elementwise(rows, 2);
-      return rows;
+      const at::Tensor& first = heads.front();
+      const OperationScope scope = elementwise(first.expand({std::ssize(heads), -1, -1, -1, -1}), 2);
+      return at::cat(heads, 2).view({first.size(0) * first.size(1), -1});
     };
     if (!s.memory.defined()) {
       const at::Tensor dqkv = as_rows({d.dq, d.dk, d.dv});

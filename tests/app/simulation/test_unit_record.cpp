@@ -297,6 +297,7 @@ TEST_CASE("operators outside of scopes, which a plan ignores, move less than 0.5
         INFO(config.model_type << ", " << name << ", recompute " << static_cast<int>(recompute) << ", " << target
                                << ": " << list);
         CHECK(bytes < 0.005 * scoped);
+        CHECK_FALSE(outside.bytes.contains("aten::cat"));
       }
     }
   }
