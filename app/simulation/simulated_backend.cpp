@@ -123,6 +123,13 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
   return at::native::as_strided_tensorimpl(self, size, strides, self.storage_offset());
 }
 
+// Real devices run silu_backward as a single kernel, but ATen's fallback consists of several operators.
+at::Tensor silu_backward(const at::Tensor&, const at::Tensor& self) {
+  SimulatedDevice& here = device();
+  here.queue(Work::kElementwise, "operator", here.costs().memory(3 * static_cast<int64_t>(self.nbytes())));
+  return at::empty(self.sizes(), self.options());
+}
+
 // ATen cannot infer the shape of index_select without values.
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   std::vector<int64_t> sizes = self.sizes().vec();
@@ -221,6 +228,7 @@ void register_simulated_backend() {
     aten.impl("view", view);
     aten.impl("as_strided", as_strided);
     aten.impl("_reshape_alias", reshape_alias);
+    aten.impl("silu_backward", silu_backward);
     aten.impl("index_select", index_select);
     aten.impl("copy_", copy);
     static torch::Library rest(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
