@@ -38,7 +38,7 @@ LoraConfig read_lora_config(const json& object, const std::string& source) {
   const auto is_number = [](const json& found) { return found.is_number(); };
   const json rslora =
       value("use_rslora", "true or false", [](const json& found) { return found.is_null() || found.is_boolean(); });
-  const json dropout = value("lora_dropout", "a number from 0 to less than 1", [](const json& found) {
+  const json dropout = value("lora_dropout", "a number in [0, 1)", [](const json& found) {
     return found.is_null() || (found.is_number() && found >= 0 && found < 1);
   });
   return {.r = value("r", "an integer", [](const json& found) { return found.is_number_integer(); }),

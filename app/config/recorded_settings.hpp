@@ -67,7 +67,7 @@ std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 // checksum in common.
 std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
-// A source of the training data in a checkpoint's settings.
+// A training data source, as recorded in a checkpoint's settings.
 struct RecordedSource {
   io::TokenIdentity identity;
   std::string file;

@@ -107,7 +107,7 @@ const std::vector<Answer>& trainers() {
       {{"enable_jit_checkpoint"}, "a run that receives SIGTERM always saves a checkpoint and stops; omit the flag"},
       {{"restore_callback_states_from_checkpoint"}, "mpzero has no callbacks; omit the flag"},
       {{"load_best_model_at_end", "metric_for_best_model", "greater_is_better"},
-       "zero_to_fp32 -t TAG exports the weights of any checkpoint; omit the flag"},
+       "mpzero does not track the best checkpoint; zero_to_fp32 -t TAG exports any checkpoint; omit the flag"},
       {{"push_to_hub", "hub_model_id", "hub_always_push", "hub_private_repo", "hub_revision", "hub_strategy",
         "hub_token"},
        "export the weights with zero_to_fp32 and publish them with hf upload; omit the flag"},

@@ -88,10 +88,10 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     )
     group.add_argument("--source_length", type=positive, metavar="S", help="number of source tokens per pair")
     group.add_argument(
-        "--source_column", default="source", metavar="NAME", help="source column of pairs (default: source)"
+        "--source_column", default="source", metavar="NAME", help="for pairs: source column (default: source)"
     )
     group.add_argument(
-        "--target_column", default="target", metavar="NAME", help="target column of pairs (default: target)"
+        "--target_column", default="target", metavar="NAME", help="for pairs: target column (default: target)"
     )
     group.add_argument("--source_prefix", default="", metavar="TEXT", help="prefix of each source, e.g. 'summarize: '")
     group.add_argument("--train_padding", action="store_true", help="for pairs, include target padding in the loss")

@@ -64,7 +64,11 @@ def bos_of(
     # The id that the post-processor prepends is BOS under any name, such as [CLS].
     bos = added[0] if len(added) == 1 else declared.bos_id if token is None else vocabulary.get(token)
     if add_bos == "true" and bos is None:
-        reason = "declares no bos_token" if token is None else f"has no token '{shown(token)}', its bos_token"
+        reason = (
+            "declares no bos_token"
+            if token is None
+            else f"declares the bos_token '{shown(token)}', which is not in its vocabulary"
+        )
         raise PrepareError(f"Tokenizer '{shown(name)}' {reason}: fix {CONFIG}, or omit --add_bos true.")
     adds = bool(added) if add_bos == "auto" else add_bos == "true"
     note = None

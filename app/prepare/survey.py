@@ -1,4 +1,4 @@
-"""Lists the files of a folder: the readable files, and the skipped files with the reasons."""
+"""Lists the files of a folder: the readable files, and the skipped files with the reason for each."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ std::string remedy_of(const Environment& environment, const std::string& mpi) {
     if (const auto value = environment(name); value && !of_script) set.push_back(fmt::format("{}={}", name, *value));
   }
   if (!set.empty()) return fmt::format("correct or unset {}", fmt::join(set, ", "));
-  return fmt::format("start the ranks with the mpirun of {}, or with a supported --mpi type of srun", mpi);
+  return fmt::format("start the ranks with the mpirun of {}, or with srun and a supported --mpi type", mpi);
 }
 
 std::string own_interfaces() {

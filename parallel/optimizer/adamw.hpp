@@ -44,7 +44,7 @@ struct AdamWTensors {
 //   g = gradient * gradient_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2
 //   w = w (1 - lr wd) - lr / (1-b1^t) * m / (sqrt(v) / sqrt(1-b2^t) + eps)
 // adamw() runs in one pass on the tensors' device. Host and GPU results are equal except for the last bits. Moments in
-// bf16 use stochastic rounding: with rounding to nearest, a moment would never change if each step changes it by less
+// bf16 use stochastic rounding: with rounding to nearest, a moment would never change if each step changed it by less
 // than half a unit in the last place. The rounding depends on the element's position and the seed, not on the layout or
 // the number of threads.
 void adamw(const AdamWTensors& tensors, const AdamWUpdate& update);

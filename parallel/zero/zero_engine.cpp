@@ -458,7 +458,7 @@ void ZeroEngine::set_host_ratio(double ratio) {
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!on_host(u) || stays[u]) continue;
     if (releases_gradients(options_))
-      throw_failure("unit {} cannot be moved to the device because its gradient is released", units_[u].name);
+      throw_failure("unit {} cannot be moved to the device because its gradients have been released", units_[u].name);
     host_->release(u);
     shards_[u].move_to(options_.device);
   }

@@ -27,10 +27,10 @@ class Standing(Enum):
     event determines the action."""
 
     UNKNOWN = "the job uses --overwrite or --resume_from_checkpoint, and its record is missing or damaged"
-    FAILURES = "more than MAX_RESTARTS failures since the last checkpoint of a later step"
+    FAILURES = "more than MAX_RESTARTS failures without a checkpoint of a later step"
     REPEATED = "a second failure since the last checkpoint, not attributed to another host"
     UNSAVED = "more than MAX_RESTARTS consecutive starts that saved no checkpoint"
-    REFUSALS = "more than MAX_RESTARTS refusals since the last checkpoint of a later step"
+    REFUSALS = "more than MAX_RESTARTS refusals without a checkpoint of a later step"
     WAITED = "a shared resource has been unavailable for a day"
     UNCOUNTED = "the record cannot be written, and Slurm has already restarted the job MAX_RESTARTS times"
     WITHIN = "none of the above"
