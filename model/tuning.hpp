@@ -31,8 +31,8 @@ struct TuningResult {
 
 // Returns the fastest of `proposed` + 1 candidates by successive halving: one quick run of each candidate, then several
 // interleaved runs of the best few, so clock drift affects all candidates equally. Candidates with an index below
-// `proposed` are in descending order of expected speed, which breaks ties. Candidate `proposed` is the baseline: it runs
-// in both rounds and wins only if it is faster by more than TuningBounds::tie.
+// `proposed` are in descending order of expected speed, which breaks ties. Candidate `proposed` is the baseline: it
+// runs in both rounds and wins only if it is faster by more than TuningBounds::tie.
 TuningResult find_fastest(size_t proposed, const TimeRuns& time, const TuningBounds& bounds = {});
 
 }  // namespace mpzero::model
