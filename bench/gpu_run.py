@@ -31,7 +31,7 @@ def tests(visit: Visit) -> None:
         visit.test(f"test_{kind}_gpu", limit=200)
     for program in ("test_gpu_parallel", "test_network_gpu", "test_network_plugin_gpu", "test_flight_recorder_gpu"):
         for ranks in (1, 2, 4):
-            visit.test(program, ranks=ranks)
+            visit.test(program, ranks=ranks, limit=120 if ranks == 1 else 240)
     os.environ["BUILD_DIR"] = str(visit.settings.build.resolve())
     for name, file, selection, limit in (
         ("golden", "golden", "gpus", 300),
