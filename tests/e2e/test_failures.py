@@ -196,6 +196,7 @@ def test_a_checkpoint_folder_that_hangs_ends_the_run_with_evidence_elsewhere(
     hang_at("latest", run, monkeypatch)
     monkeypatch.setenv("HANGING_PATH", "/checkpoints/failures/")
     with LiveRun(run, *ENDLESS, "--stuck_after=1") as live:
+        live.wait_for(lambda: any(run.folder.glob("hangs-*")), "a rank reads the checkpoint")
         assert live.finish(limit=SOON) == 1
     (report,) = reports(live)
     assert f"{tmp_path}/log/failures/" in report
