@@ -40,6 +40,7 @@ TEST_CASE("a preview names the checkpoint that the run resumes from") {
   CHECK(preview_all(run, {"--overwrite"}, warnings).moved_to == run.checkpoints() / "old-1");
   CHECK_FALSE(preview_all(run, {}, warnings).moved_to);
 
+  parallel::mpi().barrier();  // the other rank may still read the manifest
   on_rank_0([&] { std::ofstream(run.checkpoint(4) / "manifest.json") << "{"; });
   const std::optional<Resumed> older = preview(run, {}, warnings);
   REQUIRE(older);
