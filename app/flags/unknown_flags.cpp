@@ -68,8 +68,7 @@ const std::vector<Answer>& trainers() {
       {{"use_cpu", "no_cuda"}, "use --device cpu"},
       {{"num_gpus", "gpus", "n_gpu"},
        "the launcher sets the number of ranks (NPROC=4 for mpzero's launch scripts, mpirun -n 4, or --nproc_per_node 4 "
-       "for "
-       "mpzero plan)"},
+       "for mpzero plan)"},
       {{"do_train"}, "mpzero train always trains; omit the flag"},
       {{"do_predict"}, "mpzero generate completes prompts from a checkpoint; omit the flag"},
       {{"eval_on_start", "eval_delay"}, "--validation_freq STEPS sets the validation interval; omit the flag"},

@@ -120,8 +120,8 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
                                            const std::function<MemoryNeed(const MemoryScenario&)>& need,
                                            size_t most = 2);
 
-// Formats changes, e.g. "set A (saves 12.00 GiB), or B (saves 18.00 GiB)". If `changes` is empty, suggests more or
-// larger GPUs, or a smaller model.
+// Formats changes, e.g. "set A (saves 12.00 GiB), or B (saves 18.00 GiB)". If `changes` is empty, suggests more ranks,
+// more memory per rank, or a smaller model.
 std::string describe_changes(const std::vector<MemoryChange>& changes);
 
 // Formats bytes, e.g. "12.30 GiB".
