@@ -106,7 +106,7 @@ def repetitions(visit: Visit) -> None:
 
 
 def users_files(visit: Visit) -> None:
-    """Runs the files in configs with CPU AdamW. Run names are the workload names in bench/deepspeed_peer.py."""
+    """Trains with the files in configs and CPU AdamW. Run names are the workload names in bench/deepspeed_peer.py."""
     gpus = visit.gpus
     qwen = json.loads((REPOSITORY / "configs" / "ds_config.json").read_text(encoding="utf-8"))
     zero = qwen["zero_optimization"]

@@ -206,9 +206,9 @@ keep_log() {
   done 2>/dev/null
 }
 
-# start_ranks RANKS: runs mpzero under mpirun and sets `status` to its exit status. catch_signals must be called before. Its stdout and stderr are also written to the log. On a
-# terminal, they are one stream, so that lines and the progress bar stay in order. mpirun runs in its own session, so that only this script
-# receives Ctrl-C.
+# start_ranks RANKS: runs mpzero under mpirun and sets `status` to mpirun's exit status. catch_signals must be called first. mpirun's stdout
+# and stderr are also written to the log. On a terminal, they are one stream, so that lines and the progress bar stay in order. mpirun runs
+# in its own session, so that only this script receives Ctrl-C.
 start_ranks() {
   if ((signals > 0)); then
     status=$MPZERO_ENDED_BY_SIGUSR1

@@ -142,7 +142,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("run")
     group.add_argument(
-        "--workers", type=positive, help="number of processes (default: all cores, fewer for small datasets)"
+        "--workers", type=positive, help="number of processes (default: one per core, fewer for small datasets)"
     )
     existing = group.add_mutually_exclusive_group()
     existing.add_argument(

@@ -107,7 +107,7 @@ class Encoder:
             return lengths[before]
 
         def encode(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
-            # The library is faster per character for short text.
+            # The library takes less time per character for short texts than for long ones.
             divided = [
                 [
                     (piece.before or before * (i == 0), piece.text)

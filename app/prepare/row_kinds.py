@@ -2,7 +2,7 @@
 
 CHAT, PROMPT_COMPLETION, TEXT = "chat", "prompt_completion", "text"
 FORMATS = (CHAT, PROMPT_COMPLETION, TEXT)
-# Columns of each kind of row, and its format.
+# Sets of columns, and the format that each set identifies.
 KINDS = (
     (("messages",), CHAT),
     (("conversations",), CHAT),

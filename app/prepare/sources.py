@@ -394,5 +394,5 @@ class hub_errors:
         raise PrepareError(
             f"Dataset '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: "
             f"{first_line[:200]}): check the name, --dataset_config_name, --split and the network, or use a local "
-            ".txt, .jsonl, .csv or .parquet file, or a folder of such files or of save_to_disk."
+            ".txt, .jsonl, .csv or .parquet file, a folder of such files, or a folder written by save_to_disk."
         ) from error

@@ -25,7 +25,7 @@ def compression_of(name: str) -> str | None:
 
 
 class _Hashed(io.RawIOBase):
-    """A file with the digest of the bytes read so far."""
+    """A raw file object that hashes the bytes as they are read."""
 
     def __init__(self, path: Path):
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115

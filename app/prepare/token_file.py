@@ -22,8 +22,8 @@ from .texts import DamagedText, text_of
 
 FORMAT_VERSION = 1
 LIBRARY_VERSION = "v110"  # oldest compatible HDF5; earlier formats have no checksums in the chunk index
-CHUNK = 32_768  # elements: the trainer reads full chunks for a window
-CHECKSUMS_CHUNK = 512  # elements: a window needs one or two checksums
+CHUNK = 32_768  # elements; for each window, the trainer reads whole chunks
+CHECKSUMS_CHUNK = 512  # elements; a window needs one or two checksums
 
 
 class _Sink(io.FileIO):

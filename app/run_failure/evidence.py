@@ -81,7 +81,7 @@ class Record:
     phase: str = "setup"
     step: int = 0
     idle: float = 0.0  # seconds without progress
-    gap: float = 0.0  # seconds without a running watchdog since the rank last made progress
+    gap: float = 0.0  # seconds since the last progress during which the watchdog did not run
     limit: float = 0.0  # timeout without progress, in seconds; 0: none
     channels: tuple[Channel, ...] = ()
     # Last state seen by another rank on the host, if the rank wrote no final evidence: "alive", "stopped", "dead" or

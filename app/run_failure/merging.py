@@ -37,8 +37,8 @@ class Failure:
         return tuple(dict.fromkeys(filter(None, hosts)))
 
     def status(self, status: int) -> int:
-        """Returns the job's exit status. `status`: the launcher's nonzero exit status, which may be caused by the
-        signal that the launcher sent to the remaining ranks, even if they interpreted the signal as a stop request."""
+        """Returns the job's exit status. `status`: the launcher's nonzero exit status. It may be the status of a
+        stopped run: ranks interpret the signal that the launcher sends them after a failure as a stop request."""
         return USER_ERROR if self.verdict.user_error or status == USER_ERROR else FAILURE
 
 

@@ -1,5 +1,5 @@
 """Code shared by programs that read a run's files: file access, JSON values and metric names. Importing it replaces the
-tracebacks of Ctrl-C and of a missing package by one line, also while a program imports its modules."""
+tracebacks of Ctrl-C and of a missing package with one line each, even while a program imports its other modules."""
 
 import sys
 from pathlib import Path

@@ -226,7 +226,9 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
                 columns.add(name, as_time(value) if name == "time" else as_number(value))
         columns.steps += 1
     if columns.steps == 0 and (other or damage.sentences()):
-        raise ReportError(f"{path} contains no steps of a run (see line {other or 1}): pass a --metrics_file.")
+        raise ReportError(
+            f"{path} contains no training steps (see line {other or 1}): pass a file written by --metrics_file."
+        )
     if columns.steps == 0:
         raise ReportError(f"{path} has no steps yet.")
     return columns, rank_times, run_id

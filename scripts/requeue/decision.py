@@ -31,7 +31,7 @@ MOST_WAITS = 26
 class Event:
     kind: Kind
     job: str
-    restart: int  # earlier starts of the job by Slurm
+    restart: int  # number of earlier starts of the job, according to Slurm
     max_restarts: int
     newest: Checkpoint
     folder: str  # checkpoint folder

@@ -17,7 +17,7 @@ class Kind(Enum):
     STOPPED = "Slurm, EC2 or the user stopped the run"
     NO_STEP = "srun failed to create the job step three times"
     NO_TASKS = "srun could not start tasks on some nodes"
-    FAILED = "a rank was lost, stuck or failed"
+    FAILED = "a rank was lost, got stuck, or failed"
     REFUSED = "mpzero doctor rejected hosts, or hung on them"
     SHARED_FAILURE = "on at least half of the nodes, a check of mpzero doctor hung or srun could not start tasks"
 
