@@ -72,10 +72,11 @@ Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
   const int64_t free = block * static_cast<int64_t>(disk.f_bavail);
   const std::string seen = fmt::format("{} of {} free in {}", bytes_text(free), bytes_text(size), folder.string());
   if (free < needed) {
-    return failure(kCheck,
-                   fmt::format("{}, but {} rank{} on this host need{} up to {} (too little causes \"Bus error\")", seen,
-                               job.local_ranks, job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "",
-                               bytes_text(needed)));
+    return failure(
+        kCheck,
+        fmt::format("{}, but {} rank{} on this host need{} up to {} (with less, ranks may crash with \"Bus error\")",
+                    seen, job.local_ranks, job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "",
+                    bytes_text(needed)));
   }
   if (gpus && size < kGibi) return warning(kCheck, seen + ", the default size in containers");
   return ok(kCheck, seen);

@@ -95,9 +95,11 @@ void add_host(std::vector<std::string>& lines, const Calibration& calibration, c
   if (!waits && !would_wait) return;
   std::string line = fmt::format("  {} at {:.1f} us per kernel launch: ", waits ? "partly host-bound" : "device-bound",
                                  1e6 * calibration.data().launch_seconds);
-  if (waits) line += fmt::format("a host twice as fast would save {:.0f}% of the time", 100 * plan.host_bound);
+  if (waits)
+    line += fmt::format("a host CPU twice as fast would save {:.0f}% of the compute time", 100 * plan.host_bound);
   if (would_wait)
-    line += fmt::format("{}a host half as fast would add {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
+    line += fmt::format("{}a host CPU half as fast would add {:.0f}% to the compute time", waits ? ", " : "",
+                        100 * plan.slow_host);
   lines.push_back(line + "; measure your host with `mpzero plan --calibrate`");
 }
 

@@ -74,7 +74,7 @@ TEST_CASE("with a calibration that comes with mpzero the host is another one, an
   CHECK(shipped["calibration"]["slow_host_share"].get<double>() > 0.4);
   CHECK(measured["calibration"]["slow_host_share"] == 0);
   CHECK(measured["calibration"]["relative_error"].get<double>() < 0.2);
-  CHECK_THAT(text, Catch::Contains("a host half as fast would add"));
+  CHECK_THAT(text, Catch::Contains("a host CPU half as fast would add"));
   CHECK_THAT(own_text, !Catch::Contains("half as fast"));
 
   const std::string offload = "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config.json";
