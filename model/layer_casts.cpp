@@ -101,7 +101,7 @@ Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tenso
   }
   fp8::CastMatrix cast = fp8::cast(x.contiguous(), format, recipe_.scaling, forms, maximum);
   if (found != nullptr && recipe_.scaling == fp8::Scaling::kTensorwise) *found = cast.maxima;
-  // An input that is cast without rows was already sampled in the forward pass.
+  // An input whose cast has no rows was already sampled in the forward pass.
   const bool is_input = kind == OperandKind::kInput;
   if (watch_ != nullptr && (!is_input || cast.rows.defined())) {
     watch_->see(layer_, product, kind, cast.maxima, is_input ? cast.rows : fp8::Matrix(), x);

@@ -22,7 +22,7 @@ at::Tensor& weigh(at::Tensor& losses, const at::Tensor& loss_mask) {
   return loss_mask.defined() ? losses.mul_(loss_mask.reshape(-1)) : losses;
 }
 
-// Divides the head's input [N, H], which is smaller than the logits, or the gradient of the input.
+// Divides the head's input [N, H] instead of the logits, which are larger, or divides the gradient of the input.
 void divide(at::Tensor& normed, double logits_scaling) {
   if (logits_scaling == 1) return;
   const OperationScope scope = elementwise(normed, 2);

@@ -26,7 +26,7 @@ std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std
   return io::match_weights(io::open_initial_weights(folder), units, folder, head);
 }
 
-// Returns the reason why the weights cannot be compared, as a predicate; empty if they exist.
+// Returns the predicate of a warning, such as "no longer exists", if the weights cannot be compared; otherwise empty.
 std::string missing_weights(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return "no longer exists";

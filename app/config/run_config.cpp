@@ -450,7 +450,7 @@ std::optional<std::string> flags_for_batch(const RunConfig& config, int64_t trai
     const std::string name = kind(flag) == Origin::Kind::kFlag ? config.origins.of(flag).name : flag;
     flags.push_back(fmt::format("--{} {}", name, value));
   };
-  // A computed accumulation follows later changes of the number of ranks.
+  // Computed accumulation steps adapt to later changes in the number of ranks.
   const bool computes = kind(kAccumulation) != Origin::Kind::kFlag;
   if (computes) add(kTrainBatch, train_batch_size);
   if (of_rank / new_micro != accumulation) {

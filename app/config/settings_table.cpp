@@ -117,8 +117,8 @@ void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
   if (!optimizer.bias_correction) rows.push_back({"bias correction", "off", "file: optimizer.params.bias_correction"});
 }
 
-// Returns the step at which a resumed run reaches the end of the checkpoint's schedule; std::nullopt if it uses
-// another.
+// Returns the step at which a resumed run reaches the end of the checkpoint's schedule; std::nullopt if the run uses
+// another schedule.
 std::optional<int64_t> end_of_resumed(const RunConfig& config) {
   const auto& schedule = config.resumed_schedule;
   if (!schedule || schedule->clock() || !schedule->held_from()) return std::nullopt;

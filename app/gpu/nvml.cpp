@@ -104,7 +104,7 @@ GpuSurvey survey_gpus(const std::vector<std::string>& libraries) {
   const unsigned count = library.ask<unsigned>("nvmlDeviceGetCount_v2").value_or(0);
   for (unsigned index = 0; index < count; ++index) {
     const auto device = library.ask<NvmlDevice>("nvmlDeviceGetHandleByIndex_v2", index);
-    // NVML counts a GPU that has fallen off the bus, but returns no handle.
+    // NVML counts a GPU that has fallen off the bus, but returns no handle for this GPU.
     if (!device) {
       survey.problem = fmt::format("GPU {} does not respond to the driver", index);
       continue;

@@ -18,7 +18,7 @@ constexpr double kNoticeableData = 0.002;
 constexpr double kMostCommunication = 0.10;
 constexpr double kMostHostUpdate = 0.25;
 constexpr double kLeastMfu = 0.30;
-// Larger micro-batches are rarely the reason for a low MFU.
+// Tokens. With larger micro-batches, a low MFU usually has another cause.
 constexpr int64_t kSmallMicroBatch = 8192;
 // The default without ds_config.json.
 constexpr const char* kStage2 = R"("stage": 2)";

@@ -70,7 +70,7 @@ class Observer final : public model::OperationObserver {
 
 struct Run {
   std::deque<Call> calls{};
-  Mark before{}, begin{}, end{};  // no work between the first two
+  Mark before{}, begin{}, end{};  // no work between `before` and `begin`
 };
 
 // Collects the time per call of each operation, one sample per run.

@@ -97,7 +97,7 @@ Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacem
   };
   const Candidates all = both(limit);
   if (!all.nodes.fits || !all.one_level.fits || (all.nodes.step && all.one_level.step)) return all;
-  // Without predictions, a layout that fits as it is takes precedence over one that requires these measures.
+  // Without predictions, prefer a layout that fits without released gradients and offloaded activations.
   const Candidates without = both(std::nullopt);
   return without.nodes.fits || without.one_level.fits ? without : all;
 }
@@ -251,7 +251,7 @@ LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankP
 LayoutChoice choose_layout_of_rank_0(ProcessGroup& group, const RunSetup& setup, at::Device device,
                                      const RankPlacement& ranks, const MemoryNeed& limit, const PredictStep& predict) {
   LayoutChoice choice;
-  // On all ranks, so that an error that all ranks share does not name rank 0.
+  // Choose on all ranks, so that an error that occurs on all ranks is not attributed to rank 0.
   run_on_all_ranks(
       group, [&] { choice = choose_layout(setup, device, ranks, limit, group.rank() == 0 ? predict : PredictStep()); });
   choice.layout = broadcast(group, choice.layout);

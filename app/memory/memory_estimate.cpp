@@ -216,7 +216,7 @@ LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t 
 LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {
   if (recompute == Recomputation::kAuto) return leanest_levels(sizes, recompute);
   if (recompute > Recomputation::kTiled && !may_offload_activations()) recompute = Recomputation::kTiled;
-  // Advice on lack of memory may ask for levels that the model does not support.
+  // The search for changes that fit may request levels that the model does not support.
   const bool supported = sizes.supports(static_cast<model::Recompute>(recompute));
   return leanest_levels(sizes, supported ? recompute : Recomputation::kFull);
 }

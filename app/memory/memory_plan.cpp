@@ -230,8 +230,8 @@ class Mixes {
  private:
   const std::vector<ActivationSizes::Layer>& layers_;
   std::vector<model::Recompute> levels_;
-  // Lowest peak from each layer onward, without the kept bytes of earlier layers, if no layer keeps less than at the
-  // second index, an index of levels_.
+  // rest_[i][j]: lowest peak of layers i and later, excluding the bytes that earlier layers keep, if each of these
+  // layers keeps at least as much as at levels_[j].
   std::vector<std::vector<int64_t>> rest_;
 };
 
@@ -241,7 +241,7 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
   std::vector<LayerLevels> found;
   if (sizes.supports(kTiled)) found.push_back({{kTiled, count}});
   if (!sizes.supports(kHost)) return found;
-  // Each mix takes time proportional to the layers, so --largest_model does not try all mixes of deep models.
+  // Checking a mix takes time proportional to the number of layers. The limit keeps --largest_model fast.
   constexpr int64_t kMostMixes = 128;
   const int64_t step = 1 + count / kMostMixes;
   for (int64_t attention = 0; attention < count + step; attention += step) {
@@ -257,8 +257,8 @@ std::vector<LayerLevels> tiled_levels(const ActivationSizes& sizes, int64_t host
 // number of selective layers, which are compared only if the times are equal. Copies overlap with one forward pass; the
 // backward pass takes longer. `budget`: device memory for activations and offloaded parameters.
 std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSizes& sizes, int64_t budget) {
-  // All other mixes are preferred to tiled. A step takes three forward passes and more, so copies must save 5% of it:
-  // they also delay transfers and AdamW on the host, which is not predicted.
+  // All other mixes are preferred to tiled. Copies must save about 5% of a step, which takes at least three forward
+  // passes, because they also delay transfers and AdamW on the host, and these delays are not predicted.
   constexpr double kTiles = 0.05, kCopies = 0.2;
   const double layers = static_cast<double>(sizes.layers.size()), bare = 1 - sizes.attention_share;
   const auto exposed = [&](int64_t bytes) {
@@ -299,7 +299,7 @@ std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t
     if (const std::optional<LayerLevels> mix = mixes.within(budget, full)) compare(*mix);
   }
   std::vector<LayerLevels> others = tiled_levels(sizes, host_budget);
-  // The mixes above fill the budget, although less memory may leave more of it to offloaded parameters.
+  // The mixes above fill the budget. Keeping fewer activations may be faster if more offloaded parameters then fit.
   for (const model::Recompute level : {kSelective, kAttention, kFull}) {
     if (sizes.supports(level)) others.push_back({{level, std::ssize(sizes.layers)}});
   }

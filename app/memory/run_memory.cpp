@@ -100,7 +100,7 @@ void RunMemory::prepare_changes() const {
   try {
     changes(/*device_limit=*/0);  // with this limit, no alternative fits, so all are planned
   } catch (const std::exception&) {
-    // Only an error message would need the alternatives, and it would plan them again.
+    // Only an error message needs the alternatives, which are then planned again.
   }
 }
 

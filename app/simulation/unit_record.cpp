@@ -311,7 +311,7 @@ std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, 
   static std::mutex mutex;
   static std::vector<Kept> kept;
   const std::lock_guard lock(mutex);
-  // Simulations of the micro-batch read the mode, even if its record is cached.
+  // Set the mode even if the record is cached, because simulations of the micro-batch also read the mode.
   at::globalContext().setDeterministicAlgorithms(shape.deterministic, /*warn_only=*/false);
   SimulatedTarget hardware = simulated_target();
   hardware.type = target.type();

@@ -241,7 +241,7 @@ void Watchdog::report_shared(const std::string& error, int exit_status, const st
   const std::lock_guard lock(end_mutex_);
   reported_ = exit_status;
   if (start_.rank != 0) return;
-  // Without the file `first`: it would end ranks that are about to throw the same error.
+  // Do not create the file `first`, which would end ranks that are about to throw the same error.
   if (exit_status == kFailureExitCode) {
     writer_.write(evidence(Why::kSharedError, error, exit_status, culprits), {}, /*claims=*/false);
   }

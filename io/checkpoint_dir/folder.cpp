@@ -30,7 +30,7 @@ fs::path with_suffix(const fs::path& folder, std::string_view suffix) { return f
 // A folder left behind by an interrupted save or pruning: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
 struct LeftoverName {
   std::string tag;
-  std::string digits;  // first digits of the writer; empty if not in the name
+  std::string digits;  // first digits of the writer's run id; empty if not in the name
   bool replaced = false;
 };
 

@@ -117,7 +117,7 @@ constexpr std::array<std::string_view, 17> kLayerOrder = {"self_attn.q_proj.weig
                                                           "post_attention_layernorm.weight",
                                                           "post_feedforward_layernorm.weight"};
 
-// Returns the position within a unit. The order of units is already correct.
+// Returns the parameter's position within its unit. The units are already in the correct order.
 size_t place_in_unit(const std::string& name) {
   for (size_t i = 0; i < kLayerOrder.size(); ++i) {
     if (name.ends_with(kLayerOrder[i])) return i;

@@ -91,7 +91,7 @@ void CommunicationThread::run() {
   while (!ending_) {
     const Turn turn = take_turn(lock);
     if (turn.has_moved || ending_) continue;
-    // Runnable jobs change only when a job ends (which is progress), or in calls from other threads.
+    // The set of runnable jobs changes only when a job ends (which is progress) or when other threads change it.
     turn.has_work ? idle(lock) : work_.wait(lock);
   }
 }

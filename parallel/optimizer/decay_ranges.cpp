@@ -18,7 +18,7 @@ DecayRanges::DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, con
   add(count, /*decays=*/true);
 }
 
-// Appends a run at the end of the last run.
+// Appends a run from the end of the last run to `end`.
 void DecayRanges::add(int64_t end, bool decays) {
   const int64_t begin = runs_.empty() ? 0 : runs_.back().end;
   if (end <= begin) return;

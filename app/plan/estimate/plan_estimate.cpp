@@ -360,7 +360,7 @@ PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machin
 
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions) {
-  constexpr double kLeastGain = 0.02;  // of released gradients, which need more host memory
+  constexpr double kLeastGain = 0.02;  // from releasing gradients, which requires more host memory
   const auto with_release = [&](bool release) {
     RunSetup chosen = setup;
     chosen.config.zero.release_gradients = release;

@@ -75,7 +75,7 @@ std::string assumed_network_warning(const PlannedRun& run) {
         "the layout (shard group of {}) was chosen for {}, but the run uses {}; pass --network {} to choose the layout "
         "for this network.",
         counted(run.setup.layout.ranks_per_node, "rank"), before, now, run.network);
-  } catch (const std::exception&) {  // an unknown GPU: the layout was not chosen by predictions
+  } catch (const std::exception&) {  // unknown GPU: the layout was not based on predictions
     return "";
   }
 }

@@ -126,7 +126,7 @@ void TrainingPass::recompute(std::vector<model::Recompute> levels, int64_t seque
   allocate(inputs_, std::ranges::count_if(recompute_, model::keeps_on_host),
            sequences * length * config.hidden_size * element);
   allocate(attended_, attended, sequences * length * config.query_size() * element);
-  // Kernels for packed documents do not save more.
+  // Kernels for packed documents do not save more than this kernel.
   const model::AttentionKernel kernel =
       model::choose_attention_kernel(engine_.device(), engine_.dtype(), config.head_dim);
   allocate(log_sums_, attended, model::attention_saved_bytes(kernel, sequences, config.num_attention_heads, length));
