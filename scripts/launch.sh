@@ -46,8 +46,8 @@ choose_launcher() {
     MPZERO_MPIRUN=(env "--block-signal=TERM,USR2,HUP,INT" "OMPI_MCA_orte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT orted"
       "PRTE_MCA_prte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT prted" "${MPZERO_MPIRUN[@]}")
   fi
-  # mpirun starts its daemons with its own srun, which reads options from the environment. Set the variables that Slurm sets in a step for
-  # the ranks of the first node, which are not in a step.
+  # mpirun starts its daemons with its own srun, which reads options from the environment. The ranks of the first node are not in a
+  # step: set the variables that Slurm would set in a step.
   local -a daemons=(SLURM_MEM_PER_NODE=0)
   ((gpus == 0)) || daemons+=("SLURM_GPUS_PER_NODE=$gpus" "SLURM_GPUS_ON_NODE=$gpus")
   # srun has no variable for HyperPod's option.

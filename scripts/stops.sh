@@ -3,8 +3,8 @@
 #
 # Slurm sends a job's signals to different places. The warning before the time limit (--signal=B:USR1@…) reaches only the batch shell, and
 # without "B:" only the steps. Preemption first sends SIGTERM only to the job's steps, then, after the partition's GraceTime, to all
-# processes. scancel sends SIGTERM to all processes. mpzero saves and exits with status 75 on both signals. This shell forwards signals that
-# the ranks did not receive as SIGUSR1, which srun and mpirun forward. (SIGTERM to mpirun would kill the ranks.)
+# processes. scancel sends SIGTERM to all processes. mpzero saves and exits with status 75 on both signals. If the ranks did not receive a
+# signal, this shell sends SIGUSR1, which srun and mpirun forward to the ranks. (SIGTERM to mpirun would kill the ranks.)
 
 # MPZERO_STOP: the stop signal that was received (possibly by train.sbatch before it loaded this file). MPZERO_CHILD: the process that this
 # shell waits for. MPZERO_REPEATER: the process of repeat_stop. MPZERO_CLOCK: the process of stop_in_time.

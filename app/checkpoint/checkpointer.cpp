@@ -142,7 +142,7 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
     snapshot_->wait();
     return snapshot_->values(shard, kind);
   };
-  // Called on the writing thread, because an update may wait for this release and after_step() follows the update.
+  // Called on the writing thread, not in after_step(): the update before after_step() may wait for this release.
   const auto done = [this] { snapshot_->release(); };
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},

@@ -261,7 +261,8 @@ class Measurement {
   }
 
   // Returns the time per layer of the forward or backward passes of `layers` layers, each with its own weights and
-  // activations. Because of GPU clocks and caches, it differs from the sum of the times of the layer's operations.
+  // activations. Because of GPU clocks and caches, this time differs from the sum of the times of the layer's
+  // operations.
   measure::Timing layers_in_sequence(const ModelConfig& config, const MicroBatchShape& shape, int layers,
                                      const measure::Effort& effort, bool backward) const {
     measure::Timing timing;

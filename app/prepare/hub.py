@@ -54,9 +54,8 @@ def refusal(what: str, name: str, error: BaseException) -> str | None:
         return None
     page = f"https://huggingface.co/{'datasets/' if what == 'dataset' else ''}{name}"
     return (
-        f"Hugging Face refuses access to the {what} '{name}' ({status}): the name is wrong, or its license must be "
-        f"accepted; accept it on {page} and set HF_TOKEN (or log in with 'hf auth login'), or pass a local "
-        "folder."
+        f"Hugging Face refuses access to the {what} '{name}' ({status}): if the name is correct, accept the {what}'s "
+        f"license on {page} and set HF_TOKEN (or log in with 'hf auth login'), or pass a local folder."
     )
 
 

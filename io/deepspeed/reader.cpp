@@ -275,8 +275,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     made_by_mpzero_ = files_.manifest() || is_of_save(own, progress_.sequences_seen);
     if (made_by_mpzero_ && !files_.manifest()) throw_no_manifest(folder_);
     if (made_by_mpzero_) return read_client_state(own, progress_);
-    // DeepSpeed resumed from an mpzero checkpoint and saved this one. The model is unchanged, but the data position is
-    // outdated.
+    // DeepSpeed resumed from an mpzero checkpoint and saved this one. The recorded model configuration still applies,
+    // but the data position is outdated.
     progress_.model_config_json = own.at("model_config").text();
   }
 

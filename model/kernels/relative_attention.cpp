@@ -35,7 +35,7 @@ at::Tensor buckets_on(c10::Device device, int64_t queries, int64_t keys, const R
     return relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal)
         .to(device, /*non_blocking=*/true);
   };
-  if (!device.is_cuda() || queries == 1) return make();  // each token of generation has a different length
+  if (!device.is_cuda() || queries == 1) return make();  // in generation, the length grows with each token
   using Key = std::tuple<c10::DeviceIndex, int64_t, int64_t, int64_t, int64_t, bool>;
   static std::mutex mutex;
   static auto& kept = *new std::map<Key, at::Tensor>();  // never freed, because CUDA may shut down first
