@@ -153,8 +153,8 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
     if (same_order) return resumed;
     resumed.position.sequences_seen = round_up(progress.sequences_seen * before, config.seq_length);
     resumed.warning = fmt::format(
-        "the sequence order has changed ({}): each file continues at the same fraction of its epoch, so some tokens "
-        "are repeated and about as many are skipped.",
+        "the sequence order has changed ({}): training continues at the same fraction of each file's epoch, so some "
+        "tokens are repeated and about as many are skipped.",
         change);
     return resumed;
   }

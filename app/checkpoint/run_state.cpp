@@ -64,7 +64,7 @@ std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunReco
   exists = broadcast(group, exists);
   if (run.init_adapters_hash.empty() || (!exists && (compares_before || before == now))) {
     warnings.push_back(
-        fmt::format("{} continues with its own adapters; the adapters of --init_from {} were not compared: {}.",
+        fmt::format("the run continues with the adapters of {}; the adapters of --init_from {} were not compared: {}.",
                     checkpoint.string(), folder, exists ? "the run recorded no hash" : "they no longer exist"));
     return "";
   }

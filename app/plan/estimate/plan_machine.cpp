@@ -35,8 +35,7 @@ constexpr double kStart = 1e-5;
 // 8 GB on 4 to 16 p5.48xlarge. PCIe is an estimate: without peer access, each byte crosses PCIe twice.
 constexpr double kOfNvlink = 0.78, kOfEfa = 0.85, kOfPcie = 0.4, kOfTcp = 0.8;
 // Estimated limits in Gb/s of traffic through host memory, from hosts with 100 Gb/s: EFA reaches 50 to 60 Gb/s on 8 to
-// 32 p3dn.24xlarge, and sockets reach 32 to 48 Gb/s between four hosts with the best number of
-// connections.
+// 32 p3dn.24xlarge, and sockets reach 32 to 48 Gb/s between four hosts with the best number of connections.
 constexpr double kMostEfaThroughHost = 50, kMostTcp = 40;
 // Rate of an all-to-all over sockets relative to a ring. Messages have 128 KiB (NCCL_P2P_NET_CHUNKSIZE), compared with
 // 512 KiB in a ring (NCCL_BUFFSIZE over 8 steps). Measured: 2.0 and 3.0 GB/s with NCCL's default connections, 6.1 and
