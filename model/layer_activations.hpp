@@ -15,8 +15,8 @@
 
 namespace mpzero::model {
 
-// Levels of activation checkpointing. If matmuls and attention are reproducible, the levels kNone to kFull give bitwise
-// identical gradients, and so do the levels kTiled to kHost among themselves.
+// Levels of activation checkpointing. If matmuls and attention are reproducible, gradients are bitwise identical across
+// the levels kNone to kFull, and across the levels kTiled to kHost.
 enum class Recompute : uint8_t {
   kNone,           // saves all activations
   kSelective,      // saves the results of matmuls and attention; recomputes the rest

@@ -23,7 +23,7 @@ std::vector<io::MixtureSource> new_sources(const RunSetup& setup);
 // Returns the position in the training data at which the run resumes: the token position in the checkpoint, rounded up
 // to a full sequence if seq_length has changed. If the shuffled order has changed, for example because seq_length has
 // changed, the epoch continues at the same fraction of the new order; this repeats some sequences and skips others, and
-// the warning estimates the number of tokens. `known`: the checkpoint's settings.
+// the warning estimates how many tokens are affected. `known`: the checkpoint's settings.
 //
 // In a mixture, each source continues at its position in the checkpoint, and new sources start at the beginning. The
 // sources of a mixture are identified by their tokens. Changed mixture weights take effect when the run resumes.

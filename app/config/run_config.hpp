@@ -118,7 +118,7 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
                   const ModelDims& model, std::vector<std::string>& warnings);
 
 // Returns " --deepspeed_config_yields true" if ds_config.json sets one of the flags, so that a different value on the
-// command line would be refused; otherwise "". Advice to pass these flags must end with it.
+// command line would be refused; otherwise "". Advice to pass these flags must end with the returned text.
 std::string yields_for(const RunConfig& config, const std::vector<std::string>& flags);
 
 // Returns flags that change the global batch size of a run without train_batch_size, with the same number of ranks and

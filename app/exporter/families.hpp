@@ -56,7 +56,7 @@ class Families {
  private:
   struct Family {
     std::string name;
-    std::string head;  // lines # HELP and # TYPE
+    std::string head;  // the # HELP and # TYPE lines
     std::string samples;
   };
 

@@ -30,7 +30,7 @@ std::vector<double> own_seconds(const std::vector<MarkedCall>& calls, double ove
 
 // Runs a unit repeatedly and returns the times of its distinct operations, in order of their first call. Operations are
 // timed within the unit, on operands computed by the unit, excluding nested operations. Before each run, reads
-// `evicted_bytes` bytes of other data, because other units evict the unit's data from the cache in training.
+// `evicted_bytes` bytes of other data, because in training, other units evict the unit's data from the cache.
 // Synchronizes the device. The caller must have run the unit once.
 std::vector<OperationTime> operation_times(at::Device device, const Effort& effort, int64_t evicted_bytes,
                                            const std::function<void()>& unit);

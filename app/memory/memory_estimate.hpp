@@ -30,7 +30,7 @@ plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel:
 class MemoryEstimate {
  public:
   // `device`: training device, which need not exist. `peer_gpus`: number of ranks per host whose GPUs access each
-  // other's memory; 1 if none do. A shard group of more ranks does not use copy engines, which need a buffer.
+  // other's memory; 1 if none do. A shard group with more ranks does not use copy engines, which need a buffer.
   MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                  const parallel::ParallelLayout& ranks, int peer_gpus = std::numeric_limits<int>::max());
 

@@ -20,8 +20,8 @@ struct MachineSizes {
   int ranks = 1;               // ranks per host
 };
 
-// Returns the memory limit per rank, which a dry run and the run use to choose a layout. On a GPU, the limit
-// excludes the memory of CUDA, NCCL and other processes, and memory_margin().
+// Returns the memory limit per rank, which both a dry run and the run itself use to choose a layout. On a GPU, the
+// limit excludes the memory of CUDA, NCCL and other processes, and memory_margin().
 MemoryNeed memory_limit(const MachineSizes& machine);
 
 // Returns the memory of a CPU rank's process with `tensors` bytes of tensors at the peak. The allocator caches up to an

@@ -40,7 +40,7 @@ class RankActivity {
     int64_t progress = 0;  // progress counter
     double idle = 0;       // seconds without progress, excluding `gap`
     double limit = 0;      // maximum of `idle` in seconds; 0: no limit
-    double gap = 0;        // seconds for which the watchdog did not run since the rank last made progress
+    double gap = 0;        // seconds, since the last progress, during which the watchdog did not run
   };
   // Called by the watchdog about every kTurn. An interval much longer than kTurn means that the process or its host was
   // suspended; such an interval counts neither as idle time nor as part of a step.

@@ -34,7 +34,7 @@ namespace mpzero {
 //   state       | event                                   | then
 //   ------------|-----------------------------------------|-------------------------------------------------------
 //   open        | stop request, then no progress          | provisional evidence; stays open
-//   open        | stop before the first step or at once   | the process ends without evidence
+//   open        | immediate stop; stop before first step  | the process ends without evidence
 //   open        | error, stuck, or a dead rank            | final evidence, error line; the process ends
 //   open        | another rank has failed                 | final evidence; the process ends
 //   open        | error of all ranks (report_shared)      | rank 0: final evidence, error line; `reported`

@@ -69,10 +69,10 @@ std::vector<Leftover> prune_checkpoints(const std::filesystem::path& checkpoint_
 // newest first.
 //
 // All checkpoints without a run id are assumed to belong to one run. Checkpoints without a run id that are older than
-// the first checkpoint of a run with an id belong to the run with the id, because DeepSpeed or an older version of
-// mpzero started this run. Excludes checkpoints of steps that the run has since repeated: if step 40 was saved after
-// step 100, the run does not resume from step 100. An unreadable checkpoint that may be complete follows `latest` in
-// the list because it may be the newest.
+// the first checkpoint of a run with an id belong to that run, because DeepSpeed or an older version of mpzero started
+// it. Excludes checkpoints of steps that the run has since repeated: if step 40 was saved after step 100, the run does
+// not resume from step 100. An unreadable checkpoint that may be complete follows `latest` in the list because it may
+// be the newest.
 struct ResumeCandidates {
   std::vector<std::filesystem::path> folders;
   RunRecord run;                      // run of the candidates; its id may be empty

@@ -60,7 +60,7 @@ struct InitialFolder {
   std::string tokenizer_hash{};          // see Tokenization::tokenizer_hash; empty if unknown
   std::vector<std::string> warnings{};   // warnings about tokenizer files
   std::filesystem::path adapters{};      // PEFT folder or checkpoint with the adapters; may be empty
-  bool adapters_latest = false;          // the adapters are the target of `latest`
+  bool adapters_latest = false;          // `adapters` is the target of `latest`
   LoraConfig adapter_settings{};
   std::string base_hash{};  // hash of the base in the adapters' metadata; may be empty
   std::string problem{};    // reason why eos_token_ids and tokenizer_hash are unknown; may be empty

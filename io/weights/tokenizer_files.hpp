@@ -19,8 +19,8 @@ using Warn = std::function<void(const std::string&)>;
 inline constexpr const char* kBytesTokenizer = "bytes";
 
 // Returns the folder of a checkpoint's tokenizer: the folder of the initial weights or the tokenizer recorded in the
-// token file. Skips a tokenizer.json with a hash that differs from the token file. Warns about and skips an unreadable
-// tokenizer.json. Returns an empty path if the tokenizer is not found or is the built-in tokenizer.
+// token file. Skips a tokenizer.json whose hash differs from the hash in the token file. Warns about and skips an
+// unreadable tokenizer.json. Returns an empty path if the tokenizer is not found or is the built-in tokenizer.
 std::filesystem::path tokenizer_folder(const StoredCheckpoint& checkpoint, const Warn& warn);
 
 // Returns the name of the tokenizer of the run's token file, or an empty string if not recorded.

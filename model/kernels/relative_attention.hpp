@@ -9,9 +9,9 @@
 
 namespace mpzero::model {
 
-// T5's attention of T queries to S keys (Raffel et al., 2020, arXiv:1910.10683). Scores are q k^T without scaling, plus
-// a bias that depends on the head and the distance. `causal` requires a bias; the queries are then the last T of the S
-// positions.
+// T5's attention from T queries to S keys (Raffel et al., 2020, arXiv:1910.10683). Scores are q k^T without scaling,
+// plus a bias that depends on the head and the distance. `causal` requires a bias; the queries are then the last T of
+// the S positions.
 struct RelativeAttention {
   bool causal = false;
   at::Tensor table = {};       // [buckets, heads]; undefined: no bias

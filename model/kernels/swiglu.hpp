@@ -4,7 +4,7 @@
 
 namespace mpzero::model {
 
-// Returns silu(gate) * up, [N, I], for gate_up [N, 2 * I] with all gates before all ups (Shazeer, 2020,
+// Returns silu(gate) * up, [N, I], for gate_up [N, 2 * I] with all gate values before all up values (Shazeer, 2020,
 // arXiv:2002.05202; silu(x) = x * sigmoid(x)).
 // `maximum`, in all functions: if defined, an fp32 scalar that is updated to max(maximum, max |result|); NaN
 // propagates.

@@ -12,8 +12,8 @@ struct ifaddrs;
 namespace mpzero::parallel {
 
 // Unsets the Slurm and PMI variables in an srun step with one task, except Slurm variables that mpzero reads. The task
-// may be a shell (`srun --pty bash`) that started this process. MPI would join the step in place of the shell, which
-// works only once, or require a PMI that this Slurm installation lacks. Must be called before MPI_Init.
+// may be a shell (`srun --pty bash`) that started this process. Otherwise, MPI would join the step in place of the
+// shell, which works only once, or require a PMI that this Slurm installation lacks. Must be called before MPI_Init.
 void leave_launcher(const Environment& environment);
 
 // Returns a message if OPAL_PREFIX refers to an Open MPI that differs from `library`, the libmpi of this process.

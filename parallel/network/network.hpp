@@ -22,7 +22,7 @@ std::vector<RdmaDevice> rdma_devices(const std::filesystem::path& root = "/");
 
 int count_efa(const std::vector<RdmaDevice>& devices);
 
-// Remedy to print if data does not arrive between nodes, without the final period.
+// Remedy to print if nodes cannot exchange data, without the final period.
 inline constexpr const char* kUnconnectedRemedy =
     "the security group must allow all traffic to and from itself, and all nodes must be able to connect to each "
     "other; run `mpzero doctor`";

@@ -37,8 +37,8 @@ PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layo
 // cannot be planned or does not fit.
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
-// Predicts whether a run on GPUs releases gradients. Returns std::nullopt if the run does not choose, or if it cannot
-// be planned.
+// Predicts whether a run on GPUs releases gradients. Returns std::nullopt if mpzero does not make this choice, or if
+// the run cannot be planned.
 std::optional<bool> predicted_release(const PlannedRun& run);
 
 // Returns a warning if mpzero chose the layout of a run for a network other than the verified one; otherwise, an empty

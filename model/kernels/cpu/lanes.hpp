@@ -96,7 +96,8 @@ MPZERO_INLINE float largest(Floats x) {
 }
 
 // Returns e^x with an error of at most 2 ULP. Subnormal results (x < -87.3) are flushed to 0, and NaN stays NaN. As in
-// Cephes' expf, the argument is reduced by a multiple of ln 2 in two parts and passed to a polynomial of degree 7.
+// Cephes' expf, a multiple of ln 2, split into two parts, is subtracted from the argument, and a polynomial of degree 7
+// is evaluated.
 MPZERO_INLINE Floats exp(Floats x) {
   const Floats zero{}, low = zero - 87.3F, high = zero + 88.0F;
   const Floats bounded = x < low ? low : x > high ? high : x;

@@ -11,8 +11,8 @@ namespace mpzero::model::cpu {
 // BW, VL).
 //
 // A panel contains `columns` columns of B [depth, .]. In fp32, element (k, n) of the panel is at panel[k * width + n].
-// In bf16, elements with two consecutive k are adjacent ("VNNI"), at panel[(k / 2 * width + n) * 2 + k % 2]. width >=
-// columns must be a multiple of 16. Elements beyond `columns`, and beyond an odd `depth`, are zero.
+// In bf16, each pair of elements with consecutive k is adjacent ("VNNI"), at panel[(k / 2 * width + n) * 2 + k % 2].
+// width >= columns must be a multiple of 16. Elements beyond `columns`, and beyond an odd `depth`, are zero.
 
 // Packs a panel from B. `source`: address of the panel's element (0, 0); `stride`: row stride of B.
 void pack_rows(const c10::BFloat16* source, int64_t stride, int64_t depth, int64_t columns, int64_t width,
