@@ -12,15 +12,15 @@
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 namespace Catch {
-// As Catch2 2 calls them; Catch2 3 keeps the first name for ranges.
+// Names from Catch2 2. Catch2 3 uses the name Contains for ranges.
 inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
 inline auto StartsWith(const std::string& text) { return Matchers::StartsWith(text); }
 inline auto EndsWith(const std::string& text) { return Matchers::EndsWith(text); }
 }  // namespace Catch
 #endif
 
-// c10's headers give namespace std operators that print containers, and do not compile where an element has none. Catch
-// prints each element as it can.
+// c10's headers add operators to namespace std that print containers and do not compile for elements that cannot be
+// printed. These overloads use Catch's own conversion of each element.
 namespace Catch {
 template <typename... Types>
 struct StringMaker<std::vector<Types...>> {

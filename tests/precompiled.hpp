@@ -1,4 +1,4 @@
-// Headers that most tests include, directly or through others. c10's define a CHECK, too.
+// Headers that most tests include, directly or indirectly. c10's headers also define CHECK.
 #pragma once
 
 #include "tests/catch.hpp"

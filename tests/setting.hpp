@@ -5,7 +5,7 @@
 
 namespace mpzero {
 
-// An environment variable for the duration of a test.
+// Sets an environment variable for the duration of a test.
 class Setting {
  public:
   Setting(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }

@@ -11,8 +11,8 @@
 
 namespace mpzero {
 
-// What rank 0 prints on stdout and stderr during its lifetime. In the end all of it goes to stdout: a check that failed
-// meanwhile has been reported there, too.
+// Captures the output of rank 0 to stdout and stderr during the object's lifetime. The destructor prints the captured
+// text to stdout, because it may contain reports of failed checks.
 class CapturedOutput {
  public:
   CapturedOutput() {
@@ -33,7 +33,7 @@ class CapturedOutput {
   CapturedOutput(const CapturedOutput&) = delete;
   CapturedOutput& operator=(const CapturedOutput&) = delete;
 
-  // So far, on all ranks. Collective.
+  // Returns the text captured so far, on all ranks. Collective.
   std::string text() const {
     flush();
     return broadcast(parallel::mpi(), of_this_rank());

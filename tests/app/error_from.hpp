@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// The message of the UserError that `work` throws.
+// Returns the message of the UserError that `work` throws.
 template <typename Work>
 std::string error_from(const Work& work) {
   try {

@@ -8,7 +8,7 @@
 
 namespace mpzero {
 
-// Weights in fp32, of which no two ranks or engines have others.
+// fp32 weights that are identical on all ranks and in all engines.
 class ExactWeights final : public ParameterSource {
  public:
   explicit ExactWeights(const model::Decoder& decoder)
@@ -18,7 +18,7 @@ class ExactWeights final : public ParameterSource {
     const at::Tensor flat = model_.weight(parameter.name).reshape({-1});
     std::copy_n(flat.const_data_ptr<float>() + begin, out.size(), out.begin());
   }
-  // The same values in fp64.
+  // Returns the same values in fp64.
   model::FlatModel in_fp64(const model::Decoder& decoder) const {
     model::FlatModel exact(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble, 7);
     for (const std::string& name : exact.names()) exact.weight(name).copy_(model_.weight(name));

@@ -9,7 +9,7 @@
 #include "app/config/settings_table.hpp"
 #include "tests/app/error_from.hpp"
 
-// A run's settings from a ds_config.json and a command line, for the tests.
+// Helpers for tests that resolve a run's settings from a ds_config.json and a command line.
 namespace mpzero {
 
 inline constexpr ModelDims kModel{.hidden_size = 1024};
@@ -19,7 +19,7 @@ struct Result {
   std::vector<std::string> warnings;
 };
 
-// `json` empty: no --deepspeed_config.
+// `json`: text of ds_config.json; empty: no --deepspeed_config.
 inline Result run(const std::string& json, std::vector<std::string> flags = {}, int world_size = 2) {
   flags.emplace_back("--train_data=t.h5");
   const io::DsConfig file = json.empty() ? io::DsConfig{} : io::parse_ds_config(json, "ds.json");
@@ -32,7 +32,7 @@ inline std::string error_of(const std::string& json, const std::vector<std::stri
   return error_from([&] { run(json, flags, world_size); });
 }
 
-// The table of settings of a run whose layout has this many nodes.
+// Returns the settings table of a run whose layout has `nodes` nodes.
 inline std::vector<std::string> table_of(const RunConfig& config, int nodes = 1) {
   RunSetup setup;
   setup.config = config;
@@ -51,7 +51,7 @@ inline std::string trio(int64_t total, int64_t micro, int64_t accumulation) {
   return "{" + json + "}";
 }
 
-// The warnings of a run that contain `words`.
+// Returns the run's warnings that contain `words`.
 inline std::vector<std::string> warnings_with(const Result& result, const std::string& words) {
   std::vector<std::string> found;
   for (const std::string& warning : result.warnings) {

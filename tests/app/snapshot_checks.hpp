@@ -17,7 +17,7 @@
 
 namespace mpzero {
 
-// Units large enough that an update would overtake an unsynchronized copy, and a small one.
+// A small unit, and units large enough that an update would overtake an unsynchronized copy.
 inline const std::vector<UnitSpec>& snapshot_units() {
   static const std::vector<UnitSpec> units{{.name = "large", .parameters = {{"a", {6'000'003}}}},
                                            {.name = "small", .parameters = {{"b", {5}}}},
@@ -42,8 +42,8 @@ struct SnapshotRun {
   parallel::Compression compression = {};
 };
 
-// The value of each gradient of a step. Norms below and above 1 alternate, so that with a clipping of 1 an update that
-// does not wait for the norm is wrong at every second step.
+// Returns the value of all gradient elements in a step. Norms below and above 1 alternate, so with a clipping threshold
+// of 1, an update that does not wait for the norm is wrong in every second step.
 inline double gradient_of_step(int64_t step) {
   constexpr double kSmall = 1e-5;
   constexpr double kLarge = 0.25;
@@ -67,7 +67,7 @@ inline void pass_before_update(parallel::ZeroEngine& engine, int64_t step) {
       at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat).device(engine.parameters().shard(0).device())), 1);
 }
 
-// What compression carries, by index: see carried_tensors().
+// The carried state of compression, indexed as in carried_tensors().
 using CarriedBytes = std::vector<std::vector<std::byte>>;
 
 inline CarriedBytes carried_bytes(parallel::ZeroEngine& engine) {
@@ -95,8 +95,8 @@ inline States read_states(parallel::ZeroEngine& engine) {
   return states;
 }
 
-// Snapshots equal the result of read_state() at their beginning, bit for bit, although training continues while they
-// are taken. They do not change training.
+// Checks that a snapshot is bitwise equal to the result of read_state() when the snapshot begins, although training
+// continues while the snapshot is taken, and that snapshots do not change training.
 inline void check_snapshots(const SnapshotRun& run, at::Device device, const parallel::Levels& parameters,
                             const parallel::Levels& gradients, ProcessGroup& group) {
   CAPTURE(run.stage, run.host_ratio, run.optimizer == parallel::Placement::kHost, run.host_threads, run.clipping);
@@ -132,7 +132,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, const par
     snapshot.before_update();
     update(engine, step);
     snapshot.wait();
-    // The writer of the values is slow: they outlast further steps.
+    // Simulates a slow writer: the snapshot's values must remain valid during further steps.
     for (int64_t later = 1; later < (step % 2 == 0 ? 3 : 1); ++later) {
       pass_before_update(engine, step + later);
       snapshot.before_update();
@@ -143,7 +143,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, const par
       CAPTURE(step, key.first, static_cast<int>(key.second));
       REQUIRE(copied.size() == values.size());
       REQUIRE((values.empty() || std::memcmp(copied.data(), values.data(), copied.size_bytes()) == 0));
-      // The CPU's own states are anywhere.
+      // States that the CPU updates in place may be at any address.
       if (device.is_cuda() || run.host_threads == 0) {
         CHECK(io::is_page_aligned(reinterpret_cast<const std::byte*>(copied.data())));
       }
@@ -166,7 +166,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, const par
     snapshot.release();
   }
 
-  // A rank that writes some units, or none.
+  // Snapshots of a rank that writes some units, or none.
   StateSnapshot part(engine, {false, true, false}, /*carried=*/false, device, 1);
   CHECK((part.bytes() < snapshot.bytes() || run.optimizer == parallel::Placement::kHost));
   part.begin();

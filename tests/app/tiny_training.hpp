@@ -22,13 +22,13 @@
 #include "tests/io/token_files.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
-// A run of seconds by the ranks of the test program: a small model on a text of few tokens, in a folder of its own. All
-// is collective.
+// A training run of a few seconds on the ranks of the test program: a small model on a few tokens, in a separate
+// folder. All functions are collective.
 namespace mpzero {
 
 inline bool is_rank_0() { return parallel::mpi().rank() == 0; }
 
-// Returns on all ranks when rank 0 has done the work.
+// Runs `work` on rank 0. Returns on all ranks once `work` has completed.
 inline void on_rank_0(const std::function<void()>& work) {
   if (is_rank_0()) work();
   parallel::mpi().barrier();
@@ -64,8 +64,8 @@ class TinyTraining {
   std::filesystem::path checkpoint(int64_t step) const { return checkpoints() / fmt::format("model-{}steps", step); }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
 
-  // `flags` in addition to the model, the data (unless they name it) and the folders, which are relative to the current
-  // one if `relative`.
+  // Sets up a run with `flags` and, unless `flags` set them, the flags for the model, the data and the folders. These
+  // paths are relative to the current folder if `relative` is true.
   RunSetup set_up(std::vector<std::string> flags, bool relative = false) const {
     for (const auto& [flag, name] : {std::pair("deepspeed_config", "ds_config.json"),
                                      {"model_config", "model.json"},
@@ -82,7 +82,7 @@ class TinyTraining {
     return set_up_run(parse_command_line(flags), parallel::mpi().world_size());
   }
 
-  // As `mpzero train` does; `begun` is called when signals are taken.
+  // Trains like `mpzero train`. Calls `begun` once signals are handled.
   TrainingEnd train(const std::vector<std::string>& flags, const std::function<void()>& begun = [] {}) const {
     parallel::MpiRuntime& mpi = parallel::mpi();
     RunSetup setup = set_up(flags);
@@ -100,7 +100,7 @@ class TinyTraining {
 
   void write_inputs() const {
     std::vector<uint16_t> tokens(4000);
-    // The next token follows from the one before, so that there is something to learn.
+    // The next token is determined by the previous token, so the model can learn.
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 3 % kVocabSize);
     io::testing::write_token_file(folder_ / "train.h5", tokens, kVocabSize);
     std::ofstream(folder_ / "model.json") << R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"],
@@ -115,7 +115,7 @@ class TinyTraining {
   SharedFolder folder_;
 };
 
-// The engine of such a run, which no trainer drives.
+// The engine of such a run, without a trainer.
 struct TinyEngine {
   explicit TinyEngine(const RunSetup& setup)
       : decoder(setup.model), engine(decoder.units(), zero_options(setup.config, at::kCPU), parameters, gradients) {}

@@ -11,12 +11,12 @@
 
 namespace mpzero {
 
-// Several ranks as threads of one process.
+// Several ranks that run as threads of one process.
 class ThreadGroup {
  public:
   explicit ThreadGroup(int world_size) : barrier_(world_size), texts_(static_cast<size_t>(world_size)) {}
 
-  // Runs `work` as each rank and returns the error of each. Empty: no error.
+  // Runs `work` on each rank. Returns one error message per rank; empty if `work` succeeded.
   std::vector<std::string> run(const std::function<void(ProcessGroup&)>& work) {
     std::vector<std::string> errors(texts_.size());
     std::vector<std::jthread> threads;

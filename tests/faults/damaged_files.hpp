@@ -10,18 +10,19 @@
 
 namespace mpzero::faults {
 
-// A reader's result for files: see readings.hpp. Several programs may read the same files.
+// Returns a reader's result for the files in `folder`; see readings.hpp. Several programs may read the same files.
 using Reading = std::function<std::string(const std::filesystem::path& folder, const std::filesystem::path& scratch)>;
 
 struct Readers {
-  // Throws exactly if something is wrong. May be empty.
+  // Throws if and only if the files are damaged. May be empty.
   std::function<void(const std::filesystem::path& folder)> verify;
   std::vector<Reading> readings;
-  // For a format without checksums of its values: whether the program reports that the values may differ. May be empty.
+  // For a format without checksums of values: returns true if the program reports that the values may differ. May be
+  // empty.
   std::function<bool(const std::filesystem::path& folder)> tells;
 };
 
-// Files whose bytes are changed, cut off, or taken from another save:
+// Files with changed, truncated or missing bytes, or with files from another save:
 //
 //   flip   FILE@BYTE.BIT      one bit
 //   byte   FILE@BYTE=VALUE    one byte
@@ -32,8 +33,8 @@ struct Readers {
 //   twin   FILE=FILE          has the contents of the other file
 //   swap   SAVE:FILE,...      these files are from the other save
 //
-// A reader must give the result of the intact files (for a swap also the result of all files of the other save), or
-// refuse them.
+// A reader must either return the result of the intact files (for a swap, alternatively the result of the other save's
+// files) or refuse the files.
 class DamagedFiles final : public Target {
  public:
   struct OtherSave {
@@ -41,7 +42,7 @@ class DamagedFiles final : public Target {
     Files files;
   };
 
-  // Reads the files and those of `others` once, from a folder in `scratch`, to get the right results.
+  // Reads `files` and the files of `others` once, from a folder in `scratch`, to determine the correct results.
   DamagedFiles(std::string name, Files files, std::vector<OtherSave> others, Readers readers,
                const std::filesystem::path& scratch);
 
@@ -51,7 +52,7 @@ class DamagedFiles final : public Target {
   Verdict try_fault(const std::string& kind, const std::string& fault, const std::filesystem::path& scratch) override;
 
  private:
-  // One per reader.
+  // One result per reader.
   using Texts = std::vector<std::string>;
   Texts read_all(const Files& files, const std::filesystem::path& scratch) const;
   Files damaged(const std::string& kind, const std::string& fault) const;
@@ -62,7 +63,7 @@ class DamagedFiles final : public Target {
   Files files_;
   std::vector<OtherSave> others_;
   Readers readers_;
-  std::vector<Texts> right_;  // of the files, then of each other save
+  std::vector<Texts> right_;  // correct results of the files, then of each other save
 };
 
 }  // namespace mpzero::faults

@@ -6,10 +6,10 @@
 
 namespace mpzero::faults {
 
-// The kinds of calls that the preloaded library (disk_faults.cpp) counts and can make fail.
+// Kinds of system calls that the preloaded library (disk_faults.cpp) counts and can cause to fail.
 enum class DiskCall : unsigned char {
-  kOpen,    // for reading, also of a folder
-  kCreate,  // for writing
+  kOpen,    // open for reading; includes folders
+  kCreate,  // open for writing
   kStat,
   kRead,
   kWrite,
@@ -20,11 +20,11 @@ enum class DiskCall : unsigned char {
   kTruncate,
   kLock,
   kMkdir,
-  kRemove,  // of a file or a folder
+  kRemove,  // remove a file or a folder
 };
 inline constexpr size_t kDiskCalls = 13;
 
-// Indexed by DiskCall. The last entry stands for all of them together.
+// Indexed by DiskCall. The last entry refers to calls of any kind.
 inline constexpr std::array<std::string_view, kDiskCalls + 1> kDiskCallNames = {
     "open",     "create",   "stat",     "read", "write", "sync",   "rename",
     "exchange", "allocate", "truncate", "lock", "mkdir", "remove", "any"};

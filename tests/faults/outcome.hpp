@@ -10,12 +10,12 @@ namespace mpzero::faults {
 // The outcome of a fault, from best to worst.
 enum class Outcome : unsigned char {
   kNotTried,
-  kRight,     // the values that were written; for a save: the old checkpoint or the new one, complete
-  kReported,  // other values from a format without checksums, reported as possible by the program
-  kRefused,   // one sentence that names the file or the folder
-  kUnclear,   // refused, but not with such a sentence
-  kWrong,     // other values, or a sentence that is not true
-  kLost,      // a checkpoint that existed before is lost
+  kRight,     // the values that were written; for a save: the complete old or new checkpoint
+  kReported,  // wrong values in a format without checksums; the program reports that values may be wrong
+  kRefused,   // refused with one sentence that names the file or the folder
+  kUnclear,   // refused without such a sentence
+  kWrong,     // wrong values, or a false error message
+  kLost,      // an existing checkpoint is lost
   kHang,
   kCrash,  // a signal, memory beyond the limit, or an exception that is not one of mpzero's
 };
@@ -27,7 +27,7 @@ inline bool is_bad(Outcome outcome) { return outcome >= Outcome::kUnclear; }
 
 struct Verdict {
   Outcome outcome = Outcome::kNotTried;
-  std::string note;  // the message, or what is wrong
+  std::string note;  // error message, or description of the problem
 };
 
 inline Verdict worse_of(Verdict a, Verdict b) { return b.outcome > a.outcome ? b : a; }

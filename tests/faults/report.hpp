@@ -9,11 +9,11 @@
 
 namespace mpzero::faults {
 
-// The number of outcomes of each kind, by target and kind of fault, in Markdown.
+// Returns the number of outcomes of each kind, by target and kind of fault, as a Markdown table.
 std::string table_of(const std::vector<Fault>& faults, const std::vector<Verdict>& verdicts);
-// The faults with a bad outcome, at most `most` per target and kind, with their messages.
+// Returns the faults with a bad outcome, at most `most` per target and kind, with their messages.
 std::string list_of_bad(const std::vector<Fault>& faults, const std::vector<Verdict>& verdicts, size_t most);
-// Both, and every fault with a bad outcome, as JSON.
+// Returns the table, and every fault with a bad outcome, as JSON.
 std::string json_of(const std::vector<Fault>& faults, const std::vector<Verdict>& verdicts, uint64_t seed);
 size_t count_bad(const std::vector<Verdict>& verdicts);
 

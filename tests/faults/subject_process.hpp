@@ -13,18 +13,19 @@
 
 namespace mpzero::faults {
 
-// Exit status of fault_subject, in addition to mpzero's own.
+// Exit status of fault_subject, in addition to mpzero's exit statuses.
 inline constexpr int kUnexpectedExitCode = 3;
 inline constexpr int kDamagedExitCode = 4;
 
 // A fault of the preloaded library; see disk_faults.cpp.
 struct DiskFault {
   std::string what;              // e.g. "write:3:ENOSPC", with the errno by name; empty: none
-  std::filesystem::path folder;  // the folder of the counted calls
-  std::string path;              // only calls whose path contains this
+  std::filesystem::path folder;  // only calls in this folder are counted
+  std::string path;              // only calls whose path contains this text are counted
 };
 
-// A run of fault_subject, in a process that is killed with this one. Two simultaneous runs need different `scratch`.
+// A run of fault_subject in a separate process, which is killed when this process ends. Two simultaneous runs need
+// different `scratch`.
 class SubjectProcess {
  public:
   SubjectProcess(const std::filesystem::path& programs, const std::vector<std::string>& words, const DiskFault& fault,
@@ -33,18 +34,18 @@ class SubjectProcess {
   SubjectProcess(const SubjectProcess&) = delete;
   SubjectProcess& operator=(const SubjectProcess&) = delete;
 
-  // Waits until it ends, or until the fault has stopped it. Returns false if it has ended.
+  // Waits until the process ends or the fault stops it. Returns false if the process has ended.
   bool wait_for_stop();
   void go_on();
   void wait();
 
-  // Call after it has ended.
+  // Must be called after the process has ended.
   bool succeeded() const;
   bool was_killed() const;
-  // The number of calls of each kind, also after a kill. The last entry is the total.
+  // Returns the number of calls of each kind, even if the process was killed. The last entry is the total.
   std::array<uint64_t, kDiskCalls + 1> calls() const;
   std::string output() const;
-  // For a run that did not succeed and was not killed: judge_exception() for its message.
+  // Returns the verdict of judge_exception() on the message of a run that failed and was not killed.
   Verdict judge(const std::filesystem::path& place) const;
 
  private:

@@ -12,7 +12,7 @@ namespace mpzero::faults {
 
 using Random = std::mt19937_64;
 
-// The subject of faults: files with a reader, or a writer with its folder. Created once, then used by several
+// Target of faults: files with a reader, or a writer with a folder. A target is created once and then used by several
 // processes, each with its own scratch folder.
 class Target {
  public:
@@ -20,10 +20,11 @@ class Target {
 
   virtual std::string name() const = 0;
   virtual std::vector<std::string> kinds() const = 0;
-  // Faults of a kind: all, or about `count` of them chosen by `random`. A fault's name determines it, so the same name
-  // is the same fault again.
+  // Returns the names of the faults of a kind: all faults, or about `count` faults selected by `random`. A name
+  // identifies the fault, so a fault can be repeated by name.
   virtual std::vector<std::string> faults(const std::string& kind, size_t count, Random& random) = 0;
-  // Tries one fault. `scratch` is empty at a process's first call, and later holds what earlier calls left in it.
+  // Tries one fault. `scratch` is empty in a process's first call, and contains the files of earlier calls in later
+  // calls.
   virtual Verdict try_fault(const std::string& kind, const std::string& fault,
                             const std::filesystem::path& scratch) = 0;
 };

@@ -15,9 +15,9 @@
 
 namespace mpzero::parallel {
 
-// One rank of several on a GPU, without the others: sums have this rank's data only, and gathers give the others'
-// shards values that follow from its own. Each collective runs late, on a stream of its own, as NCCL's do: what does
-// not wait for it computes with other values.
+// Communicator of one of several ranks on a GPU, without the other ranks. Sums contain only this rank's data, and
+// gathers compute the other ranks' shards from this rank's shard. Like NCCL's collectives, each collective runs on a
+// separate stream, here after a delay, so work that does not wait for the collective reads wrong values.
 class AbsentPeers final : public Communicator {
  public:
   AbsentPeers(int rank, int world_size, unsigned seed)
@@ -44,7 +44,7 @@ class AbsentPeers final : public Communicator {
       mode == SumMode::kAdd ? shard.add_(own) : shard.copy_(own);
     });
   }
-  // Each sends what it is sent.
+  // Each rank receives its own data.
   std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override {
     return late([&] { received.copy_(sent); });
   }

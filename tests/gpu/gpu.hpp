@@ -7,7 +7,8 @@
 
 namespace mpzero {
 
-// False on a machine without a GPU for each of `ranks`: the test case is then skipped and must return.
+// Returns true if the machine has a GPU for each of `ranks` ranks. Otherwise, skips the test case, which must then
+// return.
 inline bool has_gpu(int ranks = 1) {
   if (c10::cuda::device_count() >= ranks) return true;
   skip_test(ranks == 1 ? std::string("no GPU") : "fewer GPUs than the " + std::to_string(ranks) + " ranks here");

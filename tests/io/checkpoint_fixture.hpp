@@ -51,14 +51,15 @@ std::string message_of(const Work& work) {
   return "";
 }
 
-// Sizes that no number of ranks divides. One unit has a single element, so most ranks hold none of it.
+// A model whose sizes are not divisible by any number of ranks. One unit has a single element, so most ranks have no
+// part of it.
 inline std::vector<UnitSpec> small_model() {
   return {{"embedding", {{"model.embed_tokens.weight", {37, 5}}}},
           {"layers.0", {{"model.layers.0.q.weight", {7, 11}}, {"model.layers.0.norm.weight", {13}}}},
           {"head", {{"model.norm.weight", {1}}}}};
 }
 
-// Any bit pattern, including NaN payloads, infinities and negative zeros.
+// Returns an arbitrary bit pattern; patterns include NaN payloads, infinities and negative zeros.
 inline uint32_t bits_at(size_t unit, StateKind kind, int64_t element, uint32_t generation) {
   uint64_t x = (static_cast<uint64_t>(element) + 1) * 0x9E3779B97F4A7C15ULL + unit * 0xD1B54A32D192ED03ULL +
                static_cast<uint64_t>(kind) * 0x8CB92BA72F3D8DD7ULL + generation * 0xABC98388FB8FAC03ULL;
@@ -77,7 +78,8 @@ inline uint32_t bits_at(size_t unit, StateKind kind, int64_t element, uint32_t g
 
 enum class Split { kEven, kRankZeroHoldsAll };
 
-// The shard of one rank. An even split pads the unit at its end, so the last rank may get less, or nothing.
+// Returns the shard of one rank. An even split pads the unit at its end, so the last rank may get fewer elements or
+// none.
 inline UnitShard shard_of(const UnitSpec& unit, int rank, int world_size, Split split) {
   if (split == Split::kRankZeroHoldsAll) return {&unit, 0, rank == 0 ? unit.numel() : 0};
   const int64_t share = (unit.numel() + world_size - 1) / world_size;
@@ -98,12 +100,12 @@ inline TrainingProgress progress_at(int64_t step, const std::string& dtype = "bf
   return progress;
 }
 
-// The ids of two runs.
+// Ids of two runs.
 inline const std::string kOurs = "00000000aaaaaaaa";
 inline const std::string kTheirs = "11111111bbbbbbbb";
 
-// The save of small_model() by the only rank of a run, as "tiny-<step>steps". `model` must be small_model() and outlive
-// the job.
+// Returns the save of small_model() by a single-rank run, with the tag "tiny-<step>steps". `model` must be
+// small_model() and outlive the job.
 inline SaveJob job_of(const fs::path& dir, const std::string& run_id, int64_t step,
                       const std::vector<UnitSpec>& model) {
   SaveJob job{.checkpoint_dir = dir,
@@ -118,7 +120,7 @@ inline SaveJob job_of(const fs::path& dir, const std::string& run_id, int64_t st
 
 using BeforeFetch = std::function<void(int rank, size_t shard, StateKind kind)>;
 
-// Saves as `world_size` ranks. Returns each rank's error. `before` runs before each fetch.
+// Saves with `world_size` ranks. Returns each rank's error. Calls `before` before each fetch.
 inline std::vector<std::string> save(const fs::path& dir, const std::string& tag, const TrainingProgress& progress,
                                      const std::vector<UnitSpec>& model, int world_size, Split split = Split::kEven,
                                      uint32_t generation = 0, const BeforeFetch& before = nullptr) {
@@ -140,7 +142,7 @@ inline std::vector<std::string> save(const fs::path& dir, const std::string& tag
   });
 }
 
-// Whether `out` holds, bit for bit, the saved values from element `begin` on.
+// Returns true if `out` is bitwise equal to the saved values that start at element `begin`.
 inline bool same_bits(std::span<const float> out, size_t unit, StateKind kind, int64_t begin, uint32_t generation = 0) {
   for (size_t k = 0; k < out.size(); ++k) {
     uint32_t bits = 0;
@@ -154,7 +156,7 @@ inline constexpr StateKind kAllKinds[] = {StateKind::kMaster, StateKind::kExpAvg
 
 inline Hdf5Checkpoint open_hdf5(const fs::path& folder) { return Hdf5Checkpoint(std::make_shared<OpenFolder>(folder)); }
 
-// Reads all of a checkpoint in one rank's and other ranks' slices.
+// Reads the whole checkpoint in the slices of one rank and of several ranks.
 inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>& model, uint32_t generation) {
   const Hdf5Checkpoint reader = open_hdf5(folder);
   for (size_t i = 0; i < model.size(); ++i) {
@@ -167,7 +169,7 @@ inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>
   return true;
 }
 
-// A rank's values of all shards, as in a snapshot.
+// The values of all shards of a rank, as in a snapshot.
 class SnapshotValues {
  public:
   SnapshotValues(const SaveJob& job, uint32_t generation) {

@@ -13,8 +13,8 @@
 
 namespace mpzero::io::testing {
 
-// Kills its process, or the full process group, at the call of this number, before or after the call takes effect. A
-// write takes effect only in half.
+// Kills the process or its process group before or after the call with a given number. If killed before a write, half
+// of the bytes are written.
 class DeadlyDisk final : public UnsyncedDisk {
  public:
   enum class Moment { kBefore, kAfter };

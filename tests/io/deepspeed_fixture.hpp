@@ -15,10 +15,11 @@
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
-// Small checkpoints in DeepSpeed's format, written by mpzero or as DeepSpeed itself writes them.
+// Small checkpoints in DeepSpeed's format, as written by mpzero or by DeepSpeed itself.
 namespace mpzero::io::testing {
 
-// Sizes that no number of ranks divides. The order of parameters is that of mpzero's units, not of transformers.
+// A model whose sizes are not divisible by any number of ranks. Parameters are in the order of mpzero's units, not of
+// transformers.
 inline std::vector<UnitSpec> transformer(int64_t width = 5) {
   std::vector<UnitSpec> units = {{"embedding", {{"model.embed_tokens.weight", {37, width}}}}};
   for (int i = 0; i < 2; ++i) {
@@ -39,9 +40,9 @@ struct Saved {
   int ranks = 2;
   int64_t sub_group_size = 1'000'000'000;
   std::string dtype = "fp32";
-  int64_t width = 5;  // of the model
+  int64_t width = 5;  // width of the model
   int64_t step = 7;
-  uint32_t generation = 0;  // of the values
+  uint32_t generation = 0;  // selects the values
   std::string settings = R"({"beta2": 0.5})";
   std::string ds_config = R"({"train_micro_batch_size_per_gpu": 2, "note": null})";
 };
@@ -88,7 +89,7 @@ inline void require_saved(const fs::path& dir, const std::string& tag, const Sav
   for (const std::string& error : save_as_deepspeed(dir, tag, how)) REQUIRE(error.empty());
 }
 
-// Whether all states, read in the slices of `ranks` ranks, are those of the generation.
+// Returns true if all states, read in the slices of `ranks` ranks, are those of `generation`.
 inline bool same_states(const StoredCheckpoint& checkpoint, int ranks, uint32_t generation, int64_t width = 5) {
   const std::vector<UnitSpec> units = transformer(width);
   bool same = true;
@@ -120,7 +121,7 @@ inline void replace_all(std::string& text, const std::string& from, const std::s
   }
 }
 
-// Replaces `from` in the pickle of a .pt file by `to`, of the same length, and updates the pickle's checksum.
+// Replaces `from` with `to`, which has the same length, in the pickle of a .pt file, and updates the pickle's checksum.
 inline void edit_pickle(const fs::path& file, const std::string& from, const std::string& to) {
   REQUIRE(from.size() == to.size());
   std::string bytes = read_file(file);
@@ -140,7 +141,8 @@ inline void edit_pickle(const fs::path& file, const std::string& from, const std
   write_file(file, bytes);
 }
 
-// Makes the folder look like one of a DeepSpeed run: no manifest, nothing of mpzero in the model states.
+// Makes the folder look like a checkpoint of a DeepSpeed run: removes the manifest and mpzero's entries in the model
+// states.
 inline void make_stock(const fs::path& folder) {
   fs::remove(folder / kManifestName);
   for (const std::string& name : names_in(folder)) {

@@ -25,7 +25,7 @@ namespace mpzero::io::testing {
 
 namespace fs = std::filesystem;
 
-// Omits the only calls that cost time and have no visible effect: waiting for the disk.
+// Skips syncs, the only calls that take time without a visible effect.
 class UnsyncedDisk : public FileSystem {
  public:
   explicit UnsyncedDisk(FileSystem& to = disk()) : to_(to) {}
@@ -49,26 +49,27 @@ class UnsyncedDisk : public FileSystem {
   FileSystem& to_;
 };
 
-// A disk that fails on purpose. It carries out all calls on real files below `root`. In addition it tracks what a disk
-// would hold after a power failure: everything that was synced, and a random part of the rest.
+// A disk with injected failures. All calls are executed on real files below `root`. In addition, FaultyDisk tracks the
+// possible contents of the disk after a power failure: all synced data, and a random part of the remaining data.
 //
-// The calls are counted from 1. One of them, and the later ones if `persists`, can fail with an errno, and the power
-// can fail at one of them. From then on no call has an effect.
+// Calls are counted from 1. One call (and all later calls if `persists` is true) can fail with an errno, and the power
+// can fail at one call. After the power failure, no call has an effect.
 class FaultyDisk final : public FileSystem {
  public:
   explicit FaultyDisk(fs::path root) : root_(std::move(root)), top_(adopt(root_)) {}
 
   void fail_at(int call, int error, bool persists) { fail_call_ = call, fail_error_ = error, persists_ = persists; }
   void lose_power_at(int call) { power_call_ = call; }
-  // Every write stops halfway, as system calls may.
+  // Makes each write stop halfway, as system calls may do.
   void write_by_halves() { by_halves_ = true; }
   // Behaves like a network file system that cannot swap two names.
   void forbid_exchange() { can_exchange_ = false; }
   int calls() const { return calls_; }
 
-  // Changes the files below `root` to what the disk would hold now. Of the data that was not synced, nothing exists
-  // (seed 0), or everything (1), or the last change of each folder only and garbage in each file (2). With another seed
-  // each write is present, lost, torn or garbled, and each change of a folder is present or lost, at random.
+  // Replaces the files below `root` with the disk's contents after a power failure. Seed 0: all unsynced data is lost.
+  // Seed 1: all unsynced data is present. Seed 2: only the last change of each folder is present, and each file
+  // contains garbage. Other seeds: each write is present, lost, torn or garbled, and each change of a folder is present
+  // or lost, at random.
   void crash(uint32_t seed) {
     const std::scoped_lock lock(mutex_);
     Survival random(seed);
@@ -86,7 +87,7 @@ class FaultyDisk final : public FileSystem {
       open_folders_[descriptor] = folder_at(path);
       return 0;
     }
-    // A library may have written the file: nothing of it is synced yet.
+    // A library may have written the file, so none of its data is synced yet.
     if (!folder_at(path.parent_path())->entries.contains(path.filename())) {
       const auto inode = std::make_shared<Inode>();
       inode->pending.push_back({.bytes = content_of(path)});
@@ -203,28 +204,28 @@ class FaultyDisk final : public FileSystem {
     std::vector<Write> pending;
   };
   struct Folder;
-  // Exactly one of the two is set.
+  // Exactly one of the two members is set.
   struct Entry {
     std::shared_ptr<Inode> file;
     std::shared_ptr<Folder> folder;
   };
   using Entries = std::map<std::string, Entry>;
-  // The effect of one call on one or two names of a folder, in one step. No entry: the name is removed.
+  // The atomic effect of one call on one or two names in a folder. A null entry removes the name.
   struct Change {
     std::string name;
     std::optional<Entry> entry;
     std::string other_name{};
     std::optional<Entry> other{};
     std::shared_ptr<bool> arrived{};  // set if the change has survived
-    std::shared_ptr<bool> only_if{};  // the change survives only if that one does
+    std::shared_ptr<bool> only_if{};  // the change survives only if the change that sets this flag survives
   };
   struct Folder {
-    Entries entries;  // as programs see them
+    Entries entries;  // entries as seen by programs
     Entries durable;
     std::vector<Change> pending;
   };
 
-  // Decides the outcome of data that was not synced.
+  // Decides which unsynced data survives.
   struct Survival {
     explicit Survival(uint32_t seed) : seed(seed), random(seed) {}
     uint32_t operator()() { return static_cast<uint32_t>(random()); }
@@ -232,7 +233,7 @@ class FaultyDisk final : public FileSystem {
     std::mt19937 random;
   };
 
-  // The errno with which this call fails. 0: it succeeds.
+  // Returns the errno with which this call fails; 0 if the call succeeds.
   int next_call() {
     ++calls_;
     if (power_call_ > 0 && calls_ >= power_call_) return EIO;
@@ -240,7 +241,7 @@ class FaultyDisk final : public FileSystem {
     return 0;
   }
 
-  // Direct writes consist of full pages, and at least one.
+  // Direct writes consist of one or more full pages.
   size_t first_half(int descriptor, size_t bytes) const {
     constexpr size_t kPage = 4096;
     if (!direct_.contains(descriptor)) return bytes > 1 ? bytes / 2 : bytes;
@@ -276,7 +277,7 @@ class FaultyDisk final : public FileSystem {
     const auto bytes = std::as_bytes(std::span(text));
     return {bytes.begin(), bytes.end()};
   }
-  // Adopts the existing content of `path` as durable.
+  // Treats the existing content of `path` as synced.
   static std::shared_ptr<Folder> adopt(const fs::path& path) {
     auto folder = std::make_shared<Folder>();
     for (const auto& item : fs::directory_iterator(path)) {
@@ -309,7 +310,8 @@ class FaultyDisk final : public FileSystem {
   static void note_survival(const Change& change) {
     if (change.arrived) *change.arrived = true;
   }
-  // Call it for a folder before the folders in it: an entry moved up from one of them has arrived by then, or is lost.
+  // Must be called for a folder before its subfolders, so that the outcome for an entry that was moved up from a
+  // subfolder is already known.
   static Entries surviving_entries(const Folder& folder, Survival& random) {
     Entries entries = folder.durable;
     const auto keep = [&](const Change& change) {
@@ -326,7 +328,7 @@ class FaultyDisk final : public FileSystem {
       keep(folder.pending.back());
       return entries;
     }
-    // Half of the time a prefix in order, as a journal keeps it; otherwise any subset.
+    // With probability 1/2, a prefix survives, as with a journal; otherwise, an arbitrary subset.
     const bool in_order = random() % 2 == 0;
     size_t kept = random() % (folder.pending.size() + 1);
     for (const Change& change : folder.pending) {

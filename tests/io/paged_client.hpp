@@ -21,17 +21,17 @@ namespace mpzero::io::testing {
 
 namespace fs = std::filesystem;
 
-// One client of a network file system. It caches the pages that it writes and writes them back in full, at the latest
-// when the file is synced or closed: bytes of a page that it did not write are as they were when the client read the
-// page. Each rank has its own, as ranks on several nodes do.
+// A client of a network file system. The client caches the pages that it writes, and writes back full pages when the
+// file is synced or closed, or earlier. The bytes of a page that the client did not write are then overwritten with
+// their values from when the client read the page. Each rank has its own client, as if ranks were on different nodes.
 //
-// At its first sync of a file a client waits for the first syncs of the other ranks, so that all have read the pages
-// that they share before any has written one back.
+// In its first sync of a file, a client waits for the first syncs of all other ranks, so that all clients have read the
+// shared pages before any client writes one back.
 class PagedClient final : public FileSystem {
  public:
   explicit PagedClient(std::barrier<>& all_have_written) : all_have_written_(all_have_written) {}
 
-  // Files that were opened for reading and writing although other ranks may write them, too.
+  // Returns the files that were opened for both reading and writing although other ranks may also write to them.
   std::set<std::string> opened_for_reading() const { return opened_for_reading_; }
 
   int open(const fs::path& path, int flags, int& descriptor) override {

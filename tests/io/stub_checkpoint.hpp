@@ -8,7 +8,7 @@
 
 namespace mpzero::io::testing {
 
-// A checkpoint without files. Tests fill in what is read of it; its values are undefined.
+// A checkpoint without files. Tests set the members that the tested code reads. The values are undefined.
 class StubCheckpoint : public StoredCheckpoint {
  public:
   const std::filesystem::path& folder() const override { return path; }

@@ -9,7 +9,7 @@
 
 namespace mpzero::io::testing {
 
-// A folder that is removed with its contents when the test ends.
+// A folder that is removed with its contents when the object is destroyed.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -36,7 +36,7 @@ void add_tokens(hdf5::File& file, const std::vector<Token>& tokens, int64_t voca
   add_attributes(file, vocab_size, version);
 }
 
-// A token file of one document without checksums, as another program would write it.
+// Writes a token file with one document and without checksums, as another program might.
 template <typename Token>
 void write_token_file(const std::filesystem::path& path, const std::vector<Token>& tokens, int64_t vocab_size,
                       std::vector<uint64_t> document_offsets = {}) {
@@ -46,8 +46,8 @@ void write_token_file(const std::filesystem::path& path, const std::vector<Token
   file.close();
 }
 
-// The same with checksums of blocks, as app/prepare_data.py computes them: of `written`, the intended tokens. The file
-// holds `tokens`.
+// Like write_token_file(), but with block checksums as in app/prepare_data.py. The file contains `tokens`, and the
+// checksums are those of `written`.
 template <typename Token>
 void write_checked_file(const std::filesystem::path& path, const std::vector<Token>& tokens,
                         const std::vector<Token>& written, uint64_t block_size = 64) {
@@ -66,7 +66,7 @@ void write_checked_file(const std::filesystem::path& path, const std::vector<Tok
   file.close();
 }
 
-// The same with a `/loss_mask`.
+// Like write_token_file(), but with a `/loss_mask`.
 template <typename Token, typename Weight>
 void write_masked_file(const std::filesystem::path& path, const std::vector<Token>& tokens, int64_t vocab_size,
                        const std::vector<Weight>& mask) {
@@ -79,7 +79,7 @@ void write_masked_file(const std::filesystem::path& path, const std::vector<Toke
   file.close();
 }
 
-// A packed file of rows of `row` tokens.
+// Writes a packed file with rows of `row` tokens.
 inline void write_packed_file(const std::filesystem::path& path, const std::vector<uint32_t>& tokens,
                               int64_t vocab_size, const std::vector<uint64_t>& document_offsets,
                               const std::vector<uint8_t>& mask, int64_t row, int64_t source_length = 0) {
@@ -96,14 +96,14 @@ inline void write_packed_file(const std::filesystem::path& path, const std::vect
   file.close();
 }
 
-// Tokens 0, 1, 2, ...: window i of length S begins with token i * S, so a token identifies its window.
+// Returns tokens 0, 1, 2, ...: window i of length S begins with token i * S, so a token identifies its window.
 inline std::vector<uint32_t> counting_tokens(int64_t count) {
   std::vector<uint32_t> tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), 0);
   return tokens;
 }
 
-// Names the first of `parts` that `message` does not contain. Empty if it contains all.
+// Returns the first element of `parts` that `message` does not contain; empty if `message` contains all parts.
 inline std::string lacks(const std::string& message, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
     if (message.find(part) == std::string::npos) return "no '" + part + "' in '" + message + "'";
@@ -111,7 +111,7 @@ inline std::string lacks(const std::string& message, const std::vector<std::stri
   return "";
 }
 
-// The message of the Error that `work` throws. Empty if it throws none.
+// Returns the message of the Error that `work` throws; empty if `work` does not throw.
 template <typename Error, typename Work>
 std::string message_of(Work&& work) {
   try {

@@ -13,9 +13,9 @@
 
 namespace mpzero::model {
 
-// A layer's weights as they are where they are gathered in FP8: the codes of whole products, with their scales.
+// A layer's weights as gathered in FP8: the FP8 data of whole matmul operands, with their scales.
 struct CodedWeights {
-  // `layer`: in bf16.
+  // `layer`: the weights in bf16.
   CodedWeights(const Decoder& decoder, std::span<const at::Tensor> layer, int64_t index = 0)
       : tensors(layer.begin(), layer.end()) {
     const ModelConfig& config = decoder.config();
@@ -36,7 +36,7 @@ struct CodedWeights {
       maxima.push_back(cast.maxima);
       inverses.push_back(cast.rows.scale_inverse);
     }
-    // Far enough apart for cuBLASLt, as CodedGather has them.
+    // The scales are spaced for cuBLASLt's alignment, as in CodedGather.
     const at::Tensor all = at::stack({at::stack(maxima), at::stack(inverses)});
     scales = at::zeros({all.size(0), all.size(1), 64}, all.options()).select(2, 0);
     scales.copy_(all);

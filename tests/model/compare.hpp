@@ -7,7 +7,7 @@
 
 namespace mpzero::model {
 
-// The largest difference, relative to the largest magnitude in `expected`; infinite if there is a NaN.
+// Returns the largest difference, relative to the largest magnitude in `expected`; infinity if there is a NaN.
 // `smallest_scale`: a lower bound on that magnitude, for results that are small differences of larger terms.
 inline double relative_error(const at::Tensor& actual, const at::Tensor& expected, double smallest_scale = 0.0) {
   if (actual.sizes() != expected.sizes()) return 1e300;

@@ -11,31 +11,33 @@
 
 namespace mpzero::model {
 
-// A model in one process, stored as the engine stores it: a flat buffer of weights and one of gradients for each unit.
+// A single-process model with the engine's storage: one flat buffer of weights and one of gradients per unit.
 class FlatModel {
  public:
-  // Random weights from `source`, or all of them normal with deviation 0.1 around 0 (matrices, biases) or 1 (norms).
+  // Initializes weights with normally distributed values with standard deviation 0.1 and mean 0 (matrices, biases) or 1
+  // (norms).
   FlatModel(const Decoder& decoder, at::TensorOptions options, at::ScalarType gradient_type, uint64_t seed = 1);
 
   std::vector<std::vector<at::Tensor>> weights;
   std::vector<std::vector<Gradient>> gradients;
   std::vector<at::Tensor> flat_gradients;
 
-  // Weight and gradient by Hugging Face name.
+  // Return a weight or its gradient by Hugging Face name.
   at::Tensor weight(const std::string& name) const { return weights[find(name).first][find(name).second]; }
   at::Tensor gradient(const std::string& name) const { return gradients[find(name).first][find(name).second].view(); }
   std::vector<std::string> names() const;
-  // The weights of a layer, with its index.
+  // Returns the weights of a layer, including the layer's index.
   Weights layer(int64_t index) const;
-  // Frozen weights have no gradients from here on, as in training.
+  // Disables gradients of frozen weights, as in training.
   void freeze();
-  // The next contributions overwrite the gradients.
+  // Makes the next contributions overwrite the gradients.
   void reset_gradients();
 
-  // Forward and backward of one micro-batch; returns the loss. tokens [B, T + 1], loss_mask [B, T] if any.
+  // Runs the forward and backward pass of one micro-batch and returns the loss. tokens: [B, T + 1]. loss_mask: [B, T],
+  // or undefined.
   at::Tensor forward_backward(const at::Tensor& tokens, double loss_scale = 1.0, Recompute recompute = Recompute::kNone,
                               const at::Tensor& loss_mask = {}, const AttentionMask& mask = {});
-  // The loss as in validation.
+  // Returns the loss as in validation.
   at::Tensor loss(const at::Tensor& tokens, const at::Tensor& loss_mask = {}, const AttentionMask& mask = {}) const;
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
-// A decoder layer made of LibTorch's operators, differentiated by autograd: the reference for the explicit backward.
+// A decoder layer composed of LibTorch operators and differentiated by autograd: the reference for the explicit
+// backward pass.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -19,7 +20,7 @@
 
 namespace mpzero::model::oracle {
 
-// x [..., D] rotated as in transformers, with rotate_half.
+// Returns x [..., D] rotated as in transformers, with rotate_half.
 inline at::Tensor rope(const at::Tensor& x, const RopeTables& tables) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor rotated = at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
@@ -36,7 +37,7 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
       .transpose(1, 2);
 }
 
-// The layer's own weights, with s B A added where the configuration has adapters.
+// Returns the layer's own weights, plus s B A for weights with adapters.
 inline std::vector<at::Tensor> merged(const ModelConfig& config, std::vector<at::Tensor> w) {
   if (!config.lora) return w;
   const std::vector<LayerParameter> own = find_architecture(config.model_type, "oracle").layer_parameters(config);
@@ -48,7 +49,7 @@ inline std::vector<at::Tensor> merged(const ModelConfig& config, std::vector<at:
   return w;
 }
 
-// Layer `index` of the model. all: the weights in the order of the layer's unit.
+// Computes layer `index` of the model. `all`: weights in the order of the layer's unit.
 inline at::Tensor layer(ModelConfig config, const std::vector<at::Tensor>& all, const at::Tensor& x,
                         int64_t index = 0) {
   const std::vector<at::Tensor> w = merged(config, all);
@@ -62,7 +63,7 @@ inline at::Tensor layer(ModelConfig config, const std::vector<at::Tensor>& all, 
   const auto heads = [&](const at::Tensor& y) {
     return y.reshape({x.size(0), x.size(1), y.size(2) / config.head_dim, config.head_dim});
   };
-  // One product, whether the model has one weight or several.
+  // Computes one matmul, regardless of whether the model has one weight or several weights.
   const auto project = [&](const at::Tensor& y, LayerRole first, size_t count, const std::vector<int64_t>& sizes) {
     const auto begin = w.begin() + static_cast<std::ptrdiff_t>(layout[first]);
     const std::vector<at::Tensor> weights(begin, begin + static_cast<std::ptrdiff_t>(count));
@@ -86,7 +87,7 @@ inline at::Tensor layer(ModelConfig config, const std::vector<at::Tensor>& all, 
          norm((at::silu(gate_up[0]) * gate_up[1]).matmul(of(kDown).t()), kMlpOutputNorm) * config.residual_multiplier;
 }
 
-// The gradients of sum(output * seed) in `inputs`.
+// Returns the gradients of sum(output * seed) with respect to `inputs`.
 inline std::vector<at::Tensor> gradients(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
                                          const at::Tensor& seed) {
   return torch::autograd::grad({output}, inputs, {seed});

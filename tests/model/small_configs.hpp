@@ -6,7 +6,7 @@
 
 namespace mpzero::model {
 
-// Odd sizes on purpose: none is a multiple of a pack or a warp.
+// The sizes are odd on purpose: none is a multiple of a pack or a warp.
 inline ModelConfig small_qwen3() {
   ModelConfig config;
   config.model_type = "qwen3";
@@ -42,7 +42,7 @@ inline ModelConfig small_qwen2() {
   return config;
 }
 
-// A window that covers any of the tests' sequences, and frequencies of which some are unchanged, some interpolated.
+// The window covers all sequences in the tests. Some rotary frequencies are unchanged, and some are interpolated.
 inline ModelConfig small_mistral() {
   ModelConfig config = small_llama();
   config.model_type = "mistral";
@@ -85,7 +85,7 @@ inline ModelConfig small_seed_oss() {
   return config;
 }
 
-// Its first layer does not rotate.
+// The first layer does not apply RoPE.
 inline ModelConfig small_smollm3() {
   ModelConfig config = small_olmo2();
   config.model_type = "smollm3";
@@ -94,7 +94,7 @@ inline ModelConfig small_smollm3() {
   return config;
 }
 
-// One of each family.
+// Returns one model of each family.
 inline std::vector<ModelConfig> small_models() {
   return {small_qwen3(), small_llama(), small_qwen2(),    small_mistral(), small_granite(),
           small_olmo2(), small_phi3(),  small_seed_oss(), small_smollm3()};

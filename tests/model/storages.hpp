@@ -7,7 +7,7 @@
 
 namespace mpzero::model {
 
-// The bytes that the tensors keep alive: each full storage, counted once.
+// Returns the bytes that the tensors keep alive. Each storage counts once, in full.
 inline int64_t storage_bytes(const std::vector<at::Tensor>& tensors) {
   std::set<const void*> seen;
   int64_t sum = 0;

@@ -8,10 +8,10 @@
 
 namespace mpzero::model {
 
-// All tensors of a safetensors file (F32, BF16, I64). Supports this folder's fixtures, without validation.
+// Returns all tensors of a safetensors file (F32, BF16, I64). Supports only this folder's fixtures, without validation.
 std::map<std::string, at::Tensor> read_tensor_file(const std::filesystem::path& path);
 
-// A one-dimensional uint16 NumPy array as int64.
+// Returns a one-dimensional uint16 NumPy array as int64.
 at::Tensor read_uint16_npy(const std::filesystem::path& path);
 
 }  // namespace mpzero::model

@@ -11,7 +11,7 @@
 
 namespace mpzero::parallel {
 
-// Three updates of `numel` elements on `device` against the fp64 oracle.
+// Compares three updates of `numel` elements on `device` with the fp64 oracle.
 inline void check_adamw(at::Device device, int64_t numel, at::ScalarType gradient_dtype,
                         at::ScalarType parameter_dtype) {
   const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};

@@ -10,7 +10,7 @@
 
 namespace mpzero::parallel {
 
-// Each collective on `device`, in place and not in place, against its definition.
+// Compares each collective on `device`, in place and out of place, with its definition.
 inline void check_collectives(Communicator& communicator, at::Device device) {
   const int rank = communicator.rank();
   const int world_size = communicator.world_size();
@@ -43,7 +43,7 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
       communicator.reduce_scatter_sum(full, shard)->wait();
       REQUIRE(shard.equal(sum));
 
-      // From and to the communicator's own memory, accumulated over two calls, in the same type and in fp32.
+      // Sums in the communicator's own memory, accumulated over two calls, in the same dtype and in fp32.
       for (const at::ScalarType kept : {dtype, dtype == at::kDouble ? dtype : at::kFloat}) {
         const at::Tensor own = communicator.buffer(n * world_size, options);
         const at::Tensor kept_shard = communicator.buffer(n, options.dtype(kept));

@@ -10,12 +10,12 @@
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/same_bits.hpp"
 
-// Which random numbers round what, on the CPU or a GPU. Oracle: the key and the position of each message by their
-// definition (seed, step, unit, node that sends; position in the unit), with the CPU's kernels.
+// Checks which random numbers each message is rounded with, on the CPU or a GPU. The oracle uses the CPU kernels, with
+// the key (seed, step, unit, sending node) and the position in the unit of each message by definition.
 namespace mpzero::parallel {
 
-// What a node has not sent of `node_sum` [node_shard_numel], fp32 on the CPU, after one step that began without a
-// residual: [nodes - 1, shard_numel].
+// Returns the residual [nodes - 1, shard_numel] of a node with `node_sum` [node_shard_numel] (fp32 on the CPU) after
+// one step that began without a residual.
 inline at::Tensor expected_residual(const at::Tensor& node_sum, const FlatLayout& layout, int nodes, int node,
                                     int shard_index, const Compression& compression, uint64_t step, uint64_t unit) {
   const int64_t count = layout.shard_numel();
@@ -26,21 +26,21 @@ inline at::Tensor expected_residual(const at::Tensor& node_sum, const FlatLayout
   for (int64_t to = 0; to < nodes; ++to) {
     if (to == node) continue;
     const at::Tensor residual = residuals.emplace_back(at::zeros({count}));
-    // A place's node shard begins at the first of its `nodes` shards.
+    // A node shard begins at the first of its `nodes` shards.
     const int64_t position = (shard_index / nodes * nodes + to) * count;
     quantize_with_residual(node_sum.narrow(0, to * count, count), residual, message, format, key, position);
   }
   return at::stack(residuals);
 }
 
-// Of two vectors of rounding errors. Independent ones have a correlation of 0 with a standard deviation of
-// 1 / sqrt(length).
+// Returns the correlation of two vectors of rounding errors. For independent vectors, it has mean 0 and standard
+// deviation 1 / sqrt(length).
 inline double correlation(const at::Tensor& one, const at::Tensor& other) {
   const at::Tensor a = one.cpu().to(at::kDouble).flatten(), b = other.cpu().to(at::kDouble).flatten();
   return (a.dot(b) / (a.norm() * b.norm())).item<double>();
 }
 
-// Requires that no two of them are correlated, of 5 standard deviations.
+// Requires that the correlation of any two elements of `errors` is within 5 standard deviations.
 inline void check_independent(const std::vector<at::Tensor>& errors) {
   for (size_t i = 0; i < errors.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -50,7 +50,8 @@ inline void check_independent(const std::vector<at::Tensor>& errors) {
   }
 }
 
-// Sums the same values in several steps and units and for several nodes: each is rounded with numbers of its own.
+// Sums the same values in several steps and units and for several nodes, and checks that each sum is rounded with
+// different random numbers.
 inline void check_exchange_rounding(Communicator& inter_node, const ParallelLayout& ranks, int shard_index,
                                     at::Device device) {
   const int nodes = ranks.nodes, node = inter_node.rank();
@@ -81,8 +82,8 @@ inline void check_exchange_rounding(Communicator& inter_node, const ParallelLayo
   }
 }
 
-// An engine rounds the gradients of its n-th update with the key of step n, whether it has taken the earlier ones or
-// not. Nodes of one rank.
+// Checks that an engine rounds the gradients of update n with the key of step n, even if it skipped earlier updates.
+// Each node has one rank.
 inline void check_engine_rounding(at::Device device, const Levels& parameters, const Levels& gradients,
                                   ProcessGroup& group) {
   const int nodes = gradients.layout().nodes;
@@ -101,7 +102,7 @@ inline void check_engine_rounding(at::Device device, const Levels& parameters, c
           sum.narrow(0, 0, layout.numel()).add_(toy_gradient(toy_units()[u], before, sample));
         }
         const at::Tensor residual = engine.carried(u).gradient_residual.cpu();
-        // The others' shards of small units are padding.
+        // In small units, the shards of other ranks are padding.
         if (u == 1) REQUIRE(residual.abs().max().item<float>() > 0);
         REQUIRE(same_bits(residual, expected_residual(sum, layout, nodes, gradients.node(), gradients.shard_index(),
                                                       run.compression, static_cast<uint64_t>(before + 1), u)));

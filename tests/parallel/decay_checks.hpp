@@ -10,8 +10,8 @@
 
 namespace mpzero::parallel {
 
-// The toy's parameters after `run.steps` updates by torch.optim.AdamW in fp64 with two parameter groups, one of them
-// without weight decay: by unit, flat.
+// Returns the toy model's flat parameters, by unit, after `run.steps` updates by torch.optim.AdamW in fp64 with two
+// parameter groups, one of them without weight decay.
 inline std::vector<at::Tensor> train_toy_with_torch(const ToyRun& run) {
   std::vector<at::Tensor> flat, decayed, not_decayed;
   std::vector<std::vector<at::Tensor>> views;
@@ -49,10 +49,10 @@ inline std::vector<at::Tensor> train_toy_with_torch(const ToyRun& run) {
   return flat;
 }
 
-// Parameters with and without weight decay in one flat unit, at every stage, with states on the device, on the host,
-// and on both, against torch.optim.AdamW's weights. The shards of 2 and 4 ranks begin and end within parameters.
+// Compares flat units that contain parameters with and without weight decay with torch.optim.AdamW, at every stage,
+// with states on the device, on the host, and on both. The shards of 2 and 4 ranks begin and end within parameters.
 inline void check_no_decay(at::Device device, Communicator& parameters, Communicator& gradients, ProcessGroup& group) {
-  // Decay must show within the tolerance: kToyLr * 0.1 of weights about 1, three times.
+  // The effect of decay must exceed the tolerance: three updates change weights of about 1 by kToyLr * 0.1 each.
   ToyRun base{.samples = 2 * group.world_size(), .clip = 0.0};
   base.no_decay = {"b", "e", "f"};
   const std::vector<at::Tensor> expected = train_toy_with_torch(base);

@@ -28,7 +28,7 @@
 
 namespace mpzero::parallel {
 
-// A "model" of three units whose gradients are a formula, so that only the engine's effects are tested.
+// A toy "model" of three units whose gradients are given by a formula, so that only the engine is tested.
 inline const std::vector<UnitSpec>& toy_units() {
   static const std::vector<UnitSpec> units{
       {.name = "first", .parameters = {{"a", {5, 7}}, {"b", {13}}}},
@@ -56,8 +56,8 @@ inline at::Tensor toy_weights(const UnitSpec& unit) {
   return flat;
 }
 
-// The gradient of sample `sample` (counted over ranks and micro-batches) in step `step`: multiples of 1/64 below 2,
-// whose sums over a few samples are exact in bf16 and fp32.
+// Returns the gradient of sample `sample` (counted over ranks and micro-batches) in step `step`. Values are multiples
+// of 1/64 below 2, so that sums over a few samples are exact in bf16 and fp32.
 inline at::Tensor toy_gradient(const UnitSpec& unit, int64_t step, int64_t sample) {
   const at::Tensor i = at::arange(unit.numel(), at::kLong);
   return ((i * 7 + sample * 11 + step * 5 + unit.parameters.front().name[0]).remainder(31) - 15).to(at::kFloat) / 64;
@@ -80,9 +80,9 @@ struct ToyRun {
   std::optional<int64_t> extra_bytes = {};          // HostUpdateOptions::extra_bytes
   bool release_gradients = false;                   // ZeroOptions::release_gradients
   int64_t move_to_device = 0;                       // ParameterStore::move_to_device()
-  std::function<double(int64_t step)> factor = {};  // of the step's gradients; none: 1
-  std::function<void()> delay = {};                 // after each unit's backward; none: nothing
-  // By default each unit is released after each use.
+  std::function<double(int64_t step)> factor = {};  // factor applied to the step's gradients; empty: 1
+  std::function<void()> delay = {};                 // called after each unit's backward pass; may be empty
+  // By default, each unit is released after each use.
   GatherLimits limits{
       .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
 };
@@ -93,7 +93,8 @@ inline const AdamWOptions& toy_adamw() {
 }
 constexpr double kToyLr = 1e-2;
 
-// What move_to_device() needs for the smallest unit. Shards are padded, so it grows with the number of shard groups.
+// Returns the bytes that move_to_device() needs for the smallest unit. Shards are padded, so the number grows with the
+// number of shard groups.
 inline int64_t smallest_move(const Levels& levels, at::ScalarType dtype) {
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (const UnitSpec& unit : toy_units()) {
@@ -103,7 +104,7 @@ inline int64_t smallest_move(const Levels& levels, at::ScalarType dtype) {
   return smallest * static_cast<int64_t>(at::elementSize(dtype));
 }
 
-// The ZeRO stages of such a layout.
+// Returns the ZeRO stages that the layout supports.
 inline std::vector<int> stages_of(const Levels& levels) {
   return levels.has_nodes() ? std::vector<int>{1, 2, 3} : std::vector<int>{0, 1, 2, 3};
 }
@@ -127,13 +128,14 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, const Le
                       .limits = {.gather = run.limits},
                       .adamw = toy_adamw(),
                       .gradient_clipping = run.clip};
-  // Set separately: gcc 12 would report its cleanup after an exception as a use of uninitialized memory.
+  // Set separately, because gcc 12 would report the cleanup of no_decay after an exception as a use of uninitialized
+  // memory.
   options.no_decay = run.no_decay;
   return {toy_units(), options, parameters, gradients};
 }
 
-// Does the work of the training loop, with `toy_gradient` instead of a model. Returns the gradient norms;
-// `weights_seen` receives all weights in the order in which they were gathered.
+// Runs the training loop with `toy_gradient` instead of a model. Returns the gradient norms. `weights_seen` receives
+// all weights in the order in which they were gathered.
 inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::Device device, int rank, int world_size,
                                      int64_t first_step = 0, std::vector<at::Tensor>* weights_seen = nullptr) {
   std::vector<double> norms;
@@ -177,7 +179,7 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
       }
     }
     engine.parameters().plan(order);
-    // Some steps also sum other figures.
+    // Some steps also sum additional figures.
     std::vector<double> figures;
     if (step % 2 == 0) figures = {static_cast<double>(rank + 1), 0.5, static_cast<double>(step)};
     engine.measure(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device),
@@ -196,8 +198,8 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
   return norms;
 }
 
-// Compares a run with a serial fp64 one: norms, masters and moments of this rank's shards, and the parameters as
-// gathered.
+// Compares a run with a serial fp64 run: norms, the master weights and moments of this rank's shards, and the gathered
+// parameters.
 inline void check_toy_run(const ToyRun& run, at::Device device, const Levels& parameters, const Levels& gradients,
                           ProcessGroup& group) {
   INFO("stage " << run.stage << ", " << group.world_size() << " ranks, samples " << run.samples << ", dtype "
@@ -246,8 +248,8 @@ inline void check_toy_run(const ToyRun& run, at::Device device, const Levels& pa
   }
 }
 
-// Stops after two of three steps, passes the state to an engine of another stage, and continues: the result must have
-// the bits of a run without a stop, if the arithmetic is the same.
+// Stops after two of three steps, passes the state to an engine with a different stage, and continues. If the
+// arithmetic is the same, the result must be bitwise equal to the result of a run without a stop.
 inline void check_toy_resume(const ToyRun& run, at::Device device, const Levels& parameters, const Levels& gradients,
                              ProcessGroup& group) {
   ZeroEngine straight = make_toy_engine(run, device, parameters, gradients);
@@ -277,7 +279,7 @@ inline void check_toy_resume(const ToyRun& run, at::Device device, const Levels&
   }
 }
 
-// The results of a run: every weight that was gathered, in order, then this rank's states.
+// Returns the results of a run: all gathered weights in order, then this rank's states.
 inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, const Levels& parameters,
                                           const Levels& gradients, ProcessGroup& group) {
   ZeroEngine engine = make_toy_engine(run, device, parameters, gradients);
@@ -294,13 +296,13 @@ inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, 
   return outcome;
 }
 
-// States on the host, updated by concurrent threads and before the norm is known, have the bits of the serial order,
-// whether the norm is clipped or not, whether the expectation was right or not, and if the norm is not finite.
+// Checks that states on the host, updated by concurrent threads and before the norm is known, are bitwise equal to
+// serial updates: with and without clipping, with right and wrong expectations, and with a norm that is not finite.
 inline void check_host_overlap(at::Device device, const Levels& parameters, const Levels& gradients,
                                ProcessGroup& group) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
-  // Below 0.01 the toy's norm stays below its limit of 0.5.
+  // With factors below 0.01, the toy's norm stays below the limit of 0.5.
   const std::vector<std::pair<const char*, std::vector<double>>> norms{
       {"never clipped", {0.005}},
       {"always clipped", {1}},
@@ -350,7 +352,8 @@ inline void check_host_overlap(at::Device device, const Levels& parameters, cons
   }
 }
 
-// Gradients that are released have the bits of gradients that stay on the device, with no, some and all steps clipped.
+// Checks that results with released gradients are bitwise equal to results with gradients on the device, with no, some
+// and all steps clipped.
 inline void check_gradient_release(at::Device device, const Levels& parameters, const Levels& gradients,
                                    ProcessGroup& group) {
   const std::vector<std::pair<const char*, std::vector<double>>> norms{
@@ -386,7 +389,7 @@ inline void check_gradient_release(at::Device device, const Levels& parameters, 
       compare({.dtype = at::kFloat, .clip = 0});
       compare({.host_ratio = 0.5, .dtype = at::kBFloat16});
       compare({.moments = at::kBFloat16, .overlap = false});
-      // A compressed gradient that is not finite leaves residuals that are not finite; such a run ends.
+      // A compressed gradient that is not finite leaves residuals that are not finite, and the run ends.
       if (parameters.has_nodes() && std::string_view(name) != "not finite")
         compare({.dtype = at::kBFloat16, .compression = {.gradient_bits = 8, .weights = true}});
       if (stage == 3) compare({.parameters = Placement::kHost, .dtype = at::kBFloat16});
@@ -394,7 +397,8 @@ inline void check_gradient_release(at::Device device, const Levels& parameters, 
   }
 }
 
-// States and norms of a single rank whose units all have `numel` parameters, so that released gradients share memory.
+// Returns the states and norms of a single rank whose units all have `numel` parameters, so that released gradients
+// share memory.
 inline std::vector<at::Tensor> outcome_of_equal_units(at::Device device, int64_t numel, bool release, double clip) {
   std::vector<UnitSpec> units;
   for (const char* name : {"a", "b", "c", "d", "e", "f"})
@@ -439,7 +443,7 @@ inline std::vector<at::Tensor> outcome_of_equal_units(at::Device device, int64_t
   return outcome;
 }
 
-// Units that share the memory of released gradients have the bits of units with memory of their own.
+// Checks that results are bitwise equal whether units share the memory of released gradients or have separate memory.
 inline void check_shared_gradients(at::Device device, int64_t numel) {
   // The norm grows with each step. About half of the steps are clipped with the second limit.
   for (const double clip : {0.0, 4 * std::sqrt(static_cast<double>(numel)), 1e-3, 1e9}) {
@@ -453,7 +457,7 @@ inline void check_shared_gradients(at::Device device, int64_t numel) {
   }
 }
 
-// Every stage, with and without accumulation, with states on the device, on the host, and divided.
+// Checks every stage, with and without accumulation, with states on the device, on the host, and on both.
 inline void check_engine(at::Device device, const Levels& parameters, const Levels& gradients, ProcessGroup& group) {
   for (const int stage : stages_of(parameters)) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -471,14 +475,14 @@ inline void check_engine(at::Device device, const Levels& parameters, const Leve
         check_toy_run(run, device, parameters, gradients, group);
         run.host_threads = 0;
         if (stage < 3) continue;
-        run.limits = GatherLimits{};  // these keep all of these units
+        run.limits = GatherLimits{};  // these limits keep all units gathered
         check_toy_run(run, device, parameters, gradients, group);
-        run.limits.param_persistence_threshold = 60;  // keeps the smallest, and releases the others when necessary
+        run.limits.param_persistence_threshold = 60;  // keeps the smallest unit, and releases the others when necessary
         run.limits.max_live_parameters = 1200;
         check_toy_run(run, device, parameters, gradients, group);
         run.parameters = Placement::kHost;
         check_toy_run(run, device, parameters, gradients, group);
-        for (const int64_t bytes : {smallest_move(parameters, dtype), int64_t{1} << 20}) {  // one unit, and all
+        for (const int64_t bytes : {smallest_move(parameters, dtype), int64_t{1} << 20}) {  // moves one unit, or all
           run.move_to_device = bytes;
           check_toy_run(run, device, parameters, gradients, group);
         }

@@ -25,7 +25,7 @@ inline OptimizerStates copy_of(const OptimizerStates& states) {
   return {.master = states.master.clone(), .exp_avg = states.exp_avg.clone(), .exp_avg_sq = states.exp_avg_sq.clone()};
 }
 
-// Waits until `look` returns true; false after half a minute, a limit that only a failing test reaches.
+// Waits until `look` returns true. Returns false after half a minute, a limit that only a failing test reaches.
 template <typename Look>
 bool eventually(const Look& look) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -36,7 +36,7 @@ bool eventually(const Look& look) {
   return true;
 }
 
-// Keeps a team from all tasks submitted after it until it is opened.
+// Blocks all tasks that are submitted to a team after the gate, until the gate is opened.
 class Gate {
  public:
   explicit Gate(ThreadTeam& team) : task_(team.start(team.size(), [this](int64_t) { opened_.wait(); })) {}
@@ -54,8 +54,8 @@ class Gate {
   std::shared_ptr<ThreadTeam::Task> task_;
 };
 
-// Units with states in host memory, gradients and parameters on `device`, and the results of a single thread: the
-// oracle.
+// Units with states in host memory, and gradients and parameters on `device`, with the results of a single thread as
+// the oracle.
 struct Bench {
   Bench(int threads, const std::vector<int64_t>& sizes, const HostMemoryPlan& plan, at::Device device = at::kCPU)
       : keeps_gradients(plan.keeps_gradients), team(threads) {
@@ -84,7 +84,7 @@ struct Bench {
 
   void take_gradient(size_t u) {
     if (!keeps_gradients) return optimizer->take_gradient(u, gradients[u], parameters[u]);
-    // Another unit overwrites the gradient.
+    // Another unit may overwrite the gradient: passes a copy and then fills the copy with NaN.
     const at::Tensor shared = gradients[u].clone();
     optimizer->take_gradient(u, shared, parameters[u]);
     optimizer->wait_for_copy(u);
@@ -106,7 +106,7 @@ struct Bench {
            .first = shards[u]->first()},
           update);
   }
-  // After everything that was ordered.
+  // Compares the results after all queued updates.
   void check() {
     optimizer->wait_for_all();
     for (size_t u = 0; u < shards.size(); ++u) {

@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// MPI for a test program: initialized at its first use, finalized with the program.
+// MPI for a test program: initialized at the first use, and finalized when the program ends.
 inline MpiRuntime& mpi() {
   static MpiRuntime runtime(nullptr, nullptr, MpiThreads::kSeveral);
   return runtime;

@@ -22,13 +22,13 @@
 
 namespace mpzero::parallel {
 
-// A random program of collectives over several communicators, many of them under way at a time, compared bit for bit
-// with what one process computes from all ranks' data. The ranks follow the same program and wait at moments of their
-// own. Calls of the control plane come in between.
+// A random program of collectives over several communicators, with many collectives in flight at a time. Results must
+// be bitwise equal to those that one process computes from all ranks' data. All ranks run the same program, but wait at
+// different times. Calls of the control plane are interleaved.
 class RandomCollectives {
  public:
-  // Of two communicators over all ranks, one of which gathers around a ring, and if `two_levels` those of nodes of two
-  // ranks.
+  // Uses two communicators over all ranks, one of which uses a ring for gathers. With `two_levels`, also uses the
+  // communicators within and between nodes of two ranks.
   RandomCollectives(MpiRuntime& mpi, unsigned seed, bool two_levels)
       : mpi_(mpi), program_(seed), own_(seed * 31 + static_cast<unsigned>(mpi.rank())) {
     add(mpi, {}, /*around_ring=*/false);
@@ -50,7 +50,7 @@ class RandomCollectives {
       }
       if (below(program_, 3) == 0) call_control_plane(i);
       while (!open_.empty() && below(own_, 3) == 0) check(below(own_, static_cast<unsigned>(open_.size())));
-      // Not only by chance: the ranks' memory is limited.
+      // Limits the number of collectives in flight, because memory is limited.
       while (open_.size() > 12) check(0);
     }
     while (!open_.empty()) check(below(own_, static_cast<unsigned>(open_.size())));
@@ -59,7 +59,7 @@ class RandomCollectives {
  private:
   struct Group {
     std::unique_ptr<MpiCommunicator> communicator;
-    int first = 0, stride = 1;  // its rank r is rank first + r * stride of all
+    int first = 0, stride = 1;  // rank r of the group is global rank first + r * stride
     int rank_of_all(int rank) const { return first + rank * stride; }
   };
   struct Open {
@@ -77,7 +77,8 @@ class RandomCollectives {
                        .stride = place.second == 0 ? 1 : place.second});
   }
 
-  // What a rank of all has in a collective: no small integers, so that a sum in another order has other bits.
+  // Returns the data of global rank `rank` in a collective. The values are not small integers, so a sum in a different
+  // order has different bits.
   static at::Tensor data(int64_t numel, at::ScalarType type, int collective, int rank) {
     const at::Tensor values = at::empty({numel}, at::kFloat);
     float* const to = values.data_ptr<float>();
@@ -89,7 +90,7 @@ class RandomCollectives {
     return values.to(type);
   }
 
-  // In the order of the ranks, in fp32 or fp64, not rounded.
+  // Returns the sum in rank order, in fp32 or fp64, without rounding to `type`.
   at::Tensor sum(const Group& group, int64_t numel, at::ScalarType type, int collective) const {
     const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
     at::Tensor total = data(numel, type, collective, group.rank_of_all(0)).to(wide);
@@ -166,7 +167,7 @@ class RandomCollectives {
     open_.push_back(std::move(open));
   }
 
-  // Within the node and then between nodes, without waiting: what gradients do.
+  // Reduces within the node and then between nodes without waiting, as for gradients.
   void start_on_both_levels(int collective) {
     const Group &node = groups_[2], &place = groups_[3];
     const int64_t nodes = place.communicator->world_size(), peers = node.communicator->world_size();
@@ -198,7 +199,7 @@ class RandomCollectives {
     open_.push_back(std::move(open));
   }
 
-  // What the loop of training does beside tensors that travel. Each rank contributes `value(rank)`.
+  // Calls the control plane while tensors are in flight, as in the training loop. Each rank contributes `value(rank)`.
   void call_control_plane(int i) {
     const int ranks = mpi_.world_size();
     const auto value = [i](int rank) { return 7 * i + rank; };

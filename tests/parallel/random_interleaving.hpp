@@ -7,8 +7,8 @@
 
 namespace mpzero::parallel {
 
-// HostOptimizer in a random interleaving of passes, right and wrong expectations, discards, snapshots and released
-// units, compared with its model: a plain sequential AdamW.
+// Runs HostOptimizer in a random interleaving of passes, right and wrong expectations, discards, snapshots and released
+// units, and compares the results with a sequential AdamW.
 class Interleaving {
  public:
   static constexpr int kSteps = 40;
@@ -66,7 +66,7 @@ class Interleaving {
     return plan;
   }
 
-  // One step: gradients, a decision based on the norm, an update or none.
+  // Runs one step: gradients, a decision based on the norm, and an update or none.
   void pass(int step) {
     const auto scales = [&] { return chance(2) ? 1.0 : 0.5; };
     const AdamWUpdate decided = some_update(scales(), step + 1);
@@ -97,7 +97,7 @@ class Interleaving {
     OptimizerStates expected;
   };
 
-  // Some units are held from now on and compared repeatedly, as slowly as writing is, by another thread.
+  // Holds some units and compares them repeatedly on another thread, as slowly as a writer.
   void begin_snapshot() {
     finish_writing();
     std::vector<size_t> units;
@@ -140,7 +140,7 @@ class Interleaving {
     }
   }
 
-  // Like a change of the host ratio.
+  // Releases a unit, like a change of the host ratio.
   void let_a_unit_go() {
     const auto u = static_cast<size_t>(below(static_cast<int>(sizes_.size())));
     if (!mine_[u]) return;
@@ -157,7 +157,7 @@ class Interleaving {
   std::mt19937 random_;
   std::vector<int64_t> sizes_;
   Bench bench_;
-  std::vector<bool> mine_;  // units that it updates
+  std::vector<bool> mine_;  // units that the optimizer updates
   std::future<void> beginning_;
   std::future<bool> writing_;
 };

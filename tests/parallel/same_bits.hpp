@@ -6,7 +6,7 @@
 
 namespace mpzero::parallel {
 
-// Whether two tensors have the same bits, including NaN, on any device.
+// Returns true if two tensors on any device are bitwise equal, including NaNs.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor left = a.cpu().contiguous(), right = b.cpu().contiguous();
   return left.nbytes() == right.nbytes() &&

@@ -6,7 +6,7 @@
 
 namespace mpzero::parallel {
 
-// A communicator that moves nothing: all collectives call start(), which subclasses override.
+// A communicator that transfers no data. All collectives call start(), which subclasses override.
 class StubCommunicator : public Communicator {
  public:
   explicit StubCommunicator(int world_size = 2, int rank = 0) : world_size_(world_size), rank_(rank) {}

@@ -12,10 +12,10 @@
 
 namespace mpzero::parallel {
 
-// Magnitudes in 255ths of the largest one, for values above zero; needs no model.
+// Codec for positive values that needs no model: quantizes to multiples of 1/255 of the maximum.
 class ToyCodec final : public WeightCodec {
  public:
-  // By unit.
+  // `ranges`: one entry per unit.
   explicit ToyCodec(std::vector<std::vector<CodedRange>> ranges) : ranges_(std::move(ranges)) {}
 
   std::vector<CodedRange> ranges(size_t unit) const override { return ranges_[unit]; }

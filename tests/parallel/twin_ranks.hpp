@@ -10,7 +10,7 @@
 
 namespace mpzero::parallel {
 
-// Two ranks with the same data; the other rank does not exist.
+// Simulates two ranks with the same data. The other rank does not exist.
 class TwinRanks : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -26,7 +26,7 @@ class TwinRanks : public Communicator {
   }
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                         SumMode mode) override {
-    // Completes when it is waited for, as on a GPU.
+    // The sum completes when wait() is called, as on a GPU.
     return std::make_unique<PendingSum>(full, shard, mode);
   }
   std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override {

@@ -9,7 +9,7 @@
 
 namespace mpzero::parallel {
 
-// Virtual nodes: `ranks_per_node` consecutive ranks each. Their communicators of one use.
+// Communicators for one use of virtual nodes, which have `ranks_per_node` consecutive ranks each.
 class VirtualNodes {
  public:
   explicit VirtualNodes(int ranks_per_node)
@@ -27,7 +27,7 @@ class VirtualNodes {
   MpiCommunicator inter_node_;
 };
 
-// Every number of ranks a node that leaves several nodes of equal size.
+// Returns all numbers of ranks per node that result in several nodes of equal size.
 inline std::vector<int> node_sizes() {
   std::vector<int> sizes;
   for (int size = 1; size < mpi().world_size(); ++size) {

@@ -11,12 +11,12 @@
 #include "tests/app/checkpoint/resume_cases.hpp"
 #include "tests/io/temporary_folder.hpp"
 
-// The product's runs of the starts of resume_cases, without an engine: their settings, positions and data.
+// mpzero's runs of the starts in resume_cases, without an engine: their settings, positions and data.
 namespace mpzero::resume_cases {
 
-// A run between two of its starts.
+// A run between two starts.
 struct ProductRun {
-  RunSetup setup;  // its config as the run continues
+  RunSetup setup;  // with the configuration of the continued run
   RunPosition position;
 
   RunPosition at(int64_t step) const;
@@ -29,13 +29,14 @@ class Inputs {
 
   const std::filesystem::path& folder() const { return folder_.path(); }
 
-  // Throw UserError where the product refuses the start, and where nothing is left to train.
+  // Throw UserError if mpzero refuses the start, or if no steps remain.
   ProductRun begin(const Start& start) const;
   ProductRun resume(const ProductRun& before, int64_t stop, const Start& start) const;
 
-  // The windows of the first epochs in the order in which one rank with a batch of 1 reads them, without a resume.
+  // Returns the windows of the first epochs in the order in which a single rank with a batch size of 1 reads them
+  // without a resume.
   const std::vector<int64_t>& order(const Settings& settings) const;
-  // The windows of `steps` steps after step `done`, as all ranks together read them.
+  // Returns the windows that all ranks together read in the `steps` steps after step `done`.
   std::vector<int64_t> windows_read(const Start& start, const ProductRun& run, int64_t done, int64_t steps) const;
 
  private:
@@ -48,7 +49,7 @@ class Inputs {
 struct CaseNumbers {
   int64_t first, end;
 };
-// RESUME_CASES says how many cases run (NIGHTLY=1: 4,000), RESUME_FIRST the first of them.
+// RESUME_CASES sets the number of cases (4,000 with NIGHTLY=1), and RESUME_FIRST sets the first case.
 CaseNumbers case_numbers();
 
 }  // namespace mpzero::resume_cases

@@ -17,7 +17,7 @@ namespace mpzero::doctor {
 
 inline std::string stand_in(const std::string& name) { return std::string(MPZERO_STAND_INS) + "/lib" + name + ".so"; }
 
-// A folder with test files in place of /proc, /sys and /dev.
+// A folder with test files that replaces /proc, /sys and /dev.
 class FakeRoot {
  public:
   FakeRoot() : path_(std::filesystem::temp_directory_path() / ("mpzero_doctor_" + std::to_string(getpid()))) {
@@ -36,7 +36,7 @@ class FakeRoot {
     write("sys/devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n");
     write("sys/devices/virtual/dmi/id/product_name", type + "\n");
   }
-  // EFA devices under custom names, identified by their driver.
+  // Creates EFA devices with custom names, which only their driver identifies.
   void make_efa(int count, const std::string& state = "4: ACTIVE") const {
     std::filesystem::create_directories(path_ / "sys/bus/pci/drivers/efa");
     for (int i = 0; i < count; ++i) {
@@ -62,7 +62,7 @@ class FakeRoot {
   std::filesystem::path path_;
 };
 
-// The finding of `check`, which must exist once.
+// Returns the finding of `check`, of which there must be exactly one.
 inline Finding find(const std::vector<Finding>& findings, const std::string& check) {
   std::vector<Finding> found;
   for (const Finding& finding : findings) {
@@ -70,7 +70,7 @@ inline Finding find(const std::vector<Finding>& findings, const std::string& che
   }
   INFO(check);
   REQUIRE(found.size() == 1);
-  // Every fault has a remedy.
+  // A finding has a remedy unless its status is kOk.
   CHECK((found.front().status == Status::kOk) == found.front().remedy.empty());
   return found.front();
 }

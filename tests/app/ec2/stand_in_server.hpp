@@ -12,8 +12,8 @@
 
 namespace mpzero {
 
-// An HTTP server for tests: one connection after another, whose request (its lines) `answer` turns into
-// all that is sent back. "": the connection stays open and nothing comes.
+// HTTP server for tests. Serves one connection at a time: passes the lines of the request to `answer` and sends the
+// returned text. If the text is empty, the connection stays open without a response.
 class StandInServer {
  public:
   using Answer = std::function<std::string(const std::string& request)>;
@@ -24,7 +24,7 @@ class StandInServer {
         thread_([this] { serve(); }) {}
   ~StandInServer() {
     ends_ = true;
-    // Wakes the thread.
+    // A connection wakes the thread.
     boost::asio::io_context context;
     boost::asio::ip::tcp::socket socket(context);
     boost::system::error_code ignored;
@@ -33,7 +33,7 @@ class StandInServer {
   }
 
   std::string port() const { return std::to_string(acceptor_.local_endpoint().port()); }
-  // Connections so far.
+  // Returns the number of connections so far.
   int asked() const { return asked_; }
 
   static std::string page(int status, const std::string& body) {

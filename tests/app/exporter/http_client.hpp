@@ -11,7 +11,8 @@ namespace mpzero {
 
 class Client {
  public:
-  // `receives`: bytes that arrive before rest() is called; 0: the system's default.
+  // `receives`: receive buffer size in bytes, which limits the data that arrives before rest() is called; 0: the
+  // system's default.
   explicit Client(uint16_t port, int receives = 0) : socket_(context_) {
     const boost::asio::ip::tcp::endpoint server(boost::asio::ip::make_address("127.0.0.1"), port);
     socket_.open(server.protocol());
@@ -23,7 +24,7 @@ class Client {
     boost::system::error_code ignored;  // the server may have closed the connection
     boost::asio::write(socket_, boost::asio::buffer(text), ignored);
   }
-  // All that comes until the server closes the connection.
+  // Returns all data received until the server closes the connection.
   std::string rest() {
     std::string text;
     boost::system::error_code end;
@@ -36,7 +37,7 @@ class Client {
   boost::asio::ip::tcp::socket socket_;
 };
 
-// The answer to a request such as "GET /metrics".
+// Returns the response to a request such as "GET /metrics".
 inline std::string ask(uint16_t port, const std::string& request) {
   Client client(port);
   client.send(request + " HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -12,7 +12,7 @@
 // Small models in folders, for tests of mpzero generate.
 namespace mpzero::testing {
 
-// Room for the ids of bytes, some more, and an end of text of its own.
+// The vocabulary contains the byte ids, a separate end-of-text id and a few unused ids.
 inline model::ModelConfig byte_model() {
   model::ModelConfig config = model::small_qwen3();
   config.vocab_size = 260;
@@ -26,12 +26,12 @@ struct SavedModel {
   std::string tag = "small-7steps";
   std::string tokenizer = "bytes";  // empty: not recorded
   std::string init_from{};
-  uint64_t trained = 1;  // the weights are random ones of this seed
-  uint64_t seed = 5;     // that of the run
-  float offset = 0;      // added to all weights: NaN makes them NaN
+  uint64_t trained = 1;  // seed of the random weights
+  uint64_t seed = 5;     // seed of the run
+  float offset = 0;      // added to all weights; may be NaN
 };
 
-// Saves a checkpoint of one rank into `dir`.
+// Saves a single-rank checkpoint to `dir`.
 inline void save_model(const std::filesystem::path& dir, const SavedModel& saved) {
   const std::vector<UnitSpec> units = model_units(saved.config);
   io::TrainingProgress progress;

@@ -6,7 +6,7 @@
 
 namespace mpzero::plan {
 
-// What a calibration made by hand says of itself; its times are still to come.
+// Returns the metadata of a calibration written by hand, without times.
 inline CalibrationData hand_made(const std::string& device, bool gpu) {
   CalibrationData data;
   data.device = device;

@@ -13,12 +13,12 @@
 
 namespace mpzero::plan {
 
-// Counts the bytes of CPU tensors that this thread allocates, and their peak.
+// Tracks the current and peak bytes of CPU tensors that this thread allocates.
 class MemoryWatch {
  public:
   MemoryWatch() : reporter_(std::make_shared<Reporter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, reporter_) {}
   int64_t now() const { return reporter_->now; }
-  // Since the last call.
+  // Returns the peak since the last call.
   int64_t take_peak() { return std::exchange(reporter_->peak, reporter_->now); }
   UnitRecorder::RealDevice cpu() {
     return {at::kCPU, [this] { return now(); }, [this] { return take_peak(); }};
@@ -37,7 +37,8 @@ class MemoryWatch {
   c10::DebugInfoGuard guard_;
 };
 
-// What several threads allocate need not be there at the same time.
+// Limits ATen to one thread during the object's lifetime: with several threads, the peak depends on whether their
+// allocations overlap in time.
 class OneThread {
  public:
   OneThread() { at::set_num_threads(1); }

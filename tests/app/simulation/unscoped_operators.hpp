@@ -15,8 +15,8 @@
 
 namespace mpzero::plan {
 
-// Bytes that ATen operators outside of all OperationScopes read and write, by operator, while this thread's operations
-// are observed. Views and allocations move no bytes.
+// Counts the bytes that ATen operators outside of any OperationScope read and write, by operator, while this thread's
+// operations are observed. Views and allocations move no bytes.
 class UnscopedOperators {
  public:
   UnscopedOperators()
@@ -57,7 +57,7 @@ class UnscopedOperators {
   }
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     auto call = std::make_unique<Call>();
-    // An operator outside of scopes may call others.
+    // Only the outermost operator counts, because operators may call other operators.
     call->counts = current()->depth_++ == 0 && !std::string_view(function.name()).starts_with("mpzero::") &&
                    model::OperationObserver::current() != nullptr;
     if (call->counts) call->inputs = tensors(function.inputs());

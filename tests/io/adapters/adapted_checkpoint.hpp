@@ -28,12 +28,12 @@ class Values final : public ParameterSource {
   std::map<std::string, std::vector<float>> values_;
 };
 
-// A model of an embedding and a projection [2, 3].
+// A model with an embedding and a projection [2, 3].
 inline std::vector<ParameterSpec> base_parameters() {
   return {{"model.embed_tokens.weight", {2, 2}}, {kProjection + ".weight", {2, 3}}};
 }
 
-// The folder of a base, and a checkpoint in memory that holds adapters of it: r 1, alpha 2.
+// The folder of a base model, and an in-memory checkpoint with its adapters (r 1, alpha 2).
 class AdaptedCheckpoint final : public StubCheckpoint {
  public:
   AdaptedCheckpoint() {
@@ -49,7 +49,7 @@ class AdaptedCheckpoint final : public StubCheckpoint {
              {kProjection + ".lora_A.weight", {1, 3}},
              {kProjection + ".lora_B.weight", {2, 1}}};
   }
-  // The projection is first, first + 1, ...
+  // Writes the base model. The elements of the projection are first, first + 1, ...
   void write_base(float first) const {
     std::vector<float> projection(6);
     for (size_t i = 0; i < projection.size(); ++i) projection[i] = first + static_cast<float>(i);

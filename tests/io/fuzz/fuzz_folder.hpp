@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-// A folder for the files that are made from a fuzzer's input.
+// A folder for files generated from a fuzzer's input.
 namespace mpzero::io {
 
 class FuzzFolder {

@@ -7,7 +7,7 @@
 
 namespace mpzero::io {
 
-// Visits everything that a reader of checkpoints would visit.
+// Visits all values that a checkpoint reader would visit.
 inline void walk(const pickle::Value& root) {
   (void)root.to_json();
   if (root.kind() != pickle::Kind::kDict) return;

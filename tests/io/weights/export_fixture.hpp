@@ -1,6 +1,7 @@
 #pragma once
 
-// What tests of zero_to_fp32's output folder share: checkpoints to convert, forms of an export, and what loads.
+// Shared by the tests of zero_to_fp32's output folder: checkpoints to convert, forms of an export, and the weights that
+// load.
 #include <fmt/format.h>
 
 #include <functional>
@@ -20,7 +21,7 @@ namespace mpzero::io::testing {
 using Names = std::vector<std::string>;
 using Contents = std::map<std::string, std::string>;
 
-// A checkpoint that is not on any disk. Its weights encode its generation.
+// An in-memory checkpoint whose weights encode its generation.
 class MadeUpCheckpoint final : public StubCheckpoint {
  public:
   explicit MadeUpCheckpoint(int generation) : generation_(generation) {
@@ -64,7 +65,8 @@ inline const std::vector<Form> kForms = {{WeightsFormat::kSafetensors},
                                          {WeightsFormat::kTorch, kThreeShards},
                                          {WeightsFormat::kHdf5}};
 
-// Indices into kForms, of a former and a new export: every change from or to one file, shards, another format.
+// Indices into kForms, of the previous and the new export. The pairs cover each change from or to a single file, shards
+// and another format.
 struct Pair {
   size_t before;
   size_t after;
@@ -80,7 +82,7 @@ inline Contents contents_of(const fs::path& folder) {
   return contents;
 }
 
-// The files of an export of this form.
+// Returns the files of an export of this form.
 inline Contents expected_of(const MadeUpCheckpoint& checkpoint, const Form& form) {
   const TemporaryFolder folder;
   UnsyncedDisk unsynced;
@@ -88,7 +90,7 @@ inline Contents expected_of(const MadeUpCheckpoint& checkpoint, const Form& form
   return contents_of(folder.path());
 }
 
-// The weights that are loaded from `folder`, by file: searched in transformers' order.
+// Returns the weights that transformers would load from `folder`, by file. Searches in transformers' order.
 inline Contents weights_that_load(const Contents& folder) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                            "pytorch_model.bin.index.json", "model.h5"}) {
@@ -121,7 +123,7 @@ inline Loads what_loads(const Contents& folder, const Contents& old_export, cons
   return is_old ? Loads::kOld : Loads::kNew;
 }
 
-// Whether `folder` holds the full export, and otherwise at most `others`.
+// Returns true if `folder` contains exactly the files in `wanted` and `others`.
 inline bool holds_exactly(const fs::path& folder, Contents wanted, const Contents& others = {}) {
   wanted.insert(others.begin(), others.end());
   return contents_of(folder) == wanted;

@@ -11,7 +11,8 @@ namespace mpzero::model {
 
 using Catch::Contains;
 
-// A small model of the family, with these keys of its config.json; what to_json() makes of it reads back the same.
+// Returns a small model of the family with these config.json keys. Checks that the output of to_json() reads back the
+// same.
 inline ModelConfig of_family(const char* model_type, const nlohmann::json& keys = nlohmann::json::object()) {
   nlohmann::json object = {{"model_type", model_type},      {"vocab_size", 48},        {"hidden_size", 32},
                            {"intermediate_size", 40},       {"num_hidden_layers", 4},  {"num_attention_heads", 4},
@@ -22,7 +23,7 @@ inline ModelConfig of_family(const char* model_type, const nlohmann::json& keys 
   return config;
 }
 
-// The error for these keys.
+// Returns the error for these keys.
 inline std::string refused(const char* model_type, const nlohmann::json& keys) {
   try {
     of_family(model_type, keys);
@@ -32,7 +33,7 @@ inline std::string refused(const char* model_type, const nlohmann::json& keys) {
   return "";
 }
 
-// The names of a layer's weights and their shapes.
+// Returns the names and shapes of a layer's weights.
 inline nlohmann::json weights_of_layer(const ModelConfig& config) {
   const UnitSpec layer = model_units(config)[1];
   nlohmann::json weights;

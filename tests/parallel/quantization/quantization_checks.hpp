@@ -10,7 +10,8 @@
 
 namespace mpzero::parallel {
 
-// What a message holds, in fp64, by the description of BlockFormat: independent of the kernels that read messages.
+// Returns the dequantized values of a message in fp64, as specified in BlockFormat and independent of the kernels that
+// read messages.
 inline at::Tensor decoded(const at::Tensor& message, int64_t count, const BlockFormat& format) {
   const at::Tensor bytes = message.cpu().contiguous();
   const auto* const codes = bytes.const_data_ptr<uint8_t>();
@@ -31,8 +32,7 @@ inline at::Tensor decoded(const at::Tensor& message, int64_t count, const BlockF
   return values;
 }
 
-// The largest value of each element's block over the number of codes on one side: what two neighbouring codes differ
-// by.
+// Returns the quantization step of each element: the amax of its block, divided by the largest code.
 inline at::Tensor steps_of(const at::Tensor& values, const BlockFormat& format) {
   const at::Tensor steps = at::zeros({values.numel()}, at::kDouble);
   for (int64_t begin = 0; begin < values.numel(); begin += format.block) {
@@ -43,7 +43,8 @@ inline at::Tensor steps_of(const at::Tensor& values, const BlockFormat& format) 
   return steps;
 }
 
-// Values of very different sizes, some blocks of zeros, of one large element, and of nothing but tiny ones.
+// Returns values of very different magnitudes; some blocks contain only zeros, one large element, or only tiny
+// elements.
 inline at::Tensor mixed_values(int64_t count, uint64_t seed) {
   at::manual_seed(seed);
   at::Tensor values = at::randn({count}) * at::exp(at::randn({count}));

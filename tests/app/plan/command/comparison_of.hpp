@@ -9,7 +9,7 @@
 
 namespace mpzero::plan {
 
-// Two nodes of four.
+// Two nodes with four GPUs each.
 inline const std::vector<std::string> kFlags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200",
                                                 "--nproc_per_node=4", "--nodes=2", "--train_batch_size=32"};
 
@@ -25,7 +25,7 @@ inline nlohmann::json of_several(const std::vector<std::string>& more) {
   return nlohmann::json::parse(plan_output(flags).text);
 }
 
-// The first row of these hosts.
+// Returns the first row of these hosts.
 inline const nlohmann::json& row_of(const nlohmann::json& found, const std::string& instance) {
   for (const nlohmann::json& one : found["ranked"]) {
     if (one["instance"] == instance) return one;

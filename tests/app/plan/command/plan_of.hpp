@@ -13,11 +13,11 @@
 
 namespace mpzero::plan {
 
-// A calibration that stays as it is when those in configs/calibrations are measured anew.
+// A calibration that does not change when the calibrations in configs/calibrations are measured again.
 inline const std::string kCalibration = "--calibration=" MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json";
 inline const std::string kModels = MPZERO_SOURCE_DIR "/configs/models/";
 
-// With this calibration.
+// Returns the output with this calibration.
 inline PlanOutput output_of(std::vector<std::string> flags) {
   flags.push_back(kCalibration);
   return plan_output(flags);
@@ -28,7 +28,7 @@ inline nlohmann::json json_of(std::vector<std::string> flags) {
   return nlohmann::json::parse(output_of(std::move(flags)).text);
 }
 
-// The same calibration of another GPU, in a file for the lifetime of the object.
+// The same calibration for a different GPU, in a file that exists for the lifetime of the object.
 class RenamedCalibration {
  public:
   explicit RenamedCalibration(const std::string& device, double error = 0.1) {
@@ -48,9 +48,9 @@ class RenamedCalibration {
       std::filesystem::temp_directory_path() / ("mpzero_renamed_calibration_" + std::to_string(getpid()) + ".json");
 };
 
-// A calibration of round figures by two ranks of two threads, in a file for the lifetime of the object: a product takes
-// a microsecond for each 1e6 operations, attention for each 1e5, a kernel for each 1e4 bytes, a collective for each
-// 1e5.
+// A calibration with round numbers, measured by two ranks with two threads each, in a file that exists for the lifetime
+// of the object. One microsecond is the time of 1e6 FLOPs of a matmul, 1e5 FLOPs of attention, 1e4 bytes of a kernel,
+// and 1e5 bytes of a collective.
 class CpuCalibration {
  public:
   CpuCalibration() {

@@ -4,7 +4,7 @@
 
 namespace mpzero::plan {
 
-// Two layers and a head that is tied, all of whose times are whole milliseconds; everything else takes no time.
+// A model with two layers and a tied head, whose times are whole milliseconds. All other operations take no time.
 inline SimulatedRun small_run() {
   model::ModelConfig model;
   model.model_type = "llama";

@@ -1,7 +1,7 @@
 #pragma once
 
-// The CPU's kernels, through the operations that use them, against the same operations with ATen in fp64, which
-// tests/model/kernels/test_kernels.cpp holds to autograd. In bf16 the inputs are bf16 numbers, and so is the result.
+// Compares the CPU kernels, called through the operations that use them, with the same ATen operations in fp64, which
+// tests/model/kernels/test_kernels.cpp compares with autograd. In bf16, inputs and results are bf16.
 #include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>
 
@@ -18,10 +18,10 @@ inline constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16};
 inline at::Tensor numbers(at::IntArrayRef shape, at::ScalarType type) { return at::randn(shape).to(type); }
 inline at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }
 
-// A few roundings of the type, relative to the largest value.
+// Returns a few rounding errors of the type, relative to the largest value.
 inline double tolerance(at::ScalarType type) { return type == at::kFloat ? 3e-6 : 1.2e-2; }
 
-// The results with one thread and with three have the same bits. Returns them.
+// Checks that results with one and with three threads are bitwise equal, and returns the results.
 inline std::vector<at::Tensor> same_on_any_threads(const std::function<std::vector<at::Tensor>()>& run) {
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
