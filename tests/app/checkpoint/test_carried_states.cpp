@@ -140,7 +140,7 @@ bool is_last_rank() { return mpi().rank() + 1 == mpi().world_size(); }
 
 using Catch::Contains;
 
-TEST_CASE("what is carried comes back bit for bit") {
+TEST_CASE("carried state is restored bit for bit") {
   Run run(kBoth);
   const int ranks = mpi().world_size();
   if (ranks == 1) {
@@ -165,7 +165,7 @@ TEST_CASE("what is carried comes back bit for bit") {
   CHECK_FALSE(saves_carried(deepspeed, run.engine));
 }
 
-TEST_CASE("a snapshot has what is carried at its begin, in a save's order") {
+TEST_CASE("a snapshot contains the carried state at its start, in the order of a save") {
   Run run(kBoth);
   if (mpi().world_size() == 1) return;
   StateSnapshot snapshot(run.engine, std::vector<bool>(toy_units().size(), true), saves_carried(run.setup, run.engine),
@@ -180,7 +180,7 @@ TEST_CASE("a snapshot has what is carried at its begin, in a save's order") {
   snapshot.release();
 }
 
-TEST_CASE("gradients and parameters are taken each for itself") {
+TEST_CASE("gradient residuals and parameters are restored independently") {
   if (mpi().world_size() == 1) return;
   const int ranks = mpi().world_size();
   Run both(kBoth), gradients(kGradients), weights(kWeights);
@@ -206,7 +206,7 @@ TEST_CASE("gradients and parameters are taken each for itself") {
   CHECK(taken.warnings.size() == 1);
 }
 
-TEST_CASE("where one rank's file differs, all ranks take the same") {
+TEST_CASE("if one rank's file differs, all ranks restore the same state") {
   if (mpi().world_size() == 1) return;
   const int ranks = mpi().world_size();
   Run run(kBoth);
@@ -264,7 +264,7 @@ TEST_CASE("a damaged file stops all ranks of a run that needs it, and no other r
   goes_on(run, run.setup, {ranks + 1, nullptr, damage});
 }
 
-TEST_CASE("what does not belong to the run is left out, with a sentence") {
+TEST_CASE("carried state of a different run is discarded with a message") {
   const int ranks = mpi().world_size();
   if (ranks == 1) return;
   Run run(kBoth), exact({});
@@ -291,7 +291,7 @@ TEST_CASE("what does not belong to the run is left out, with a sentence") {
   CHECK(sentence_of(exact, {0, nullptr}).empty());
 }
 
-TEST_CASE("what all ranks take follows from what all have found") {
+TEST_CASE("the restored state is chosen from the files of all ranks") {
   const parallel::ParallelLayout layout{.nodes = 2, .ranks_per_node = 2};
   const CarriedFound good{4, true, "", 2, 2, true, true};
   const auto choose = [&](const std::function<void(std::vector<CarriedFound>&)>& change, bool gradients = true,

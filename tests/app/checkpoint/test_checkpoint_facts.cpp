@@ -44,7 +44,7 @@ Differences between(const Recorded& a, const Recorded& b) {
   return different_facts(checkpoint_facts(a), checkpoint_facts(b));
 }
 
-TEST_CASE("a checkpoint's run, progress, model, settings and layout are its facts") {
+TEST_CASE("checkpoint facts include run, progress, model, settings and layout") {
   const Recorded stored;
   CHECK(fact(stored, "", "run") == "0123456789abcdef");
   CHECK(fact(stored, "", "step") == 5);
@@ -61,7 +61,7 @@ TEST_CASE("a checkpoint's run, progress, model, settings and layout are its fact
   for (const char* heading : {"model", "settings", "layout"}) CHECK(std::ranges::count(lines, heading) == 1);
 }
 
-TEST_CASE("what a checkpoint does not record is not among its facts") {
+TEST_CASE("checkpoint facts omit values that the checkpoint does not record") {
   Recorded stored;
   stored.by_mpzero = false;
   stored.record = {};
@@ -90,7 +90,7 @@ TEST_CASE("what a checkpoint does not record is not among its facts") {
   CHECK_THAT(error_from([&] { checkpoint_facts(stored); }), Catch::Contains("checkpoints/tiny-5steps"));
 }
 
-TEST_CASE("two checkpoints differ in what either records and the other does not, or otherwise") {
+TEST_CASE("a diff of two checkpoints lists values that differ or that only one of them records") {
   const Recorded a;
   Recorded b;
   CHECK(between(a, b).empty());
@@ -116,7 +116,7 @@ TEST_CASE("two checkpoints differ in what either records and the other does not,
   CHECK(of_data[0][0] == "settings.train_data");
 }
 
-TEST_CASE("what a checkpoint holds cannot move the cursor or fill the terminal") {
+TEST_CASE("the contents of a checkpoint cannot move the cursor or flood the terminal") {
   Recorded stored;
   stored.settings["evil\x1b[2J"] = "\x1b]0;title\x07" + std::string(1000, 'x');
   stored.made.settings_json = stored.settings.dump();

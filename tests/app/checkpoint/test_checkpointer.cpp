@@ -143,7 +143,7 @@ using Steps = std::vector<int64_t>;
 
 }  // namespace
 
-TEST_CASE("every checkpoint that is due is saved, and the last one once") {
+TEST_CASE("every due checkpoint is saved, and the last one only once") {
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"});
   for (int64_t step = 1; step <= 5; ++step) saves.step(step);
   saves->finish(saves.position(5));
@@ -152,7 +152,7 @@ TEST_CASE("every checkpoint that is due is saved, and the last one once") {
   CHECK(saves->expected_save_seconds() > 0);
 }
 
-TEST_CASE("without --checkpoint_freq only the last step is saved, and without --save_final nothing") {
+TEST_CASE("without --checkpoint_freq only the last step is saved, and without --save_final no step") {
   for (const bool save_final : {true, false}) {
     Saves saves({"--max_steps=3", "--checkpoint_freq=0", fmt::format("--save_final={}", save_final)});
     for (int64_t step = 1; step <= 3; ++step) saves.step(step);
@@ -161,7 +161,7 @@ TEST_CASE("without --checkpoint_freq only the last step is saved, and without --
   }
 }
 
-TEST_CASE("a run that stops saves its step, whether or not it was due") {
+TEST_CASE("a stopped run saves its step, even if no checkpoint is due") {
   for (const int64_t last : {3, 4}) {
     Saves saves({"--max_steps=100", "--checkpoint_freq=2"});
     for (int64_t step = 1; step < last; ++step) saves.step(step);
@@ -172,7 +172,7 @@ TEST_CASE("a run that stops saves its step, whether or not it was due") {
   }
 }
 
-TEST_CASE("a checkpoint that cannot be written is given up, and the last one's failure ends the run") {
+TEST_CASE("a checkpoint that cannot be written is skipped, unless it is the last one") {
   Saves saves({"--max_steps=6", "--checkpoint_freq=2"});
   saves.step(1);
   saves.step(2);
@@ -189,7 +189,7 @@ TEST_CASE("a checkpoint that cannot be written is given up, and the last one's f
   CHECK(saves.complete() == Steps{2});
 }
 
-TEST_CASE("the last checkpoint is saved once the disk has space again") {
+TEST_CASE("saving the last checkpoint succeeds once the disk has free space again") {
   class FullAtFirst final : public io::testing::UnsyncedDisk {
    public:
     int write(int descriptor, int64_t offset, std::span<const std::byte> bytes, size_t& written) override {
@@ -210,7 +210,7 @@ TEST_CASE("the last checkpoint is saved once the disk has space again") {
   CHECK(saves.complete() == Steps{2});
 }
 
-TEST_CASE("where host memory is short on one rank, training pauses on all while checkpoints are written") {
+TEST_CASE("if one rank lacks host memory, training pauses on all ranks while a checkpoint is written") {
   const parallel::MpiRuntime& mpi = parallel::mpi();
   const CapturedOutput output;
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"}, mpi.rank() + 1 == mpi.world_size() ? 0 : kPlenty);
@@ -225,7 +225,7 @@ TEST_CASE("where host memory is short on one rank, training pauses on all while 
   CHECK(saves.complete() == Steps{2});
 }
 
-TEST_CASE("where there is room for a copy, training goes on while checkpoints are written") {
+TEST_CASE("with memory for a copy, training continues while checkpoints are written") {
   const CapturedOutput output;
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"});
   saves.step(1);
@@ -236,7 +236,7 @@ TEST_CASE("where there is room for a copy, training goes on while checkpoints ar
   CHECK_THAT(output.text(), Contains("during training") && !Contains("training will pause"));
 }
 
-TEST_CASE("a checkpoint that is due waits for the one before") {
+TEST_CASE("a due checkpoint waits for the previous save") {
   const CapturedOutput output;
   Saves saves({"--max_steps=3", "--checkpoint_freq=1"});
   saves.step(1);
@@ -247,7 +247,7 @@ TEST_CASE("a checkpoint that is due waits for the one before") {
   CHECK(saves.complete() == Steps{1, 2});
 }
 
-TEST_CASE("a checkpoint that is being written is finished although another error ends the run") {
+TEST_CASE("a save in flight completes although another error ends the run") {
   const CapturedOutput output;
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"});
   saves->finish_after_error();
@@ -258,7 +258,7 @@ TEST_CASE("a checkpoint that is being written is finished although another error
   CHECK(saves.complete() == Steps{2});
 }
 
-TEST_CASE("a run whose folder another process has taken over stops at its next save") {
+TEST_CASE("a run whose folder was taken over by another process stops at its next save") {
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"}, /*available_bytes=*/0);
   int descriptor = -1;
   on_rank_0([&] {
@@ -272,7 +272,7 @@ TEST_CASE("a run whose folder another process has taken over stops at its next s
   CHECK(saves.complete().empty());
 }
 
-TEST_CASE("a save that makes steps longer is held back, but not during validation") {
+TEST_CASE("a save that slows down steps is throttled, except during validation") {
   constexpr int64_t kFrequency = 100'000;
   constexpr double kSlow = 10;  // seconds, of a step that takes 0.001 s without a save
   GatedDisk disk;

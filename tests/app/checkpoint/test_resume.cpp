@@ -94,7 +94,7 @@ class WorksAfterOpening final : public ProcessGroup {
 
 }  // namespace
 
-TEST_CASE("without a checkpoint there is nothing to resume") {
+TEST_CASE("without a checkpoint, a run does not resume") {
   const TinyTraining run;
   const RunSetup setup = run.set_up({"--max_steps=6"});
   TinyEngine engine(setup);
@@ -103,7 +103,7 @@ TEST_CASE("without a checkpoint there is nothing to resume") {
   CHECK(warnings.empty());
 }
 
-TEST_CASE("a run resumes from its newest checkpoint, and from the one that it is given") {
+TEST_CASE("a run resumes from its newest checkpoint or from the selected one") {
   SavedRun run;
   const std::optional<Resumed> newest = run.resume();
   REQUIRE(newest);
@@ -117,7 +117,7 @@ TEST_CASE("a run resumes from its newest checkpoint, and from the one that it is
   CHECK(run.warnings.empty());
 }
 
-TEST_CASE("where the newest checkpoint is damaged, a run resumes from the one before and says so") {
+TEST_CASE("if the newest checkpoint is damaged, a run resumes from the previous one with a warning") {
   SavedRun run;
   damage(run.checkpoint(4) / "manifest.json");
   const std::optional<Resumed> resumed = run.resume();
@@ -128,7 +128,7 @@ TEST_CASE("where the newest checkpoint is damaged, a run resumes from the one be
   CHECK_THAT(error_from([&] { run.resume({"--resume_strict"}); }), Contains(run.checkpoint(4).string()));
 }
 
-TEST_CASE("of a checkpoint that is passed over nothing is said but why") {
+TEST_CASE("the only message about a skipped checkpoint is the reason") {
   if (parallel::mpi().world_size() == 1) return;
   SavedRun run;
   damage(run.checkpoint(4) / "zero_pp_rank_0_mp_rank_00_optim_states.h5");
@@ -150,7 +150,7 @@ TEST_CASE("of a checkpoint that is passed over nothing is said but why") {
   CHECK_THAT(warnings[1], Contains(run.checkpoint(4).string()) && Contains("damaged"));
 }
 
-TEST_CASE("a checkpoint that the system does not open is not passed over") {
+TEST_CASE("a checkpoint that cannot be opened because of a system error is not skipped") {
   SavedRun run;
   const std::filesystem::path manifest = run.checkpoint(4) / "manifest.json";
   on_rank_0([&] {
@@ -160,7 +160,7 @@ TEST_CASE("a checkpoint that the system does not open is not passed over") {
   CHECK_THROWS_WITH(run.resume(), Contains(manifest.string()));
 }
 
-TEST_CASE("another model is refused") {
+TEST_CASE("refuses to resume a different model") {
   SavedRun run;
   RunSetup setup = run.set_up({"--max_steps=6"});
   setup.model.num_hidden_layers = 3;
@@ -171,7 +171,7 @@ TEST_CASE("another model is refused") {
   CHECK_THAT(refused, Contains(run.checkpoint(4).string()));
 }
 
-TEST_CASE("where `latest` is damaged and the folder has checkpoints of two runs, the user chooses") {
+TEST_CASE("if `latest` is damaged and the folder contains two runs, the user must choose") {
   SavedRun run;
   const SavedRun other;
   on_rank_0([&] {
@@ -186,7 +186,7 @@ TEST_CASE("where `latest` is damaged and the folder has checkpoints of two runs,
                                                     Contains(run.checkpoint(5).string() + " (run "));
 }
 
-TEST_CASE("ranks that read different files under one name do not resume from them") {
+TEST_CASE("ranks that read different files of the same name do not resume") {
   if (parallel::mpi().world_size() == 1) return;
   SavedRun first;
   const SavedRun second;
@@ -196,7 +196,7 @@ TEST_CASE("ranks that read different files under one name do not resume from the
       Contains("checkpoints/model-4steps") && Contains("the ranks read manifest.json from different saves"));
 }
 
-TEST_CASE("a rank that sees a checkpoint later than others resumes from it") {
+TEST_CASE("a rank that sees a checkpoint later than other ranks resumes from it") {
   namespace fs = std::filesystem;
   if (parallel::mpi().world_size() == 1) return;
   SavedRun run;
@@ -216,7 +216,7 @@ TEST_CASE("a rank that sees a checkpoint later than others resumes from it") {
   CHECK(run.warnings.empty());
 }
 
-TEST_CASE("a checkpoint that is replaced while it is read is read again, whenever that is") {
+TEST_CASE("a checkpoint that is replaced during a read is read again") {
   namespace fs = std::filesystem;
   SavedRun run;
   const fs::path newest = run.checkpoint(4);

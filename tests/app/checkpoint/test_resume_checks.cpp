@@ -77,7 +77,7 @@ std::string changes(const Saved& saved, const RunSetup& now) {
 
 Strings warnings(const Saved& saved, const RunSetup& now) { return continue_run(saved, now).warnings; }
 
-TEST_CASE("the same run has nothing to say") {
+TEST_CASE("resuming with the same settings reports nothing") {
   for (const Strings& flags : {Strings{}, {"--max_steps=20"}, {"--no_decay=norm,bias"}, {"--seq_length=16"}}) {
     const RunSetup setup = setup_of(kDsConfig, flags);
     const Saved saved(setup);
@@ -90,7 +90,7 @@ TEST_CASE("the same run has nothing to say") {
   CHECK(continue_run(Saved(plain), plain).changes.empty());
 }
 
-TEST_CASE("another layout is reported, and never refused") {
+TEST_CASE("a changed layout is reported, but never refused") {
   const auto refused = [](const Saved& saved, const RunSetup& now) {
     return error_from([&] { check_unfinished(saved, now, continue_run(saved, now)); });
   };
@@ -145,7 +145,7 @@ TEST_CASE("another layout is reported, and never refused") {
   CHECK(!continue_run(old, now).recompute);
 }
 
-TEST_CASE("the end of a run that differs is refused, and only where nothing is left to train") {
+TEST_CASE("changed settings are refused only if no steps remain") {
   const auto refused = [](const Saved& saved, const RunSetup& now) {
     return error_from([&] { check_unfinished(saved, now, continue_run(saved, now)); });
   };
@@ -165,7 +165,7 @@ TEST_CASE("the end of a run that differs is refused, and only where nothing is l
   CHECK_THAT(refused(saved, now), Contains("max_position_embeddings 64 -> 32"));
 }
 
-TEST_CASE("before the data is prepared all but the data is compared") {
+TEST_CASE("before the data is prepared, everything except the data is compared") {
   const Saved saved(setup_of(kDsConfig, {"--max_steps=20"}));
   RunSetup now = setup_of(kDsConfig, {"--max_steps=20"});
   now.data.reset();
@@ -176,7 +176,7 @@ TEST_CASE("before the data is prepared all but the data is compared") {
   CHECK_THAT(changes(saved, now), Contains("gradient_clipping 1 -> 0.5") && !Contains("max_steps"));
 }
 
-TEST_CASE("each key of a model has its rule") {
+TEST_CASE("each model key has a rule for changes") {
   using model::ModelConfig;
   const ModelConfig before = llama();
   const auto change = [&](auto&& edit) {
@@ -234,7 +234,7 @@ TEST_CASE("each key of a model has its rule") {
   CHECK(model_changes(ModelConfig::from_json(before.to_json(), "a test"), before).empty());
 }
 
-TEST_CASE("other heads of the same shapes are another model") {
+TEST_CASE("a different number of heads with the same shapes is a different model") {
   const Saved saved(setup_of());
   RunSetup now = setup_of();
   now.model.num_attention_heads = 12;
@@ -248,7 +248,7 @@ TEST_CASE("other heads of the same shapes are another model") {
   CHECK(refusal(saved, now) == sentence);
 }
 
-TEST_CASE("rope and eps change where the user says so") {
+TEST_CASE("RoPE settings and eps may change with --allow_changed") {
   const Saved saved(setup_of());
   RunSetup now = setup_of();
   now.model.rope_theta = 5e5;
@@ -267,7 +267,7 @@ TEST_CASE("rope and eps change where the user says so") {
                 "--allow_changed rms_norm_eps has no effect: the value is the same as in the checkpoint"});
 }
 
-TEST_CASE("compression between nodes that comes, goes or changes is in the line of changes") {
+TEST_CASE("changed compression between nodes is reported") {
   const auto with = [](const std::string& keys, const Strings& flags = {}) {
     std::string json = kDsConfig;
     json.insert(1, R"("zero_optimization": {"stage": 2)" + keys + "}, ");
@@ -289,7 +289,7 @@ TEST_CASE("compression between nodes that comes, goes or changes is in the line 
   CHECK(changes(older, with(both)).empty());
 }
 
-TEST_CASE("--allow_changed takes the keys that need it") {
+TEST_CASE("--allow_changed accepts the keys that require it") {
   CHECK(run("", {"--allow_changed=rope_theta, rms_norm_eps"}).config.allow_changed ==
         Strings{"rope_theta", "rms_norm_eps"});
   CHECK(error_of("", {"--allow_changed=rope_theta,head_dim"}) ==
@@ -298,7 +298,7 @@ TEST_CASE("--allow_changed takes the keys that need it") {
   CHECK_THAT(error_of("", {"--allow_changed=rope_theta,"}), Contains("an empty name"));
 }
 
-TEST_CASE("what a setting was and is stands in one line, in the table's order") {
+TEST_CASE("changed settings are listed with old and new value, in the table's order") {
   const Saved saved(setup_of());
   RunSetup now =
       setup_of(R"({"train_batch_size": 16, "gradient_clipping": 0, "data_types": {"grad_accum_dtype": "bf16"},
@@ -325,7 +325,7 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
         "zero_stage 0 -> 2, offload_optimizer none -> cpu");
 }
 
-TEST_CASE("a run goes on with tokens of another tokenizer only if that is intended") {
+TEST_CASE("a run continues with tokens of a different tokenizer only on request") {
   const auto with = [](const std::string& name, const std::string& hash, const Strings& flags = {}) {
     RunSetup setup = setup_of(kDsConfig, flags);
     setup.data->train.tokenization.tokenizer = name;
@@ -353,7 +353,7 @@ TEST_CASE("a run goes on with tokens of another tokenizer only if that is intend
   CHECK(refusal(Saved(with("one", a)), gone) == "no error");
 }
 
-TEST_CASE("data without a checksum in common are said not to be compared") {
+TEST_CASE("data without a common checksum is reported as not compared") {
   RunSetup before = setup_of();
   before.data->train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
   const RunSetup now = setup_of();
@@ -369,7 +369,7 @@ TEST_CASE("data without a checksum in common are said not to be compared") {
              Contains("train_data and validation_data") && Contains(end));
 }
 
-TEST_CASE("a validation set is compared with the checkpoint's of its name") {
+TEST_CASE("each validation set is compared with the checkpoint's set of the same name") {
   const auto with = [](const Strings& sets, const std::string& hash) {
     RunSetup setup = setup_of();
     for (const std::string& set : sets) {
@@ -391,7 +391,7 @@ TEST_CASE("a validation set is compared with the checkpoint's of its name") {
   CHECK_THAT(continue_run(Saved(with({"wiki"}, first)), unhashed).changes.at(0), Contains("validation_data wiki"));
 }
 
-TEST_CASE("the number of validation sequences is the checkpoint's, or the change is in the line") {
+TEST_CASE("a changed number of validation sequences is reported") {
   const Strings data = {"--validation_data=v.h5"};
   const auto with = [&](const std::string& flag) {
     Strings flags = data;
@@ -423,7 +423,7 @@ TEST_CASE("the number of validation sequences is the checkpoint's, or the change
   CHECK(continue_run(older, setup_of()).changes.size() == 1);  // that the data is gone
 }
 
-TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far as it is known") {
+TEST_CASE("settings that an older mpzero or DeepSpeed did not record are compared as far as possible") {
   Saved saved(setup_of());
   saved.made.settings_json.clear();
   RunSetup now = setup_of(kDsConfig, {"--max_steps=2000", "--no_decay=norm"});
@@ -453,7 +453,7 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
              Contains("does not record a model configuration") && Contains("heads, rope_theta, rope_scaling"));
 }
 
-TEST_CASE("a global batch size that follows the number of ranks is a warning with flags that keep it") {
+TEST_CASE("a global batch size that changes with the number of ranks causes a warning with flags that keep it") {
   constexpr const char* kMicro = R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1})";
   const auto on = [&](int ranks) {
     RunSetup setup = setup_of(kMicro);
@@ -481,7 +481,7 @@ TEST_CASE("a global batch size that follows the number of ranks is a warning wit
   CHECK_THAT(changes(saved, on(3)), Contains("train_batch_size 8 -> 12"));
 }
 
-TEST_CASE("states of another optimizer are refused") {
+TEST_CASE("states of a different optimizer are refused") {
   Saved saved(setup_of());
   saved.made.settings_json.clear();
   saved.made.run_config_json = R"({"optimizer": {"type": "Lamb", "params": {}}})";
@@ -493,7 +493,7 @@ TEST_CASE("states of another optimizer are refused") {
   }
 }
 
-TEST_CASE("moments with the weight decay in them are refused") {
+TEST_CASE("moments that include weight decay are refused") {
   Saved saved(setup_of());
   saved.made.settings_json.clear();
   const auto refused = [&](const std::string& optimizer) {
@@ -508,7 +508,7 @@ TEST_CASE("moments with the weight decay in them are refused") {
   CHECK(refused(R"({"type": "Adam", "params": null})") == "no error");
 }
 
-TEST_CASE("settings that are none are refused by name") {
+TEST_CASE("invalid settings are refused by name") {
   Saved saved(setup_of());
   saved.made.settings_json = "[1]";
   CHECK(refusal(saved, setup_of()) ==
@@ -521,7 +521,7 @@ TEST_CASE("settings that are none are refused by name") {
         "lr " + std::string(100, 'x') + " -> 0.001, beta2 {\"a\":1} -> 0.95, later 1 -> unknown to this version");
 }
 
-TEST_CASE("the training data is what its tokens are") {
+TEST_CASE("training data is identified by its tokens") {
   const Saved saved(setup_of());
   RunSetup now = setup_of();
   now.data_order = "62 sequences of 16 tokens, tokenizer /elsewhere/bytes, shuffled";
@@ -555,7 +555,7 @@ TEST_CASE("the training data is what its tokens are") {
   CHECK(warnings(older, in_order).size() == 1);
 }
 
-TEST_CASE("a jump of the learning rate is a warning") {
+TEST_CASE("a jump of the learning rate causes a warning") {
   Saved saved(setup_of());
   RunSetup now = setup_of();
   saved.made.step = 15;
@@ -567,7 +567,7 @@ TEST_CASE("a jump of the learning rate is a warning") {
   CHECK(changes(saved, now) == "lr 0.001 -> 0.01");
 }
 
-TEST_CASE("another length of the schedule is a change, not a warning") {
+TEST_CASE("a changed schedule length is reported without a warning") {
   Saved saved(setup_of());
   RunSetup now = setup_of();
   saved.made.step = 15;

@@ -8,7 +8,7 @@ namespace {
 
 using Catch::Contains;
 
-TEST_CASE("the newest checkpoint is tried first, and one that is named is the only one") {
+TEST_CASE("the newest checkpoint is tried first; a selected checkpoint is the only candidate") {
   const TinyTraining run;
   run.train({"--max_steps=4", "--checkpoint_freq=2"});
   const auto folders = [&](const std::vector<std::string>& flags) {
@@ -20,7 +20,7 @@ TEST_CASE("the newest checkpoint is tried first, and one that is named is the on
   CHECK_THAT(error_from([&] { folders({"--resume_strict"}); }), Contains("--resume_from_checkpoint"));
 }
 
-TEST_CASE("a sentence loses the remedy that the run takes by itself") {
+TEST_CASE("a message omits the remedy that the run applies automatically") {
   CHECK(without_remedy("c/latest is damaged; write the name of a checkpoint into it") == "c/latest is damaged");
   CHECK(without_remedy("c is damaged") == "c is damaged");
 }

@@ -35,7 +35,7 @@ ResumedPosition resumed(int64_t sequences_seen, const json& known, int64_t seq_l
   return position_after(saved_after(sequences_seen), setup, known);
 }
 
-TEST_CASE("the same order continues at the same sequence") {
+TEST_CASE("with the same order, the run continues at the same sequence") {
   for (const bool shuffle : {false, true}) {
     const ResumedPosition same = resumed(40, settings_of(8, shuffle), 8, shuffle);
     CHECK(same.position.sequences_seen == 40);
@@ -46,7 +46,7 @@ TEST_CASE("the same order continues at the same sequence") {
   CHECK(resumed(40, json::object(), 8, true).position.sequences_seen == 40);
 }
 
-TEST_CASE("another seq_length in file order continues at the same token") {
+TEST_CASE("with a different seq_length in file order, the run continues at the same token") {
   const ResumedPosition longer = resumed(40, settings_of(8, false), 32, false);
   CHECK(longer.position.sequences_seen == 10);  // 320 tokens
   CHECK(longer.warning.empty());
@@ -60,7 +60,7 @@ TEST_CASE("another seq_length in file order continues at the same token") {
   CHECK(resumed(1066 - 1, settings_of(3, false), 32, false).position.sequences_seen == 100);
 }
 
-TEST_CASE("a shuffled order reports about as many tokens as are repeated and left out") {
+TEST_CASE("for a shuffled order, the number of repeated and skipped tokens is estimated") {
   constexpr int64_t kSeen = 150;
   const ResumedPosition shuffled = resumed(kSeen, settings_of(8, true), 32, true);
   CHECK(shuffled.position.sequences_seen == 38);
@@ -117,7 +117,7 @@ RunPosition after_draws(const Mixture& mixture, int64_t count) {
   return at;
 }
 
-TEST_CASE("the sources of a mixture continue where the checkpoint left them") {
+TEST_CASE("the sources of a mixture continue at their positions in the checkpoint") {
   const Mixture mixture;
   const RunPosition at = after_draws(mixture, 42);
   const ResumedPosition resumed = position_after(saved_after(42), mixture.setup, mixture.record(at));
@@ -132,7 +132,7 @@ TEST_CASE("the sources of a mixture continue where the checkpoint left them") {
   }
 }
 
-TEST_CASE("changed weights and a new source take effect from the resume on, without moving a source") {
+TEST_CASE("changed weights and a new source take effect on resume without moving the other sources") {
   Mixture mixture;
   const RunPosition at = after_draws(mixture, 40);
   const json known = mixture.record(at);
@@ -155,7 +155,7 @@ TEST_CASE("changed weights and a new source take effect from the resume on, with
   CHECK(sources[2].windows_seen == 13);
 }
 
-TEST_CASE("a run on one file continues in its order when files are added, and alone when they are removed") {
+TEST_CASE("a single file continues in its order when files are added or removed") {
   const Mixture mixture;
   json known = settings_of(8, true);
   known["train_data"] = {{"num_tokens", 401}, {"tokens_xxh3", "1111111122222222"}};
@@ -176,7 +176,7 @@ TEST_CASE("a run on one file continues in its order when files are added, and al
   CHECK(left.position.sources[0].seed == at.sources[0].seed);
 }
 
-TEST_CASE("with another seq_length each source continues in its epoch, with a warning") {
+TEST_CASE("with a different seq_length, each source continues in its epoch, with a warning") {
   const Mixture mixture, longer(32);
   const RunPosition at = after_draws(mixture, 240);  // 60 and 180 sequences
   const ResumedPosition resumed = position_after(saved_after(240), longer.setup, mixture.record(at));
@@ -187,7 +187,7 @@ TEST_CASE("with another seq_length each source continues in its epoch, with a wa
   CHECK_FALSE(resumed.warning.empty());
 }
 
-TEST_CASE("a file whose tokens were replaced under its name starts at its beginning, and is reported") {
+TEST_CASE("a file with replaced tokens starts at the beginning, with a warning") {
   Mixture mixture;
   const json known = mixture.record(after_draws(mixture, 40));
   mixture.setup.data->sources[1].tokens_xxh3 = "3333333322222222";
@@ -197,7 +197,7 @@ TEST_CASE("a file whose tokens were replaced under its name starts at its beginn
   CHECK(resumed.change.find("(new: b.h5)") != std::string::npos);
 }
 
-TEST_CASE("a record whose sources lack positions is refused") {
+TEST_CASE("a record of sources without positions is refused") {
   const Mixture mixture;
   json known = mixture.record(after_draws(mixture, 4));
   known["train_data"]["sources"][1].erase("sequences_seen");

@@ -22,7 +22,7 @@ std::optional<Resumed> preview(const TinyTraining& run, const std::vector<std::s
   return preview_all(run, flags, warnings).resumed;
 }
 
-TEST_CASE("a preview names the checkpoint that the run resumes from") {
+TEST_CASE("a preview reports the checkpoint that the run resumes from") {
   const TinyTraining run;
   std::vector<std::string> warnings;
   CHECK_FALSE(preview(run, {}, warnings));

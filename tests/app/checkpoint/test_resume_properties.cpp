@@ -110,7 +110,7 @@ TEST_CASE("most random resumes are accepted") {
   CHECK(accepted >= cases);
 }
 
-TEST_CASE("the same settings train the same sequences at the same rates, on any layout of the batch") {
+TEST_CASE("the same settings train the same sequences at the same learning rates for any layout of the batch") {
   for_each_case([](const Inputs& inputs, cases::Generator& generator) {
     Start start = generator.first();
     const std::optional<ProductRun> begun = begin(inputs, start);
@@ -133,7 +133,7 @@ TEST_CASE("the same settings train the same sequences at the same rates, on any 
   });
 }
 
-TEST_CASE("without a flag no step decreases the rate faster than a schedule does by itself") {
+TEST_CASE("by default, no step decreases the learning rate faster than a schedule") {
   for_each_case([](const Inputs& inputs, cases::Generator& generator) {
     for_each_resume(
         inputs, generator,
@@ -157,7 +157,7 @@ TEST_CASE("without a flag no step decreases the rate faster than a schedule does
   });
 }
 
-TEST_CASE("a resumed run ends at the end of a fresh schedule, or at the rate that is kept") {
+TEST_CASE("a resumed run ends at the end of a new schedule or at the kept learning rate") {
   for_each_case([](const Inputs& inputs, cases::Generator& generator) {
     for_each_resume(
         inputs, generator,
@@ -197,7 +197,7 @@ TEST_CASE("a resumed run ends at the end of a fresh schedule, or at the rate tha
   });
 }
 
-TEST_CASE("without a flag no run trains at almost nothing but in its schedule's own tail") {
+TEST_CASE("by default, no run trains at almost zero learning rate except at the end of its schedule") {
   for_each_case([](const Inputs& inputs, cases::Generator& generator) {
     bool is_asked = false;
     for_each_resume(inputs, generator,
@@ -236,7 +236,7 @@ Start some_epochs(cases::Generator& generator) {
   return start;
 }
 
-TEST_CASE("epochs leave out and repeat no sequence, whatever the batches") {
+TEST_CASE("epochs neither skip nor repeat sequences, for any batch sizes") {
   for_each_case([](const Inputs& inputs, cases::Generator& generator) {
     Start start = some_epochs(generator);
     std::string commands = start.command(inputs.folder());
@@ -262,7 +262,7 @@ TEST_CASE("epochs leave out and repeat no sequence, whatever the batches") {
   });
 }
 
-TEST_CASE("another seq_length continues at the next whole sequence of the same epoch") {
+TEST_CASE("with a different seq_length, the run continues at the next whole sequence of the same epoch") {
   for_each_case([](const Inputs& inputs, cases::Generator& generator) {
     const Start start = some_epochs(generator);
     const ProductRun run = inputs.begin(start);

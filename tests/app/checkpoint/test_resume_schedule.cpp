@@ -35,14 +35,14 @@ ResumedSchedule after(const RunConfig& before, int64_t step, const RunConfig& no
   return schedule_after(saved, now, json::parse(saved.progress().settings_json));
 }
 
-TEST_CASE("the same settings leave the schedule alone") {
+TEST_CASE("the same settings do not change the schedule") {
   const ResumedSchedule same = after(config_of({"--max_steps=20"}), 20, config_of({"--max_steps=20"}));
   CHECK_FALSE(same.schedule);
   CHECK(same.warning.empty());
   CHECK(same.line.empty());
 }
 
-TEST_CASE("a longer run keeps the last rate, and its next start what the checkpoint records") {
+TEST_CASE("a longer run keeps the last learning rate, and its next start uses the checkpoint's schedule") {
   const RunConfig before = config_of({"--max_steps=20"});
   RunConfig now = config_of({"--max_steps=40"});
   const ResumedSchedule longer = after(before, 20, now);
@@ -57,7 +57,7 @@ TEST_CASE("a longer run keeps the last rate, and its next start what the checkpo
   CHECK(again.warning.empty());
 }
 
-TEST_CASE("a rate that is kept stays when the run is made longer once more") {
+TEST_CASE("a kept learning rate stays when the run is extended again") {
   const RunConfig before = config_of({"--max_steps=20"});
   RunConfig now = config_of({"--max_steps=40"});
   now.resumed_schedule = after(before, 20, now).schedule;
@@ -66,7 +66,7 @@ TEST_CASE("a rate that is kept stays when the run is made longer once more") {
   for (int64_t update = 31; update <= 60; ++update) CHECK(again.schedule->lr(update) == before.schedule.lr(20));
 }
 
-TEST_CASE("after the end of its schedule a run keeps the rate of the checkpoint, not of the end") {
+TEST_CASE("after the end of its schedule, a run keeps the checkpoint's learning rate") {
   const std::string file = R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
     "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 4, "total_num_steps": 20}}})";
   const RunConfig before = run(file, {"--max_steps=40"}).config;
@@ -76,7 +76,7 @@ TEST_CASE("after the end of its schedule a run keeps the rate of the checkpoint,
   for (int64_t update = 26; update <= 40; ++update) CHECK(kept.schedule->lr(update) == before.schedule.lr(25));
 }
 
-TEST_CASE("a run that is made a little shorter ends within its schedule") {
+TEST_CASE("a slightly shorter run ends within its schedule") {
   const auto cosine = [](const std::string& steps) {
     return run("", {"--lr_scheduler_type=cosine", "--warmup_steps=4", "--max_steps=" + steps}).config;
   };
@@ -86,7 +86,7 @@ TEST_CASE("a run that is made a little shorter ends within its schedule") {
   for (int64_t update = 96; update <= 143; ++update) CHECK(shorter->lr(update) == before.schedule.lr(update));
 }
 
-TEST_CASE("step_lr keeps decaying when a run is extended, even with another batch size") {
+TEST_CASE("step_lr keeps decaying when a run is extended, even with a different batch size") {
   const std::string file = R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})";
   const auto of_epochs = [&](int epochs, int batch) {
     Result result =
@@ -107,7 +107,7 @@ TEST_CASE("step_lr keeps decaying when a run is extended, even with another batc
   }
 }
 
-TEST_CASE("each way is what it says") {
+TEST_CASE("each value of --schedule_on_resume has the documented effect") {
   const RunConfig before = config_of({"--max_steps=20"});
   const auto chosen = [&](const char* way, int64_t step) {
     return *after(before, step, config_of({"--max_steps=40", std::string("--schedule_on_resume=") + way})).schedule;
@@ -124,7 +124,7 @@ TEST_CASE("each way is what it says") {
   CHECK(chosen("extend", 10).lr(11) == config_of({"--max_steps=40"}).schedule.lr(11));
 }
 
-TEST_CASE("what keep ignores of the new schedule is a warning, and rewarm and extend use it") {
+TEST_CASE("keep warns about the parts of the new schedule that it ignores; rewarm and extend use them") {
   const RunConfig before = config_of({"--max_steps=20"});
   const auto asked = [&](const std::string& way) {
     return after(before, 10,
@@ -137,7 +137,7 @@ TEST_CASE("what keep ignores of the new schedule is a warning, and rewarm and ex
   CHECK(after(before, 10, config_of({"--max_steps=40", "--schedule_on_resume=keep"})).warning.empty());
 }
 
-TEST_CASE("without a warm-up a new decay begins at the checkpoint's rate") {
+TEST_CASE("without a warm-up, a new decay begins at the checkpoint's learning rate") {
   const auto linear = [](const std::string& steps, std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--lr_scheduler_type=linear", "--learning_rate=1e-3", "--max_steps=" + steps});
     return run("", flags).config;
@@ -149,7 +149,7 @@ TEST_CASE("without a warm-up a new decay begins at the checkpoint's rate") {
   CHECK(chosen.schedule->lr(26) == Approx(before.schedule.lr(10) * (40 - 15 * 39.0 / 29) / 40));
 }
 
-TEST_CASE("a warm-up of one step is enough to return to the peak") {
+TEST_CASE("a warm-up of one step suffices to return to the peak") {
   const auto linear = [](std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--lr_scheduler_type=linear", "--learning_rate=1e-3", "--warmup_steps=1"});
     return run("", flags).config;
@@ -161,7 +161,7 @@ TEST_CASE("a warm-up of one step is enough to return to the peak") {
   CHECK(chosen->lr(13) > 0.9e-3);
 }
 
-TEST_CASE("a length that does not change the next rate needs no choice") {
+TEST_CASE("a length that does not change the next learning rate needs no choice") {
   const auto stable = [](const std::string& steps) {
     return run("", {"--lr_scheduler_type=warmup_stable_decay", "--num_decay_steps=5", "--max_steps=" + steps}).config;
   };
@@ -179,14 +179,14 @@ ResumedSchedule extended(const std::vector<std::string>& flags, int64_t steps, i
   return after(with(steps), steps, with(longer));
 }
 
-TEST_CASE("a run that is a little longer warms up and decays in the steps that remain") {
+TEST_CASE("a slightly longer run warms up and decays in the remaining steps") {
   const auto chosen = extended({"--learning_rate=1e-3"}, 300, 360).schedule;  // 100 warm-up steps
   REQUIRE(chosen);
   CHECK(chosen->lr(318) == Approx(1e-3).epsilon(0.001));
   CHECK(chosen->lr(360) == Approx(run("", {"--learning_rate=1e-3", "--max_steps=360"}).config.schedule.lr(360)));
 }
 
-TEST_CASE("however few steps are added, the run ends where its schedule ends, or is refused") {
+TEST_CASE("a run with few additional steps ends at its schedule's end, or is refused") {
   const std::vector<std::vector<std::string>> kinds = {
       {},
       {"--lr_scheduler_type=linear", "--warmup_steps=20"},
@@ -213,7 +213,7 @@ TEST_CASE("however few steps are added, the run ends where its schedule ends, or
   }
 }
 
-TEST_CASE("the decay of warmup_stable_decay shrinks with the steps that remain") {
+TEST_CASE("the decay of warmup_stable_decay shrinks with the remaining steps") {
   const std::vector<std::string> flags = {"--lr_scheduler_type=warmup_stable_decay", "--num_decay_steps=100",
                                           "--warmup_steps=10", "--learning_rate=1e-3"};
   const auto chosen = extended(flags, 200, 240).schedule;
@@ -225,7 +225,7 @@ TEST_CASE("the decay of warmup_stable_decay shrinks with the steps that remain")
   CHECK(chosen->lr(240) < 1e-5);
 }
 
-TEST_CASE("a run that could only train at almost no rate is refused") {
+TEST_CASE("a run that could only train at almost zero learning rate is refused") {
   CHECK_THAT(error_from([] { extended({"--lr_scheduler_type=cosine"}, 200, 400); }), Contains("--warmup_steps"));
   CHECK(extended({"--lr_scheduler_type=cosine", "--warmup_steps=5"}, 200, 400).schedule);
 }
@@ -239,7 +239,7 @@ RunConfig one_epoch(int64_t micro, const RunPosition& at, int epochs = 1, std::v
   return result.config;
 }
 
-TEST_CASE("an epoch's schedule advances with the sequences, whatever the batch size") {
+TEST_CASE("the schedule of epochs advances with the sequences, for any batch size") {
   const RunConfig before = one_epoch(2, {});
   const RunPosition at{.step = 10, .sequences_seen = 40};
   for (const auto& [micro, last] : {std::pair<int64_t, int64_t>{1, 38}, {4, 17}, {2, 24}}) {
@@ -263,7 +263,7 @@ TEST_CASE("an epoch's schedule advances with the sequences, whatever the batch s
   }
 }
 
-TEST_CASE("another number of epochs is another length, also with another batch size") {
+TEST_CASE("a different number of epochs is a different length, even with a different batch size") {
   const RunConfig before = one_epoch(2, {});
   const RunPosition at{.step = 24, .sequences_seen = 96};
   const RunConfig longer = one_epoch(1, at, 2);
@@ -275,7 +275,7 @@ TEST_CASE("another number of epochs is another length, also with another batch s
   CHECK(resumed.schedule->lr(24 + 3) == Approx(5e-5).epsilon(0.001));  // 4 warm-up steps of 96 are 2 of 48
 }
 
-TEST_CASE("twice the epochs in as many steps are another length") {
+TEST_CASE("twice the epochs in the same number of steps is a different length") {
   const RunConfig before = one_epoch(2, {});
   const RunConfig longer = one_epoch(4, {.step = 12, .sequences_seen = 48}, 2);
   CHECK(longer.max_steps == 12 + (192 - 48) / 8);
@@ -286,7 +286,7 @@ TEST_CASE("twice the epochs in as many steps are another length") {
   CHECK(resumed.schedule->lr(30) < 0.02 * 5e-5);
 }
 
-TEST_CASE("a second warm-up and decay fill all steps that remain of the epochs") {
+TEST_CASE("a second warm-up and decay fill all remaining steps of the epochs") {
   const RunConfig before = one_epoch(2, {});
   // 96 sequences are 9.6 steps of 10, and 4.4 of these steps are done: 5 whole ones remain.
   const RunConfig now = one_epoch(5, {.step = 11, .sequences_seen = 44}, 1, {"--schedule_on_resume=rewarm"});
@@ -297,7 +297,7 @@ TEST_CASE("a second warm-up and decay fill all steps that remain of the epochs")
   CHECK(chosen->time(16) == Approx(9));
 }
 
-TEST_CASE("a rate that the checkpoint does not record cannot be kept") {
+TEST_CASE("a learning rate that the checkpoint does not record cannot be kept") {
   const RunConfig now = config_of({"--max_steps=40", "--schedule_on_resume=keep"});
   io::testing::StubCheckpoint unknown;
   unknown.by_mpzero = false;

@@ -11,7 +11,7 @@ namespace mpzero {
 
 using Catch::Contains;
 
-TEST_CASE("a new run does not mix its checkpoints with those of another") {
+TEST_CASE("a new run does not mix its checkpoints with those of another run") {
   const TinyTraining run;
   run.train({"--max_steps=2"});
   CHECK_THAT(error_from([&] { run.train({"--max_steps=3", "--resume_from_checkpoint=none"}); }),
@@ -21,7 +21,7 @@ TEST_CASE("a new run does not mix its checkpoints with those of another") {
   CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
 }
 
-TEST_CASE("a run removes stop.json of the run before") {
+TEST_CASE("a run removes the stop.json of the previous run") {
   const TinyTraining run;
   run.train({"--max_steps=1"});
   std::ofstream(run.checkpoints() / "stop.json") << "{}";
@@ -29,7 +29,7 @@ TEST_CASE("a run removes stop.json of the run before") {
   CHECK_FALSE(std::filesystem::exists(run.checkpoints() / "stop.json"));
 }
 
-TEST_CASE("--overwrite moves the checkpoints of another run aside") {
+TEST_CASE("--overwrite moves the checkpoints of another run to a subfolder") {
   const TinyTraining run;
   run.train({"--max_steps=2"});
   const std::string first = io::open_checkpoint(run.checkpoint(2))->run().id;
@@ -40,7 +40,7 @@ TEST_CASE("--overwrite moves the checkpoints of another run aside") {
   CHECK(io::open_checkpoint(run.checkpoints() / "old-1" / "model-2steps")->run().id == first);
 }
 
-TEST_CASE("a run that goes back to an earlier step keeps its id, and its later checkpoints are its own") {
+TEST_CASE("a run that resumes from an earlier step keeps its id and owns its later checkpoints") {
   const TinyTraining run;
   run.train({"--max_steps=4", "--checkpoint_freq=2"});
   const std::string id = io::open_checkpoint(run.checkpoint(4))->run().id;

@@ -5,7 +5,7 @@
 
 namespace mpzero {
 
-TEST_CASE("a snapshot is the state at its begin while training goes on") {
+TEST_CASE("a snapshot contains the state at its start while training continues") {
   parallel::MpiCommunicator parameters(parallel::mpi());
   parallel::MpiCommunicator gradients(parallel::mpi());
   for (const int stage : {0, 2, 3}) {
@@ -22,7 +22,7 @@ TEST_CASE("a snapshot is the state at its begin while training goes on") {
   }
 }
 
-TEST_CASE("a snapshot has what compression carries at its begin while training goes on") {
+TEST_CASE("a snapshot contains carried state at its start while training continues") {
   if (parallel::mpi().world_size() == 1) return;
   parallel::VirtualNodes parameters(1), gradients(1);
   for (const parallel::Compression& compression : {parallel::Compression{.gradient_bits = 8, .weights = true},
