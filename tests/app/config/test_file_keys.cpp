@@ -46,7 +46,7 @@ std::string write(const Flag& flag, const json& value) {
   return "--" + flag.name + "=" + (value.is_array() ? value[0].get<std::string>() : value.dump());
 }
 
-TEST_CASE("a key and its flag must have the same value, but for a flag that replaces its key") {
+TEST_CASE("a key and its flag must have the same value, unless the flag overrides the key") {
   CHECK(flags_with_keys().size() == 20);
   for (const Flag& flag : flags_with_keys()) {
     INFO(flag.name << " and " << flag.file->name);
@@ -63,7 +63,7 @@ TEST_CASE("a key and its flag must have the same value, but for a flag that repl
   }
 }
 
-TEST_CASE("a value of the file is the flag's, and is named as its origin") {
+TEST_CASE("a value from the file is the flag's value and is reported as its origin") {
   for (const Flag& flag : flags_with_keys()) {
     INFO(flag.name << " and " << flag.file->name);
     // 4 sequences on each of 2 ranks.

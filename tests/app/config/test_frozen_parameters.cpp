@@ -18,7 +18,7 @@ std::string refusal_of(const std::vector<std::string>& flags, const std::string&
 
 }  // namespace
 
-TEST_CASE("what is frozen is a list of the file or of the flag, which must agree") {
+TEST_CASE("frozen parameters are set by the file or by the flag, which must agree") {
   const std::vector<std::string> expected{"embed_tokens", "layers\\.0\\."};
   const auto frozen = [](const std::string& more, const std::vector<std::string>& flags) {
     return zero_options(run(std::string(kFile) + more + "}", flags).config, at::kCPU).frozen;
@@ -30,14 +30,14 @@ TEST_CASE("what is frozen is a list of the file or of the flag, which must agree
              Contains("--freeze_parameters") && Contains("freeze [\"norm\"]"));
 }
 
-TEST_CASE("an expression that is none, that matches nothing or that leaves nothing to train is refused") {
+TEST_CASE("an invalid expression, one without matches, and one that freezes all parameters are refused") {
   CHECK(refusal_of({"--freeze_parameters=embed_tokens,layers\\.0\\.,mlp"}) == "no error");
   CHECK_THAT(refusal_of({"--freeze_parameters=mlp,layer_0"}), Contains("layer_0") && Contains("matches no parameter"));
   CHECK_THAT(refusal_of({"--freeze_parameters=("}), Contains("regular expression"));
   CHECK_THAT(refusal_of({"--freeze_parameters=."}), Contains("all parameters"));
 }
 
-TEST_CASE("weights that are multiplied as one matrix are frozen together") {
+TEST_CASE("weights of a fused matmul are frozen together") {
   for (const char* part : {"q_proj", "v_proj", "gate_proj"}) {
     CHECK_THAT(refusal_of({std::string("--freeze_parameters=") + part}), Contains(part) && Contains("one matmul"));
   }
@@ -45,7 +45,7 @@ TEST_CASE("weights that are multiplied as one matrix are frozen together") {
   CHECK(refusal_of({"--freeze_parameters=o_proj,down_proj,norm"}) == "no error");
 }
 
-TEST_CASE("frozen parameters have no place in DeepSpeed's files") {
+TEST_CASE("DeepSpeed's format does not support frozen parameters") {
   CHECK_THAT(error_of("", {"--freeze_parameters=mlp", "--checkpoint_format=deepspeed"}),
              Contains("--freeze_parameters mlp") && Contains("--checkpoint_format deepspeed"));
 }

@@ -5,7 +5,7 @@ namespace mpzero {
 
 using Catch::Contains;
 
-TEST_CASE("the command that makes missing data has the user's own names in it") {
+TEST_CASE("the command that creates missing data uses the user's file names") {
   const std::string program = ".venv/bin/python app/prepare_data.py --dataset ";
   const CommandLine c4 =
       parse_command_line({"--dataset=allenai/c4", "--dataset_config_name=en", "--train_data=data/t.h5",
@@ -31,7 +31,7 @@ TEST_CASE("the command that makes missing data has the user's own names in it") 
         program + "NAME_OR_PATH --tokenizer Qwen/Qwen3-0.6B --output t.h5");
 }
 
-TEST_CASE("the command that rewrites data takes any path") {
+TEST_CASE("the command that rewrites data supports any path") {
   CHECK(rewrite_data_command("data/t.h5") == ".venv/bin/python app/prepare_data.py --rewrite data/t.h5");
   CHECK(rewrite_data_command("my data/t's.h5") ==
         ".venv/bin/python app/prepare_data.py --rewrite 'my data/t'\\''s.h5'");

@@ -20,7 +20,7 @@ RunConfig config_of(const std::vector<std::string>& flags) {
 
 }  // namespace
 
-TEST_CASE("--profile_steps names a range of steps, or one") {
+TEST_CASE("--profile_steps is a range of steps or a single step") {
   CHECK_FALSE(config_of({}).profile_steps.has_value());
   const RunConfig config =
       config_of({"--profile_steps=12-34", "--profile_ranks=all", "--profile_dir=traces", "--max_steps=34"});
@@ -34,7 +34,7 @@ TEST_CASE("--profile_steps names a range of steps, or one") {
   CHECK_FALSE(single.profile_all_ranks);
 }
 
-TEST_CASE("--profile_steps that make no sense get one sentence") {
+TEST_CASE("invalid --profile_steps are refused in one sentence") {
   for (const char* value : {"x", "3-", "-3", "0-2", "1-2-3", "1.5-2", "2-99999999999999999999"}) {
     INFO(value);
     CHECK_THROWS_WITH(config_of({std::string("--profile_steps=") + value}),
@@ -48,7 +48,7 @@ TEST_CASE("--profile_steps that make no sense get one sentence") {
                     Contains("--profile_ranks must be one of 0, all"));
 }
 
-TEST_CASE("With --epochs the last step to profile is checked once the data is known") {
+TEST_CASE("with --epochs, the last step to profile is checked once the data is known") {
   std::vector<std::string> warnings;
   RunConfig config = config_of({"--profile_steps=8-11", "--epochs=1", "--warmup_steps=1"});
   CHECK_THROWS_WITH(apply_epochs(config, 10, warnings), Contains("extends past the run's last step, 10"));
@@ -57,7 +57,7 @@ TEST_CASE("With --epochs the last step to profile is checked once the data is kn
   CHECK(config.max_steps == 11);
 }
 
-TEST_CASE("Where and who to profile without what is a warning") {
+TEST_CASE("--profile_dir without --profile_steps causes a warning") {
   std::vector<std::string> warnings;
   config_of({"--profile_dir=d"}, warnings);
   REQUIRE(warnings.size() == 1);

@@ -24,7 +24,7 @@ Batch batch_of(const std::string& json, const std::vector<std::string>& flags = 
   return {config.train_batch_size, config.micro_batch_size, config.gradient_accumulation_steps};
 }
 
-TEST_CASE("weights have one path, whether they are there or not") {
+TEST_CASE("the recorded path of initial weights is absolute and normalized, even if they do not exist") {
   RunConfig config;
   const std::string here = std::filesystem::canonical(".").string();
   for (const char* path : {"gone/weights", "gone/weights/", "./gone/../gone/weights", "gone//weights"}) {
@@ -68,7 +68,7 @@ TEST_CASE("the batch trio follows DeepSpeed's table") {
   CHECK_THAT(error_of(trio(0, int64_t{1} << 40, int64_t{1} << 40)), Contains("batch size is too large"));
 }
 
-TEST_CASE("the batch trio may be shared between file and flags, and auto is filled") {
+TEST_CASE("the batch trio may be split between file and flags, and auto values are computed") {
   CHECK(batch_of(trio(0, 4, 0), {"--gradient_accumulation_steps=3"}) == Batch{24, 4, 3});
   CHECK(batch_of(trio(0, 4, 0), {"--train_batch_size=24"}) == Batch{24, 4, 3});
   const std::string all_auto =
@@ -82,7 +82,7 @@ TEST_CASE("the batch trio may be shared between file and flags, and auto is fill
   CHECK_THAT(error_of("", {"--train_batch_size=3"}), Contains("the command line: --train_batch_size 3 is not"));
 }
 
-TEST_CASE("a refused batch size names the flag, and the way for it to override the file") {
+TEST_CASE("a refused batch size reports the flag and how it can override the file") {
   const std::string error = error_of(trio(0, 4, 1), {"--train_batch_size=8"}, 1);
   CHECK_THAT(error, Contains("the command line and ds.json: --train_batch_size 8 is not equal to "
                              "train_micro_batch_size_per_gpu 4") &&
@@ -95,7 +95,7 @@ TEST_CASE("a refused batch size names the flag, and the way for it to override t
                  !Contains("--deepspeed_config_yields"));
 }
 
-TEST_CASE("the flags that keep a global batch size run") {
+TEST_CASE("the suggested flags that keep a global batch size are accepted") {
   const auto words = [](const std::string& text) {
     std::vector<std::string> flags;
     std::istringstream in(text);
@@ -137,7 +137,7 @@ TEST_CASE("the flags that keep a global batch size run") {
   CHECK(!flags_for_batch(run(trio(0, 4, 1), {}, 1).config, 0));
 }
 
-TEST_CASE("the flags for a faster dtype run in the configuration that they are for") {
+TEST_CASE("the suggested flags for a faster dtype are accepted") {
   const auto note = [](const std::string& json, const std::vector<std::string>& flags = {}, bool is_cpu = true) {
     return slow_dtype(run(json, flags).config, is_cpu, /*multiplies_bf16=*/false).value_or("");
   };
@@ -162,7 +162,7 @@ TEST_CASE("the flags for a faster dtype run in the configuration that they are f
   CHECK(run(R"({"train_batch_size": 2, "bf16": {"enabled": "auto"}})").config.dtype == "bf16");
 }
 
-TEST_CASE("every contradiction of flags and file is named in one message") {
+TEST_CASE("a single message lists all conflicts between flags and file") {
   const std::string json = R"({
     "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": 0.5,
     "bf16": {"enabled": true},
@@ -190,7 +190,7 @@ TEST_CASE("every contradiction of flags and file is named in one message") {
       Contains("--learning_rate 0.0001 but scheduler.params.warmup_max_lr 0.001"));
 }
 
-TEST_CASE("a file that yields gives way to flags, and the run says which values that replaces") {
+TEST_CASE("with --deepspeed_config_yields flags override the file, and the run reports the replaced values") {
   const std::string json = R"({
     "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "bf16": {"enabled": true},
     "optimizer": {"type": "AdamW", "params": {"lr": 5e-5, "betas": [0.9, 0.95], "weight_decay": 0.1}},
@@ -233,7 +233,7 @@ TEST_CASE("a file that yields gives way to flags, and the run says which values 
              Contains("train_batch_size 3 is not"));
 }
 
-TEST_CASE("without a file the defaults of --help hold") {
+TEST_CASE("without a file, the defaults of --help apply") {
   const auto [config, warnings] = run("");
   CHECK(warnings.empty());
   CHECK(config.optimizer.lr == 5e-5);
@@ -252,7 +252,7 @@ TEST_CASE("without a file the defaults of --help hold") {
   CHECK(config.schedule.lr(900) > 0.0);
 }
 
-TEST_CASE("a missing key has DeepSpeed's default, a missing section or auto the program's, a flag beats both") {
+TEST_CASE("a missing key has DeepSpeed's default, a missing section or auto mpzero's; a flag overrides both") {
   const auto optimizer = [](const std::string& section, const std::vector<std::string>& flags = {}) {
     return run(R"({"train_batch_size": 2)" + section + "}", flags).config.optimizer;
   };
@@ -276,7 +276,7 @@ TEST_CASE("a missing key has DeepSpeed's default, a missing section or auto the 
   }
 }
 
-TEST_CASE("the type of the weights comes from the file, else from --bf16") {
+TEST_CASE("the dtype of the weights is set by the file, else by --bf16") {
   const auto dtype = [](const std::string& section, const std::vector<std::string>& flags = {}) {
     return run(R"({"train_batch_size": 2)" + section + "}", flags).config.dtype;
   };
@@ -291,7 +291,7 @@ TEST_CASE("the type of the weights comes from the file, else from --bf16") {
             .config.communication_dtype == "fp32");
 }
 
-TEST_CASE("--recompute says what is computed again, and auto where it is not given") {
+TEST_CASE("--recompute selects the level, and auto is the default") {
   CHECK(run("").config.recompute == Recomputation::kAuto);
   CHECK(run("", {"--recompute=auto"}).config.recompute == Recomputation::kAuto);
   CHECK(run("", {"--recompute=none"}).config.recompute == Recomputation::kNone);
@@ -302,7 +302,7 @@ TEST_CASE("--recompute says what is computed again, and auto where it is not giv
   CHECK(run("", {"--recompute=host_attention"}).config.recompute == Recomputation::kHostAttention);
 }
 
-TEST_CASE("cpu_checkpointing is --recompute host, and may not contradict the flags") {
+TEST_CASE("cpu_checkpointing is equivalent to --recompute host and must not conflict with flags") {
   const auto file = [](const char* value) {
     return R"({"train_batch_size": 2, "activation_checkpointing": {"cpu_checkpointing": )" + std::string(value) + "}}";
   };
@@ -332,7 +332,7 @@ TEST_CASE("cpu_checkpointing is --recompute host, and may not contradict the fla
   CHECK(yields.replaced.size() == 1);
 }
 
-TEST_CASE("overlap and the types of moments and accumulation follow the file") {
+TEST_CASE("overlap and the dtypes of moments and accumulation are set by the file") {
   const auto of = [](const std::string& keys) { return run(R"({"train_batch_size": 2, )" + keys + "}").config; };
   CHECK(of(R"("zero_optimization": {"stage": 2})").zero.overlap_comm);
   CHECK(of(R"("zero_optimization": {"overlap_comm": "auto"})").zero.overlap_comm);
@@ -345,7 +345,7 @@ TEST_CASE("overlap and the types of moments and accumulation follow the file") {
   CHECK(of(R"("bf16": {"bf16_master_weights_and_grads": true})").accumulation_dtype == "bf16");
 }
 
-TEST_CASE("sizes that the file gives are taken as they are") {
+TEST_CASE("sizes in the file are used unchanged") {
   const ZeroConfig zero = run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3, "reduce_bucket_size": 12345,
       "stage3_prefetch_bucket_size": 23456, "stage3_param_persistence_threshold": 34567,
       "stage3_max_live_parameters": 45678}})")
@@ -356,13 +356,13 @@ TEST_CASE("sizes that the file gives are taken as they are") {
   CHECK(zero.limits.gather.max_live_parameters == 45678);
 }
 
-TEST_CASE("--overwrite starts a new run unless a checkpoint is named") {
+TEST_CASE("--overwrite starts a new run unless a checkpoint is selected") {
   CHECK(run("").config.resume_from_checkpoint.empty());
   CHECK(run("", {"--overwrite"}).config.resume_from_checkpoint == "none");
   CHECK(run("", {"--overwrite", "--resume_from_checkpoint=a/b"}).config.resume_from_checkpoint == "a/b");
 }
 
-TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them") {
+TEST_CASE("sizes set to auto are computed from the model's width, as in the Trainer") {
   const ZeroConfig zero = run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
       "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
       "stage3_max_live_parameters": 5e8, "offload_param": {"device": "cpu", "pin_memory": false},
@@ -425,7 +425,7 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   CHECK(warnings_with(stage2, "zero_optimization.offload_param").size() == 1);
 }
 
-TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
+TEST_CASE("the schedule ends at total_num_steps, else at --max_steps") {
   const auto scheduled = [](const std::string& type, const std::string& params, const std::vector<std::string>& flags) {
     return run(
         R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "scheduler": {"type": ")" +
@@ -470,7 +470,7 @@ TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
   CHECK_THAT(run("", {"--max_steps=50"}).warnings.at(0), Contains("100 warm-up steps but only 50 steps"));
 }
 
-TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the run") {
+TEST_CASE("epochs are converted to whole steps; the smaller of epochs and steps ends the run") {
   Result result = run(trio(0, 4, 2), {"--epochs=3"});  // 16 sequences a step
   CHECK(result.config.max_steps == std::numeric_limits<int64_t>::max());
   apply_epochs(result.config, 100, result.warnings);
@@ -498,7 +498,7 @@ TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the r
   CHECK(result.config.max_steps == 5);
 }
 
-TEST_CASE("epochs end where their sequences do, from any position and with any batch size") {
+TEST_CASE("epochs end with their sequences, from any position and with any batch size") {
   const auto steps = [](const std::vector<std::string>& flags, int world_size, const RunPosition& at) {
     Result result = run("", flags, world_size);
     apply_epochs(result.config, 97, result.warnings, at);
@@ -519,7 +519,7 @@ TEST_CASE("epochs end where their sequences do, from any position and with any b
   CHECK(steps({"--max_steps=20"}, 2, at) == 20);
 }
 
-TEST_CASE("a run saves after each epoch's sequences") {
+TEST_CASE("a run saves after the sequences of each epoch") {
   const auto saves = [](int world_size, RunPosition at, int64_t steps) {
     Result result = run("", {"--save_strategy=epoch", "--max_steps=1000"}, world_size);
     apply_epochs(result.config, 96, result.warnings, at);
@@ -539,7 +539,7 @@ TEST_CASE("a run saves after each epoch's sequences") {
   CHECK(saves(5, {.step = 10, .sequences_seen = 40}, 40) == std::vector<int64_t>{21, 40});  // 95 sequences each
 }
 
-TEST_CASE("an epoch of fewer sequences than the run's first batch saves after each pass over them") {
+TEST_CASE("if an epoch is smaller than the first batch, a run saves after each pass over its sequences") {
   // Begun with a batch of 8; a longer seq_length has left 6 sequences.
   Result result = run("", {"--save_strategy=epoch", "--max_steps=1000"}, 2);
   result.config.epoch_batch = 8;
@@ -555,7 +555,7 @@ TEST_CASE("an epoch of fewer sequences than the run's first batch saves after ea
   CHECK(saved == std::vector<int64_t>{13, 16});
 }
 
-TEST_CASE("the configurations that users start from become the runs they describe") {
+TEST_CASE("the shipped configurations resolve to the expected runs") {
   const std::string folder = std::string(MPZERO_SOURCE_DIR) + "/configs/";
   std::vector<std::string> warnings;
   const auto from_file = [&](const char* name, int world_size, std::vector<std::string> flags = {}) {
@@ -591,14 +591,14 @@ TEST_CASE("the configurations that users start from become the runs they describ
   CHECK(tiny.optimizer.lr == 3e-3);
 }
 
-TEST_CASE("log lines follow --logging_freq, else the file's steps_per_print") {
+TEST_CASE("the log interval is set by --logging_freq, else by steps_per_print") {
   const std::string json = R"({"train_batch_size": 2, "steps_per_print": 25})";
   CHECK(run(json).config.logging_freq == 25);
   CHECK(run(json, {"--logging_freq=5"}).config.logging_freq == 5);
   CHECK(run(trio(2, 0, 0)).config.logging_freq == 10);
 }
 
-TEST_CASE("a breakdown of the step time is logged if --wall_clock_breakdown or the file requests it") {
+TEST_CASE("the step time breakdown is logged if --wall_clock_breakdown or the file requests it") {
   const std::string json = R"({"train_batch_size": 2, "wall_clock_breakdown": true})";
   CHECK(run(json).config.wall_clock_breakdown);
   CHECK_FALSE(run(json, {"--wall_clock_breakdown=false"}).config.wall_clock_breakdown);
@@ -607,7 +607,7 @@ TEST_CASE("a breakdown of the step time is logged if --wall_clock_breakdown or t
 }
 
 // The Trainer's examples of ds_config.json have steps_per_print 2000, which does not concern the Trainer's own log.
-TEST_CASE("an interval that logs only the last step is a warning, unless it is the default") {
+TEST_CASE("an interval that logs only the last step causes a warning, unless it is the default") {
   const std::string json = R"({"train_batch_size": 2, "steps_per_print": 2000})";
   const auto given = [](Result result) { return warnings_with(result, "logging_freq 10"); };
   CHECK_THAT(given(run(json)).at(0), Contains("steps_per_print 2000") && Contains("1000 steps"));
@@ -621,7 +621,7 @@ TEST_CASE("an interval that logs only the last step is a warning, unless it is t
   CHECK(given(result).size() == 1);
 }
 
-TEST_CASE("a run without data says how to make some") {
+TEST_CASE("a run without data suggests a command to create it") {
   std::vector<std::string> warnings;
   const CommandLine line = parse_command_line(
       {"--dataset", "my texts/it's", "--dataset_config_name=en", "--tokenizer=bytes", "--max_steps=3"});
@@ -632,7 +632,7 @@ TEST_CASE("a run without data says how to make some") {
   CHECK_THAT(run("", {"--validation_freq=5"}).warnings.at(0), Contains("--validation_freq 5 has no effect"));
 }
 
-TEST_CASE("a model's name is its preset's, or that of the folder its config.json lies in") {
+TEST_CASE("a model is named after its preset or the folder of its config.json") {
   CHECK(run("").config.model_type == "qwen3_0_6b");
   CHECK(run("", {"--model_config=some/where/Llama-3/config.json"}).config.model_type == "Llama-3");
   CHECK(run("", {"--init_from=weights/Qwen3-0.6B/"}).config.model_type == "Qwen3-0.6B");
@@ -641,7 +641,7 @@ TEST_CASE("a model's name is its preset's, or that of the folder its config.json
 }
 
 // Otherwise the first checkpoint would be refused, hours later.
-TEST_CASE("FP8 by flag, by file and by both") {
+TEST_CASE("FP8 can be enabled by flag, by file and by both") {
   using model::fp8::Format;
   using model::fp8::Scaling;
   CHECK_FALSE(run("", {}).config.fp8_options.has_value());
@@ -685,14 +685,14 @@ TEST_CASE("FP8 by flag, by file and by both") {
   CHECK_THROWS_AS(run("", {"--fp8", "--bf16=false"}), UserError);
 }
 
-TEST_CASE("a model's name that can be no folder's is refused at once") {
+TEST_CASE("a model name that is not a valid folder name is refused") {
   for (const char* name : {"meta-llama/Llama-3", ".hidden"}) {
     CHECK_THAT(error_of("", {"--model_config=small.json", std::string("--model_type=") + name}),
                Contains(fmt::format("--model_type {} ", name)));
   }
 }
 
-TEST_CASE("each source of a mixture has its share and its epochs") {
+TEST_CASE("each source of a mixture is described with its share and epochs") {
   RunSetup setup;
   setup.config.train_batch_size = 4;
   setup.train_files = {{.path = "a.h5", .weight = 3, .num_windows = 900}};

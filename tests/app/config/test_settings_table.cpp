@@ -23,7 +23,7 @@ std::string line_of(const std::vector<std::string>& table, const std::string& na
   return "no line of " + name;
 }
 
-TEST_CASE("each setting has a line that says where it comes from") {
+TEST_CASE("each setting has a line with its origin") {
   const Result result = run(R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto",
       "gradient_clipping": 0.5, "bf16": {"enabled": true}, "communication_data_type": "fp32",
       "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.98], "weight_decay": "auto"}}})",
@@ -55,7 +55,7 @@ TEST_CASE("each setting has a line that says where it comes from") {
   }
 }
 
-TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that say so") {
+TEST_CASE("the FP8 line lists all settings that affect results, with their keys") {
   const auto run_of = [](const std::string& fp8, const std::vector<std::string>& flags = {}) {
     return run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "fp8": )" + fp8 + "}", flags).config;
   };
@@ -90,7 +90,7 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
         "tensorwise hybrid, fast accumulation none");
 }
 
-TEST_CASE("the columns of the settings stand below each other, and flags have the names that were given") {
+TEST_CASE("the columns of the table are aligned, and flags have the names as given") {
   const std::vector<std::string> table =
       table_of(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config);
   CHECK(table.front() == "Settings");
@@ -110,7 +110,7 @@ TEST_CASE("the columns of the settings stand below each other, and flags have th
   }
 }
 
-TEST_CASE("a schedule of the file is shown with its rates and its end") {
+TEST_CASE("a schedule from the file is shown with its learning rates and end") {
   const Result result = run(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
       "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.5,
       "total_num_steps": 20}}, "data_types": {"grad_accum_dtype": "bf16"}})",
@@ -132,7 +132,7 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
   CHECK_THAT(line_of(table_of(epochs.config), "schedule end"), Contains("step 12 flag: --num_train_epochs"));
 }
 
-TEST_CASE("compression is shown where there are nodes, and else that there is none") {
+TEST_CASE("compression is shown with several nodes, and reported as unused otherwise") {
   const RunConfig config = run(R"({"train_batch_size": 8, "zero_optimization": {"stage": 2,
       "zero_quantized_gradients": true, "zero_quantized_weights": true}})",
                                {"--quantized_gradient_bits=4"})
@@ -149,7 +149,7 @@ TEST_CASE("compression is shown where there are nodes, and else that there is no
   CHECK(!settings_record(run("").config).contains("zero_quantized_gradients"));
 }
 
-TEST_CASE("the layout has lines of its own, and a record apart from what decides the numbers") {
+TEST_CASE("the layout has separate lines and a separate record") {
   RunSetup setup;
   setup.config = run(R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
       "offload_optimizer": {"device": "cpu", "ratio": "auto"}, "offload_param": {"device": "cpu"}}})",
@@ -204,7 +204,7 @@ TEST_CASE("the layout has lines of its own, and a record apart from what decides
   CHECK(line_of(settings_table(on_cpu), "recomputation").starts_with("recomputation host file: "));
 }
 
-TEST_CASE("each flag that is recorded is in the record, and in the table under its label") {
+TEST_CASE("each recorded flag is in the record and in the table under its label") {
   const RunConfig config = run("").config;
   const std::vector<std::string> table = table_of(config);
   const nlohmann::ordered_json record = settings_record(config);

@@ -22,7 +22,7 @@ std::string data_error(const std::string& json, const std::vector<std::string>& 
   return error_from([&] { with_data(run(json, flags), num_windows); });
 }
 
-TEST_CASE("the Trainer's names of flags are understood") {
+TEST_CASE("the Trainer's flag names are accepted") {
   const CommandLine line = parse_command_line(
       {"--per_device_train_batch_size=4", "--gradient_accumulation_steps=2", "--adam_beta1=0.8", "--adam_beta2=0.999",
        "--adam_epsilon=1e-6", "--weight_decay=0.01", "--max_grad_norm=0.5", "--lr_scheduler_type=cosine",
@@ -49,7 +49,7 @@ TEST_CASE("the Trainer's names of flags are understood") {
   }
 }
 
-TEST_CASE("booleans have the words of the Trainer's parser") {
+TEST_CASE("Booleans accept the words of the Trainer's parser") {
   for (const char* word : {"true", "True", "TRUE", "t", "yes", "Y", "1"}) {
     CHECK(parse_command_line({"--gradient_checkpointing", word}).gradient_checkpointing == true);
   }
@@ -71,7 +71,7 @@ TEST_CASE("aliases of a setting must agree") {
   CHECK_THAT(parse_error({"--max_grad_nrom=2"}), Contains("did you mean --max_grad_norm?"));
 }
 
-TEST_CASE("a contradiction with the file has the name that was given") {
+TEST_CASE("a conflict with the file is reported with the flag name as given") {
   const std::string json = R"({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.5,
       "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8}}})";
   const std::string error = error_of(
@@ -84,7 +84,7 @@ TEST_CASE("a contradiction with the file has the name that was given") {
   }
 }
 
-TEST_CASE("gradient_checkpointing is a recomputation of everything, or of nothing") {
+TEST_CASE("gradient_checkpointing selects full recomputation or none") {
   CHECK(run("", {"--gradient_checkpointing"}).config.recompute == Recomputation::kFull);
   CHECK(run("", {"--gradient_checkpointing=false"}).config.recompute == Recomputation::kNone);
   CHECK(run("", {"--gradient_checkpointing", "--recompute=full"}).config.recompute == Recomputation::kFull);
@@ -102,7 +102,7 @@ const std::string kMissing = R"({"train_batch_size": "auto", "train_micro_batch_
     "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "bf16": {"enabled": true},
     "zero_optimization": {"stage": 3}})";
 
-TEST_CASE("the Trainer's flags fill what the file leaves open") {
+TEST_CASE("the Trainer's flags set values that the file leaves open") {
   for (const std::string& json : {kAuto, kMissing}) {
     const auto [config, warnings] =
         run(json,
@@ -148,7 +148,7 @@ TEST_CASE("warns of defaults that differ from the Trainer's, with the flags that
   CHECK(run("").warnings.empty());
 }
 
-TEST_CASE("lr_scheduler_type chooses the Trainer's schedule") {
+TEST_CASE("lr_scheduler_type selects the Trainer's schedule") {
   using parallel::TrainerDecay;
   const auto rates = [](const std::vector<std::string>& flags) { return run("", flags).config.schedule; };
   const auto same = [](const parallel::LrSchedule& schedule, const parallel::TrainerLr& expected) {
@@ -184,7 +184,7 @@ TEST_CASE("lr_scheduler_type chooses the Trainer's schedule") {
        {TrainerDecay::kInSteps, 5e-5, 0, 20, 4, 0.5});
 }
 
-TEST_CASE("step_lr needs its factor and a length, and only it has a factor") {
+TEST_CASE("step_lr requires a factor and a length, and no other schedule accepts a factor") {
   const std::string type = "--lr_scheduler_type=step_lr", gamma = "--lr_gamma=0.7";
   CHECK_THAT(parse_error({type, "--num_train_epochs=2"}), Contains("--lr_gamma"));
   CHECK_THAT(parse_error({type, gamma, "--max_steps=9"}), Contains("--num_decay_steps"));
@@ -192,7 +192,7 @@ TEST_CASE("step_lr needs its factor and a length, and only it has a factor") {
 }
 
 // Oracle: DeepSpeed's classes (0.13), which take max(2, warmup_num_steps).
-TEST_CASE("DeepSpeed's schedules take a warm-up of 0 steps as 2, with a warning") {
+TEST_CASE("DeepSpeed's schedules treat 0 warm-up steps as 2, with a warning") {
   const auto with_warmup = [](int steps) {
     return fmt::format(
         R"({{"train_batch_size": 2, "scheduler": {{"type": "WarmupLR", "params": {{"warmup_num_steps": {}}}}}}})",
@@ -209,7 +209,7 @@ TEST_CASE("DeepSpeed's schedules take a warm-up of 0 steps as 2, with a warning"
   CHECK(warnings_with(run(two), "this run warms up for two steps").empty());
 }
 
-TEST_CASE("a warm-up that is missing, or given twice, is refused") {
+TEST_CASE("a warm-up that is missing or set twice is refused") {
   CHECK_THAT(parse_error({"--lr_scheduler_type=polynomial"}),
              Contains("--lr_scheduler_type must be one of linear, cosine, constant, constant_with_warmup"));
   CHECK_THAT(
@@ -247,7 +247,7 @@ TEST_CASE("lr_scheduler_type and a scheduler section conflict") {
                  Contains("scheduler.params.warmup_num_steps is 3") && Contains("--deepspeed_config_yields true"));
 }
 
-TEST_CASE("num_train_epochs counts whole global batches of an epoch, rounded up over the epochs") {
+TEST_CASE("num_train_epochs counts whole global batches per epoch, rounded up over all epochs") {
   const std::string json = trio(0, 4, 2);  // 16 sequences a step
   const auto steps = [&](const std::string& epochs) {
     return with_data(run(json, {"--num_train_epochs=" + epochs}), 110).max_steps;
@@ -261,7 +261,7 @@ TEST_CASE("num_train_epochs counts whole global batches of an epoch, rounded up 
   CHECK_THAT(parse_error({"--num_train_epochs=0"}), Contains("must be greater than 0"));
 }
 
-TEST_CASE("num_train_epochs may not contradict max_steps or epochs") {
+TEST_CASE("num_train_epochs must be consistent with max_steps and epochs") {
   const std::string json = trio(0, 4, 2);
   CHECK(data_error(json, {"--num_train_epochs=3", "--max_steps=18"}, 110) == "no error");
   CHECK_THAT(data_error(json, {"--num_train_epochs=3", "--max_steps=20"}, 110),
@@ -271,7 +271,7 @@ TEST_CASE("num_train_epochs may not contradict max_steps or epochs") {
              Contains("--num_train_epochs 3 (18 steps") && Contains("--epochs 3 (20 steps)"));
 }
 
-TEST_CASE("no_decay takes parts of names") {
+TEST_CASE("no_decay accepts parts of names") {
   CHECK(run("", {"--no_decay=norm,bias"}).config.optimizer.no_decay == std::vector<std::string>{"norm", "bias"});
   CHECK(run("", {"--no_decay", "norm"}).config.optimizer.no_decay == std::vector<std::string>{"norm"});
   CHECK(run("", {"--no_decay", "norm, bias"}).config.optimizer.no_decay == std::vector<std::string>{"norm", "bias"});
@@ -283,7 +283,7 @@ TEST_CASE("no_decay takes parts of names") {
              Contains("--no_decay norm,bias") && Contains("--checkpoint_format deepspeed"));
 }
 
-TEST_CASE("DeepSpeed's files have no place for the Trainer's schedule, of which the user hears") {
+TEST_CASE("warns that DeepSpeed's format cannot store the Trainer's schedule") {
   const auto num_warnings = [](const std::string& flag) {
     return warnings_with(run("", {"--checkpoint_format=deepspeed", flag}), "load_lr_scheduler_states=False").size();
   };
@@ -291,7 +291,7 @@ TEST_CASE("DeepSpeed's files have no place for the Trainer's schedule, of which 
   CHECK(num_warnings("--max_steps=500") == 0);
 }
 
-TEST_CASE("save_strategy says when checkpoints are made") {
+TEST_CASE("save_strategy selects when checkpoints are saved") {
   CHECK(run("", {"--save_strategy=steps"}).config.checkpoint_freq == 500);
   CHECK(run("", {"--save_strategy=steps", "--save_steps=7"}).config.checkpoint_freq == 7);
   CHECK(with_data(run(trio(0, 4, 2), {"--save_strategy=epoch"}), 110).checkpoint_freq == 6);

@@ -8,7 +8,7 @@ namespace {
 
 using Catch::Contains;
 
-TEST_CASE("hosts with as many consecutive ranks each are known by that number") {
+TEST_CASE("hosts with the same number of consecutive ranks are described by that number") {
   CHECK(placement_of({0}).per_host == 1);
   CHECK(placement_of({4, 4, 4, 4}).per_host == 4);
   CHECK(placement_of({4, 4, 4, 4}).hosts() == 1);
@@ -19,7 +19,7 @@ TEST_CASE("hosts with as many consecutive ranks each are known by that number") 
   CHECK(describe_unevenness(two).empty());
 }
 
-TEST_CASE("uneven hosts and ranks that go around the hosts are told apart") {
+TEST_CASE("uneven hosts are distinguished from round-robin placement") {
   const RankPlacement uneven = placement_of({0, 0, 0, 3});
   CHECK_FALSE(uneven.per_host);
   CHECK(uneven.hosts() == 2);
@@ -34,7 +34,7 @@ TEST_CASE("uneven hosts and ranks that go around the hosts are told apart") {
   }
 }
 
-TEST_CASE("the engine compresses what the file says, in the bits of the flag, rounded by the run's seed") {
+TEST_CASE("compression follows the file, with the flag's bits and the run's seed") {
   const auto compression = [](const std::string& zero, std::vector<std::string> flags = {}) {
     flags.emplace_back("--seed=7");
     const std::string file = R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2)" + zero + "}}";
@@ -49,7 +49,7 @@ TEST_CASE("the engine compresses what the file says, in the bits of the flag, ro
   CHECK((both.gradient_bits == 4 && both.weights && both.seed == 7));
 }
 
-TEST_CASE("nodes have ranks of one host, or of several") {
+TEST_CASE("shard groups contain ranks of one host or of several") {
   const RankPlacement even{.world_size = 8, .per_host = 4};
   CHECK_FALSE(has_nodes_across_hosts({.nodes = 2, .ranks_per_node = 4}, even));
   CHECK_FALSE(has_nodes_across_hosts({.nodes = 4, .ranks_per_node = 2}, even));
@@ -59,7 +59,7 @@ TEST_CASE("nodes have ranks of one host, or of several") {
   CHECK_FALSE(has_nodes_across_hosts({.nodes = 4, .ranks_per_node = 1}, placement_of({0, 1, 0, 1})));
 }
 
-TEST_CASE("names that exclude only frozen parameters from weight decay are a warning") {
+TEST_CASE("warns if names in no_decay match only frozen parameters") {
   model::ModelConfig model = model::small_qwen3();
   const auto warnings_of = [&](const std::string& names) {
     std::vector<std::string> warnings;
