@@ -37,7 +37,7 @@ CalibrateOptions tiny() {
 
 }  // namespace
 
-TEST_CASE("layers that are far from their operations say that the machine was busy") {
+TEST_CASE("layers whose times deviate from their operations indicate a busy machine") {
   const auto spread = [](const std::vector<double>& factors) {
     std::vector<CalibrationData::FullStep> steps;
     for (const double factor : factors) steps.push_back({.layer_seconds = 1e-3, .factor = factor});
@@ -52,7 +52,7 @@ TEST_CASE("layers that are far from their operations say that the machine was bu
   CHECK(spread({19.265, 12.904}) == 1);
 }
 
-TEST_CASE("a CPU is calibrated, and its units have times from what was measured") {
+TEST_CASE("a CPU calibration provides times for all units") {
   const Folder folder;
   const fs::path file = folder.path / "new/cpu.json";
   const CalibrationData data = calibrate(file, tiny());
@@ -101,7 +101,7 @@ TEST_CASE("a calibration skips T5 models in configs/models") {
   CHECK(data.source.find("2 of 4 micro-batches of 2 models") != std::string::npos);
 }
 
-TEST_CASE("a calibration made again keeps the names of its devices, that of another device does not") {
+TEST_CASE("a repeated calibration keeps its device names, but not those of a different device") {
   const Folder folder;
   const fs::path file = folder.path / "cpu.json";
   CalibrateOptions options = tiny();
@@ -117,7 +117,7 @@ TEST_CASE("a calibration made again keeps the names of its devices, that of anot
   CHECK(calibrate(file, options).names.size() == 1);
 }
 
-TEST_CASE("a calibration whose time is over before holds the first micro-batch of each type, and says so") {
+TEST_CASE("a calibration that runs out of time covers the first micro-batch of each dtype and reports this") {
   const Folder folder;
   CalibrateOptions options = tiny();
   options.seconds = 1e-9;
@@ -135,7 +135,7 @@ TEST_CASE("a calibration whose time is over before holds the first micro-batch o
   CHECK(data.error >= 0.5);
 }
 
-TEST_CASE("a calibration is refused before it starts where it cannot end") {
+TEST_CASE("a calibration that cannot complete is refused before it starts") {
   const Folder folder;
   fs::create_directories(folder.path / "a_file");
   CalibrateOptions options = tiny();

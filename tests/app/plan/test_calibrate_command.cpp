@@ -4,7 +4,7 @@
 
 namespace mpzero::plan {
 
-TEST_CASE("the flags of a calibration") {
+TEST_CASE("parses the flags of a calibration") {
   CHECK(asks_to_calibrate({"--device", "cpu", "--calibrate=f.json"}));
   CHECK(asks_to_calibrate({"--calibrate"}));
   CHECK_FALSE(asks_to_calibrate({"--calibrate_seconds", "3"}));

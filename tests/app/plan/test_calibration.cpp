@@ -20,7 +20,7 @@ Operation product(const MatmulShape& shape, bool adds = false) { return on_matmu
 
 }  // namespace
 
-TEST_CASE("a measured size has its measured time") {
+TEST_CASE("the estimate at a measured size is the measured time") {
   const CalibrationData data = roofline();
   const Calibration calibration(data, "roofline");
   for (const CalibrationData::Matmul& m : data.matmuls) {
@@ -34,7 +34,7 @@ TEST_CASE("a measured size has its measured time") {
   }
 }
 
-TEST_CASE("products are estimated from others within 20%, half of them within 5%") {
+TEST_CASE("matmuls are estimated from other sizes within 20%, and half of them within 5%") {
   // Each of the measured products from those of other shapes.
   const CalibrationData data = roofline();
   std::vector<double> errors;
@@ -55,7 +55,7 @@ TEST_CASE("products are estimated from others within 20%, half of them within 5%
   CHECK(errors.back() < 0.25);
 }
 
-TEST_CASE("shapes far from all that were measured are extrapolated") {
+TEST_CASE("shapes far from any measured shape are extrapolated") {
   const Calibration calibration(roofline(), "roofline");
   const Estimate small = calibration.seconds(product({.rows = 64, .columns = 64, .inner = 64, .b_transposed = true}));
   CHECK(small.extrapolated);
@@ -70,7 +70,7 @@ TEST_CASE("shapes far from all that were measured are extrapolated") {
   CHECK(attention(32768).seconds == Approx(16 * attention(8192).seconds).epsilon(0.25));
 }
 
-TEST_CASE("kernels without a time of their own") {
+TEST_CASE("kernels that were not measured are estimated") {
   CalibrationData data;
   data.copies.on_device = 1e12;
   data.kernels["swiglu_backward"] = {{at::kBFloat16, 1e6, 2e-6}};
@@ -91,7 +91,7 @@ TEST_CASE("kernels without a time of their own") {
         "--calibrate FILE`");
 }
 
-TEST_CASE("the factor of a step is a line through the measured ones") {
+TEST_CASE("the step factor is a linear fit of the measured factors") {
   CalibrationData data;
   CHECK(Calibration(data, "").step_factor(1e-3) == 1);
   data.full_step = {{1e-3, 1.0}, {4e-3, 1.1}};
@@ -102,7 +102,7 @@ TEST_CASE("the factor of a step is a line through the measured ones") {
   CHECK(line.step_factor(1) == Approx(1.1));
 }
 
-TEST_CASE("one factor that is far from the others makes no step shorter than any that was measured") {
+TEST_CASE("a single outlier makes no step faster than any measured step") {
   CalibrationData data;
   // The line through them is -5.5 at its beginning: 14 in the middle, 19.5 a doubling.
   data.full_step = {{1e-3, 1.0}, {2e-3, 1.0}, {4e-3, 40.0}};
@@ -112,7 +112,7 @@ TEST_CASE("one factor that is far from the others makes no step shorter than any
   CHECK(bent.step_factor(4e-3) == Approx(33.5));
 }
 
-TEST_CASE("collectives between a host's ranks are estimated by their bytes") {
+TEST_CASE("collectives between a host's ranks are estimated from their bytes") {
   CalibrationData data;
   CHECK_FALSE(Calibration(data, "").collective_seconds("all-gather", at::kFloat, 1000));
   data.collectives = {{"all-gather", at::kFloat, 1000, 1e-3},

@@ -57,7 +57,7 @@ json small() {
 
 }  // namespace
 
-TEST_CASE("a calibration is what it was after writing and reading") {
+TEST_CASE("a calibration is unchanged after writing and reading") {
   const Folder folder;
   const CalibrationData data = read_calibration(kFile);
   write_calibration(folder.path() / "again.json", data);
@@ -71,7 +71,7 @@ TEST_CASE("a calibration is what it was after writing and reading") {
   CHECK(again.copies.both_ways == Approx(101e9));
 }
 
-TEST_CASE("the fields of a calibration") {
+TEST_CASE("reads the fields of a calibration") {
   const Folder folder;
   const CalibrationData data = read_calibration(folder.write("small.json", small().dump()));
   CHECK(data.names == std::vector<std::string>{"a device"});
@@ -88,7 +88,7 @@ TEST_CASE("the fields of a calibration") {
   CHECK(data.launch_seconds == Approx(7e-6));
 }
 
-TEST_CASE("texts that would move a terminal's cursor are refused") {
+TEST_CASE("text that would move a terminal's cursor is refused") {
   const Folder folder;
   for (const char* key : {"device", "source", "date"}) {
     for (const char* text : {"\x1b[2J", "two\nlines", "\x7f"}) {
@@ -105,7 +105,7 @@ TEST_CASE("texts that would move a terminal's cursor are refused") {
              Catch::Contains("names must be a list of printable strings"));
 }
 
-TEST_CASE("a file can scale the rates of another") {
+TEST_CASE("a file can scale the rates of another file") {
   const Folder folder;
   folder.write("small.json", small().dump());
   const json scaled{{"format_version", 1},
@@ -128,7 +128,7 @@ TEST_CASE("a file can scale the rates of another") {
   CHECK(data.launch_seconds == Approx(7e-6));
 }
 
-TEST_CASE("times and rates that no machine has are refused with their key") {
+TEST_CASE("implausible times and rates are refused with their key") {
   const Folder folder;
   const auto error = [&](const char* place, double value) {
     json file = small();
@@ -148,7 +148,7 @@ TEST_CASE("times and rates that no machine has are refused with their key") {
   CHECK(error("/matmuls/0/us", 1e9) == "no error");
 }
 
-TEST_CASE("a file that is no calibration is refused in a sentence") {
+TEST_CASE("a file that is not a calibration is refused in one sentence") {
   const Folder folder;
   const auto error = [&](const std::string& text) {
     const fs::path path = folder.write("bad.json", text);
@@ -207,7 +207,7 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(error(scaled.dump()) == std::string(": scales must be another file in this folder") + kRemedy);
 }
 
-TEST_CASE("products in FP8 have a list of their own, which files of before lack") {
+TEST_CASE("FP8 matmuls have a separate list, which older files lack") {
   const Folder folder;
   CHECK_FALSE(Calibration::from_file(folder.write("before.json", small().dump())).has_fp8());
   CalibrationData data = read_calibration(folder.path() / "before.json");
@@ -247,7 +247,7 @@ TEST_CASE("products in FP8 have a list of their own, which files of before lack"
   CHECK(error("fast", 1) == std::string(": fp8_matmuls[0].fast must be true or false") + kRemedy);
 }
 
-TEST_CASE("a file cut at any byte is refused in a sentence") {
+TEST_CASE("a truncated file is refused in one sentence, wherever it is cut") {
   const Folder folder;
   const std::string text = small().dump();
   for (size_t length = 0; length < text.size(); ++length) {

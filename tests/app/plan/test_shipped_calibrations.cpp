@@ -21,7 +21,7 @@ std::string file_for(const std::string& gpu) { return calibration_for(gpu, kFold
 
 }  // namespace
 
-TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables") {
+TEST_CASE("GPU calibrations are found by CUDA's names and by the names in tables") {
   CHECK(file_for("NVIDIA H200") == "h200.json");
   CHECK(file_for("H200 141GB") == "h200.json");
   CHECK(file_for("NVIDIA H100 80GB HBM3") == "h100.json");
@@ -43,7 +43,7 @@ TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables"
   CHECK(fs::exists(calibration_for("NVIDIA H200")));
 }
 
-TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say how sure they are") {
+TEST_CASE("the shipped calibrations rank GPUs like their data sheets and report their errors") {
   const auto llama = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/llama_3_8b.json");
   double last = 0;
   Seconds h200;
@@ -78,7 +78,7 @@ TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say h
   }
 }
 
-TEST_CASE("of a processor's calibrations the one with the most similar ranks and threads is taken") {
+TEST_CASE("among a processor's calibrations, the most similar ranks and threads are selected") {
   const fs::path folder = fs::temp_directory_path() / ("mpzero_cpus_" + std::to_string(getpid()));
   fs::create_directories(folder);
   CalibrationData data = hand_made("A CPU", /*gpu=*/false);

@@ -18,7 +18,7 @@ double rate_model(double flops, double bytes) { return flops / 500 + bytes / 4 +
 
 }  // namespace
 
-TEST_CASE("times that follow a trend give it back, between the samples and beyond") {
+TEST_CASE("times that follow a trend are reproduced, between the samples and beyond") {
   std::vector<Sample> samples;
   for (const auto& [flops, bytes] :
        std::vector<std::pair<double, double>>{{1e3, 100}, {4e3, 90}, {2e4, 300}, {1e5, 4000}, {6e5, 900}}) {
@@ -35,7 +35,7 @@ TEST_CASE("times that follow a trend give it back, between the samples and beyon
   CHECK(table.at(beyond.work, beyond.place).extrapolated);
 }
 
-TEST_CASE("estimates by hand") {
+TEST_CASE("estimates match hand-computed values") {
   // One term. The least squares of relative errors of 1 and 4 seconds for 1 and 2 units: sum(w/t) / sum((w/t)^2) =
   // (1 + 0.5) / (1 + 0.25) = 1.2.
   const TimeTable table({{.work = {1}, .place = {0}, .seconds = 1}, {.work = {2}, .place = {3}, .seconds = 4}});
@@ -47,17 +47,17 @@ TEST_CASE("estimates by hand") {
   CHECK(table.at({1.5}, {1}).seconds == Approx(1.5 * 1.2 * std::exp(deviation)));
 }
 
-TEST_CASE("times measured twice count as their mean, in logs") {
+TEST_CASE("repeated measurements count as their geometric mean") {
   const TimeTable table({{.work = {1}, .place = {0}, .seconds = 1}, {.work = {1}, .place = {0}, .seconds = 4}});
   CHECK(table.at({1}, {0}).seconds == Approx(2));
 }
 
-TEST_CASE("one sample is a rate: its first term") {
+TEST_CASE("a single sample determines the rate of its first term") {
   const TimeTable table({sample(1e3, 100, 5)});
   CHECK(table.at({2e3, 100, 1}, {11}).seconds == Approx(10));
 }
 
-TEST_CASE("no term counts negatively") {
+TEST_CASE("no term has a negative coefficient") {
   // Faster with more bytes, which no rate explains.
   const TimeTable table({{.work = {1, 1}, .place = {0}, .seconds = 4}, {.work = {8, 1}, .place = {3}, .seconds = 2}});
   for (const double coefficient : table.coefficients()) CHECK(coefficient >= 0);

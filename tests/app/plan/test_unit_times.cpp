@@ -39,7 +39,7 @@ CalibrationData round_figures() {
 
 }  // namespace
 
-TEST_CASE("operations add up to what the roofline's six works add up to") {
+TEST_CASE("the times of operations add up to the six terms of the roofline") {
   struct Work {
     const char* preset;
     int64_t sequences, length;
@@ -70,13 +70,13 @@ TEST_CASE("operations add up to what the roofline's six works add up to") {
   }
 }
 
-TEST_CASE("the host's optimizer and copies of the roofline") {
+TEST_CASE("the host optimizer and copies match the roofline") {
   CHECK(host_adamw_seconds(roofline(), 605000000) == Approx(0.1));
   CHECK(pcie_seconds(roofline(), 55.6e9, PcieDirection::kToDevice) == Approx(1));
   CHECK(device_copy_seconds(roofline(), 2.12e12) == Approx(1));
 }
 
-TEST_CASE("a model of round figures by hand") {
+TEST_CASE("the times of a small model match hand-computed values") {
   const ModelConfig model = preset("llama_3_8b");
   const Calibration calibration(round_figures(), "by hand");
   const MicroBatchShape shape{.sequences = 1, .length = 1024};
@@ -118,7 +118,7 @@ TEST_CASE("a model of round figures by hand") {
   CHECK(unit_times(calibration, model, later).embedding_backward.elementwise == Approx(2e-12 * 4096 * 3.0 * 1024));
 }
 
-TEST_CASE("layers of a T5 by hand") {
+TEST_CASE("the times of T5 layers match hand-computed values") {
   CalibrationData data = round_figures();
   // fp32, whose products take ten times as long.
   data.matmuls.push_back(
@@ -152,7 +152,7 @@ TEST_CASE("layers of a T5 by hand") {
         Approx((dropped + added) / 1e12));
 }
 
-TEST_CASE("a layer in FP8 by hand: half of the products' time without times of their own, and casts by their bytes") {
+TEST_CASE("the times of an FP8 layer match hand-computed values, without measured FP8 times") {
   const Calibration calibration(round_figures(), "a file");
   CHECK_FALSE(calibration.has_fp8());
   const ModelConfig model = preset("qwen3_tiny");
@@ -201,7 +201,7 @@ TEST_CASE("a layer in FP8 by hand: half of the products' time without times of t
         Approx((6 * inputs + 5 * tokens * query) / 0.5e12));
 }
 
-TEST_CASE("a layer in FP8 takes the times that were measured in FP8") {
+TEST_CASE("an FP8 layer uses the measured FP8 times") {
   CalibrationData data = round_figures();
   // Half as long again as an estimate of it.
   const model::MatmulShape shape{.rows = 1000,
@@ -222,7 +222,7 @@ TEST_CASE("a layer in FP8 takes the times that were measured in FP8") {
   CHECK(calibration.seconds({.name = "fp8_cast", .bytes = 4e6}).seconds == Approx(8e-6));
 }
 
-TEST_CASE("the host bounds small micro-batches") {
+TEST_CASE("launch times limit small micro-batches") {
   const Calibration calibration(round_figures(), "by hand");
   const UnitTimes times = unit_times(calibration, preset("qwen3_tiny"), {.sequences = 1, .length = 16});
   CHECK(times.layer_forward[Recompute::kNone].launch_bound > times.layer_forward[Recompute::kNone].on_device());
@@ -233,7 +233,7 @@ TEST_CASE("the host bounds small micro-batches") {
   CHECK(both.matmuls == Approx(times.layer_forward[Recompute::kNone].matmuls + times.head.matmuls));
 }
 
-TEST_CASE("what was not measured is named") {
+TEST_CASE("missing times are reported") {
   const Calibration calibration(round_figures(), "round.json");
   CHECK(error_from([&] { host_adamw_seconds(calibration, 1); }) ==
         "round.json: the calibration has no times for AdamW on the host; calibrate the target machine with `mpzero "

@@ -13,14 +13,14 @@
 using namespace mpzero::plan;
 using Catch::Contains;
 
-TEST_CASE("where nothing fits the comparison says so") {
+TEST_CASE("reports that no configuration fits") {
   const PlanOutput output = output_of(
       {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("No configuration fits"));
 }
 
-TEST_CASE("rows have memory, hours and costs") {
+TEST_CASE("rows contain memory, hours and costs") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "prices_of_rows.json";
   std::ofstream(file) << R"({"p5.48xlarge": 50})" << std::flush;
@@ -39,7 +39,7 @@ TEST_CASE("rows have memory, hours and costs") {
   CHECK(epochs["ranked"][0]["hours"].is_null());
 }
 
-TEST_CASE("columns are aligned, and costs are a column only with prices") {
+TEST_CASE("columns are aligned, and costs are shown only with prices") {
   const auto lines_of = [](std::vector<std::string> more) {
     more.insert(more.end(), {kFlags[0], "--gpu=H200", "--train_batch_size=8", "--compare"});
     std::istringstream text(output_of(more).text);
@@ -72,7 +72,7 @@ TEST_CASE("long steps are shown in minutes or hours") {
   CHECK_THAT(lines[4], Contains(" 25.0 h "));
 }
 
-TEST_CASE("rows with the optimizer on the host have the time of a clipped step") {
+TEST_CASE("rows with the optimizer on the host show the time after a clipped step") {
   const auto ranked = [](const char* clipping) {
     const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json",
                                             "--seq_length=512",
@@ -91,7 +91,7 @@ TEST_CASE("rows with the optimizer on the host have the time of a clipped step")
   for (const nlohmann::json& row : ranked("--grad_clip=0")) CHECK(row["clipped_seconds"].is_null());
 }
 
-TEST_CASE("the asked hosts have their ds_config.json where others are faster") {
+TEST_CASE("the requested hosts have a ds_config.json even if other hosts are faster") {
   const std::vector<std::string> flags = {kFlags[0], "--seq_length=512", "--train_batch_size=64", "--compare"};
   const auto with = [&](std::initializer_list<std::string> more) {
     std::vector<std::string> all = flags;

@@ -8,7 +8,7 @@
 
 using namespace mpzero::plan;
 
-TEST_CASE("the best one's ds_config.json is one for a run, and plans the same") {
+TEST_CASE("the best candidate's ds_config.json is valid and has the same plan") {
   const nlohmann::json found = comparison();
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "best_ds_config.json";
@@ -19,7 +19,7 @@ TEST_CASE("the best one's ds_config.json is one for a run, and plans the same") 
   CHECK(plan["run"]["zero_stage"] == found["ranked"][0]["zero_stage"]);
 }
 
-TEST_CASE("the best one's ds_config.json trains as the run that was asked for") {
+TEST_CASE("the best candidate's ds_config.json trains like the requested run") {
   std::vector<std::string> flags = kFlags;
   flags.insert(flags.end(), {"--gradient_accumulation_steps=4", "--learning_rate=3e-4", "--grad_clip=0.7",
                              "--warmup_steps=20", "--max_steps=500", "--compare"});
@@ -45,7 +45,7 @@ TEST_CASE("the best one's ds_config.json trains as the run that was asked for") 
   CHECK(found["best_leave_out"] == leave_out);
 }
 
-TEST_CASE("the file of the best leaves to --recompute where layer inputs are") {
+TEST_CASE("the best candidate's ds_config.json lets --recompute place the layer inputs") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "cpu_checkpointing.json";
   std::ofstream(file) << R"({"train_batch_size": 32, "bf16": {"enabled": true},
@@ -56,7 +56,7 @@ TEST_CASE("the file of the best leaves to --recompute where layer inputs are") {
   CHECK(found["best_ds_config"]["activation_checkpointing"] == nlohmann::json({{"partition_activations", false}}));
 }
 
-TEST_CASE("the file of the best has the FP8 that it was planned with") {
+TEST_CASE("the best candidate's ds_config.json has the planned FP8 settings") {
   std::vector<std::string> flags = kFlags;
   flags.emplace_back("--compare");
   CHECK_FALSE(json_of(flags)["best_ds_config"].contains("fp8"));

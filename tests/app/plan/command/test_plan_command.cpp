@@ -14,13 +14,13 @@ using namespace mpzero;
 using namespace mpzero::plan;
 using Catch::Contains;
 
-TEST_CASE("a plan needs no data, no GPU and no MPI") {
+TEST_CASE("a plan requires no data, no GPU and no MPI") {
   const PlanOutput output = output_of({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200"});
   CHECK(output.exit_code == 0);
   CHECK_THAT(output.text, Contains("tokens/s/GPU") && Contains("Bottleneck") && Contains("Checkpoint"));
 }
 
-TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time is an estimate") {
+TEST_CASE("an FP8 plan includes the memory and time of FP8, and marks estimated times") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--json"};
   // Without FP8.
   const std::string calibration = "--calibration=" MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json";
@@ -48,7 +48,7 @@ TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time
   CHECK(memory(fp8) != memory(bf16));
 }
 
-TEST_CASE("a checkpoint has the master parameters and both moments, and hosts write it together") {
+TEST_CASE("a checkpoint contains master weights and both moments, and all hosts write it together") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--instance=p5e.48xlarge",
                                           "--nodes=2", "--disk_rate=2"};
   const nlohmann::json plan = json_of(flags);
@@ -90,7 +90,7 @@ TEST_CASE("the help explains one flag, of plan or of train") {
   CHECK_THAT(plan_output({"--help", "lr"}).text, Contains("--learning_rate"));
 }
 
-TEST_CASE("a calibration of another device is named, and the plan less sure") {
+TEST_CASE("warns about a calibration for a different device, and increases the plan's error") {
   const auto plan = [](const std::string& gpu, const std::string& file) {
     return plan_output({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=" + gpu, "--json", file});
   };
@@ -110,7 +110,7 @@ TEST_CASE("a calibration of another device is named, and the plan less sure") {
   CHECK_THAT(plan("L4", l40s.flag()).warnings.front(), Contains("NVIDIA L40S, but the plan is for L4"));
 }
 
-TEST_CASE("a step that is hardly known gives no hours") {
+TEST_CASE("a very uncertain step time omits hours") {
   const auto length = [](double error) {
     const RenamedCalibration calibration("NVIDIA H200", error);
     const PlanOutput output = plan_output(
@@ -130,7 +130,7 @@ TEST_CASE("small instances without EFA are planned") {
              Contains("g5.4xlarge has no EFA"));
 }
 
-TEST_CASE("where the global batch alone is given, the largest micro-batch that fits is planned") {
+TEST_CASE("if only the global batch is set, the largest micro-batch that fits is planned") {
   const std::string model = "--model_config=" + kModels + "llama_3_8b.json";
   const std::vector<std::string> flags = {model, "--gpu=H100", "--train_batch_size=64", "--seq_length=4096", "--json"};
   const PlanOutput output = plan_output(flags);
@@ -149,7 +149,7 @@ TEST_CASE("where the global batch alone is given, the largest micro-batch that f
   CHECK(nlohmann::json::parse(plan_output(larger).text)["memory"]["fits"] == false);
 }
 
-TEST_CASE("a plan in fp32 on GPUs takes its times from data sheets, and says so") {
+TEST_CASE("an fp32 plan on GPUs uses data sheets, and reports this") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200"};
   std::vector<std::string> in_fp32 = flags;
   in_fp32.emplace_back("--bf16=false");
@@ -168,7 +168,7 @@ TEST_CASE("a plan in fp32 on GPUs takes its times from data sheets, and says so"
   CHECK(fp32["memory"]["gpu_bytes"]["parameters"] == 2 * bf16["memory"]["gpu_bytes"]["parameters"].get<int64_t>());
 }
 
-TEST_CASE("a plan whose times are missing is of memory alone") {
+TEST_CASE("without calibrated times, a plan covers only memory") {
   const RenamedCalibration calibration("NVIDIA T4");
   const PlanOutput output =
       plan_output({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--bf16=false", calibration.flag()});
@@ -178,7 +178,7 @@ TEST_CASE("a plan whose times are missing is of memory alone") {
   CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is estimated") && !Contains("Step:"));
 }
 
-TEST_CASE("a plan of ZeRO-3 in FP8 gathers codes, and in bf16 where each row has a scale") {
+TEST_CASE("a ZeRO-3 plan gathers FP8 weights, and bf16 weights with rowwise scaling") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "plan_of_fp8_gathers.json";
   std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
@@ -198,7 +198,7 @@ TEST_CASE("a plan of ZeRO-3 in FP8 gathers codes, and in bf16 where each row has
   CHECK(in_flight(tensorwise) < 0.8 * in_flight(none));
 }
 
-TEST_CASE("a plan of FP8 on GPUs that have none is refused as the run would be") {
+TEST_CASE("an FP8 plan on GPUs without FP8 is refused like the run") {
   const auto error = [](std::vector<std::string> flags) {
     flags.push_back("--model_config=" + kModels + "qwen3_0_6b.json");
     return error_from([&] { plan_output(flags); });
@@ -208,7 +208,7 @@ TEST_CASE("a plan of FP8 on GPUs that have none is refused as the run would be")
   CHECK_THAT(error({"--gpu=L40S", "--fp8=rowwise"}), Contains("use tensorwise"));
 }
 
-TEST_CASE("a GPU without a calibration has a plan of its memory") {
+TEST_CASE("a plan for a GPU without a calibration covers only memory") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=B200"};
   const PlanOutput output = plan_output(flags);
   CHECK(output.exit_code == 0);
@@ -221,7 +221,7 @@ TEST_CASE("a GPU without a calibration has a plan of its memory") {
   CHECK_THAT(error_from([&] { plan_output({flags[0], flags[1], "--compare"}); }), Contains("no calibration"));
 }
 
-TEST_CASE("a GPU whose host was not measured takes that of an instance, and says so") {
+TEST_CASE("a GPU whose host was not measured uses an instance's host, and reports this") {
   for (const auto& [gpu, file, host] : {std::tuple{"H100", "h100", "p5.48xlarge"},
                                         {"A100", "a100_40gb", "p4d.24xlarge"},
                                         {"L40S", "l40s", "g6e.48xlarge"}}) {
@@ -238,7 +238,7 @@ TEST_CASE("a GPU whose host was not measured takes that of an instance, and says
   }
 }
 
-TEST_CASE("a plan says why it has its layout, which is chosen under its assumptions") {
+TEST_CASE("a plan explains its layout, which is chosen under the plan's assumptions") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "plan_of_nodes.json";
   std::ofstream(file)
@@ -255,7 +255,7 @@ TEST_CASE("a plan says why it has its layout, which is chosen under its assumpti
   CHECK_THAT(text("--network_factor=20"), Contains("between shard groups: ") && Contains("(predicted)"));
 }
 
-TEST_CASE("without ds_config.json, remedies contain a file that works") {
+TEST_CASE("without ds_config.json, remedies contain a valid file") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::string file = (folder / "ds_config.json").string();
   const auto write_file_in = [&](const std::string& text, const std::string& end) {
@@ -288,9 +288,9 @@ TEST_CASE("without ds_config.json, remedies contain a file that works") {
   CHECK_THAT(output_of(with_file(small)).text, !Contains("AdamW on the host") && Contains("bf16"));
 }
 
-TEST_CASE("help is no error") { CHECK_THAT(plan_output({"--help"}).text, Contains("mpzero plan")); }
+TEST_CASE("--help is not an error") { CHECK_THAT(plan_output({"--help"}).text, Contains("mpzero plan")); }
 
-TEST_CASE("flags that a plan cannot use are one sentence") {
+TEST_CASE("flags that a plan cannot use are refused in one sentence") {
   const auto error = [](std::vector<std::string> flags) { return error_from([&] { output_of(flags); }); };
   CHECK_THAT(error({"--gpu=H200", "--world_size=4"}), Contains("--world_size 4"));
   CHECK_THAT(error({"--gpu=H200", "--device=cpu"}), Contains("--device cpu are mutually exclusive"));
@@ -331,7 +331,7 @@ nlohmann::json json_on_cpus(const CpuCalibration& calibration, std::vector<std::
 
 }  // namespace
 
-TEST_CASE("a run on CPUs has a plan of memory and time, of hosts like the calibrated one") {
+TEST_CASE("a CPU plan covers memory and time, on hosts like the calibrated host") {
   const CpuCalibration calibration;
   const PlanOutput output = plan_output(on_cpus(calibration, {"--nproc_per_node=2"}));
   CHECK(output.exit_code == 0);
@@ -360,7 +360,7 @@ TEST_CASE("a run on CPUs has a plan of memory and time, of hosts like the calibr
   CHECK(sum == Approx(step["seconds"].get<double>()).epsilon(0.01));
 }
 
-TEST_CASE("networks and slow ranks cost time on CPUs, too") {
+TEST_CASE("networks and slow ranks also cost time on CPUs") {
   const CpuCalibration calibration;
   const auto seconds = [&](const std::vector<std::string>& more) {
     return json_on_cpus(calibration, more)["step"]["seconds"].get<double>();
@@ -372,7 +372,7 @@ TEST_CASE("networks and slow ranks cost time on CPUs, too") {
   CHECK(seconds({"--nproc_per_node=2", "--nodes=2", "--network=socket"}) > two);
 }
 
-TEST_CASE("a CPU with other threads than the calibrated ones is an estimate") {
+TEST_CASE("a CPU plan with a different number of threads than calibrated is an estimate") {
   const CpuCalibration calibration;
   const nlohmann::json one = json_on_cpus(calibration, {"--nproc_per_node=1"});
   CHECK(one["machine"]["threads"] == 4);
@@ -387,7 +387,7 @@ TEST_CASE("a CPU with other threads than the calibrated ones is an estimate") {
         Approx(0.5 * two["step"]["busy_seconds"]["matmuls"].get<double>()));
 }
 
-TEST_CASE("an instance without GPUs has its own ranks, memory and network") {
+TEST_CASE("an instance without GPUs determines ranks, memory and network") {
   const CpuCalibration calibration;
   const nlohmann::json plan = json_on_cpus(calibration, {"--instance=c7i.48xlarge", "--nodes=2"});
   CHECK(plan["machine"]["ranks_per_node"] == 2);
@@ -406,7 +406,7 @@ TEST_CASE("an instance without GPUs has its own ranks, memory and network") {
   CHECK_THAT(alone.text, Contains("only memory is estimated") && !Contains("Step:"));
 }
 
-TEST_CASE("a run that a host's memory has no room for is told what would fit") {
+TEST_CASE("a run that exceeds host memory gets suggestions that fit") {
   const CpuCalibration calibration;
   const std::vector<std::string> flags = {"--model_config=" + kModels + "llama_3_8b.json",
                                           "--device=cpu",
@@ -429,7 +429,7 @@ TEST_CASE("a run that a host's memory has no room for is told what would fit") {
   CHECK(nlohmann::json::parse(automatic.text)["run"]["recompute"]["none"].get<int>() < 32);
 }
 
-TEST_CASE("CPUs are compared without offloading") {
+TEST_CASE("CPU comparisons exclude offloading") {
   const CpuCalibration calibration;
   std::vector<std::string> flags = on_cpus(calibration, {"--nproc_per_node=2", "--train_batch_size=8", "--compare"});
   const PlanOutput output = plan_output(flags);

@@ -12,7 +12,7 @@
 using namespace mpzero::plan;
 using Catch::Contains;
 
-TEST_CASE("configurations of one global batch are ranked by their steps") {
+TEST_CASE("configurations with the same global batch are ranked by step time") {
   const nlohmann::json found = comparison();
   const nlohmann::json& ranked = found["ranked"];
   CHECK(ranked.size() > 10);
@@ -25,7 +25,7 @@ TEST_CASE("configurations of one global batch are ranked by their steps") {
 }
 
 // The six smallest divisors end at 6.
-TEST_CASE("micro-batches are tried up to the largest that fits") {
+TEST_CASE("micro-batches up to the largest that fits are compared") {
   const nlohmann::json found =
       json_of({"--model_config=" + kModels + "qwen3_tiny.json", "--instances=p5.48xlarge", "--seq_length=512",
                "--train_batch_size=480", "--gradient_accumulation_steps=60", "--compare"});
@@ -34,7 +34,7 @@ TEST_CASE("micro-batches are tried up to the largest that fits") {
   CHECK(sizes == std::set<int>{1, 2, 3, 5, 10, 15, 30, 60});
 }
 
-TEST_CASE("a measured rate of the network is of the asked hosts alone, and the others are named") {
+TEST_CASE("a measured network rate applies only to the requested hosts, and other hosts are listed") {
   const std::vector<std::string> warnings =
       output_of({kFlags[0], "--instance=g6e.12xlarge", "--nodes=2", "--seq_length=512", "--train_batch_size=8",
                  "--network_rate=1.0", "--compare"})
@@ -44,7 +44,7 @@ TEST_CASE("a measured rate of the network is of the asked hosts alone, and the o
   CHECK_THAT(warnings[1], Contains("--network_rate 1") && Contains("g6e.24xlarge"));
 }
 
-TEST_CASE("offloading is tried where a configuration fits only with recomputation") {
+TEST_CASE("offloading is tried if a configuration fits only with recomputation") {
   const nlohmann::json found =
       json_of({"--model_config=" + kModels + "qwen2_5_7b.json", "--gpu=H200", "--nproc_per_node=1", "--seq_length=8192",
                "--train_batch_size=7", "--gradient_accumulation_steps=7", "--compare"});
@@ -53,7 +53,7 @@ TEST_CASE("offloading is tried where a configuration fits only with recomputatio
   CHECK(fastest.size() == 2);
 }
 
-TEST_CASE("without --tokens the steps count, and a price that is missing is named") {
+TEST_CASE("without --tokens, steps are compared, and missing prices are reported") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "prices_of_others.json";
   std::ofstream(file) << R"({"p5.48xlarge": 55.04})";
@@ -77,7 +77,7 @@ TEST_CASE("without --tokens the steps count, and a price that is missing is name
   CHECK_THAT(alone.warnings.back(), Contains("has no price for H200"));
 }
 
-TEST_CASE("GPUs without FP8 are left out of its comparison") {
+TEST_CASE("GPUs without FP8 are excluded from FP8 comparisons") {
   const nlohmann::json found =
       nlohmann::json::parse(plan_output({kFlags[0], "--instance=p5.48xlarge", "--compare", "--json", "--fp8"}).text);
   CHECK_FALSE(found["ranked"].empty());
@@ -87,13 +87,13 @@ TEST_CASE("GPUs without FP8 are left out of its comparison") {
   CHECK_THAT(left_out, Contains("p4d.24xlarge") && Contains("A100 does not support FP8 recipe tensorwise"));
 }
 
-TEST_CASE("--price is of the asked hosts alone") {
+TEST_CASE("--price applies only to the requested hosts") {
   const PlanOutput output = output_of({kFlags[0], "--instance=p5.48xlarge", "--compare", "--price=50"});
   REQUIRE_FALSE(output.warnings.empty());
   CHECK_THAT(output.warnings.back(), Contains("--price 50") && Contains("p5e.48xlarge"));
 }
 
-TEST_CASE("a ranking of a measured host beside estimated ones says so") {
+TEST_CASE("a ranking that mixes measured and estimated hosts is marked") {
   // 70 billion parameters need the host's memory on all of them; p6-b300.48xlarge has no rate of it in the table.
   const PlanOutput output =
       output_of({"--model_config=" + kModels + "llama_3_8b.json", "--hidden_size=16384", "--intermediate_size=53248",
@@ -102,7 +102,7 @@ TEST_CASE("a ranking of a measured host beside estimated ones says so") {
   CHECK_THAT(output.warnings.back(), Contains("measured on some of these hosts and estimated"));
 }
 
-TEST_CASE("what a calibration has no times of is left out, and does not count as what does not fit") {
+TEST_CASE("configurations without calibrated times are skipped and do not count as too large") {
   // Its rate in fp32 is not known.
   const RenamedCalibration calibration("NVIDIA T4");
   std::vector<std::string> flags = {kFlags[0], "--gpu=H200", "--bf16=false", "--compare", calibration.flag()};
@@ -117,7 +117,7 @@ TEST_CASE("what a calibration has no times of is left out, and does not count as
   CHECK(found["without_times"].get<int>() > 0);
 }
 
-TEST_CASE("what a run would refuse is named, and does not end the search for micro-batches") {
+TEST_CASE("configurations that a run would refuse are reported, and larger micro-batches are still tried") {
   // 300,000 micro-batches of one sequence are more than a step can have, 150,000 of two are not.
   const std::vector<std::string> flags = {kFlags[0],   "--gpu=H200", "--seq_length=128", "--train_batch_size=300000",
                                           "--compare", kCalibration};
@@ -132,7 +132,7 @@ TEST_CASE("what a run would refuse is named, and does not end the search for mic
   CHECK(found["ranked"].size() > 3);
 }
 
-TEST_CASE("--instances compares these hosts alone, by what they train in a second") {
+TEST_CASE("--instances compares only these hosts, by tokens per second") {
   const nlohmann::json found =
       of_several({"--instances=p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge", "--train_batch_size=64", "--compare"});
   CHECK(found["asked"] == nlohmann::json({"2 x p4d.24xlarge", "4 x g6e.12xlarge", "1 x p5.48xlarge"}));
@@ -157,7 +157,7 @@ TEST_CASE("--instances with one entry compares only these hosts") {
   CHECK_THAT(plan_output({kFlags[0], "--seq_length=512", one[0], one[1]}).text, !Contains("alternative"));
 }
 
-TEST_CASE("hosts whose ranks do not divide the batch have the next one, and are ranked by tokens") {
+TEST_CASE("hosts whose ranks do not divide the batch use the next larger batch and are ranked by tokens") {
   const std::vector<std::string> flags = {"--instances=p4d.24xlarge:3,p5.48xlarge:1", "--train_batch_size=64",
                                           "--tokens=1e9"};
   const nlohmann::json found = of_several(flags);
@@ -183,13 +183,13 @@ TEST_CASE("hosts whose ranks do not divide the batch have the next one, and are 
   CHECK(row["step_seconds"] == row_of(alone, "p4d.24xlarge")["step_seconds"]);
 }
 
-TEST_CASE("a batch that suits no hosts of a comparison is refused with the remedy") {
+TEST_CASE("a batch that suits no host of a comparison is refused with a remedy") {
   const auto error = [](const std::vector<std::string>& more) { return mpzero::error_from([&] { of_several(more); }); };
   CHECK_THAT(error({"--instances=p4d.24xlarge:3,p5.48xlarge:3", "--train_batch_size=64"}),
              Contains("24 ranks") && Contains("--train_batch_size") && Contains("--deepspeed_config_yields true"));
 }
 
-TEST_CASE("a list's hosts without a calibration are left out, and named where none is ranked") {
+TEST_CASE("hosts without a calibration are skipped, and reported if no host is ranked") {
   const PlanOutput output =
       plan_output({kFlags[0], "--seq_length=512", "--instances=g5.48xlarge,p5.48xlarge", "--train_batch_size=64"});
   CHECK(output.exit_code == 0);
@@ -197,7 +197,7 @@ TEST_CASE("a list's hosts without a calibration are left out, and named where no
                               Contains("no calibration for A10G") && Contains("1 x p5.48xlarge"));
 }
 
-TEST_CASE("--recompute full is tried beside what fits, and is slower") {
+TEST_CASE("--recompute full is also tried for configurations that fit without it, and is slower") {
   const std::vector<std::string> asked = {kFlags[0], "--gpu=H200", "--train_batch_size=8",
                                           "--train_micro_batch_size_per_gpu=8", "--recompute=full"};
   std::vector<std::string> flags = asked;
@@ -213,7 +213,7 @@ TEST_CASE("--recompute full is tried beside what fits, and is slower") {
   CHECK(json_of(asked)["run"]["recompute"]["full"] == 28);
 }
 
-TEST_CASE("--prices has the costs of all instances that it names") {
+TEST_CASE("--prices shows the costs of all listed instances") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "prices_of_several.json";
   std::ofstream(file) << R"({"p5.48xlarge": 50, "p5e.48xlarge": 60})" << std::flush;

@@ -6,7 +6,7 @@ using namespace mpzero;
 using namespace mpzero::plan;
 using Catch::Contains;
 
-TEST_CASE("the plan's own flags are read, the others left to mpzero train") {
+TEST_CASE("the plan's own flags are parsed, and all others are passed to mpzero train") {
   const PlanOptions options = parse_plan_options({"--instance", "p5.48xlarge", "--seq_length=4096", "--nodes=4",
                                                   "--json", "--tokens", "15e9", "--price=55.04", "--bf16"});
   CHECK(options.instance == "p5.48xlarge");
@@ -18,7 +18,7 @@ TEST_CASE("the plan's own flags are read, the others left to mpzero train") {
   CHECK(options.rest == std::vector<std::string>{"--seq_length=4096", "--bf16"});
 }
 
-TEST_CASE("a mistake is one sentence that names the flag") {
+TEST_CASE("an error is one sentence with the flag") {
   const auto error = [](std::vector<std::string> arguments) {
     return error_from([&] { parse_plan_options(arguments); });
   };
@@ -45,7 +45,7 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--device=cpu", "--host_gigabits=100"}), Contains("--host_gigabits") && Contains("--device cpu"));
 }
 
-TEST_CASE("a list of hosts is a comparison, and takes the place of --instance and --nodes") {
+TEST_CASE("a list of hosts is a comparison and replaces --instance and --nodes") {
   const PlanOptions options = parse_plan_options({"--instances=p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge"});
   CHECK(options.instances ==
         std::vector<std::pair<std::string, int64_t>>{{"p4d.24xlarge", 2}, {"g6e.12xlarge", 4}, {"p5.48xlarge", 1}});
@@ -70,13 +70,13 @@ TEST_CASE("a list of hosts is a comparison, and takes the place of --instance an
   CHECK_THAT(list("p5.48xlarge:1,p5.48xlarge"), Contains("twice"));
 }
 
-TEST_CASE("a plan of CPUs needs no instance") {
+TEST_CASE("a CPU plan requires no instance") {
   CHECK(parse_plan_options({"--device=cpu"}).rest == std::vector<std::string>{"--device=cpu"});
   CHECK(parse_plan_options({"--device", "cpu"}).instance.empty());
   CHECK_THAT(error_from([] { parse_plan_options({"--device", "auto"}); }), Contains("or --device cpu"));
 }
 
-TEST_CASE("the help names every flag") {
+TEST_CASE("the help lists every flag") {
   for (const char* flag :
        {"--instance", "--gpu", "--nodes", "--tokens", "--compare", "--instances", "--json", "--calibration", "--price ",
         "--prices", "--disk_rate", "--straggler_factor", "--network_factor", "--network_rate"}) {

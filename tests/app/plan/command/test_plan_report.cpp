@@ -10,7 +10,7 @@
 using namespace mpzero::plan;
 
 // Golden: tests/app/plan/command/plan_of_llama.txt, which `mpzero plan` printed for these flags.
-TEST_CASE("the plan of a run prints as it did") {
+TEST_CASE("the report of a run matches the golden file") {
   std::ifstream file(MPZERO_SOURCE_DIR "/tests/app/plan/command/plan_of_llama.txt");
   std::stringstream golden;
   golden << file.rdbuf();
@@ -20,7 +20,7 @@ TEST_CASE("the plan of a run prints as it did") {
             .text == golden.str());
 }
 
-TEST_CASE("two step times are printed only if they differ as printed") {
+TEST_CASE("two step times are printed only if they differ in the output") {
   std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json",
                                     "--gpu=H200",
                                     "--seq_length=8192",
@@ -35,7 +35,7 @@ TEST_CASE("two step times are printed only if they differ as printed") {
   CHECK_THAT(output_of(flags).text, !Catch::Contains("if gradients are clipped"));
 }
 
-TEST_CASE("a length in epochs is not known without tokens") {
+TEST_CASE("a length in epochs is unknown without tokens") {
   std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--instance=p5.48xlarge",
                                     "--seq_length=512", "--price=55", "--epochs=3"};
   CHECK_THAT(output_of(flags).text, Catch::Contains("Run length unknown") && Catch::Contains("pass --tokens"));
@@ -44,7 +44,7 @@ TEST_CASE("a length in epochs is not known without tokens") {
   CHECK(json_of(flags)["length"]["hours"].get<double>() > 0);
 }
 
-TEST_CASE("a short run is counted in minutes") {
+TEST_CASE("a short run is reported in minutes") {
   const auto length_of = [](const char* steps) {
     const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--instance=p5.48xlarge",
                                             "--seq_length=512", "--price=55", steps};
@@ -59,7 +59,7 @@ TEST_CASE("a short run is counted in minutes") {
   CHECK_THAT(long_text, Catch::Contains(fmt::format(": {:.1f} hours, {:.1f} GPU hours", long_hours, 8 * long_hours)));
 }
 
-TEST_CASE("a plan that depends on the host's speed says so, and has a wider error") {
+TEST_CASE("a plan that depends on the host's speed reports this and has a larger error") {
   std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--seq_length=8192"};
   CHECK_THAT(output_of(flags).text, !Catch::Contains("host-bound"));
   const double error = json_of(flags)["calibration"]["relative_error"].get<double>();

@@ -8,7 +8,7 @@ using namespace mpzero;
 using namespace mpzero::plan;
 using Catch::Contains;
 
-TEST_CASE("the line has both sides of each part, and names the one that differs the most") {
+TEST_CASE("the line compares each part and reports the largest difference") {
   const StepSplit planned{.forward = 0.1, .backward = 0.2, .optimizer = 0.05};
   const StepSplit measured{.forward = 0.11, .backward = 0.19, .optimizer = 0.05, .exposed_gradients = 0.035};
   const std::string line = beside(planned, measured, 0.1);
@@ -18,7 +18,7 @@ TEST_CASE("the line has both sides of each part, and names the one that differs 
   CHECK_THAT(line, !Contains("data") && !Contains("parameters"));
 }
 
-TEST_CASE("a run is planned from its own setup, and a GPU without a calibration is a sentence") {
+TEST_CASE("a run is planned from its own setup, and a missing calibration is reported") {
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 2,
                               DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
@@ -36,7 +36,7 @@ TEST_CASE("a run is planned from its own setup, and a GPU without a calibration 
 
 // bench/RESULTS.md, "Packed documents": 218.7 ms of 2 x 8192 tokens in full sequences, 149.0 ms with 14% of the
 // attention.
-TEST_CASE("packed documents are planned with the attention that they need") {
+TEST_CASE("packed documents are planned with their attention") {
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run",
                                                   "--seq_length=8192", "--train_micro_batch_size_per_gpu=2"}),
                               1, DataFiles::kMayBeUnnamed);
@@ -50,7 +50,7 @@ TEST_CASE("packed documents are planned with the attention that they need") {
   CHECK(plan_of(run, setup.layout).step.seconds > 0.1);
 }
 
-TEST_CASE("a run is planned with the network that it has proven, whatever its flag says, and the line names it") {
+TEST_CASE("a run is planned with its verified network, regardless of its flag, and the line reports it") {
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 8,
                               DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 8};

@@ -5,7 +5,7 @@
 using namespace mpzero;
 using namespace mpzero::plan;
 
-TEST_CASE("each part of a step has its own error, by its exposed share") {
+TEST_CASE("each part of a step contributes its own error, weighted by exposed time") {
   const StepSplit split{.data = 0,
                         .forward = 0.1,
                         .backward = 0.2,
@@ -21,7 +21,7 @@ TEST_CASE("each part of a step has its own error, by its exposed share") {
   CHECK(error_of_step(split, {.kernels = 0.1, .host_bound = 0.4}) == Approx(0.1 + 0.3 * 0.4));
 }
 
-TEST_CASE("kernels of sizes far from all that were measured are less certain than these") {
+TEST_CASE("kernels at sizes far from any measured size have a larger error") {
   CHECK(error_of_kernels(0.1, 0) == Approx(0.1));
   CHECK(error_of_kernels(0.1, 0.5) == Approx(0.15));
   CHECK(error_of_kernels(0.1, 1) == Approx(0.2));
@@ -42,7 +42,7 @@ TEST_CASE("kernels of sizes far from all that were measured are less certain tha
   CHECK(plan["calibration"]["relative_error"].get<double>() == Approx(0.1 + 0.1 * share).margin(1e-3));
 }
 
-TEST_CASE("a step that waits for a network by an estimate is less certain than its kernels") {
+TEST_CASE("a step that waits for an estimated network has a larger error than its kernels") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200"};
   const auto error = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = flags;
@@ -54,7 +54,7 @@ TEST_CASE("a step that waits for a network by an estimate is less certain than i
   CHECK(error({"--nodes=4", "--network=socket", "--network_rate=5"}) == Approx(0.1).margin(1e-3));
 }
 
-TEST_CASE("with a calibration that comes with mpzero the host is another one, and the plan less certain") {
+TEST_CASE("with a shipped calibration, the host differs and the error is larger") {
   // Small enough for a host that is half as fast to hold it up: bench/PLAN.md has two, and runs on both.
   const std::vector<std::string> small = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100",
                                           "--seq_length=512"};

@@ -23,7 +23,7 @@ double seconds(const nlohmann::json& plan) { return plan["step"]["seconds"].get<
 
 }  // namespace
 
-TEST_CASE("parts of a step's time add up to it") {
+TEST_CASE("the parts of a step add up to its time") {
   const nlohmann::json plan = json_of(llama("--nodes=2"));
   const nlohmann::json& step = plan["step"];
   double sum = 0;
@@ -41,7 +41,7 @@ TEST_CASE("parts of a step's time add up to it") {
   CHECK(bytes == gpu["total"].get<int64_t>());
 }
 
-TEST_CASE("more sequences take longer, and less for each") {
+TEST_CASE("more sequences take longer in total and less time per sequence") {
   const double one = seconds(json_of(llama("--train_micro_batch_size_per_gpu=1")));
   const double four = seconds(json_of(llama("--gradient_accumulation_steps=4")));
   CHECK(four > 2 * one);
@@ -60,7 +60,7 @@ TEST_CASE("slower networks and ranks take longer") {
   CHECK(seconds(json_of(tcp)) > before);
 }
 
-TEST_CASE("a run that does not fit is told what would") {
+TEST_CASE("a run that does not fit gets suggestions") {
   const PlanOutput output = output_of({"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H200",
                                        "--seq_length=8192", "--train_micro_batch_size_per_gpu=64", "--recompute=none"});
   CHECK(output.exit_code == 2);
@@ -78,7 +78,7 @@ TEST_CASE("a run fits on PCIe GPUs without the buffer of peer GPUs") {
             .exit_code == 0);
 }
 
-TEST_CASE("layer inputs are on the host if the GPU is too small for them, and only then") {
+TEST_CASE("layer inputs are offloaded only if GPU memory is too small") {
   const auto plan = [](const char* tokens, const char* recompute) {
     return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--instance=p5e.48xlarge",
                     std::string("--seq_length=") + tokens, "--train_micro_batch_size_per_gpu=1",
@@ -113,7 +113,7 @@ TEST_CASE("layer inputs are on the host if the GPU is too small for them, and on
   CHECK(longer["memory"]["fits"] == true);
 }
 
-TEST_CASE("the level that auto chooses for long sequences is the fastest one that fits") {
+TEST_CASE("for long sequences, auto chooses the fastest level that fits") {
   const auto plan = [](const char* tokens, const std::string& recompute) {
     return json_of({"--model_config=" + kModels + "llama_3_8b.json", "--instance=p5en.48xlarge",
                     std::string("--seq_length=") + tokens, "--max_position_embeddings=4000000",
@@ -243,7 +243,7 @@ TEST_CASE("auto releases gradients only if no other choice that fits is faster")
   CHECK(released > 0);
 }
 
-TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
+TEST_CASE("compression reduces the bytes between nodes") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "compressed.json";
   const auto of = [&](const char* keys) {
@@ -266,7 +266,7 @@ TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
   CHECK(both["seconds"] < plain["seconds"]);
 }
 
-TEST_CASE("more hosts are a change that makes states fit") {
+TEST_CASE("more hosts are suggested if the states then fit") {
   const PlanOutput output = output_of(
       {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=400", "--gpu=H200", "--nproc_per_node=2",
        "--seq_length=512", "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config_llama3_8b_zero3_offload.json"});
@@ -288,7 +288,7 @@ TEST_CASE("more hosts keep the sequence-parallel ranks") {
 }
 
 // Oracle: the run of bench/RESULTS.md, "Throughput", which chose its recomputation by itself.
-TEST_CASE("one GPU has what NCCL does not take") {
+TEST_CASE("a single GPU does not reserve NCCL's memory") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "bf16_moments.json";
   std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,

@@ -11,7 +11,7 @@ using namespace mpzero;
 using namespace mpzero::plan;
 using Catch::Contains;
 
-TEST_CASE("a machine is what the table of instances says") {
+TEST_CASE("a machine matches the instance table") {
   const PlanMachine machine = machine_of_instance("p4de.24xlarge", 4, "auto");
   CHECK(machine.world_size() == 32);
   CHECK(machine.device_name() == "A100 80GB");
@@ -20,7 +20,7 @@ TEST_CASE("a machine is what the table of instances says") {
   CHECK(machine.links.within_bytes_per_second > machine.links.between_bytes_per_second);
 }
 
-TEST_CASE("TCP is slower than EFA, and PCIe than NVLink") {
+TEST_CASE("TCP is slower than EFA, and PCIe is slower than NVLink") {
   for (const doctor::Instance& instance : doctor::all_instances()) {
     if (instance.efa_devices == 0) continue;
     const Links efa = machine_of_instance(instance.type, 2, "efa").links;
@@ -33,7 +33,7 @@ TEST_CASE("TCP is slower than EFA, and PCIe than NVLink") {
         machine_of_instance("g6e.48xlarge", 1, "auto").links.within_bytes_per_second);
 }
 
-TEST_CASE("without access to EFA a host's processors are the limit") {
+TEST_CASE("without EFA, the host's processors limit the bandwidth") {
   const auto rate = [](const char* type, const char* network) {
     return machine_of_instance(type, 2, network).links.between_bytes_per_second / 1e9;
   };
@@ -46,7 +46,7 @@ TEST_CASE("without access to EFA a host's processors are the limit") {
   CHECK_THAT(machine_of_instance("p5.48xlarge", 2, "efa").network_basis, Contains("published"));
 }
 
-TEST_CASE("a measured rate replaces the network's") {
+TEST_CASE("a measured rate replaces the network's rate") {
   HostOptions options;
   options.gpu = "H200";
   options.nodes = 2;
@@ -59,7 +59,7 @@ TEST_CASE("a measured rate replaces the network's") {
   CHECK(after.within_bytes_per_second == before.within_bytes_per_second);
 }
 
-TEST_CASE("an unknown name is one sentence") {
+TEST_CASE("an unknown name is refused in one sentence") {
   CHECK_THAT(error_from([] { machine_of_instance("p5.48xlrge", 1, "auto"); }), Contains("did you mean p5.48xlarge?"));
   CHECK_THAT(error_from([] { machine_of_instance("t3.micro", 1, "auto"); }), Contains("docs/ec2.md"));
   HostOptions options;
@@ -69,7 +69,7 @@ TEST_CASE("an unknown name is one sentence") {
   CHECK_THAT(error_from([&] { find_machine(options, "auto", 1); }), Contains("--gpu v100") && Contains("H200"));
 }
 
-TEST_CASE("a GPU by its name has PCIe of its own generation") {
+TEST_CASE("a GPU selected by name has PCIe of its own generation") {
   const auto rate = [](const char* gpu) {
     HostOptions options;
     options.gpu = gpu;
@@ -83,7 +83,7 @@ TEST_CASE("a GPU by its name has PCIe of its own generation") {
   CHECK(rate("A10G") == rate("L4"));
 }
 
-TEST_CASE("a GPU with two memories is named with one") {
+TEST_CASE("a GPU sold with two memory sizes must be named with one") {
   HostOptions options;
   const auto machine = [&](const char* gpu) {
     options.gpu = gpu;
@@ -101,7 +101,7 @@ TEST_CASE("a GPU with two memories is named with one") {
   }
 }
 
-TEST_CASE("a network that a host's processors hold back says so") {
+TEST_CASE("a network limited by the host's processors is reported") {
   HostOptions options;
   options.gpu = "H100";
   options.nodes = 2;
@@ -111,7 +111,7 @@ TEST_CASE("a network that a host's processors hold back says so") {
   CHECK(find_machine(options, "socket", 8).network_basis == "an estimate");
 }
 
-TEST_CASE("prices come from the user's file") {
+TEST_CASE("prices are read from the user's file") {
   const mpzero::io::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "prices.json";
   std::ofstream(file) << R"({"p5.48xlarge": 55.04, "p4d.24xlarge": "much"})";
@@ -128,7 +128,7 @@ TEST_CASE("prices come from the user's file") {
   CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("cannot be read"));
 }
 
-TEST_CASE("how sure the rates are between GPUs depends on what they are from") {
+TEST_CASE("the error of the rates between GPUs depends on their source") {
   const auto error_of = [](const std::string& type, int nodes, const std::string& network = "auto") {
     return machine_of_instance(type, nodes, network).network_error;
   };

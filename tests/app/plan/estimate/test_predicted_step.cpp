@@ -6,7 +6,7 @@
 using namespace mpzero;
 using namespace mpzero::plan;
 
-TEST_CASE("a step is predicted by layout, on GPUs that have a calibration and room for the run") {
+TEST_CASE("a step is predicted for each layout, on GPUs with a calibration and enough memory") {
   const RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}),
                                     8, DataFiles::kMayBeUnnamed);
   PlannedRun run{.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 2, .per_host = 4};
@@ -24,7 +24,7 @@ TEST_CASE("a step is predicted by layout, on GPUs that have a calibration and ro
   CHECK_FALSE(predicted_step(unknown, {.nodes = 2, .ranks_per_node = 4}));
 }
 
-TEST_CASE("released gradients are predicted for the host memory of the run") {
+TEST_CASE("released gradients are predicted from the run's host memory") {
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "llama_3_8b.json", "--dry_run",
                                                   "--max_position_embeddings=163840", "--seq_length=163840",
                                                   "--train_micro_batch_size_per_gpu=1"}),

@@ -62,7 +62,7 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
   CHECK(run.costs.up(43'000'000) == Approx(1e-5 + 1e-3));
 }
 
-TEST_CASE("the optimizer's kernels on the device take the time of their tensors' bytes") {
+TEST_CASE("the optimizer's kernels on the device take time in proportion to their bytes") {
   const Calibration calibration = roofline_file();
   SimulatedRun run = run_of_qwen3();
   run.options.communication_dtype = at::kBFloat16;
@@ -87,7 +87,7 @@ TEST_CASE("the optimizer's kernels on the device take the time of their tensors'
   CHECK(device.records()[0].end - device.records()[0].begin == Approx(run.costs.adamw(22'000)));
 }
 
-TEST_CASE("a host that nobody measured has the memory of an instance with such GPUs") {
+TEST_CASE("an unmeasured host has the memory bandwidth of an instance with the same GPUs") {
   CalibrationData data = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json").data();
   HostOptions options;
   options.gpu = "H100";

@@ -10,7 +10,7 @@
 using namespace mpzero;
 using namespace mpzero::plan;
 
-TEST_CASE("a unit takes its time, and a layer's backward that of its level") {
+TEST_CASE("a unit takes its time, and a layer's backward pass takes the time of its level") {
   const SimulatedRun run = small_run();
   const SimulatedDevice device(run.costs);
   const SimulatedDecoder decoder(run.model, run.times, /*slowdown=*/2);
@@ -23,7 +23,7 @@ TEST_CASE("a unit takes its time, and a layer's backward that of its level") {
   CHECK_THROWS_AS(decoder.run_layer_backward({}, {x}, activations, {}), std::bad_any_cast);
 }
 
-TEST_CASE("a forward that keeps less takes the time of that") {
+TEST_CASE("a forward pass that keeps fewer activations takes that level's time") {
   SimulatedRun run = small_run();
   run.times.layer_forward[model::Recompute::kSelective] = {.matmuls = 0.004};
   const SimulatedDevice device(run.costs);
@@ -34,7 +34,7 @@ TEST_CASE("a forward that keeps less takes the time of that") {
   CHECK(device.clock(0) == Approx(0.014));
 }
 
-TEST_CASE("a unit takes no less than the host needs to queue it") {
+TEST_CASE("a unit takes at least as long as the host needs to launch it") {
   SimulatedRun run = small_run();
   run.times.layer_forward[model::Recompute::kNone].launch_bound = 0.015;
   const SimulatedDevice device(run.costs);

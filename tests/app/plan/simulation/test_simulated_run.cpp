@@ -30,7 +30,7 @@ SimulatedRun offloaded(int64_t spare_bytes) {
 
 }  // namespace
 
-TEST_CASE("one rank computes and waits for nothing") {
+TEST_CASE("a single rank computes without waiting") {
   const SimulatedStep step = simulate(small_run());
   CHECK(step.seconds == Approx(0.068));
   CHECK(step.split.forward == Approx(0.021));
@@ -39,13 +39,13 @@ TEST_CASE("one rank computes and waits for nothing") {
   CHECK(step.split.exposed_communication() == Approx(0.0).margin(1e-12));
 }
 
-TEST_CASE("recomputation takes its time") {
+TEST_CASE("recomputation takes additional time") {
   SimulatedRun run = small_run();
   run.recompute = {model::Recompute::kFull, model::Recompute::kSelective};
   CHECK(simulate(run).seconds == Approx(0.068 + 0.010 + 0.002));
 }
 
-TEST_CASE("inputs cross PCIe beside the layers") {
+TEST_CASE("layer inputs cross PCIe concurrently with the layers") {
   SimulatedRun run = small_run();
   run.model.num_hidden_layers = 4;
   run.recompute.assign(4, model::Recompute::kHost);
@@ -68,7 +68,7 @@ TEST_CASE("inputs cross PCIe beside the layers") {
   CHECK(with(0.008, 0.040).seconds == Approx(hidden.seconds + 2 * 0.010));
 }
 
-TEST_CASE("attention outputs and their log-sum-exps cross PCIe beside the layers") {
+TEST_CASE("attention outputs and their log-sum-exps cross PCIe concurrently with the layers") {
   SimulatedRun run = small_run();
   run.model.num_hidden_layers = 4;
   run.recompute.assign(4, model::Recompute::kHostAttention);
@@ -89,7 +89,7 @@ TEST_CASE("attention outputs and their log-sum-exps cross PCIe beside the layers
   CHECK(with(0.008, 0.035).seconds == Approx(hidden.seconds + 2 * 0.0135));
 }
 
-TEST_CASE("micro-batches follow each other") {
+TEST_CASE("micro-batches run one after another") {
   SimulatedRun run = small_run();
   run.options.gradient_accumulation_steps = 3;
   CHECK(simulate(run).seconds == Approx(3 * 0.068));
@@ -163,7 +163,7 @@ constexpr parallel::GatherLimits kLittle{.prefetch_bucket_size = 40'000,
 
 }  // namespace
 
-TEST_CASE("many micro-batches follow from a few of them, as all of them would be") {
+TEST_CASE("extrapolating many micro-batches from a few matches simulating all of them") {
   // Links that hide behind computing, that take about as long, and that hold it up.
   for (const double rate : {1e9, 1e7, 2e6}) {
     for (const bool overlap : {true, false}) {
@@ -180,7 +180,7 @@ TEST_CASE("many micro-batches follow from a few of them, as all of them would be
   }
 }
 
-TEST_CASE("many micro-batches follow from a few where units are gathered again and again") {
+TEST_CASE("many micro-batches are extrapolated from a few if units are gathered repeatedly") {
   for (const double rate : {1e9, 1e7, 2e6}) {
     for (const int64_t live : {90'000, 150'000, 200'000}) {
       CAPTURE(rate, live);
@@ -192,7 +192,7 @@ TEST_CASE("many micro-batches follow from a few where units are gathered again a
   }
 }
 
-TEST_CASE("many micro-batches follow from a few with states and parameters on the host") {
+TEST_CASE("many micro-batches are extrapolated from a few with states and parameters on the host") {
   for (const int64_t spare_bytes : {int64_t{0}, int64_t{1} << 40}) {
     for (const double ratio : {1.0, 0.5}) {
       CAPTURE(spare_bytes, ratio);
@@ -210,7 +210,7 @@ TEST_CASE("many micro-batches follow from a few with states and parameters on th
   }
 }
 
-TEST_CASE("many micro-batches follow from a few with inputs on the host") {
+TEST_CASE("many micro-batches are extrapolated from a few with layer inputs on the host") {
   for (const int stage : {0, 2, 3}) {
     SimulatedRun run = with_bytes(stage, 1e8);
     run.recompute.assign(6, model::Recompute::kHost);
@@ -218,7 +218,7 @@ TEST_CASE("many micro-batches follow from a few with inputs on the host") {
   }
 }
 
-TEST_CASE("many micro-batches on CPUs follow from a few") {
+TEST_CASE("many micro-batches on CPUs are extrapolated from a few") {
   for (const bool beside : {false, true}) {
     for (const int stage : {0, 2, 3}) {
       CAPTURE(beside);
@@ -229,7 +229,7 @@ TEST_CASE("many micro-batches on CPUs follow from a few") {
   }
 }
 
-TEST_CASE("a plan of a thousand micro-batches is about as much work as one of eight") {
+TEST_CASE("planning a thousand micro-batches takes about as much work as planning eight") {
   for (int stage = 0; stage <= 3; ++stage) {
     SimulatedRun run = with_bytes(stage, 1e8);
     run.options.gradient_accumulation_steps = 8;
@@ -242,7 +242,7 @@ TEST_CASE("a plan of a thousand micro-batches is about as much work as one of ei
   }
 }
 
-TEST_CASE("ZeRO-2 hides sums behind backward and gathers behind forward") {
+TEST_CASE("ZeRO-2 overlaps reductions with the backward pass and gathers with the forward pass") {
   const SimulatedStep step = simulate(two_ranks(2));
   // From the norm on: the embedding's gather ends at 3, layer 0's at 6 (2 after the embedding's forward), the others'
   // in time. The layers' and the head's sums run during backward; layer 0's ends 1 ms after the embedding's backward,
@@ -255,14 +255,14 @@ TEST_CASE("ZeRO-2 hides sums behind backward and gathers behind forward") {
   CHECK(step.collectives.at("all-reduce").seconds == Approx(0.003));
 }
 
-TEST_CASE("another order of the engine is another plan") {
+TEST_CASE("a different order in the engine gives a different plan") {
   SimulatedRun run = two_ranks(2);
   run.options.overlap = false;
   // Nothing runs during the nine collectives.
   CHECK(simulate(run).seconds == Approx(0.068 + 9 * 0.003));
 }
 
-TEST_CASE("ZeRO-3 gathers again for backward what it has given up") {
+TEST_CASE("ZeRO-3 gathers released units again for the backward pass") {
   SimulatedRun run = two_ranks(3);
   run.options.limits.gather = {
       .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
@@ -296,7 +296,7 @@ class LayersInCodes final : public parallel::WeightCodec {
   std::vector<UnitSpec> units_;
 };
 
-TEST_CASE("ZeRO-3 gathers the next unit while one computes, where it may have both") {
+TEST_CASE("ZeRO-3 gathers the next unit during compute if both units may be live") {
   SimulatedRun run = two_ranks(3);
   run.options.limits.gather = {
       .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
@@ -309,7 +309,7 @@ TEST_CASE("ZeRO-3 gathers the next unit while one computes, where it may have bo
   CHECK(ahead.seconds < alone.seconds - 0.005);
 }
 
-TEST_CASE("gathers of codes have their bytes, and casts before them take time") {
+TEST_CASE("gathers of FP8 weights transfer fewer bytes, and the casts before them take time") {
   SimulatedRun run = two_ranks(3);
   run.options.limits.gather = {
       .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
@@ -334,14 +334,14 @@ TEST_CASE("gathers of codes have their bytes, and casts before them take time") 
   CHECK(in_codes.of(Work::kElementwise) - in_bf16.of(Work::kElementwise) == Approx(cast * 1e-9).epsilon(0.01));
 }
 
-TEST_CASE("the next forward follows the host's updates unit by unit") {
+TEST_CASE("the next forward pass follows the host's updates unit by unit") {
   // The norm is known at 68. Updates end at 7, 14, 21 and 28 after it; the embedding waits 7, layer 0 another 6.
   const SimulatedStep step = simulate(offloaded(0));
   CHECK(step.seconds == Approx(0.068 + 0.007 + 0.006));
   CHECK(step.of(Work::kHostOptimizer) == Approx(4 * 0.007));
 }
 
-TEST_CASE("with several nodes the next forward follows the host's updates unit by unit, too") {
+TEST_CASE("with several nodes, the next forward pass also follows the host's updates unit by unit") {
   // Eight units, each gathered where it is used. Collectives take no time, so that a wait for more than the unit's own
   // update would show.
   SimulatedRun run = offloaded(0);
@@ -364,13 +364,13 @@ TEST_CASE("with several nodes the next forward follows the host's updates unit b
   }
 }
 
-TEST_CASE("updates ahead of the norm hide behind backward") {
+TEST_CASE("updates before the norm is known overlap with the backward pass") {
   // Gradients arrive at 26, 46, 66 and 68: updates end at 33, 53, 73 and 80, of which the next forward waits for the
   // last, the embedding's.
   CHECK(simulate(offloaded(int64_t{1} << 40)).seconds == Approx(0.080));
 }
 
-TEST_CASE("two levels have their own collectives") {
+TEST_CASE("each of the two levels has its own collectives") {
   SimulatedRun run = two_ranks(2);
   run.ranks = {.hosts = 2, .per_host = 2};
   run.layout = {.nodes = 2, .ranks_per_node = 2};
@@ -381,7 +381,7 @@ TEST_CASE("two levels have their own collectives") {
   CHECK(step.seconds > simulate(two_ranks(2)).seconds);
 }
 
-TEST_CASE("factors lengthen what they are about") {
+TEST_CASE("slowdown factors increase only the corresponding times") {
   SimulatedRun run = two_ranks(2);
   const double before = simulate(run).seconds;
   run.network_factor = 2;
@@ -391,7 +391,7 @@ TEST_CASE("factors lengthen what they are about") {
   CHECK(simulate(run).seconds > slow_network + 0.9 * 0.034);
 }
 
-TEST_CASE("a faster link is never a slower step, and more bytes never a faster one") {
+TEST_CASE("a faster link never makes a step slower, and more bytes never make a step faster") {
   double last = 1e9;
   for (const double rate : {1e6, 1e7, 1e8, 1e9, 1e12}) {
     SimulatedRun run = two_ranks(3);
@@ -412,7 +412,7 @@ SimulatedRun two_ranks_on_cpus(int stage, const SharedCores::Options& cores) {
 
 }  // namespace
 
-TEST_CASE("a CPU computes in the order of the program, and its collectives take their whole time where it does both") {
+TEST_CASE("a CPU computes in program order, and collectives on the same thread do not overlap") {
   const SimulatedStep step = simulate(two_ranks_on_cpus(2, {.moves_beside = false}));
   // Four gathers, four sums and the all-reduce of the norm.
   CHECK(step.seconds == Approx(0.068 + 9 * 0.003));
@@ -424,7 +424,7 @@ TEST_CASE("a CPU computes in the order of the program, and its collectives take 
   CHECK(step.collectives.at("all-gather").seconds == Approx(4 * 0.003));
 }
 
-TEST_CASE("collectives beside computing hide as far as they have cores") {
+TEST_CASE("concurrent collectives on a CPU overlap as far as cores are available") {
   const double in_order = simulate(two_ranks_on_cpus(2, {.moves_beside = false})).seconds;
   // Without a core of their own they take from computing what they hide.
   CHECK(simulate(two_ranks_on_cpus(2, {.moves_beside = true, .share = 0.5})).seconds == Approx(in_order));
@@ -436,7 +436,7 @@ TEST_CASE("collectives beside computing hide as far as they have cores") {
   CHECK(most < in_order);
 }
 
-TEST_CASE("measured collectives take the network's place within a host") {
+TEST_CASE("measured collectives replace the network model within a host") {
   SimulatedRun run = two_ranks_on_cpus(2, {.moves_beside = false});
   run.within_host = [](Collective collective, int64_t bytes, at::ScalarType type) {
     CHECK(bytes > 0);
