@@ -52,7 +52,7 @@ class SlowRank final : public parallel::Communicator {
 
 }  // namespace
 
-TEST_CASE("the slowest rank's time counts, on every rank, without what the first call takes") {
+TEST_CASE("all ranks report the slowest rank's time, excluding the first call") {
   SlowRank communicator;
   const std::vector<Measurement> found = measure_bandwidth(communicator, parallel::mpi(), at::kCPU);
   REQUIRE(found.size() == 4);

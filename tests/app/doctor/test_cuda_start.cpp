@@ -12,14 +12,14 @@ GpuSurvey survey(const FakeRoot& root, const std::string& nvml) {
 
 }  // namespace
 
-TEST_CASE("an NVLink domain of several hosts has a cluster and a clique, and that of one host none") {
+TEST_CASE("only an NVLink domain of several hosts has a cluster id and a clique id") {
   const FakeRoot root;
   CHECK(survey(root, "").gpus.front().nvlink_domain.empty());
   CHECK(survey(root, "cluster=171 clique=3").gpus.front().nvlink_domain == "000000000000000000000000000000ab 3");
   CHECK(survey(root, "cluster=171 fabric=2").gpus.front().nvlink_domain.empty());
 }
 
-TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
+TEST_CASE("CUDA is initialized on the GPUs, and its errors are explained") {
   const FakeRoot root;
   const auto start = [&](const std::string& cuda, const std::string& nvml = "", const Job& job = {}) {
     const Setting cuda_setting("MPZERO_FAKE_CUDA", cuda);

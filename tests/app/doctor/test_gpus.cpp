@@ -38,7 +38,7 @@ TEST_CASE("healthy GPUs pass every check") {
   CHECK(find(findings, "driver").message == "580.95.05, up to CUDA 13.0");
 }
 
-TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver does not") {
+TEST_CASE("a machine without GPUs trains on the CPU; GPUs without a driver are a failure") {
   const FakeRoot root;
   System system = root.system();
   system.nvml = {"libno-such-nvml.so.1"};
@@ -50,7 +50,7 @@ TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver
   CHECK_THAT(finding.message, Catch::Contains("libnvidia-ml.so.1"));
 }
 
-TEST_CASE("--device decides whether GPUs are checked, and whether they may be missing") {
+TEST_CASE("--device determines whether GPUs are checked and whether they may be missing") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
   CHECK(find(look(root, "gpus=7", {.device = "cpu"}), "gpus").message == "not checked: --device cpu");
@@ -66,7 +66,7 @@ TEST_CASE("--device decides whether GPUs are checked, and whether they may be mi
   CHECK(without("cuda", "driver").status == Status::kFailure);
 }
 
-TEST_CASE("a missing GPU is found by comparison with the instance type and with the PCI bus") {
+TEST_CASE("a missing GPU is detected by the instance type and by the PCI bus") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
   CHECK(find(look(root, "gpus=7"), "gpus").message == "the driver lists 7 GPUs, but a p5.48xlarge has 8");
@@ -90,7 +90,7 @@ TEST_CASE("a missing GPU is found by comparison with the instance type and with 
         "the driver lists 3 GPUs, but Slurm assigned 4 to the job");
 }
 
-TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs together") {
+TEST_CASE("the surveys of ranks that each see one GPU are merged") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
   std::vector<GpuSurvey> surveys;
@@ -125,7 +125,7 @@ TEST_CASE("a survey of GPUs survives serialization") {
   CHECK_FALSE(sent(odd).gpus.front().temperature);
 }
 
-TEST_CASE("a slow rank's GPU is found by its PCI address, and the log line names why it is slow") {
+TEST_CASE("a slow rank's GPU is identified by PCI address, and the log reports why it is slow") {
   const FakeRoot root;
   const auto condition = [&](const std::string& nvml, const std::string& address) {
     const Setting setting("MPZERO_FAKE_NVML", nvml);
@@ -147,7 +147,7 @@ TEST_CASE("a slow rank's GPU is found by its PCI address, and the log line names
   CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("20 steps; check for other programs on this host."));
 }
 
-TEST_CASE("a driver that does not start, or is too old, is a failure") {
+TEST_CASE("a driver that fails to initialize or is too old is a failure") {
   const FakeRoot root;
   CHECK_THAT(find(look(root, "init=18"), "gpus").message, Catch::Contains("Driver/library version mismatch"));
   const Finding old = find(look(root, "cuda=12080 driver=570.1"), "driver");
@@ -156,7 +156,7 @@ TEST_CASE("a driver that does not start, or is too old, is a failure") {
   CHECK(find(look(root, "cuda=13010"), "driver").status == Status::kOk);
 }
 
-TEST_CASE("throttled GPUs are named with the reason and their clock") {
+TEST_CASE("throttled GPUs are reported with the reason and the clock") {
   const FakeRoot root;
   const Finding hot = find(look(root, "throttle=72 sick=2 clock=345"), "throttling");
   CHECK(hot.status == Status::kFailure);
@@ -167,7 +167,7 @@ TEST_CASE("throttled GPUs are named with the reason and their clock") {
   CHECK(find(look(root, "throttle=5"), "throttling").status == Status::kOk);
 }
 
-TEST_CASE("memory errors and other users are found") {
+TEST_CASE("memory errors and other processes are reported") {
   const FakeRoot root;
   CHECK(find(look(root, "uncorrected=3 sick=5"), "gpu_memory_errors").message == "GPU 5: 3 uncorrected errors");
   CHECK(find(look(root, "uncorrected=3"), "gpu_memory_errors").status == Status::kFailure);
@@ -177,7 +177,7 @@ TEST_CASE("memory errors and other users are found") {
   CHECK(find(look(root, "used_gib=7 sick=1"), "gpu_memory").message == "GPU 1: 7.0 GiB already in use");
 }
 
-TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with the processes that hold it") {
+TEST_CASE("memory use on GPUs assigned by Slurm is a failure, reported with the processes") {
   const FakeRoot root;
   const Finding taken =
       find(look(root, "used_gib=7 pid=4242 sick=1", {.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpu_memory");
@@ -186,7 +186,7 @@ TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with
   CHECK(find(look(root, "used_gib=7 pid=4242 sick=1"), "gpu_memory").status == Status::kWarning);
 }
 
-TEST_CASE("memory of GPUs that CUDA does not show, or of other instances of a GPU, is another job's") {
+TEST_CASE("memory use on GPUs hidden from CUDA or of other MIG instances is ignored") {
   const FakeRoot root;
   const auto memory = [&](const std::string& nvml, const std::vector<std::string>& shown) {
     const GpuSurvey gpus = sent(survey(root, nvml));
@@ -201,7 +201,7 @@ TEST_CASE("memory of GPUs that CUDA does not show, or of other instances of a GP
   CHECK(memory("used_gib=7 mig=1 sick=3", own) == Status::kOk);
 }
 
-TEST_CASE("a build without GPU kernels is refused if the run is to use GPUs") {
+TEST_CASE("a build without GPU kernels is refused if the run uses GPUs") {
   const GpuSurvey gpus = survey(FakeRoot(), "");
   REQUIRE_FALSE(gpus.gpus.empty());
   CHECK(check_gpu_kernels({}, gpus, true).status == Status::kOk);

@@ -46,7 +46,7 @@ std::string last_message(const std::string& json, const std::function<void(HangW
 
 }  // namespace
 
-TEST_CASE("a check that hangs is reported in a report of its host alone") {
+TEST_CASE("a hanging check is reported in a separate report of its host") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   CHECK(hang_report(json, "node7") == root.path() / "doctor.json.node7.hung");
@@ -67,7 +67,7 @@ TEST_CASE("a check that hangs is reported in a report of its host alone") {
   CHECK(finding.at("remedy") == "leave the host out");
 }
 
-TEST_CASE("a check that hangs is reported on stderr before anything is written") {
+TEST_CASE("a hanging check is reported on stderr before any file is written") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   std::string text;
@@ -82,7 +82,7 @@ TEST_CASE("a check that hangs is reported on stderr before anything is written")
         "the doctor's start\n");
 }
 
-TEST_CASE("a rank that waits reports whether the folder of the report answers") {
+TEST_CASE("a waiting rank reports whether the folder of the report responds") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   const std::string line =
@@ -109,7 +109,7 @@ TEST_CASE("a rank that waits reports whether the folder of the report answers") 
   CHECK(printed(kFolder, files.write()).empty());
 }
 
-TEST_CASE("a rank that waits for others lets them report") {
+TEST_CASE("a rank that waits for other ranks does not report a hang") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   const std::string message = last_message(json, [](HangWatch& watch) {
@@ -120,7 +120,7 @@ TEST_CASE("a rank that waits for others lets them report") {
   CHECK_FALSE(std::filesystem::exists(hang_report(json, "node7")));
 }
 
-TEST_CASE("a report whose folder is missing, or whose file system hangs, delays no rank") {
+TEST_CASE("a report whose folder is missing or hangs delays no rank") {
   const FakeRoot root;
   const auto begin = [](HangWatch& watch) { watch.enter(kDriver); };
   CHECK_THAT(last_message((root.path() / "absent/doctor.json").string(), begin), Catch::Contains("the GPU driver"));

@@ -36,7 +36,7 @@ TEST_CASE("a healthy host passes") {
   }
 }
 
-TEST_CASE("little lockable memory fails with EFA and is a warning without") {
+TEST_CASE("a low locked memory limit fails with EFA and causes a warning without EFA") {
   const FakeRoot root;
   healthy(root);
   root.write("proc/self/limits", "Max locked memory         65536                65536                bytes     \n");
@@ -49,7 +49,7 @@ TEST_CASE("little lockable memory fails with EFA and is a warning without") {
   CHECK(find(look(root, kJob, true, true), "memlock").status == Status::kFailure);
 }
 
-TEST_CASE("few open files matter when there are many ranks") {
+TEST_CASE("a low limit on open files matters only with many ranks") {
   const FakeRoot root;
   healthy(root);
   root.write("proc/self/limits", "Max open files            1024                 1048576              files     \n");
@@ -66,7 +66,7 @@ TEST_CASE("missing shared memory is a failure") {
   CHECK(find(look(root, kJob, true, true), "shared_memory").status == Status::kFailure);
 }
 
-TEST_CASE("available host memory is limited by the machine and the job's control group") {
+TEST_CASE("available host memory is limited by the machine and the job's cgroup") {
   const FakeRoot root;
   healthy(root);
   root.write("proc/meminfo", "MemTotal: 1000000000 kB\nMemAvailable: 100000000 kB\n");
@@ -77,7 +77,7 @@ TEST_CASE("available host memory is limited by the machine and the job's control
   CHECK(find(look(root, kJob, true, true), "host_memory").status == Status::kFailure);
 }
 
-TEST_CASE("the checkpoint folder is written to, and no file remains") {
+TEST_CASE("the checkpoint folder is tested by writing, and no file remains") {
   const FakeRoot root;
   const std::filesystem::path folder = root.path() / "checkpoints/of/a/run";
   const std::vector<Finding> quick = check_storage(folder, 0);
@@ -88,7 +88,7 @@ TEST_CASE("the checkpoint folder is written to, and no file remains") {
   CHECK(check_storage("/proc/1", 0).back().status == Status::kFailure);
 }
 
-TEST_CASE("a clock that differs from most others is its host's fault, also the first host's") {
+TEST_CASE("a clock that differs from most others is attributed to its host, including the first host") {
   const std::vector<std::string> hosts = {"a", "b", "c"};
   const auto status = [&](size_t own, const std::vector<double>& offsets) {
     return check_clock(own, hosts, offsets).status;
@@ -102,7 +102,7 @@ TEST_CASE("a clock that differs from most others is its host's fault, also the f
   CHECK(status(2, {0, 31, 31}) == Status::kOk);
 }
 
-TEST_CASE("where no more than half of the clocks agree, no host is to blame") {
+TEST_CASE("if no majority of clocks agrees, no host is at fault") {
   for (const size_t own : {0, 1}) {
     const Finding finding = check_clock(own, {"a", "b"}, {0, -31});
     CHECK(finding.status == Status::kWarning);
@@ -115,7 +115,7 @@ TEST_CASE("where no more than half of the clocks agree, no host is to blame") {
              Catch::EndsWith(", a +700.000 s and 2 more"));
 }
 
-TEST_CASE("of 1,000 random clusters with a minority of wrong clocks, exactly those fail") {
+TEST_CASE("in 1,000 random clusters with a minority of wrong clocks, only those hosts fail") {
   std::mt19937 random(7);
   const auto between = [&](double least, double most) {
     return std::uniform_real_distribution<double>(least, most)(random);
@@ -138,7 +138,7 @@ TEST_CASE("of 1,000 random clusters with a minority of wrong clocks, exactly tho
   }
 }
 
-TEST_CASE("tasks of Slurm that do not find each other") {
+TEST_CASE("detects Slurm tasks that are not in one MPI job") {
   using Variables = std::vector<std::pair<std::string, std::string>>;
   const auto environment = [](const Variables& variables) -> parallel::Environment {
     return [variables](const std::string& name) -> std::optional<std::string> {

@@ -29,7 +29,7 @@ std::vector<Fact> facts(const std::string& nccl, const std::string& kernel) {
 
 }  // namespace
 
-TEST_CASE("a report survives serialization, and is the same as JSON") {
+TEST_CASE("a report is unchanged by serialization and JSON") {
   SingleProcess alone;
   const HostReport read = all_gather(alone, kReport).front();
   CHECK(read.host == "node1");
@@ -47,7 +47,7 @@ TEST_CASE("a report survives serialization, and is the same as JSON") {
   CHECK(json["hosts"][0]["findings"][1]["remedy"] == "reboot");
 }
 
-TEST_CASE("a report is of one start of one job") {
+TEST_CASE("a report describes one attempt of one job") {
   const auto start = [](const std::map<std::string, std::string>& variables) {
     return job_start([&](const std::string& name) -> std::optional<std::string> {
       const auto found = variables.find(name);
@@ -69,7 +69,7 @@ TEST_CASE("a table begins with the worst finding and ends with a summary") {
   CHECK_THAT(table, Catch::Contains("1 host: 1 failure, 1 warning\n"));
 }
 
-TEST_CASE("hosts that are alike are one line, and a finding is not lost among them") {
+TEST_CASE("hosts with equal findings share a line, and no finding is lost") {
   std::vector<HostReport> reports;
   for (int i = 0; i < 64; ++i) {
     // Numbers of one host alone do not set it apart.
@@ -91,7 +91,7 @@ TEST_CASE("hosts that are alike are one line, and a finding is not lost among th
   CHECK_THAT(to_table(reports, {}), Catch::Contains("and 55 more: ok, findings of node0\n  ok       gpus     8 x"));
 }
 
-TEST_CASE("where all hosts fail, a closing sentence says whether others would help") {
+TEST_CASE("if all hosts fail, the summary states whether other hosts would help") {
   const auto table = [](const Finding& a, const Finding& b) {
     std::vector<HostReport> reports = {{.host = "a", .findings = {a}}, {.host = "b", .findings = {b}}};
     tell_job_from_hosts(reports);
@@ -104,7 +104,7 @@ TEST_CASE("where all hosts fail, a closing sentence says whether others would he
   CHECK_THAT(table(gpu, ok("gpus", "8")), !Catch::Contains("All 2 hosts"));
 }
 
-TEST_CASE("a failure of settings on all hosts is the job's fault, and a failure on one host is its own") {
+TEST_CASE("a failure of settings on all hosts is attributed to the job, and on one host to that host") {
   const auto reports = [](std::vector<Finding> a, std::vector<Finding> b) {
     std::vector<HostReport> both = {{.host = "a", .findings = std::move(a)}, {.host = "b", .findings = std::move(b)}};
     tell_job_from_hosts(both);
@@ -136,7 +136,7 @@ TEST_CASE("a failure of settings on all hosts is the job's fault, and a failure 
   CHECK(exit_code(alone) == kFailureExitCode);
 }
 
-TEST_CASE("two sick hosts are two sick hosts, and no setting of the job") {
+TEST_CASE("two failing hosts are not attributed to the job") {
   const auto of_two = [](const Finding& finding) {
     std::vector<HostReport> both = {{.host = "a", .findings = {finding}}, {.host = "b", .findings = {finding}}};
     tell_job_from_hosts(both);
@@ -154,7 +154,7 @@ TEST_CASE("two sick hosts are two sick hosts, and no setting of the job") {
   CHECK(of_two(failure("driver", "detects no GPU", "request some")) == kUserErrorExitCode);
 }
 
-TEST_CASE("versions are compared with those of most hosts") {
+TEST_CASE("versions are compared with those of the majority of hosts") {
   const std::vector<std::string> hosts = {"a", "b", "c"};
   const std::vector<std::vector<Fact>> all = {facts("2.27.3", "6.1"), facts("2.28.9", "6.1"), facts("2.28.9", "6.2")};
   CHECK(compare_facts(0, hosts, all).status == Status::kFailure);
@@ -167,7 +167,7 @@ TEST_CASE("versions are compared with those of most hosts") {
   CHECK(compare_facts(1, {"a", "b"}, two).message == "NCCL none here, 2.28.9 on a");
 }
 
-TEST_CASE("the versions of this process are known") {
+TEST_CASE("the versions of this process are reported") {
   const FakeRoot root;
   root.write("proc/sys/kernel/osrelease", "6.1.0\n");
   const std::vector<Fact> own = collect_facts(root.system(), {}, {}, {});
@@ -177,7 +177,7 @@ TEST_CASE("the versions of this process are known") {
   CHECK(own[3].value.find("MPI") != std::string::npos);
 }
 
-TEST_CASE("NCCL's plugin and libfabric are compared by version, and are decisive with EFA") {
+TEST_CASE("NCCL's plugin and libfabric are compared by version; with EFA, a difference is a failure") {
   const FakeRoot root;
   const auto fact = [&](const std::string& what, const std::string& plugin) {
     System system = root.system();
@@ -208,7 +208,7 @@ TEST_CASE("NCCL's plugin and libfabric are compared by version, and are decisive
   CHECK(compared("fake_old_plugin").message == "NCCL's plugin aws-ofi-nccl 1.7.4-aws here, aws-ofi-nccl 1.16.2 on a");
 }
 
-TEST_CASE("bandwidth is compared with the instance type's figures") {
+TEST_CASE("bandwidth is compared with the instance type's specification") {
   const auto measured = [](double rate) {
     return std::vector<Measurement>{{"all-gather", 1 << 20, 1e9},
                                     {"reduce-scatter", 1 << 20, 1e9},
@@ -226,7 +226,7 @@ TEST_CASE("bandwidth is compared with the instance type's figures") {
                  Catch::Contains("(8% of the 50 GB/s of a p4d)"));
 }
 
-TEST_CASE("a moment in which the machine does something else does not count as the network's") {
+TEST_CASE("a brief interruption of the machine does not affect the measured bandwidth") {
   const auto typical = [](std::vector<double> seconds, size_t expected_calls) {
     size_t calls = 0;
     const double found = typical_seconds([&] { return seconds.at(calls++); });

@@ -12,7 +12,7 @@ DryRunRanks ranks_of(std::vector<std::string> flags, const parallel::LaunchSize&
   return dry_run_ranks(parse_command_line(flags), launch);
 }
 
-TEST_CASE("a dry run knows ranks that go around the hosts, as the run will") {
+TEST_CASE("a dry run detects round-robin placement of ranks, like the run") {
   const parallel::LaunchSize around{.world_size = 4, .per_host = 2, .around_hosts = true};
   CHECK(placement_of(ranks_of({}, around)).host_of == std::vector<int>{0, 1, 0, 1});
   CHECK_FALSE(placement_of(ranks_of({}, around)).per_host);
@@ -21,7 +21,7 @@ TEST_CASE("a dry run knows ranks that go around the hosts, as the run will") {
   CHECK(placement_of(ranks_of({}, {.world_size = 4, .per_host = 2})).per_host == 2);
 }
 
-TEST_CASE("a dry run's ranks are those of its flags, else those that were started") {
+TEST_CASE("a dry run uses the ranks of its flags, else those of the launcher") {
   const parallel::LaunchSize alone{.world_size = 1, .per_host = std::nullopt};
   const parallel::LaunchSize job{.world_size = 8, .per_host = 4};
   CHECK(ranks_of({}, alone).world_size == 1);
@@ -37,7 +37,7 @@ TEST_CASE("a dry run's ranks are those of its flags, else those that were starte
   CHECK_THAT(error_from([&] { ranks_of({"--world_size=9", "--nproc_per_node=4"}, job); }), Contains("multiple"));
 }
 
-TEST_CASE("a dry run on a machine without GPUs chooses for the GPUs of the run's hosts") {
+TEST_CASE("a dry run on a machine without GPUs assumes GPUs on the run's hosts") {
   const DryRunRanks hosts{.world_size = 16, .per_host = 4}, one{.world_size = 4, .per_host = 4};
   const MachineMemory login{.gpus = 0, .smallest_gpu = std::nullopt, .host = int64_t{4} << 30};
   const MachineMemory gpus{.gpus = 4, .smallest_gpu = int64_t{80} << 30, .host = int64_t{4} << 30};

@@ -26,7 +26,7 @@ constexpr const char* kOnGpus = R"({"train_micro_batch_size_per_gpu": 1, "zero_o
 constexpr const char* kOffloaded = R"({"train_micro_batch_size_per_gpu": 1,
   "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
 
-TEST_CASE("AdamW's states are counted on the GPU, or on the host where they are offloaded") {
+TEST_CASE("AdamW's states count as GPU memory, or as host memory if offloaded") {
   // 596,049,920 parameters with a master copy and two moments in fp32: 12 bytes each, divided by the ranks.
   const DryRunRanks ranks{.world_size = 4, .per_host = 2};
   const MemoryNeed limit{.device = 80 * kGiB, .host = 500 * kGiB};
@@ -48,7 +48,7 @@ TEST_CASE("a dry run releases gradients as predicted for the run") {
   CHECK(report(std::nullopt) == report(false));
 }
 
-TEST_CASE("a dry run has the run's limits where this machine can be one of its hosts") {
+TEST_CASE("a dry run has the run's limits if this machine can be one of its hosts") {
   const DryRunRanks ranks{.world_size = 4, .per_host = 2};
   const MachineMemory machine{.gpus = 2, .smallest_gpu = 80 * kGiB, .host = 9 * kGiB, .gpu_used = 11 * kGiB};
   const MemoryNeed run = memory_limit({.gpu = 80 * kGiB, .gpu_used = 11 * kGiB, .host = 9 * kGiB, .ranks = 2});
@@ -75,7 +75,7 @@ TEST_CASE("a dry run reports that memory was not checked if the hosts are unknow
   CHECK_FALSE(is_reported({.world_size = 2, .per_host = 2}, false));
 }
 
-TEST_CASE("a run that does not fit is refused where this machine can be one of its hosts") {
+TEST_CASE("a run that does not fit is refused if this machine can be one of its hosts") {
   const RunSetup setup = set_up(kOnGpus, 1);
   const DryRunRanks ranks{.world_size = 1, .per_host = 1};
   MachineMemory machine{.gpus = 1, .smallest_gpu = 8 * kGiB, .host = 500 * kGiB};

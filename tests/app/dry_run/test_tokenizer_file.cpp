@@ -10,7 +10,7 @@ namespace {
 
 using Catch::Contains;
 
-TEST_CASE("the ids of a tokenizer are counted in its files") {
+TEST_CASE("token ids are counted in the tokenizer's files") {
   const io::testing::TemporaryFolder folder;
   CHECK(read_tokenizer_size("bytes")->all == 257);
   const auto empty = folder / "empty";
@@ -33,7 +33,7 @@ TEST_CASE("the ids of a tokenizer are counted in its files") {
   CHECK(read_tokenizer_size(file.string())->all == 2);
 }
 
-TEST_CASE("a tokenizer.json that is damaged is refused with its name") {
+TEST_CASE("a damaged tokenizer.json is refused with its path") {
   const io::testing::TemporaryFolder folder;
   const std::string file = (folder / "tokenizer.json").string();
   const std::string deep(300'000, '[');
@@ -50,7 +50,7 @@ TEST_CASE("a tokenizer.json that is damaged is refused with its name") {
   }
 }
 
-TEST_CASE("a name on the Hub is not looked up, and a path that is not there is refused") {
+TEST_CASE("a Hub name is not looked up, and a missing path is refused") {
   CHECK_FALSE(read_tokenizer_size("Qwen/Qwen3-0.6B"));
   CHECK_THAT(error_from([] { read_tokenizer_size("/no/such/folder"); }), Contains("/no/such/folder does not exist"));
   const io::testing::TemporaryFolder folder;

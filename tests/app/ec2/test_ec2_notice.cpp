@@ -17,7 +17,7 @@ std::vector<Ec2Notice> active_events(const std::string& text) {
 
 // The answers are those of EC2's user guide; Unix times are `date -u -d TIME +%s`.
 
-TEST_CASE("an interruption has its action and time") {
+TEST_CASE("an interruption contains its action and time") {
   const Ec2Notice notice = read_interruption(R"({"action": "terminate", "time": "2017-09-18T08:22:00Z"})");
   CHECK(notice.kind == Kind::kInterruption);
   CHECK(notice.what == "terminate");
@@ -26,13 +26,13 @@ TEST_CASE("an interruption has its action and time") {
   CHECK(describe(notice, "") == "EC2 spot interruption of this instance at 2017-09-18T08:22:00Z (terminate)");
 }
 
-TEST_CASE("a rebalance recommendation has the time when it was given") {
+TEST_CASE("a rebalance recommendation contains the time of the notice") {
   const Ec2Notice notice = read_rebalance(R"({"noticeTime": "2020-10-27T08:22:00Z"})");
   CHECK(notice.at == 1603786920);
   CHECK_THAT(describe(notice, "i-1"), Contains("rebalance recommendation for instance i-1 from 2020-10-27T08:22:00Z"));
 }
 
-TEST_CASE("events that have ended or were cancelled are left out") {
+TEST_CASE("completed and canceled events are omitted") {
   const auto notices = active_events(R"([
     {"NotBefore": "21 Jan 2019 09:00:43 GMT", "Code": "system-reboot", "Description": "scheduled reboot",
      "EventId": "instance-event-0d59937288b749b32", "NotAfter": "21 Jan 2019 09:17:23 GMT", "State": "active"},
@@ -44,7 +44,7 @@ TEST_CASE("events that have ended or were cancelled are left out") {
   CHECK(active_events("[]").empty());
 }
 
-TEST_CASE("an event that cannot be read hides no other") {
+TEST_CASE("an unreadable event does not hide other events") {
   const Ec2Events events = read_events(R"([
     {"Code": "system-maintenance", "State": "active"},
     {"NotBefore": "21 Jan 2019 09:00:43 GMT", "Code": "system-reboot", "State": "active"},
@@ -57,7 +57,7 @@ TEST_CASE("an event that cannot be read hides no other") {
   CHECK_THAT(events.unreadable[2], Contains("has no string 'State'"));
 }
 
-TEST_CASE("what is no answer of EC2's is an error") {
+TEST_CASE("an invalid response is an error") {
   for (const char* text :
        {"", "<html>", "[]", "{}", R"({"action": "terminate"})", R"({"action": 1, "time": "2017-09-18T08:22:00Z"})",
         R"({"action": "terminate", "time": "soon"})",
@@ -72,19 +72,19 @@ TEST_CASE("what is no answer of EC2's is an error") {
   CHECK_THROWS(read_events(std::string(40, '[') + std::string(40, ']')));
 }
 
-TEST_CASE("an interruption stops a run, whenever it came") {
+TEST_CASE("an interruption always stops a run") {
   const Ec2Notice notice{.kind = Kind::kInterruption, .what = "stop", .at = 1000, .moment = ""};
   CHECK(respond(notice, /*began=*/500, /*now=*/900, 100) == Ec2Response::kStop);
   CHECK(respond(notice, /*began=*/950, /*now=*/960, 100) == Ec2Response::kStop);
 }
 
-TEST_CASE("a recommendation that was known at the start does not stop the run again") {
+TEST_CASE("a recommendation from before the start does not stop the run again") {
   const Ec2Notice notice{.kind = Kind::kRebalance, .what = "rebalance", .at = 1000, .moment = ""};
   CHECK(respond(notice, /*began=*/999, /*now=*/1001, 100) == Ec2Response::kStop);
   CHECK(respond(notice, /*began=*/1001, /*now=*/1002, 100) == Ec2Response::kWarn);
 }
 
-TEST_CASE("a run stops a while before an event, once") {
+TEST_CASE("a run stops once, some time before an event") {
   const Ec2Notice notice{.kind = Kind::kEvent, .what = "system-reboot", .at = 1000, .moment = ""};
   CHECK(respond(notice, /*began=*/0, /*now=*/899, /*lead=*/100) == Ec2Response::kWarn);
   CHECK(respond(notice, /*began=*/0, /*now=*/900, /*lead=*/100) == Ec2Response::kStop);

@@ -108,7 +108,7 @@ constexpr double kNoticeTime = 1603786920;
 
 }  // namespace
 
-TEST_CASE("an interruption requests a stop, with the time that is left") {
+TEST_CASE("an interruption requests a stop with the remaining time") {
   StopRequest stop;
   Warnings warnings;
   Ec2 ec2(kAction, kInterruption);
@@ -121,7 +121,7 @@ TEST_CASE("an interruption requests a stop, with the time that is left") {
   CHECK(warnings.count() == 0);
 }
 
-TEST_CASE("a clock that is fast takes no time from the save") {
+TEST_CASE("a clock that is ahead does not shorten the time for the save") {
   StopRequest stop;
   Warnings warnings;
   Ec2 ec2(kAction, R"({"action": "terminate", "time": "2020-10-27T08:22:00Z"})");
@@ -130,7 +130,7 @@ TEST_CASE("a clock that is fast takes no time from the save") {
   CHECK(stop.seconds_left() + stop.seconds_since() == Approx(120).margin(30));
 }
 
-TEST_CASE("a recommendation after the start requests a stop, and one before it only warns, once") {
+TEST_CASE("a recommendation after the start requests a stop; an earlier one causes one warning") {
   StopRequest stop;
   Warnings warnings;
   const auto warn = [&](const std::string& text) { warnings.add(text); };
@@ -149,7 +149,7 @@ TEST_CASE("a recommendation after the start requests a stop, and one before it o
   CHECK(stop.seconds_left() == 0);
 }
 
-TEST_CASE("an event of another day warns, and one that is due requests a stop") {
+TEST_CASE("a distant event causes a warning, and an imminent event requests a stop") {
   StopRequest stop;
   Warnings warnings;
   const auto warn = [&](const std::string& text) { warnings.add(text); };
@@ -168,7 +168,7 @@ TEST_CASE("an event of another day warns, and one that is due requests a stop") 
   CHECK_THAT(stop.reason(), Contains("EC2 scheduled event system-reboot of instance i-42"));
 }
 
-TEST_CASE("on an instance without notices nothing happens") {
+TEST_CASE("without notices, nothing happens") {
   StopRequest stop;
   Warnings warnings;
   Ec2 ec2;
@@ -180,7 +180,7 @@ TEST_CASE("on an instance without notices nothing happens") {
   CHECK(watch.counts().empty());
 }
 
-TEST_CASE("a service that is of no use gives one warning, and requests no stop") {
+TEST_CASE("a broken service causes one warning and no stop request") {
   StopRequest stop;
   Warnings warnings;
   // A web server that answers everything; a proxy that refuses; lies at one of the paths.
@@ -201,7 +201,7 @@ TEST_CASE("a service that is of no use gives one warning, and requests no stop")
   CHECK_FALSE(stop.requested());
 }
 
-TEST_CASE("a watch whose service hangs ends at once") {
+TEST_CASE("the destructor of a watch returns immediately if the service hangs") {
   StopRequest stop;
   std::promise<void> asked;
   const StandInServer service([&](const std::string&) {
@@ -221,7 +221,7 @@ constexpr const char* kDueEvent =
 
 }  // namespace
 
-TEST_CASE("scheduled events that cannot be asked for give a warning, although the other notices can") {
+TEST_CASE("warns if scheduled events cannot be requested, even if other notices can") {
   StopRequest stop;
   Warnings warnings;
   Ec2 ec2(kEvents, "", [](int) { return 500; });
@@ -234,7 +234,7 @@ TEST_CASE("scheduled events that cannot be asked for give a warning, although th
   CHECK_FALSE(watch.answers());
 }
 
-TEST_CASE("after a failure the events are asked for at the next poll, and one that cannot be read hides no other") {
+TEST_CASE("after a failure, events are requested in the next poll, and an unreadable event hides no other") {
   StopRequest stop;
   Warnings warnings;
   Ec2 ec2(kEvents, kDueEvent, [](int asked) { return asked == 1 ? 500 : 200; });
@@ -248,7 +248,7 @@ TEST_CASE("after a failure the events are asked for at the next poll, and one th
   CHECK(warnings.count() == 1);
 }
 
-TEST_CASE("failures that are not in a row give no warning") {
+TEST_CASE("nonconsecutive failures cause no warning") {
   StopRequest stop;
   Warnings warnings;
   Ec2 ec2(kAction, "", [](int asked) { return asked % 3 == 0 ? 404 : 500; });
@@ -257,7 +257,7 @@ TEST_CASE("failures that are not in a row give no warning") {
   CHECK(warnings.count() == 0);
 }
 
-TEST_CASE("a service that makes up notices is counted up to a hundred") {
+TEST_CASE("the number of distinct notices is limited to a hundred") {
   StopRequest stop;
   Warnings warnings;
   std::string events;

@@ -31,7 +31,7 @@ bool is_put(const std::string& request) { return request.starts_with("PUT /lates
 
 }  // namespace
 
-TEST_CASE("the service is where the SDKs look for it") {
+TEST_CASE("the endpoint is the same as that of the AWS SDKs") {
   CHECK(metadata_endpoint(environment({}))->host == "169.254.169.254");
   CHECK(metadata_endpoint(environment({{"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv6"}}))->host == "fd00:ec2::254");
   CHECK(place("http://localhost:1338") == "127.0.0.1 1338");
@@ -41,7 +41,7 @@ TEST_CASE("the service is where the SDKs look for it") {
   CHECK_FALSE(metadata_endpoint(environment({{"AWS_EC2_METADATA_DISABLED", "true"}})));
 }
 
-TEST_CASE("another value is refused") {
+TEST_CASE("invalid values are refused") {
   for (const char* url : {"169.254.169.254", "https://127.0.0.1", "http://",
                           "http://127.0.0.1:", "http://127.0.0.1:abc", "http://127.0.0.1:123456", "http://[::1",
                           "http://[::1]x", "http://metadata.test", "http://127.0.0.1/y", "http://u@127.0.0.1"}) {
@@ -52,7 +52,7 @@ TEST_CASE("another value is refused") {
                     Contains("IPv5") && Contains("set it to IPv4 or IPv6"));
 }
 
-TEST_CASE("a token is fetched once, and goes with each request") {
+TEST_CASE("a token is requested once and sent with each request") {
   int puts = 0;
   const StandInServer service([&](const std::string& request) {
     if (is_put(request)) {
@@ -70,7 +70,7 @@ TEST_CASE("a token is fetched once, and goes with each request") {
   CHECK(puts == 1);
 }
 
-TEST_CASE("a token that has expired is fetched again, once a request") {
+TEST_CASE("an expired token is renewed, once per request") {
   int puts = 0;
   int newest = 1;
   const StandInServer service([&](const std::string& request) {
@@ -88,7 +88,7 @@ TEST_CASE("a token that has expired is fetched again, once a request") {
   CHECK(puts == 3);
 }
 
-TEST_CASE("only a token that was refused is fetched again") {
+TEST_CASE("only a rejected token is renewed") {
   int puts = 0;
   const StandInServer service([&](const std::string& request) {
     if (!is_put(request)) return StandInServer::page(500, "");
@@ -100,7 +100,7 @@ TEST_CASE("only a token that was refused is fetched again") {
   CHECK(puts == 1);
 }
 
-TEST_CASE("answers that are none are failures") {
+TEST_CASE("invalid responses are failures") {
   const auto ask = [](const std::string& token_answer, const std::string& answer) {
     const StandInServer service([&](const std::string& request) { return is_put(request) ? token_answer : answer; });
     InstanceMetadata metadata(MetadataEndpoint{"127.0.0.1", service.port()}, kShort);
@@ -122,7 +122,7 @@ TEST_CASE("answers that are none are failures") {
   CHECK_THROWS_WITH(ask("", ""), Contains("timed out"));
 }
 
-TEST_CASE("where nothing listens there is a reason") {
+TEST_CASE("an error without a listening service has a reason") {
   MetadataEndpoint nowhere;
   {
     const StandInServer service([](const std::string&) { return ""; });
@@ -132,7 +132,7 @@ TEST_CASE("where nothing listens there is a reason") {
   CHECK_THROWS_WITH(metadata.get("/a"), Contains("refused"));
 }
 
-TEST_CASE("a request that hangs can be cancelled") {
+TEST_CASE("a hanging request can be canceled") {
   std::promise<void> asked;
   const StandInServer service([&](const std::string&) {
     asked.set_value();

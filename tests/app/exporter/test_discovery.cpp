@@ -19,7 +19,7 @@ nlohmann::json content_of(const std::filesystem::path& file) {
 
 }  // namespace
 
-TEST_CASE("a run's file names its nodes and the run as file_sd_configs wants, and is removed at its end") {
+TEST_CASE("the target file lists nodes and run in file_sd_configs format, and is removed at the end") {
   const TemporaryFolder root;
   const auto file = root / "targets/7c.json";
   Discovery discovery(root / "targets", "7c", {"n0:9400", "n1:9400"}, {{"job_id", "42"}});
@@ -30,7 +30,7 @@ TEST_CASE("a run's file names its nodes and the run as file_sd_configs wants, an
   CHECK(std::filesystem::is_empty(root / "targets"));
 }
 
-TEST_CASE("the file of a run that was killed or has failed stays, and says why it has failed") {
+TEST_CASE("the target file of a killed or failed run remains, with the reason of the failure") {
   const TemporaryFolder root;
   const auto file = root / "targets/7c.json";
   { const Discovery killed(root / "targets", "7c", {"n0:9400"}, {}); }
@@ -45,7 +45,7 @@ TEST_CASE("the file of a run that was killed or has failed stays, and says why i
   CHECK(content_of(file)[0]["labels"]["reason"].get<std::string>().size() < 400);
 }
 
-TEST_CASE("a folder of targets that cannot be written is an error that names it") {
+TEST_CASE("a target folder that is not writable is reported by name") {
   const TemporaryFolder root;
   std::ofstream(root / "targets") << "a file";
   CHECK_THROWS_WITH(Discovery(root / "targets", "7c", {}, {}), Catch::Contains("targets"));

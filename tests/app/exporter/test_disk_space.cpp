@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kLong{60'000};
 
 }  // namespace
 
-TEST_CASE("a file system that hangs is named, the others are reported, and nothing waits for it") {
+TEST_CASE("a hung file system is reported as hung, without delaying the others") {
   auto gate = std::make_shared<std::promise<void>>();
   std::shared_future<void> opened = gate->get_future().share();
   const auto query = [opened](const fs::path& folder) -> std::optional<DiskSize> {
@@ -47,7 +47,7 @@ TEST_CASE("a file system that hangs is named, the others are reported, and nothi
                        Contains("mpzero_host_disk_bytes{folder=\"/works\"} 100\n"));
 }
 
-TEST_CASE("a file system that hung is reported once it answers, by one call") {
+TEST_CASE("a file system that hung is reported again once a single call returns") {
   auto gate = std::make_shared<std::promise<void>>();
   auto calls = std::make_shared<std::atomic<int>>(0);
   DiskSpace hung(
@@ -66,7 +66,7 @@ TEST_CASE("a file system that hung is reported once it answers, by one call") {
   }
 }
 
-TEST_CASE("the size of a folder's file system is reported, and a folder that does not exist is left out") {
+TEST_CASE("the size of a folder's file system is reported, and missing folders are omitted") {
   DiskSpace disks({"/", "/no such folder"}, DiskSpace::size_of, kLong);
   const std::string text = text_of(disks);
   CHECK_THAT(text, Contains("mpzero_host_disk_bytes{folder=\"/\"} ") && !Contains("no such folder"));

@@ -7,7 +7,7 @@
 
 using namespace mpzero;
 
-TEST_CASE("a port that cannot be opened is a user error that names it") {
+TEST_CASE("a port that cannot be opened is a user error with the port") {
   const Exporter first({.address = "127.0.0.1", .port = 0, .labels = {}}, {});
   const auto open = [](const std::string& address, uint16_t port) {
     return Exporter({.address = address, .port = port, .labels = {}}, {});
@@ -19,7 +19,7 @@ TEST_CASE("a port that cannot be opened is a user error that names it") {
   CHECK_THROWS_WITH(open("nowhere", 9400), Catch::Contains("--metrics_address"));
 }
 
-TEST_CASE("a page is collected at most once a second, however often it is asked for") {
+TEST_CASE("metrics are collected at most once per second") {
   CHECK(ExporterOptions{}.fresh == std::chrono::seconds(1));
   const auto collected = [](std::chrono::milliseconds fresh) {
     std::atomic<int> count = 0;

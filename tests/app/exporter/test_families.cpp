@@ -8,7 +8,7 @@ using namespace mpzero;
 
 // The text is that of https://prometheus.io/docs/instrumenting/exposition_formats.
 
-TEST_CASE("a metric with several sets of labels has one head") {
+TEST_CASE("a metric with several label sets has one header") {
   Families families(MetricLabels{{"run_id", "7c"}});
   families.gauge("mpzero_loss", "Mean loss.", 2.5);
   families.counter("mpzero_bytes_total", "Bytes.", 3, {{"device", "eth0"}});
@@ -25,7 +25,7 @@ TEST_CASE("a metric with several sets of labels has one head") {
         "mpzero_bytes_total{run_id=\"7c\",device=\"eth1\"} 4e+18\n");
 }
 
-TEST_CASE("labels and numbers are written so that they can be read back") {
+TEST_CASE("labels and numbers can be parsed back") {
   Families families(MetricLabels{});
   families.gauge("a", "b", std::nan(""), {{"folder", "a\\b \"c\"\nd"}});
   families.gauge("a", "b", std::numeric_limits<double>::infinity());
@@ -36,7 +36,7 @@ TEST_CASE("labels and numbers are written so that they can be read back") {
   CHECK(text.find("a 0.30000000000000004\n") != std::string::npos);
 }
 
-TEST_CASE("the buckets of a histogram count all up to their bound") {
+TEST_CASE("the buckets of a histogram are cumulative") {
   DurationHistogram durations;
   for (const double seconds : {0.0005, 0.001, 0.0011, 100.0, 1000.0}) durations.add(seconds);
   CHECK(durations.count() == 5);
@@ -50,7 +50,7 @@ TEST_CASE("the buckets of a histogram count all up to their bound") {
             "t_sum{part=\"x\"} 1100.0026\nt_count{part=\"x\"} 5\n") != std::string::npos);
 }
 
-TEST_CASE("a label that is no UTF-8 leaves a page that is") {
+TEST_CASE("a label that is not UTF-8 still gives a valid UTF-8 page") {
   Families families(MetricLabels{{"folder", "/fsx/\xff\xc3\xa9\xc3"}});
   families.gauge("mpzero_up", "Help.", 1);
   CHECK_THAT(families.text(), Catch::Contains("{folder=\"/fsx/\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\"} 1\n"));

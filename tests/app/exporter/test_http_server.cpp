@@ -21,7 +21,7 @@ std::string numbered_page() {
 
 }  // namespace
 
-TEST_CASE("each request gets a page, and the connection ends") {
+TEST_CASE("each request gets a page, and the connection is closed") {
   const HttpServer server("127.0.0.1", 0, [] { return std::string("mpzero_up 1\n"); });
   const std::string answer = ask(server.port(), "GET /metrics");
   CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
@@ -34,7 +34,7 @@ TEST_CASE("each request gets a page, and the connection ends") {
   CHECK((head.find("Content-Length: 12\r\n") != std::string::npos && head.ends_with("\r\n\r\n")));
 }
 
-TEST_CASE("other requests get no page") {
+TEST_CASE("requests other than GET /metrics get no page") {
   const HttpServer server("127.0.0.1", 0, [] { return std::string("secret"); });
   CHECK(ask(server.port(), "GET /etc/passwd").starts_with("HTTP/1.1 404"));
   CHECK(ask(server.port(), "DELETE /metrics").starts_with("HTTP/1.1 405"));
@@ -47,7 +47,7 @@ TEST_CASE("other requests get no page") {
   CHECK(ask(server.port(), "GET /metrics").ends_with("secret"));
 }
 
-TEST_CASE("connections that send nothing keep nobody from being answered") {
+TEST_CASE("idle connections do not block other connections") {
   const HttpServer server("127.0.0.1", 0, numbered_page);
   std::vector<std::unique_ptr<Client>> idle;
   for (int i = 0; i + 1 < HttpServer::kMostConnections; ++i) idle.push_back(std::make_unique<Client>(server.port()));
@@ -59,7 +59,7 @@ TEST_CASE("connections that send nothing keep nobody from being answered") {
   CHECK(idle.front()->rest().empty());
 }
 
-TEST_CASE("a connection that does not ask is closed after a while") {
+TEST_CASE("a connection without a request is closed after a timeout") {
   const HttpServer server("127.0.0.1", 0, numbered_page, std::chrono::milliseconds(1));
   Client silent(server.port());
   CHECK(silent.rest().empty());
@@ -68,7 +68,7 @@ TEST_CASE("a connection that does not ask is closed after a while") {
   CHECK(halfway.rest().empty());
 }
 
-TEST_CASE("the time for an answer begins when it is there, however long that took") {
+TEST_CASE("the timeout of a response starts when the response is ready") {
   constexpr std::chrono::milliseconds kPatience(300);
   // More than is sent at once.
   const std::string page(8 << 20, 'x');
@@ -83,7 +83,7 @@ TEST_CASE("the time for an answer begins when it is there, however long that too
   CHECK(answer.size() > page.size());
 }
 
-TEST_CASE("connections that do not take their answer are closed after a while, and make room") {
+TEST_CASE("connections that do not read the response are closed after a timeout") {
   // More than the system keeps for a connection.
   const std::string page(8 << 20, 'x');
   const HttpServer server("127.0.0.1", 0, [&] { return page; }, std::chrono::milliseconds(50));
@@ -100,7 +100,7 @@ TEST_CASE("connections that do not take their answer are closed after a while, a
   CHECK(deaf.front()->rest().size() < page.size());
 }
 
-TEST_CASE("a server with open connections can end") {
+TEST_CASE("a server with open connections can be destroyed") {
   auto server = std::make_unique<HttpServer>("127.0.0.1", 0, numbered_page);
   Client idle(server->port());
   Client halfway(server->port());
@@ -109,7 +109,7 @@ TEST_CASE("a server with open connections can end") {
   CHECK((idle.rest().empty() && halfway.rest().empty()));
 }
 
-TEST_CASE("a port that is taken and an address that is none are errors") {
+TEST_CASE("a port in use and an invalid address are errors") {
   const HttpServer server("127.0.0.1", 0, numbered_page);
   CHECK_THROWS_AS(HttpServer("127.0.0.1", server.port(), numbered_page), std::system_error);
   CHECK_THROWS_AS(HttpServer("localhost:80", 0, numbered_page), std::system_error);

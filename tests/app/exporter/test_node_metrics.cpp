@@ -42,7 +42,7 @@ std::string text_of(const doctor::GpuReading& gpu, const std::map<std::string, i
 
 }  // namespace
 
-TEST_CASE("EFA's counters are exported under their own names") {
+TEST_CASE("EFA counters are exported under their own names") {
   Host host;
   const std::string port = "sys/class/infiniband/rdmap0s6/ports/1/hw_counters/";
   host.put(port + "rx_drops", "7\n");
@@ -55,7 +55,7 @@ TEST_CASE("EFA's counters are exported under their own names") {
   for (const char* absent : {"lifespan", "Counter", "broken"}) CHECK(host.text().find(absent) == std::string::npos);
 }
 
-TEST_CASE("CPU, memory and interfaces have their values in base units") {
+TEST_CASE("metrics of CPU, memory and interfaces are in base units") {
   Host host;
   host.put("proc/stat", "cpu  200 0 100 5000 10 0 0 0 0 0\ncpu0 1 2\n");
   host.put("proc/meminfo", "MemTotal:       1000 kB\nMemAvailable:    10 kB\nHugePages_Total:       0\n");
@@ -69,12 +69,12 @@ TEST_CASE("CPU, memory and interfaces have their values in base units") {
   CHECK(host.has("mpzero_network_transmit_drops_total{device=\"eth0\"} 2"));
 }
 
-TEST_CASE("what a host does not have is left out") {
+TEST_CASE("values that a host lacks are omitted") {
   const Host host;
   CHECK(host.text().empty());
 }
 
-TEST_CASE("a GPU's metrics name it and the rank that trains on it") {
+TEST_CASE("GPU metrics are labeled with the GPU and its rank") {
   doctor::GpuReading gpu;
   gpu.index = 2;
   gpu.uuid = "GPU-x";
@@ -94,7 +94,7 @@ TEST_CASE("a GPU's metrics name it and the rank that trains on it") {
   CHECK_THAT(text, Contains("driver was loaded. Updated every 30 s.\n") && Contains("draw of the GPU.\n"));
 }
 
-TEST_CASE("what a GPU does not report is left out, and so is a rank that is not known") {
+TEST_CASE("values that a GPU does not report are omitted, and so is an unknown rank") {
   doctor::GpuReading gpu;
   gpu.temperature = 61;
   const std::string text = text_of(gpu, {});
@@ -102,14 +102,14 @@ TEST_CASE("what a GPU does not report is left out, and so is a rank that is not 
   CHECK_THAT(text, !Contains("rank") && !Contains("power") && !Contains("ecc") && !Contains("throttled"));
 }
 
-TEST_CASE("a driver that hangs is named") {
+TEST_CASE("a hung driver is reported") {
   Families families(MetricLabels{});
   collect_gpus(std::nullopt, {{"0000:1b:00.0", 8}}, families);
   CHECK_THAT(families.text(), Catch::EndsWith("mpzero_gpu_driver_up 0\n"));
   CHECK_THAT(text_of({}, {}), Contains("mpzero_gpu_driver_up{node=\"n1\"} 1\n"));
 }
 
-TEST_CASE("each kind of notice has a count") {
+TEST_CASE("each kind of notice is counted") {
   const StandInServer server([](const std::string& request) {
     const auto asks = [&](const char* path) { return request.find(path) != std::string::npos; };
     if (asks("api/token") || asks("instance-id")) return StandInServer::page(200, "x");

@@ -26,7 +26,7 @@ void ignore(const std::string&) {}
 
 }  // namespace
 
-TEST_CASE("a node's GPUs and its EFA devices are recorded") {
+TEST_CASE("a node's GPUs and EFA devices are recorded") {
   Families metrics(MetricLabels{{"run_id", "7c"}});
   metrics.gauge("mpzero_gpu_utilization_ratio", "", 0.5, {{"gpu", "0"}, {"rank", "8"}});
   metrics.gauge("mpzero_gpu_power_watts", "", 300, {{"gpu", "0"}});
@@ -41,7 +41,7 @@ TEST_CASE("a node's GPUs and its EFA devices are recorded") {
       "gpus": {"0": {"utilization_ratio": 0.5, "power_watts": 300}, "1": {"utilization_ratio": 0.25}}})"));
 }
 
-TEST_CASE("without EFA the network is that of all interfaces but the loopback, and what is missing is left out") {
+TEST_CASE("without EFA, network values are sums over all interfaces except loopback; missing values are omitted") {
   Families metrics(MetricLabels{});
   for (const char* device : {"eth0", "eth1", "lo"}) {
     metrics.counter("mpzero_network_transmit_bytes_total", "", 10, {{"device", device}});
@@ -51,7 +51,7 @@ TEST_CASE("without EFA the network is that of all interfaces but the loopback, a
   CHECK(node_facts(Families(MetricLabels{})).empty());
 }
 
-TEST_CASE("a node is recorded when training begins, now and then, and when it ends") {
+TEST_CASE("a node is recorded at the start, periodically, and at the end") {
   const TemporaryFolder folder;
   const auto path = folder / "node.jsonl";
   { const NodeRecorder recorder(path, {{"run", "7c"}, {"host", "n0"}}, {}, ignore, std::chrono::hours(1)); }
@@ -74,7 +74,7 @@ TEST_CASE("a node is recorded when training begins, now and then, and when it en
   CHECK(changed.wait_for(lock, std::chrono::seconds(60), [&] { return collected >= 4; }));
 }
 
-TEST_CASE("a node that cannot be recorded is a warning that names the file") {
+TEST_CASE("a failure to record a node causes a warning with the file") {
   const TemporaryFolder folder;
   std::string warning;
   {

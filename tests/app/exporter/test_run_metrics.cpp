@@ -33,7 +33,7 @@ bool has(const RunMetrics& metrics, const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("a run without a step has counters, its progress and no values of a step") {
+TEST_CASE("before the first step, a run has counters and progress but no step values") {
   RunMetrics metrics(1024);
   CHECK(has(metrics, "mpzero_steps_total 0"));
   CHECK(has(metrics, "mpzero_step 0"));
@@ -42,7 +42,7 @@ TEST_CASE("a run without a step has counters, its progress and no values of a st
   CHECK(text_of(metrics).find("mpzero_memory_planned") == std::string::npos);
 }
 
-TEST_CASE("a run that resumes has its step, its starts, its plan, and an age of its state before it saves") {
+TEST_CASE("a resumed run reports its step, starts, plan and state age before its first save") {
   RunMetrics metrics(1024);
   metrics.begin(
       {.began = 1600000000, .steps_done = 40, .restarts = 2, .max_steps = 100, .saves = true, .planned_bytes = 5000});
@@ -58,7 +58,7 @@ TEST_CASE("a run that resumes has its step, its starts, its plan, and an age of 
   CHECK(has(metrics, "mpzero_step 41"));
 }
 
-TEST_CASE("a scrape has the newest step and the sums of all") {
+TEST_CASE("a scrape contains the latest step and the totals of all steps") {
   RunMetrics metrics(1024);
   StepReport first = report_of(11);
   first.validation = {{.set = "", .loss = 3.5}, {.set = "code", .loss = 2}};
@@ -80,7 +80,7 @@ TEST_CASE("a scrape has the newest step and the sums of all") {
   }
 }
 
-TEST_CASE("a scrape has the newest ranges of casts to FP8, if there are some") {
+TEST_CASE("a scrape contains the latest ranges of FP8 casts, if any") {
   RunMetrics metrics(1024);
   metrics.step(report_of(1), std::nullopt);
   CHECK(text_of(metrics).find("mpzero_fp8") == std::string::npos);
@@ -99,7 +99,7 @@ TEST_CASE("a scrape has the newest ranges of casts to FP8, if there are some") {
   CHECK(text_of(metrics).find("gate_up") == std::string::npos);
 }
 
-TEST_CASE("a scrape during a step has one step's values") {
+TEST_CASE("a scrape during a step contains the values of a single step") {
   RunMetrics metrics(1024);
   metrics.step(report_of(1), std::nullopt);
   std::atomic<bool> done{false};

@@ -30,7 +30,7 @@ std::string help_of(const std::string& flag) {
   return text;
 }
 
-TEST_CASE("a flag that is not given is empty") {
+TEST_CASE("an unset flag is empty") {
   const CommandLine line = parse_command_line({});
   CHECK_FALSE(line.help);
   CHECK_FALSE(line.gives("max_steps"));
@@ -39,7 +39,7 @@ TEST_CASE("a flag that is not given is empty") {
   CHECK_FALSE(line.model_overrides.vocab_size.has_value());
 }
 
-TEST_CASE("every flag of the former training script and of mpzero is read") {
+TEST_CASE("all flags of mpzero and of the former training script are parsed") {
   const CommandLine line = parse_command_line({"--model_type=qwen3_0_6b",
                                                "--model_config=c.json",
                                                "--init_from=weights",
@@ -142,7 +142,7 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
   CHECK(line.device == "cpu");
 }
 
-TEST_CASE("values follow a blank or an equals sign, booleans may have none") {
+TEST_CASE("values follow a space or an equals sign, and Booleans may omit them") {
   CHECK(parse_command_line({"--max_steps", "7"}).max_steps == 7);
   CHECK(parse_command_line({"--max_steps=7"}).max_steps == 7);
   CHECK(parse_command_line({"--bf16"}).gives("bf16"));
@@ -156,7 +156,7 @@ TEST_CASE("values follow a blank or an equals sign, booleans may have none") {
   CHECK(parse_command_line({"--dataset", "with a=blank"}).dataset == "with a=blank");
 }
 
-TEST_CASE("a flag that is wrong is named with what would be right") {
+TEST_CASE("an invalid flag is reported with valid alternatives") {
   CHECK(error_of({"--lerning_rate", "1"}) == "--lerning_rate is not a known flag; did you mean --learning_rate?");
   CHECK(error_of({"--learning-rate=1"}) == "--learning-rate is not a known flag; did you mean --learning_rate?");
   CHECK(error_of({"--micro_batch_size=1"}) ==
@@ -197,14 +197,14 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK(error_of({"--help=3"}) == "--help takes no value; remove the value.");
 }
 
-TEST_CASE("flags that conflict are refused") {
+TEST_CASE("conflicting flags are refused") {
   CHECK_THAT(error_of({"--local_dataset"}), Contains("--local_dataset true requires --dataset"));
   CHECK_THAT(error_of({"--seq_length=4096", "--max_position_embeddings=2048"}),
              Contains("--seq_length 4096 is longer than --max_position_embeddings 2048"));
   CHECK_THAT(error_of({"--num_attention_heads=6", "--num_key_value_heads=4"}), Contains("is not a multiple of"));
 }
 
-TEST_CASE("--help fits the terminal and tells the defaults that hold") {
+TEST_CASE("--help fits the terminal and lists the actual defaults") {
   std::istringstream lines(command_line_help());
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 110);
   for (const char* title : {"Model:", "Data:", "Training loop:", "Checkpoints:"}) {

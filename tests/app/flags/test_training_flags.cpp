@@ -45,7 +45,7 @@ TEST_CASE("each name belongs to one flag") {
 }
 
 // So that the default which --help tells is one that can be typed, and means what is in force without it.
-TEST_CASE("a flag that is given its default changes nothing") {
+TEST_CASE("setting a flag to its default changes nothing") {
   int typed = 0;
   for (const Flag& flag : all_flags()) {
     const std::string text = flag.show(Settings{});
@@ -60,7 +60,7 @@ TEST_CASE("a flag that is given its default changes nothing") {
   CHECK(typed > 30);
 }
 
-TEST_CASE("--help tells a flag's meaning, default, key of ds_config.json and the Trainer's name") {
+TEST_CASE("--help explains a flag's meaning, default, ds_config.json key and Trainer name") {
   for (const Flag& flag : all_flags()) {
     const std::string help = help_of(flag);
     INFO(help);
@@ -81,7 +81,7 @@ TEST_CASE("--document_mask is auto, true or false, and true without a value") {
   CHECK(flag_named("document_mask").show(parse_command_line({})) == "auto");
 }
 
-TEST_CASE("--help=json has each flag with what it takes") {
+TEST_CASE("--help=json lists each flag with its accepted values") {
   std::map<std::string, json> by_name;
   const json help = json::parse(command_line_help_json());
   for (const json& group : help["groups"]) {

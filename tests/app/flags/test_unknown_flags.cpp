@@ -7,7 +7,7 @@ namespace mpzero {
 
 using Catch::Contains;
 
-TEST_CASE("a flag of other programs is refused with what to do instead, and no flag of mpzero is") {
+TEST_CASE("flags of other programs are refused with a remedy, and no flag of mpzero is") {
   const auto refused = [](const char* flag) { return error_from([&] { parse_command_line({flag, "5"}); }); };
   CHECK_THAT(refused("--report_to"), Contains("app/follow.py"));
   for (const char* flag :
@@ -35,7 +35,7 @@ TEST_CASE("a flag of other programs is refused with what to do instead, and no f
   }
 }
 
-TEST_CASE("all wrong flags are named at once") {
+TEST_CASE("all invalid flags are reported at once") {
   const std::string refused = error_from([] {
     parse_command_line(
         {"--lr", "3", "--max_steps", "many", "--seed", "7", "--warmup_steps", "5", "--lr_scheduler_type", "constant"});

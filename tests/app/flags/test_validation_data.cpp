@@ -14,7 +14,7 @@ using Files = std::vector<ValidationFile>;
 
 Files read(const std::string& text) { return parse_command_line({"--validation_data=" + text}).validation_data; }
 
-TEST_CASE("one file has no name; named files are a list") {
+TEST_CASE("a single file has no name; a list has named files") {
   CHECK(read("v.h5") == Files{{.name = "", .path = "v.h5"}});
   CHECK(read("wiki=a.h5,code=data/b.h5") == Files{{"wiki", "a.h5"}, {"code", "data/b.h5"}});
   CHECK(read("wiki-2_en=a.h5") == Files{{"wiki-2_en", "a.h5"}});
@@ -22,7 +22,7 @@ TEST_CASE("one file has no name; named files are a list") {
   CHECK(read("wiki=lr=3/v.h5") == Files{{"wiki", "lr=3/v.h5"}});
 }
 
-TEST_CASE("files without names have those of their files; an existing path with a comma is one file") {
+TEST_CASE("a file without a name is named after its stem; an existing path with a comma is one file") {
   CHECK(read("data/a.h5,b.h5") == Files{{"a", "data/a.h5"}, {"b", "b.h5"}});
   CHECK(read("./lr=3/v.h5,wiki=w.h5") == Files{{"v", "./lr=3/v.h5"}, {"wiki", "w.h5"}});
   const io::testing::TemporaryFolder folder;
@@ -33,7 +33,7 @@ TEST_CASE("files without names have those of their files; an existing path with 
   }
 }
 
-TEST_CASE("a list that is not one is refused, and the set named") {
+TEST_CASE("an invalid list is refused, and the set is reported") {
   for (const auto& [text, words] : {std::pair("wiki=a.h5,", "\"\" has no path"),
                                     {"=a.h5", "invalid name \"\""},
                                     {"wiki=", "\"wiki=\" has no path"},
@@ -46,14 +46,14 @@ TEST_CASE("a list that is not one is refused, and the set named") {
   }
 }
 
-TEST_CASE("a set's flag is what it was read from, and its loss has the key of its name") {
+TEST_CASE("a set's flag round-trips, and its loss key contains its name") {
   CHECK(show_validation_data(parse_command_line({"--validation_data=wiki=a.h5,code=b.h5"})) == "wiki=a.h5,code=b.h5");
   CHECK(show_validation_data(parse_command_line({"--validation_data=a.h5,b.h5"})) == "a=a.h5,b=b.h5");
   CHECK(validation_loss_key("") == "validation_loss");
   CHECK(validation_loss_key("wiki") == "validation_wiki_loss");
 }
 
-TEST_CASE("--validation_batches is that many micro-batches of all ranks, with a warning") {
+TEST_CASE("--validation_batches counts micro-batches on all ranks, with a warning") {
   const std::string json = trio(0, 3, 2);
   const Result four = run(json, {"--validation_data=v.h5", "--validation_batches=5"}, /*world_size=*/4);
   CHECK(four.config.validation_sequences == 5 * 3 * 4);

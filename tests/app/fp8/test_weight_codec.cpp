@@ -176,7 +176,7 @@ TEST_CASE("a store gathers the casts of whole weights") {
   }
 }
 
-TEST_CASE("a NaN in one rank's part makes a whole product NaN on all ranks") {
+TEST_CASE("a NaN in one rank's part makes the whole matmul operand NaN on all ranks") {
   const model::ModelConfig config = config_of(model::small_llama());
   const Model model(config);
   const std::shared_ptr<const parallel::WeightCodec> codec = weight_codec(model::Fp8Options{}, config);
@@ -205,7 +205,7 @@ TEST_CASE("a NaN in one rank's part makes a whole product NaN on all ranks") {
   });
 }
 
-TEST_CASE("weights are codes with one scale for a tensor only") {
+TEST_CASE("weights are gathered in FP8 only with tensorwise scaling") {
   const model::ModelConfig config = config_of(model::small_llama());
   model::Fp8Options rowwise;
   rowwise.recipe.scaling = model::fp8::Scaling::kRowwise;

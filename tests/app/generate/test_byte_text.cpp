@@ -35,7 +35,7 @@ TEST_CASE("a character is shown once it is complete") {
   CHECK(shown("\xED\x95") == std::vector<std::string>{"", "", kReplaced});
 }
 
-TEST_CASE("what is no UTF-8 is replaced as the Unicode standard has it") {
+TEST_CASE("invalid UTF-8 is replaced as the Unicode standard recommends") {
   // The example of its table 3-8, and those of tables 3-9 to 3-11.
   CHECK(all_shown("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41") ==
         kReplaced + kReplaced + kReplaced + kReplaced + kReplaced + kReplaced + kReplaced + kReplaced + "A");
@@ -45,7 +45,7 @@ TEST_CASE("what is no UTF-8 is replaced as the Unicode standard has it") {
   CHECK(all_shown("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41") == kReplaced + kReplaced + kReplaced + kReplaced + "A");
 }
 
-TEST_CASE("what controls a terminal is replaced, but for white space") {
+TEST_CASE("control characters except whitespace are replaced") {
   CHECK(all_shown("\t\r\n ~\n") == "\t\r\n ~\n");
   CHECK(shown("\ra\r") == std::vector<std::string>{"", kReplaced + "a", "", kReplaced});
   CHECK(all_shown("\r\r\n") == kReplaced + "\r\n");

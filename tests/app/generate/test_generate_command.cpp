@@ -33,7 +33,7 @@ std::string error(const std::filesystem::path& folder, std::vector<std::string> 
 
 }  // namespace
 
-TEST_CASE("a text goes on, and a line tells the speed") {
+TEST_CASE("completes a text and reports the speed") {
   const TemporaryFolder folder;
   save_model(folder.path(), {});
   const std::vector<std::string> flags = {"--prompt", "Prince", "--max_tokens", "20", "--device", "cpu"};
@@ -60,7 +60,7 @@ TEST_CASE("completes ids with ids, one per line") {
   CHECK((a >= 0 && b >= 0 && c >= 0 && end > 0));
 }
 
-TEST_CASE("a model describes itself in JSON") {
+TEST_CASE("a model is described in JSON") {
   const TemporaryFolder folder;
   save_model(folder.path(), {.tokenizer = "an-org/Model-1B"});
   const auto facts = nlohmann::json::parse(printed(folder.path(), {"--describe"}));
@@ -76,7 +76,7 @@ TEST_CASE("a model describes itself in JSON") {
                                  {"add_bos", nullptr}}));
 }
 
-TEST_CASE("a prompt that the model cannot go on from has its sentence") {
+TEST_CASE("a prompt that the model cannot complete is refused in one sentence") {
   const TemporaryFolder folder, of_others, of_nobody, of_few, diverged;
   save_model(folder.path(), {});
   save_model(of_others.path(), {.tokenizer = "an-org/Model-1B"});
@@ -110,7 +110,7 @@ TEST_CASE("a prompt that the model cannot go on from has its sentence") {
              Catch::StartsWith("the logits after 2 tokens are not finite"));
 }
 
-TEST_CASE("the help of mpzero generate is printed") {
+TEST_CASE("prints the help of mpzero generate") {
   const CapturedOutput output;
   CHECK(generate_command({"--help"}) == 0);
   CHECK_THAT(output.text(), Catch::StartsWith("Usage: mpzero generate CHECKPOINT"));

@@ -11,7 +11,7 @@ std::string error(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-TEST_CASE("the flags of mpzero generate") {
+TEST_CASE("parses the flags of mpzero generate") {
   const GenerateOptions plain = parse_generate_options({"run", "--prompt", "Once upon"});
   CHECK((plain.folder == "run" && plain.prompt == "Once upon" && !plain.prompt_tokens && !plain.max_tokens));
   CHECK((plain.temperature == 0.8 && plain.top_k == 0 && plain.seed == 42 && plain.device == "auto"));
@@ -45,7 +45,7 @@ TEST_CASE("the flags of mpzero generate") {
   CHECK(parse_generate_options({"run", "--describe"}).describe);
 }
 
-TEST_CASE("refuses each wrong flag of mpzero generate") {
+TEST_CASE("refuses invalid flags of mpzero generate") {
   CHECK_THAT(error({"--prompt", "a"}), Catch::Contains("the model is missing"));
   CHECK_THAT(error({"run"}), Catch::Contains("--prompt TEXT") && Catch::Contains("--prompt_tokens IDS"));
   CHECK_THAT(error({"run", "--prompt="}), Catch::Contains("--prompt needs a value"));

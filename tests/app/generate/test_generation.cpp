@@ -42,7 +42,7 @@ std::vector<int64_t> greedy_without_cache(const std::vector<std::vector<at::Tens
 
 }  // namespace
 
-TEST_CASE("a text goes on, token by token, until its limits") {
+TEST_CASE("completes a text token by token up to its limits") {
   const model::Decoder decoder(model::small_qwen3());
   const model::FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
   const auto& weights = model.weights;
@@ -79,7 +79,7 @@ TEST_CASE("a text goes on, token by token, until its limits") {
   }
 }
 
-TEST_CASE("weights that are not finite end the text with a sentence") {
+TEST_CASE("non-finite weights end the completion with an error") {
   const model::Decoder decoder(model::small_qwen3());
   model::FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
   model.weight("model.norm.weight").fill_(std::numeric_limits<float>::quiet_NaN());

@@ -8,7 +8,7 @@
 
 namespace mpzero {
 
-TEST_CASE("weights are read in pieces, rounded, and lie one after another") {
+TEST_CASE("weights are read in pieces, rounded, and stored contiguously") {
   // The embedding has more than one piece of 2^20 elements.
   model::ModelConfig config = testing::byte_model();
   config.vocab_size = 50'000;

@@ -18,12 +18,12 @@ std::vector<int64_t> draws(Sampler sampler, size_t count) {
 
 }  // namespace
 
-TEST_CASE("temperature 0 takes the first of the largest") {
+TEST_CASE("temperature 0 selects the first of the largest logits") {
   CHECK(draws(Sampler(0, 0, 1), 3) == std::vector<int64_t>{2, 2, 2});
   CHECK(draws(Sampler(0, 4, 2), 3) == std::vector<int64_t>{2, 2, 2});
 }
 
-TEST_CASE("tokens are drawn with the probabilities of the softmax") {
+TEST_CASE("tokens are sampled with the probabilities of the softmax") {
   constexpr size_t kDraws = 40'000;
   for (const double temperature : {0.5, 1.0, 3.0}) {
     double sum = 0;
@@ -39,7 +39,7 @@ TEST_CASE("tokens are drawn with the probabilities of the softmax") {
   }
 }
 
-TEST_CASE("top_k draws from the largest logits alone, the first of equal ones") {
+TEST_CASE("top_k samples only from the largest logits; ties go to the lower index") {
   const auto ids = [](int64_t k) {
     const std::vector<int64_t> drawn = draws(Sampler(5, k, 3), 500);
     return std::set<int64_t>(drawn.begin(), drawn.end());
@@ -51,7 +51,7 @@ TEST_CASE("top_k draws from the largest logits alone, the first of equal ones") 
   CHECK(ids(100) == std::set<int64_t>{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("a seed repeats its draws") {
+TEST_CASE("the same seed gives the same samples") {
   CHECK(draws(Sampler(1, 0, 5), 50) == draws(Sampler(1, 0, 5), 50));
   CHECK(draws(Sampler(1, 0, 5), 50) != draws(Sampler(1, 0, 6), 50));
   // The sums of exp(logit - 3) divided by the last, and the generator's first numbers, worked out in Python: another
@@ -59,7 +59,7 @@ TEST_CASE("a seed repeats its draws") {
   CHECK(draws(Sampler(1, 0, 42), 8) == std::vector<int64_t>{3, 3, 3, 2, 3, 2, 3, 2});
 }
 
-TEST_CASE("far logits and small temperatures do not overflow") {
+TEST_CASE("very different logits and small temperatures do not overflow") {
   const std::vector<float> far = {-3e38F, 3e38F, 0.0F};
   CHECK(Sampler(0.001, 0, 1).pick(far) == 1);
   CHECK(Sampler(1, 2, 1).pick(far) == 1);

@@ -51,7 +51,7 @@ std::vector<float> random_embedding(uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a model is found by its checkpoint, the folder of checkpoints, or a tag") {
+TEST_CASE("a model is found by its checkpoint, a folder of checkpoints, or a tag") {
   const TemporaryFolder folder;
   save_model(folder.path(), {.tag = "small-6steps", .trained = 2});
   save_model(folder.path(), {});
@@ -75,7 +75,7 @@ TEST_CASE("a model is found by its checkpoint, the folder of checkpoints, or a t
   CHECK_THAT(error({.folder = empty.path()}), Catch::Contains(run.string()));
 }
 
-TEST_CASE("untrained weights are those that the run began with") {
+TEST_CASE("untrained weights are the initial weights of the run") {
   const TemporaryFolder folder;
   save_model(folder.path(), {});
   const Found first = read({.folder = folder.path(), .untrained = true});
@@ -89,7 +89,7 @@ TEST_CASE("untrained weights are those that the run began with") {
             " started from the weights in /weights; pass that folder instead.");
 }
 
-TEST_CASE("an export is a model, whose tokenizer is known by its files") {
+TEST_CASE("an export is a model whose tokenizer is found by its files") {
   const TemporaryFolder folder, output;
   save_model(folder.path(), {});
   const auto checkpoint = io::open_checkpoint(folder / "small-7steps");
@@ -120,7 +120,7 @@ TEST_CASE("an export is a model, whose tokenizer is known by its files") {
   }
 }
 
-TEST_CASE("what is no model, or another one, is refused") {
+TEST_CASE("a folder without a model, or with a different model, is refused") {
   const TemporaryFolder folder;
   std::ofstream(folder / "model.h5") << "x";
   CHECK_THAT(error({.folder = folder.path()}), Catch::Contains(folder.path().string()) && Catch::Contains("model.h5"));

@@ -11,7 +11,7 @@ namespace mpzero {
 namespace {
 
 // What another source than the table's says: rates with sparsity, of which the dense ones are half.
-TEST_CASE("the rates of GPUs are half of those with sparsity") {
+TEST_CASE("dense rates are half of the rates with sparsity") {
   const std::map<std::string, std::pair<double, double>> bf16_and_fp8{{"NVIDIA H100 80GB HBM3", {1979, 3958}},
                                                                       {"NVIDIA H100 PCIe", {1513, 3026}},
                                                                       {"NVIDIA H200", {1979, 3958}},
@@ -41,13 +41,13 @@ TEST_CASE("the rates of GPUs are half of those with sparsity") {
   CHECK(fp32_flops("NVIDIA A100-SXM4-80GB") == 19.5e12);
 }
 
-TEST_CASE("a GPU without a type has no rate of it") {
+TEST_CASE("the rate of an unsupported dtype is unknown") {
   for (const char* name : {"Tesla T4", "Tesla V100-SXM2-16GB"}) CHECK_FALSE(dense_bf16_flops(name));
   for (const char* name : {"NVIDIA A100-SXM4-80GB", "NVIDIA A10G", "Tesla T4"}) CHECK_FALSE(dense_fp8_flops(name));
 }
 
 // Whatever stands before or after a known name makes another GPU of it.
-TEST_CASE("a name that only resembles a known one is not that GPU") {
+TEST_CASE("a name that only resembles a known GPU is not matched") {
   CHECK(find_gpu_model("NVIDIA GB200") != find_gpu_model("NVIDIA B200"));
   for (const GpuModel& model : all_gpu_models()) {
     const std::string name(model.cuda_name);
@@ -63,7 +63,7 @@ TEST_CASE("a name that only resembles a known one is not that GPU") {
   }
 }
 
-TEST_CASE("each GPU of EC2's instances is in the table") {
+TEST_CASE("the table contains each GPU of EC2's instances") {
   for (const doctor::Instance& instance : doctor::all_instances()) {
     INFO(instance.type);
     const GpuModel* const model = find_gpu_model(instance.gpu);
@@ -74,7 +74,7 @@ TEST_CASE("each GPU of EC2's instances is in the table") {
   CHECK(find_gpu_model("A100 40GB")->cuda_name == "NVIDIA A100-SXM4-40GB");
 }
 
-TEST_CASE("no name is in the table twice, and GPUs of one name have the same rates") {
+TEST_CASE("names are unique, and GPUs with the same name have the same rates") {
   std::set<std::string_view> names;
   for (const GpuModel& model : all_gpu_models()) {
     INFO(model.cuda_name);

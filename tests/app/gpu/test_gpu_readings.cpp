@@ -27,7 +27,7 @@ constexpr const char* kThird = "0000:1c:00.0";
 
 }  // namespace
 
-TEST_CASE("the GPUs that are wanted are read, in base units") {
+TEST_CASE("the requested GPUs are read, in base units") {
   const FakeDriver driver("gpus=4 busy=75 clock=1980 temperature=61 used_gib=2 throttle=4 uncorrected=5 nvlink=7");
   GpuReader reader(driver.libraries, {kThird, kFirst});
   const std::vector<GpuReading> gpus = reader.read();
@@ -55,7 +55,7 @@ TEST_CASE("the GPUs that are wanted are read, in base units") {
   CHECK_FALSE(gpu.last_xid);
 }
 
-TEST_CASE("error counters are read once in kSlowPeriod, and what changes quickly at each reading") {
+TEST_CASE("error counters are read once per kSlowPeriod, and other values in each reading") {
   const FakeDriver driver("gpus=4 nvlink=7 uncorrected=5 busy=75");
   const SharedLibrary stand_in(driver.libraries);
   auto* calls = stand_in.function<long(const char*)>("fakeNvmlCalls");
@@ -86,12 +86,12 @@ TEST_CASE("error counters are read once in kSlowPeriod, and what changes quickly
   CHECK(gpus.at(1).uncorrected_errors == 6);
 }
 
-TEST_CASE("a GPU without NVLink has no errors of it, rather than none so far") {
+TEST_CASE("a GPU without NVLink has no NVLink error count") {
   const FakeDriver driver("gpus=1 nvlink=-1");
   CHECK_FALSE(GpuReader(driver.libraries, {kFirst}).read().at(0).nvlink_errors);
 }
 
-TEST_CASE("Xid errors are counted while the reader lives") {
+TEST_CASE("Xid errors are counted from the construction of the reader") {
   const FakeDriver driver("gpus=4 xids=2");
   GpuReader reader(driver.libraries, {kFirst, kThird});
   std::vector<GpuReading> gpus = reader.read();
@@ -102,20 +102,20 @@ TEST_CASE("Xid errors are counted while the reader lives") {
   CHECK(gpus.at(0).xid_errors == 2);
 }
 
-TEST_CASE("a GPU that the driver has lost is left out, and the others are read") {
+TEST_CASE("a GPU that the driver has lost is omitted, and the others are read") {
   const FakeDriver driver("gpus=4 lost=0");
   GpuReader reader(driver.libraries, {kFirst, kThird});
   REQUIRE(reader.read().size() == 1);
   CHECK(reader.read()[0].index == 2);
 }
 
-TEST_CASE("without a driver nothing is read") {
+TEST_CASE("without a driver, no GPU is read") {
   CHECK(GpuReader({"libno-such-library.so"}, {kFirst}).read().empty());
   const FakeDriver driver("gpus=4 init=18");
   CHECK(GpuReader(driver.libraries, {kFirst}).read().empty());
 }
 
-TEST_CASE("a GPU that is throttled for heat or a fault is named, and one at its power cap is not") {
+TEST_CASE("a GPU throttled by heat or a fault is reported, but not a GPU at its power cap") {
   const auto throttling = [](const std::string& values) {
     const FakeDriver driver(values);
     return gpu_throttling(kThird, driver.libraries);

@@ -36,7 +36,7 @@ ZeroShareWarning warning(model::fp8::Scaling scaling = model::fp8::Scaling::kTen
 
 }  // namespace
 
-TEST_CASE("ranges of ranks are the largest of each and the shares of all") {
+TEST_CASE("ranges of several ranks are merged") {
   ThreadGroup group(3);
   const std::vector<std::string> errors = group.run([](ProcessGroup& rank) {
     const CastRanges all = over_ranks(rank, ranges_of(10.0 * (rank.rank() + 1), 30 * rank.rank()));
@@ -48,7 +48,7 @@ TEST_CASE("ranges of ranks are the largest of each and the shares of all") {
   for (const std::string& error : errors) CHECK(error.empty());
 }
 
-TEST_CASE("the largest over layers leaves out those in bf16") {
+TEST_CASE("the largest value over layers ignores layers in bf16") {
   CHECK(largest_of_layers(ranges_of(7), kDown, kInput) == 7);
   CHECK(largest_of_layers(ranges_of(7), kDown, kWeight) == 0.5);
   CHECK(largest_zero_share(ranges_of(7, 20), kDown) == 0.02);
@@ -59,7 +59,7 @@ TEST_CASE("the largest over layers leaves out those in bf16") {
   CHECK(std::isnan(*largest_of_layers(ranges_of(nan, 0, 1), kDown, kInput)));
 }
 
-TEST_CASE("ranges become lists by layer") {
+TEST_CASE("ranges are written as lists by layer") {
   const nlohmann::ordered_json json = to_json(ranges_of(1234567, 125));
   CHECK(json["input"]["down"]["max"].dump() == "[0.5,1235000.0,null]");
   CHECK(json["input"]["down"]["zero_share"].dump() == "[0.0,0.125,null]");
@@ -69,7 +69,7 @@ TEST_CASE("ranges become lists by layer") {
   CHECK(to_json(ranges_of(std::numeric_limits<double>::infinity()))["input"]["down"]["max"][1].is_null());
 }
 
-TEST_CASE("one sentence names the input that loses most") {
+TEST_CASE("one warning reports the input with the most underflows") {
   ZeroShareWarning judge = warning();
   CHECK(judge.judge(CastRanges(), 9) == std::nullopt);
   CHECK(judge.judge(ranges_of(1e9, 49), 10) == std::nullopt);
@@ -82,7 +82,7 @@ TEST_CASE("one sentence names the input that loses most") {
   CHECK(judge.judge(ranges_of(1e9, 900), 30) == std::nullopt);
 }
 
-TEST_CASE("with a scale for each row the sentence does not ask for it") {
+TEST_CASE("with rowwise scaling, the warning does not suggest rowwise scaling") {
   const std::optional<std::string> said = warning(model::fp8::Scaling::kRowwise).judge(ranges_of(100, 50), 7);
   REQUIRE(said);
   CHECK(said->find("5% of the input") != std::string::npos);

@@ -10,7 +10,7 @@ namespace mpzero {
 
 using io::testing::TemporaryFolder;
 
-TEST_CASE("stop.json has the job, the reason and the hosts, whatever the encoding of the reason") {
+TEST_CASE("stop.json contains the job, the reason and the hosts, for any encoding of the reason") {
   const TemporaryFolder folder;
   write_stop_report(folder.path(), {.job = "17", .restart = 2, .reason = "\xff", .hosts = {"node1", "node7"}});
   const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder.path() / "stop.json"));
@@ -19,7 +19,7 @@ TEST_CASE("stop.json has the job, the reason and the hosts, whatever the encodin
   CHECK(report.at("hosts") == std::vector<std::string>{"node1", "node7"});
 }
 
-TEST_CASE("A folder that does not exist is an error") {
+TEST_CASE("a missing folder is an error") {
   const TemporaryFolder folder;
   CHECK_THROWS_AS(write_stop_report(folder.path() / "none", {}), Error);
 }

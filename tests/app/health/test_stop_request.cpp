@@ -16,7 +16,7 @@ bool readable(int descriptor) {
 
 }  // namespace
 
-TEST_CASE("The first signal and the time since it are kept") {
+TEST_CASE("the first signal and the time since then are kept") {
   const StopRequest stop;
   CHECK_FALSE(stop.requested());
   CHECK(stop.seconds_since() == 0);
@@ -34,7 +34,7 @@ TEST_CASE("The first signal and the time since it are kept") {
   CHECK_FALSE(readable(stop.descriptor()));
 }
 
-TEST_CASE("The program itself can request a stop") {
+TEST_CASE("the program itself can request a stop") {
   StopRequest stop;
   CHECK(stop.reason().empty());
   stop.request("the end of the host", 1000);
@@ -50,7 +50,7 @@ TEST_CASE("The program itself can request a stop") {
   CHECK(stop.is_own());
 }
 
-TEST_CASE("A request after a signal changes nothing") {
+TEST_CASE("a request after a signal changes nothing") {
   StopRequest stop;
   raise(SIGUSR2);
   stop.drain();
@@ -61,7 +61,7 @@ TEST_CASE("A request after a signal changes nothing") {
   CHECK_FALSE(readable(stop.descriptor()));
 }
 
-TEST_CASE("Two interruptions, but not two other signals, request an immediate end") {
+TEST_CASE("two SIGINTs, but not two other signals, request an immediate exit") {
   const StopRequest stop;
   raise(SIGTERM);
   raise(SIGTERM);
@@ -72,7 +72,7 @@ TEST_CASE("Two interruptions, but not two other signals, request an immediate en
   CHECK(stop.reason() == "SIGTERM");
 }
 
-TEST_CASE("A new request does not inherit an old one, and ignored signals stay ignored") {
+TEST_CASE("a new object does not inherit an earlier request, and ignored signals stay ignored") {
   struct sigaction terminate {};
   sigaction(SIGTERM, nullptr, &terminate);
   {
@@ -99,7 +99,7 @@ TEST_CASE("A new request does not inherit an old one, and ignored signals stay i
   CHECK(after.sa_handler == terminate.sa_handler);
 }
 
-TEST_CASE("At the end of a run its signals are ignored, also without the object, but an interruption") {
+TEST_CASE("after the end of a run, all signals except SIGINT are ignored, even without the object") {
   std::map<int, struct sigaction> before;
   for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT}) sigaction(signal, nullptr, &before[signal]);
   {
@@ -119,7 +119,7 @@ TEST_CASE("At the end of a run its signals are ignored, also without the object,
   }
 }
 
-TEST_CASE("Signals have their names") {
+TEST_CASE("signals have names") {
   CHECK(signal_name(SIGTERM) == "SIGTERM");
   CHECK(signal_name(SIGUSR1) == "SIGUSR1");
 }

@@ -16,7 +16,7 @@ constexpr int kWarmUp = 2;
 
 }  // namespace
 
-TEST_CASE("The slowest rank's share is its time beyond the others' median") {
+TEST_CASE("the slowest rank's share is the excess of its time over the others' median") {
   Stragglers stragglers;
   const std::vector<double> seconds{1.0, 1.0, 4.0, 1.2};
   const auto slowest = stragglers.add(seconds);
@@ -25,7 +25,7 @@ TEST_CASE("The slowest rank's share is its time beyond the others' median") {
   CHECK(slowest->share == Approx(0.75));
 }
 
-TEST_CASE("A single rank, or times that were not measured, have no slowest rank") {
+TEST_CASE("a single rank, or unmeasured times, have no slowest rank") {
   Stragglers stragglers;
   CHECK_FALSE(stragglers.add(std::vector<double>{1.0}));
   CHECK_FALSE(stragglers.add(std::vector<double>{1.0, 0.0}));
@@ -33,7 +33,7 @@ TEST_CASE("A single rank, or times that were not measured, have no slowest rank"
   CHECK_FALSE(stragglers.take_straggler());
 }
 
-TEST_CASE("A rank that is slow in every step is named after twenty steps, and then after twice as many each time") {
+TEST_CASE("a consistently slow rank is reported after twenty steps, then at doubling intervals") {
   Stragglers stragglers;
   feed(stragglers, {0.1, 0.1, 0.12}, kWarmUp + 19);
   CHECK_FALSE(stragglers.take_straggler());
@@ -59,7 +59,7 @@ TEST_CASE("A rank that is slow in every step is named after twenty steps, and th
   CHECK(stragglers.take_straggler());
 }
 
-TEST_CASE("With two ranks, each is compared with the other") {
+TEST_CASE("with two ranks, each is compared with the other") {
   Stragglers stragglers;
   feed(stragglers, {0.112, 0.1}, kWarmUp + 20);
   const auto late = stragglers.take_straggler();
@@ -67,7 +67,7 @@ TEST_CASE("With two ranks, each is compared with the other") {
   CHECK(late->rank == 0);
 }
 
-TEST_CASE("Small, short, single and alternating delays are not consistent slowness") {
+TEST_CASE("small, short, single and alternating delays are not reported") {
   using Times = std::vector<std::pair<std::vector<double>, int>>;  // and for how many steps
   for (const auto& [title, times] : std::vector<std::pair<const char*, Times>>{
            {"9% more", {{{0.1, 0.109}, 200}}},

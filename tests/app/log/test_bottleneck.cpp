@@ -49,12 +49,12 @@ std::vector<StepSplit> computing_for(const std::vector<double>& seconds) {
 
 }  // namespace
 
-TEST_CASE("a step whose time goes into computing needs no advice") {
+TEST_CASE("a compute-bound step needs no advice") {
   CHECK(said(step(0.04, 0.05, 0.04, 0.1), on_gpus()).empty());
   CHECK(said({}, on_gpus()).empty());
 }
 
-TEST_CASE("data above 5 percent of a step") {
+TEST_CASE("reports data loading above 5% of a step") {
   CHECK_THAT(said(step(0.06, 0, 0, 0), on_gpus()),
              Contains("6.0% of each step is spent waiting for data") && Contains("--train_data"));
   CHECK(said(step(0.04, 0, 0, 0), on_gpus()).empty());
@@ -62,7 +62,7 @@ TEST_CASE("data above 5 percent of a step") {
   CHECK(said(step(0.1, 0, 0, 0).divided_by(100), on_gpus()).empty());
 }
 
-TEST_CASE("communication above 10 percent of a step, by what is waited for") {
+TEST_CASE("reports communication above 10% of a step, by what is communicated") {
   CHECK_THAT(said(step(0, 0.15, 0.05, 0), on_gpus()),
              Contains("15% of each step is spent waiting for parameter gathers and 5% for gradient reductions") &&
                  Contains("\"stage\": 2"));
@@ -78,7 +78,7 @@ TEST_CASE("communication above 10 percent of a step, by what is waited for") {
   CHECK(said(step(0, 0.04, 0.05, 0), facts).empty());
 }
 
-TEST_CASE("waiting for a slow rank is not communication") {
+TEST_CASE("waiting for a slow rank does not count as communication") {
   // Rank 2 waits for no rank: its 5% are communication.
   CHECK(said_of(computing_for({0.55, 0.55, 0.95, 0.55}), on_gpus()).empty());
   CHECK_THAT(said_of(computing_for({0.55, 0.55, 0.85, 0.55}), on_gpus()),
@@ -90,7 +90,7 @@ TEST_CASE("waiting for a slow rank is not communication") {
   CHECK_THAT(said_of(computing_for({0.91, 0.95, 0.93, 0.92}), facts), Contains("micro-batches of 2048 tokens"));
 }
 
-TEST_CASE("the rank that waits longest for data is named unless all wait") {
+TEST_CASE("the rank that waits longest for data is reported unless all ranks wait") {
   std::vector<StepSplit> means(4, step(0.01, 0, 0.3, 0));
   means[2] = step(0.3, 0, 0.01, 0);
   CHECK_THAT(said_of(means, on_gpus()),
@@ -99,7 +99,7 @@ TEST_CASE("the rank that waits longest for data is named unless all wait") {
   CHECK_THAT(said_of(means, on_gpus()), Contains("20.0% of each step is spent waiting for data"));
 }
 
-TEST_CASE("AdamW on the host above 25 percent of a step, and whether its states fit the GPU") {
+TEST_CASE("reports AdamW on the host above 25% of a step, and whether its states fit on the GPU") {
   BottleneckFacts facts = on_gpus();
   CHECK(said(step(0, 0, 0, 0.8), facts).empty());  // that is the GPU's own
   facts.offloads_optimizer = true;
@@ -115,7 +115,7 @@ TEST_CASE("AdamW on the host above 25 percent of a step, and whether its states 
   CHECK(said(step(0, 0, 0, 0.8), facts).empty());
 }
 
-TEST_CASE("of several reasons the largest is named") {
+TEST_CASE("if several rules match, the largest is reported") {
   BottleneckFacts facts = on_gpus();
   facts.offloads_optimizer = true;
   CHECK_THAT(said(step(0.2, 0.15, 0, 0.3), facts), Contains("AdamW"));
@@ -124,13 +124,13 @@ TEST_CASE("of several reasons the largest is named") {
   CHECK_THAT(said(step(0.06, 0, 0, 0.2), facts), Contains("for data"));
 }
 
-TEST_CASE("a throttled GPU explains all others") {
+TEST_CASE("a throttled GPU takes precedence over other causes") {
   BottleneckFacts facts = on_gpus();
   facts.throttled = "GPU 3 of node-7 is throttled (HW Thermal Slowdown)";
   CHECK_THAT(said(step(0.5, 0, 0, 0), facts), Contains("GPU 3 of node-7 is throttled") && Contains("cooling"));
 }
 
-TEST_CASE("a small micro-batch with which the GPU is not busy") {
+TEST_CASE("reports a micro-batch too small to saturate the GPU") {
   BottleneckFacts facts = on_gpus();
   facts.mfu = 0.1;
   CHECK_THAT(said(step(0, 0, 0, 0), facts), Contains("micro-batches of 2048 tokens reach 10%") && Contains("20.0 GiB"));
@@ -144,7 +144,7 @@ TEST_CASE("a small micro-batch with which the GPU is not busy") {
   CHECK(said(step(0, 0, 0, 0), facts).empty());
 }
 
-TEST_CASE("the mean is over the steps after the first ones, once, at step 20") {
+TEST_CASE("the mean excludes the first steps and is reported once, at step 20") {
   BottleneckWindow window;
   StepSplit first;
   first.data = 100;
@@ -160,7 +160,7 @@ TEST_CASE("the mean is over the steps after the first ones, once, at step 20") {
   CHECK(window.mean().data == Approx(2));
 }
 
-TEST_CASE("most of the averaged steps decide whether they followed clipped steps, not the last one") {
+TEST_CASE("steps count as following clipped steps by majority, not by the last step") {
   // The predecessors of steps 3 to 20.
   const auto after_clipping = [](int64_t first, int64_t last) {
     BottleneckWindow window;

@@ -48,7 +48,7 @@ nlohmann::ordered_json object(int number) { return {{"number", number}, {"text",
 
 }  // namespace
 
-TEST_CASE("while a file cannot be written lines are lost, and a mark has their number") {
+TEST_CASE("lines are lost while a file cannot be written, and a mark records their number") {
   const TemporaryFolder folder;
   const auto path = folder / "lines.jsonl";
   std::vector<std::string> warnings;
@@ -71,7 +71,7 @@ TEST_CASE("while a file cannot be written lines are lost, and a mark has their n
   CHECK(nlohmann::json::parse(found[4])["number"] == 7);
 }
 
-TEST_CASE("events are appended, each with its time") {
+TEST_CASE("events are appended with their time") {
   const TemporaryFolder folder;
   const auto path = folder / "events.jsonl";
   const auto fail = [](const std::string& warning) { FAIL(warning); };
@@ -85,7 +85,7 @@ TEST_CASE("events are appended, each with its time") {
   CHECK(second["text"] == "a name with \xef\xbf\xbd");
 }
 
-TEST_CASE("a file that cannot be opened is opened as soon as it can be") {
+TEST_CASE("a file that cannot be opened is opened as soon as possible") {
   const TemporaryFolder folder;
   const auto path = folder / "later/lines.jsonl";
   std::vector<std::string> warnings;
@@ -100,7 +100,7 @@ TEST_CASE("a file that cannot be opened is opened as soon as it can be") {
   CHECK(nlohmann::json::parse(found[1])["number"] == 2);
 }
 
-TEST_CASE("neither a full device nor a FIFO without a reader blocks or throws") {
+TEST_CASE("a full device and a FIFO without a reader neither block nor throw") {
   const TemporaryFolder folder;
   const auto fifo = folder / "fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -116,7 +116,7 @@ TEST_CASE("neither a full device nor a FIFO without a reader blocks or throws") 
   }
 }
 
-TEST_CASE("a FIFO with a reader gets the lines") {
+TEST_CASE("a FIFO with a reader receives the lines") {
   const TemporaryFolder folder;
   const auto path = folder / "fifo";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -127,7 +127,7 @@ TEST_CASE("a FIFO with a reader gets the lines") {
   ::close(reader);
 }
 
-TEST_CASE("lines follow their folder when it is moved, and the path when somebody makes another folder") {
+TEST_CASE("lines follow a moved folder, or the path if the folder is created again") {
   const TemporaryFolder folder;
   const auto path = folder / "run/lines.jsonl";
   std::filesystem::create_directory(folder / "run");
@@ -146,7 +146,7 @@ TEST_CASE("lines follow their folder when it is moved, and the path when somebod
   CHECK(lines_of(path).size() == 1);
 }
 
-TEST_CASE("a line after one that a crash has cut has a line of its own; what is not finite is null") {
+TEST_CASE("a line after a truncated line starts on a new line; non-finite values are null") {
   const TemporaryFolder folder;
   const auto path = folder / "lines.jsonl";
   std::ofstream(path) << "{\"numb";

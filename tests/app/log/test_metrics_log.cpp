@@ -48,7 +48,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("Each step is one JSON object, readable immediately, and what is not finite is null") {
+TEST_CASE("each step is one JSON object, readable immediately, with null for non-finite values") {
   const TemporaryFolder folder;
   MetricsLog log(folder / "runs/a/metrics.jsonl", 0, owner, [](const std::string& text) { FAIL(text); });
   // The number must come back bit for bit.
@@ -59,7 +59,7 @@ TEST_CASE("Each step is one JSON object, readable immediately, and what is not f
         nlohmann::json{{"step", 1}, {"loss", 0.1 + 0.2}, {"grad_norm", nullptr}, {"run", "00000000aaaaaaaa"}});
 }
 
-TEST_CASE("A resumed run drops the steps that it repeats and keeps earlier ones") {
+TEST_CASE("a resumed run drops the steps that it repeats and keeps earlier ones") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   write_steps(path, 0, 10);
@@ -72,7 +72,7 @@ TEST_CASE("A resumed run drops the steps that it repeats and keeps earlier ones"
   CHECK(!std::filesystem::exists(folder / "metrics.jsonl.tmp"));
 }
 
-TEST_CASE("Another run's lines are never removed") {
+TEST_CASE("lines of another run are never removed") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   CHECK(write_steps(path, 0, 5) == "");
@@ -93,7 +93,7 @@ TEST_CASE("Another run's lines are never removed") {
   CHECK(steps_of(path) == std::vector<int64_t>{3});
 }
 
-TEST_CASE("Lines without an id are a run's own if it began with a checkpoint without one") {
+TEST_CASE("lines without an id belong to a run that resumed from a checkpoint without an id") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   const MetricsOwner continued{.run_id = owner.run_id, .began_without_id = true};
@@ -113,7 +113,7 @@ TEST_CASE("Lines without an id are a run's own if it began with a checkpoint wit
   CHECK_THAT(write_steps(folder / "unnamed.jsonl", 0, 1), Catch::Contains("unnamed.old-1.jsonl"));
 }
 
-TEST_CASE("An incomplete line of a killed run is dropped") {
+TEST_CASE("an incomplete line of a killed run is dropped") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   write_steps(path, 0, 4);
@@ -125,7 +125,7 @@ TEST_CASE("An incomplete line of a killed run is dropped") {
   }
 }
 
-TEST_CASE("a damaged file is set aside, and its readable lines are kept") {
+TEST_CASE("a damaged file is renamed, and its readable lines are kept") {
   const std::string nuls("\0\0\0\0", 4);
   // A crash leaves NULs, a torn page in the middle or at the start, a line of another program, deep nesting.
   for (const std::string& damage : {nuls, nuls + "\n", std::string("{\"step\":3,\"lo\n"), std::string("Killed\n"),
@@ -150,7 +150,7 @@ TEST_CASE("a damaged file is set aside, and its readable lines are kept") {
   }
 }
 
-TEST_CASE("after a resume a mark stands wherever steps are missing") {
+TEST_CASE("after a resume, a mark replaces each range of missing steps") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   const auto lines_lost = [&] {
@@ -174,7 +174,7 @@ TEST_CASE("after a resume a mark stands wherever steps are missing") {
   CHECK(lines_of(path)[4]["time"] == 1.5);
 }
 
-TEST_CASE("a file of something else is refused at any start and left unchanged") {
+TEST_CASE("a file of another kind is refused at any start and left unchanged") {
   const TemporaryFolder folder;
   const auto path = folder / "notes.txt";
   for (const char* text : {"Do not lose this.\nNor this.\n", "Do not lose this", "{\"event\":\"start\"}\n"}) {
@@ -189,7 +189,7 @@ TEST_CASE("a file of something else is refused at any start and left unchanged")
   }
 }
 
-TEST_CASE("before anything has been trained, a path that cannot be written is a user error") {
+TEST_CASE("before training, a path that is not writable is a user error") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "folder");
   CHECK(lacks(message_of<UserError>([&] { check_metrics_file(folder / "folder"); }), {"is a folder"}) == "");

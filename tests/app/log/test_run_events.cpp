@@ -32,7 +32,7 @@ void fail(const std::string& warning) { FAIL(warning); }
 
 }  // namespace
 
-TEST_CASE("a start writes what it does, and the run's summary at its end") {
+TEST_CASE("an attempt writes its events, and the run's summary at its end") {
   const TemporaryFolder folder;
   const auto make = [&](const char* start) {
     return RunEvents({folder.path(), run, start}, {{"began", 1e9}, {"gpus", 2}}, fail);
@@ -62,7 +62,7 @@ TEST_CASE("a start writes what it does, and the run's summary at its end") {
   CHECK((summary["run"] == run && summary["status"] == "stopped" && summary["starts"] == 2 && summary["steps"] == 11));
 }
 
-TEST_CASE("few steps have no stalls") {
+TEST_CASE("short runs have no stalls") {
   const TemporaryFolder folder;
   RunEvents events({folder.path(), run, "a"}, json::object(), fail);
   for (const double seconds : {3.5, 1.0, 1.0, 1.0}) events.count_step(seconds, 100);
@@ -70,7 +70,7 @@ TEST_CASE("few steps have no stalls") {
   CHECK(events_in(folder.path()).back()["stalls"] == 0);
 }
 
-TEST_CASE("a start has one end") {
+TEST_CASE("an attempt ends once") {
   const TemporaryFolder folder;
   RunEvents events({folder.path(), run, "a"}, json::object(), fail);
   CHECK_FALSE(events.end("failed", "rank 1 was killed").empty());
@@ -79,7 +79,7 @@ TEST_CASE("a start has one end") {
   CHECK(summary_in(folder.path())["status"] == "failed");
 }
 
-TEST_CASE("the summary of a start that was killed does not say that the run has ended") {
+TEST_CASE("the summary of a killed attempt does not report the end of the run") {
   const TemporaryFolder folder;
   RunEvents({folder.path(), run, "a"}, json::object(), fail).end("finished", "");
   const RunEvents killed({folder.path(), run, "b"}, json::object(), fail);
@@ -87,7 +87,7 @@ TEST_CASE("the summary of a start that was killed does not say that the run has 
   CHECK((summary["status"] == "running" && summary["starts"] == 2));
 }
 
-TEST_CASE("another process ends a start whose own has died") {
+TEST_CASE("another process records the end of an attempt whose process died") {
   const TemporaryFolder folder;
   const StartRecord start = {folder.path(), run, "b"};
   CHECK(end_start(start, "failed", "rank 0 was killed", fail).empty());
@@ -106,7 +106,7 @@ TEST_CASE("another process ends a start whose own has died") {
   CHECK((summary["status"] == "failed" && summary["reason"] == "rank 0 was killed" && summary["steps"] == 1));
 }
 
-TEST_CASE("a summary that cannot be written is a warning that names it") {
+TEST_CASE("a summary that cannot be written causes a warning with its path") {
   const TemporaryFolder folder;
   std::string warning;
   RunEvents events({folder.path(), run, "a"}, json::object(), [&](const std::string& text) { warning = text; });

@@ -43,7 +43,7 @@ class Start {
 
 }  // namespace
 
-TEST_CASE("the totals of a run add up its starts, of one that was killed up to its last event") {
+TEST_CASE("a run's totals sum its attempts, including a killed one up to its last event") {
   const TemporaryFolder folder;
   const auto path = folder / "events.jsonl";
   Start first(path, "a");
@@ -59,7 +59,7 @@ TEST_CASE("the totals of a run add up its starts, of one that was killed up to i
   CHECK(totals.gpu_seconds == 50 * 8 + 100 * 4);
 }
 
-TEST_CASE("a line that a crash has cut and another run's lines do not count") {
+TEST_CASE("truncated lines and lines of other runs are ignored") {
   const TemporaryFolder folder;
   const auto path = folder / "events.jsonl";
   Start(path, "x", "00000000bbbbbbbb").end(1050, 20);
@@ -75,7 +75,7 @@ TEST_CASE("a line that a crash has cut and another run's lines do not count") {
   CHECK(totals_of(folder / "none.jsonl", run).starts == 0);
 }
 
-TEST_CASE("totals that lack the starts in another folder say after which step they begin") {
+TEST_CASE("if earlier attempts are in another folder, the totals report the step before the first attempt") {
   const TemporaryFolder folder;
   const auto path = folder / "events.jsonl";
   for (const auto& [start, steps_done] : {std::pair("b", 400), std::pair("c", 500)}) {
@@ -89,7 +89,7 @@ TEST_CASE("totals that lack the starts in another folder say after which step th
   CHECK(to_json(totals)["after_step"] == 400);
 }
 
-TEST_CASE("values that no start writes do not count") {
+TEST_CASE("values that no attempt writes are ignored") {
   const TemporaryFolder folder;
   const auto path = folder / "events.jsonl";
   const auto write = [&](const std::string& fields) {
@@ -120,7 +120,7 @@ TEST_CASE("values that no start writes do not count") {
   CHECK(totals.gpu_seconds == 80);
 }
 
-TEST_CASE("the line that ends a run names what it took") {
+TEST_CASE("the last line of a run reports its totals") {
   RunTotals totals;
   totals.starts = 2;
   totals.elapsed_seconds = 3 * 3600 + 120;

@@ -99,7 +99,7 @@ struct Bench {
 
 }  // namespace
 
-TEST_CASE("On the CPU the phases are those of the step and add up to it") {
+TEST_CASE("on the CPU, the phases are those of the step and add up to it") {
   Bench bench(/*host=*/true);
   for (const double optimizer : {7.0, 8.0}) {
     const double begin = bench.timeline.clock;
@@ -111,7 +111,7 @@ TEST_CASE("On the CPU the phases are those of the step and add up to it") {
   }
 }
 
-TEST_CASE("On a GPU the update is reported one step later, and no mark is read before it has passed") {
+TEST_CASE("on a GPU, the update is reported one step later, and no mark is read before it has passed") {
   Bench bench(/*host=*/false);
   CHECK(parts(bench.step(7)) == Parts{2, 20, 60, 0, 6, 8});
   bench.work(1000);
@@ -120,7 +120,7 @@ TEST_CASE("On a GPU the update is reported one step later, and no mark is read b
   CHECK(bench.step(1).optimizer == Approx(9));
 }
 
-TEST_CASE("Waits for the host's updates belong to the optimizer, in any phase") {
+TEST_CASE("waits for host updates count as optimizer time in any phase") {
   Bench bench(/*host=*/false);
   StepTimer& timer = bench.timer;
   timer.enter(Phase::kForward);
@@ -138,7 +138,7 @@ TEST_CASE("Waits for the host's updates belong to the optimizer, in any phase") 
   CHECK(parts(timer.finish_step()) == Parts{0, 11, 30, 100, 0, 0});
 }
 
-TEST_CASE("Splits add up and divide") {
+TEST_CASE("splits can be added and divided") {
   StepSplit sum{1, 2, 3, 4, 5, 6};
   sum += sum;
   CHECK((sum.total() == 42 && sum.exposed_communication() == 22 && sum.own() == 20));

@@ -5,7 +5,7 @@
 
 namespace mpzero {
 
-TEST_CASE("the versions name mpzero's commit and each library") {
+TEST_CASE("the version text contains mpzero's commit and each library") {
   const std::string text = version_text();
   CHECK(
       std::regex_match(text, std::regex("mpzero \\d+\\.\\d+\\.\\d+ \\(commit ([0-9a-f]{10}\\+?|unknown)\\)\n"

@@ -25,7 +25,7 @@ std::string refusal_of(const Names& flags, const std::string& lora = "",
 
 }  // namespace
 
-TEST_CASE("adapters are settings of the file or of flags, with PEFT's names") {
+TEST_CASE("adapters are configured by file or flags, with PEFT's names") {
   CHECK(!adapted("", {}).lora);
   CHECK(adapted("", {"--lora_r=8"}).lora == LoraConfig{.r = 8, .alpha = 8, .targets = kAll});
   CHECK(adapted("", {"--lora_r=8", "--lora_target_modules=all-linear"}).lora->targets == kAll);
@@ -39,14 +39,14 @@ TEST_CASE("adapters are settings of the file or of flags, with PEFT's names") {
             .lora == expected);
 }
 
-TEST_CASE("fused weights are targets as they are") {
+TEST_CASE("fused weights can be targets") {
   CHECK(adapted("", {"--lora_r=8"}, model::small_phi3()).lora->targets ==
         Names{"qkv_proj", "o_proj", "gate_up_proj", "down_proj"});
   CHECK_THAT(refusal_of({"--lora_r=8", "--lora_target_modules=q_proj"}, "", model::small_phi3()),
              Contains("\"q_proj\"") && Contains("qkv_proj"));
 }
 
-TEST_CASE("what adapters do not support is refused by its name") {
+TEST_CASE("features that adapters do not support are refused by name") {
   CHECK_THAT(refusal_of({"--lora_alpha=8"}), Contains("--lora_r"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--freeze_parameters=mlp"}), Contains("--freeze_parameters mlp"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--checkpoint_format=deepspeed"}), Contains("deepspeed"));
@@ -62,7 +62,7 @@ TEST_CASE("what adapters do not support is refused by its name") {
   CHECK_THAT(refusal_of({}, R"(, "lora": {"r": 8, "modules_to_save": ["lm_head"]})"), Contains("lora.modules_to_save"));
 }
 
-TEST_CASE("adapters that a run begins with hold, and others are refused") {
+TEST_CASE("initial adapters determine the settings, and different settings are refused") {
   model::ModelConfig model = model::small_qwen3();
   model.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"q_proj"}};
   CHECK(adapted("", {}, model).lora == model.lora);
@@ -76,7 +76,7 @@ TEST_CASE("adapters that a run begins with hold, and others are refused") {
   CHECK_THAT(refusal_of({"--lora_target_modules=v_proj"}, "", model), Contains("q_proj") && Contains("v_proj"));
 }
 
-TEST_CASE("a config.json of a checkpoint has the adapters, and that of the base has none") {
+TEST_CASE("a checkpoint's config.json contains the adapters, and the base's does not") {
   model::ModelConfig model = adapted("", {"--lora_r=3", "--use_rslora", "--lora_dropout=0.1"});
   CHECK(model::ModelConfig::from_json(model.to_json(), "x") == model);
   CHECK(model::ModelConfig::from_json(model.base().to_json(), "x") == model::small_qwen3());

@@ -26,7 +26,7 @@ parallel::Environment environment(const std::map<std::string, std::string>& vari
 
 }  // namespace
 
-TEST_CASE("a rank of each NUMA domain has a thread for each of its cores and is bound there") {
+TEST_CASE("one rank per NUMA domain has a thread for each core and is bound to its domain") {
   // Two hardware threads of each core, the second ones numbered after all first ones.
   const auto machine = CpuTopology::synthetic("numa:2 core:3 pu:2(indexes=0,6,1,7,2,8,3,9,4,10,5,11)");
   const auto shares = share_out(machine, 2);
@@ -39,7 +39,7 @@ TEST_CASE("a rank of each NUMA domain has a thread for each of its cores and is 
         "(NUMA domain 1)");
 }
 
-TEST_CASE("one rank has all domains, and four share two") {
+TEST_CASE("one rank gets all domains, and four ranks share two") {
   const auto machine = CpuTopology::synthetic("numa:2 core:4 pu:1");
   CHECK(describe_shares(share_out(machine, 1)) ==
         "CPU of rank 0's host: 1 rank of 8 threads, bound: rank 0 to cores 0-7 (NUMA domains 0-1)");
@@ -55,7 +55,7 @@ TEST_CASE("one rank has all domains, and four share two") {
   }
 }
 
-TEST_CASE("ranks that do not use all cores are not bound, since another run may use them") {
+TEST_CASE("ranks that do not use all cores are not bound, because another run may use them") {
   const auto machine = CpuTopology::synthetic("numa:2 core:4 pu:2");
   const auto asked = share_out(machine, 2, {.threads_asked_for = 3});
   CHECK(asked[0].second.threads == 3);
@@ -81,7 +81,7 @@ TEST_CASE("ranks that do not use all cores are not bound, since another run may 
         "cores");
 }
 
-TEST_CASE("ranks that are bound already stay there, and divide what several are bound to") {
+TEST_CASE("bound ranks stay bound, and ranks bound to the same cores divide them") {
   const auto machine = CpuTopology::synthetic("numa:1 core:2 pu:1");
   const CpuShare alone = share_cpu(machine, {{0, 1}, {2, 3}}, 0, {});
   CHECK(alone.threads == 2);
@@ -104,7 +104,7 @@ TEST_CASE("ranks that are bound already stay there, and divide what several are 
   CHECK(!few_cores(share_out(CpuTopology::synthetic("core:2 pu:1"), 2), 64, {}));
 }
 
-TEST_CASE("one core that a variable of OpenMP has left is warned of, but where threads are asked for") {
+TEST_CASE("warns if an OpenMP variable leaves only one core, unless threads are requested") {
   const auto machine = CpuTopology::synthetic("core:1 pu:1");
   CpuLimits limits{.bound_by = "OMP_PROC_BIND"};
   const CpuShare one = share_cpu(machine, {{0}}, 0, limits);
@@ -115,7 +115,7 @@ TEST_CASE("one core that a variable of OpenMP has left is warned of, but where t
   CHECK(!few_cores({{0, share_cpu(machine, {{0}}, 0, limits)}}, 2, limits));
 }
 
-TEST_CASE("limits come from OpenMP's variables, srun and control groups") {
+TEST_CASE("limits are set by OpenMP variables, srun and cgroups") {
   const auto number = [](const char* text) {
     return cpu_limits(
                [=](const std::string& name) -> std::optional<std::string> {

@@ -26,7 +26,7 @@ parallel::Environment environment(std::map<std::string, std::string> variables) 
 
 }  // namespace
 
-TEST_CASE("Which device a run will have is known before MPI starts, but for GPUs that do not work") {
+TEST_CASE("the device is predicted before MPI starts, except if GPUs are broken") {
   const auto without = environment({});
   CHECK(expects_cpu("cpu", /*driver_found=*/true, without));
   CHECK_FALSE(expects_cpu("cuda", /*driver_found=*/false, without));
@@ -39,20 +39,20 @@ TEST_CASE("Which device a run will have is known before MPI starts, but for GPUs
   }
 }
 
-TEST_CASE("Ranks that see the same GPUs take one each, by their local rank") {
+TEST_CASE("ranks that see the same GPUs use them by local rank") {
   CHECK(choices({{kA}}) == std::vector<int>{0});
   CHECK(choices({{kA, kB}}) == std::vector<int>{0});
   CHECK(choices({{kA, kB}, {kA, kB}}) == std::vector<int>{0, 1});
   CHECK(choices({{kA, kB, kC, kD}, {kA, kB, kC, kD}}) == std::vector<int>{0, 1});
 }
 
-TEST_CASE("Ranks to which Slurm shows different GPUs take the first they see") {
+TEST_CASE("ranks that see different GPUs under Slurm use their first visible GPU") {
   CHECK(choices({{kA}, {kB}, {kC}, {kD}}) == std::vector<int>{0, 0, 0, 0});
   CHECK(choices({{kB}, {kA}}) == std::vector<int>{0, 0});
   CHECK(choices({{kA, kB}, {kC, kD}}) == std::vector<int>{0, 0});
 }
 
-TEST_CASE("Ranks that share a GPU are refused with its address and the remedy") {
+TEST_CASE("ranks that share a GPU are refused with its address and a remedy") {
   const auto refuses = [](const GpuViews& views, const std::string& words) {
     for (int rank = 0; rank < static_cast<int>(views.size()); ++rank) {
       CHECK_THROWS_AS(choose_gpu(views, rank, "node7"), UserError);
@@ -68,13 +68,13 @@ TEST_CASE("Ranks that share a GPU are refused with its address and the remedy") 
   refuses({{kA, kB}, {kA, kB}, {kA, kB}}, "3 ranks on node7 share 2 GPUs");
 }
 
-TEST_CASE("Views that overlap partially are refused") {
+TEST_CASE("views that overlap partially are refused") {
   CHECK_THROWS_WITH(choose_gpu({{kA, kB}, {kB, kC}}, 0, "node7"),
                     Catch::Contains("the ranks on node7 see different but overlapping GPUs"));
   CHECK_THROWS_AS(choose_gpu({{kA, kB}, {kB, kA}}, 1, "node7"), UserError);
 }
 
-TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
+TEST_CASE("without a GPU, one sentence reports the cause and the remedy") {
   const CudaAnswer seen{
       .host = "node7", .code = 100, .cuda_error = "no CUDA-capable device is detected", .driver_found = true};
   const auto why = [&](const CudaAnswer& no_gpu, std::map<std::string, std::string> variables) {
@@ -98,14 +98,14 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
              Catch::Contains("NVIDIA's driver is not loaded"));
 }
 
-TEST_CASE("A run on the CPU of a node whose GPUs Slurm has given to it is warned about") {
+TEST_CASE("warns about a CPU run on a node with GPUs assigned by Slurm") {
   CHECK(cpu_instead_of_gpus({}, "node7").empty());
   CHECK_THAT(cpu_instead_of_gpus({8, "Slurm", "SLURM_GPUS_ON_NODE"}, "node7"),
              Catch::Contains("training on the CPU although Slurm assigned this job 8 GPUs on node7 "
                              "(SLURM_GPUS_ON_NODE=8)"));
 }
 
-TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden or were not requested") {
+TEST_CASE("broken GPUs are attributed to their host, unless they are hidden or were not requested") {
   using Variables = std::map<std::string, std::string>;
   const GpuViews none = {{}, {}};
   const auto fault = [](int error, const GpuViews& views, Variables variables, bool others = true, bool driver = true) {
@@ -144,7 +144,7 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   CHECK(fault(0, {{kA, kB}, {kA, kB}, {kA, kB}}, given).empty());
 }
 
-TEST_CASE("A GPU that fails in a pod is the fault of its host") {
+TEST_CASE("a failing GPU in a pod is attributed to its host") {
   const CudaAnswer dead{.host = "job-node-0-0.job", .code = 100, .cuda_error = "it says", .driver_found = true};
   const auto pod = environment({{"MPZERO_GPUS", "4"}});
   CHECK_THAT(fault_of_host(dead, {{}, {}, {}, {}}, 0, true, pod),
@@ -156,7 +156,7 @@ TEST_CASE("A GPU that fails in a pod is the fault of its host") {
   CHECK_THAT(why_no_gpu(dead, environment({{"MPZERO_GPUS", "0"}})), Catch::Contains("the TrainJob requests no GPU"));
 }
 
-TEST_CASE("Memory of other processes on a GPU that Slurm has given is named with its holders") {
+TEST_CASE("memory of other processes on a GPU assigned by Slurm is reported with these processes") {
   doctor::GpuState taken;
   taken.pci_address = "00000000:10:1C.0";
   taken.used_memory = uint64_t{7} << 30;
@@ -173,7 +173,7 @@ TEST_CASE("Memory of other processes on a GPU that Slurm has given is named with
   CHECK(memory_of_others(idle, kA, "node7", given).empty());
 }
 
-TEST_CASE("NVIDIA's libraries write one address in several ways") {
+TEST_CASE("NVIDIA's libraries write the same address in several ways") {
   CHECK(parallel::same_gpu("00000000:10:1C.0", "0000:10:1c.0"));
   CHECK_FALSE(parallel::same_gpu("00000001:10:1C.0", "0000:10:1c.0"));
   CHECK_FALSE(parallel::same_gpu("00000000:10:1D.0", "0000:10:1c.0"));
@@ -191,7 +191,7 @@ TEST_CASE("GPUs without FP8 are refused in one sentence") {
                     Catch::Contains("A100-SXM4-40GB has compute capability 8.0"));
 }
 
-TEST_CASE("GPUs without FP8 are known by their names") {
+TEST_CASE("GPUs without FP8 are recognized by name") {
   for (const char* name : {"A10G", "A100", "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA A10"}) {
     INFO(name);
     CHECK_THROWS_WITH(check_fp8_gpu(name, false), Catch::Contains(std::string(name) + " has compute capability"));

@@ -36,7 +36,7 @@ TEST_CASE("EFA devices are identified by their driver or their name") {
   CHECK_FALSE(devices[1].efa);
 }
 
-TEST_CASE("a healthy p5 passes, and a machine without EFA needs none") {
+TEST_CASE("a healthy p5 passes, and a machine without EFA does not need it") {
   const FakeRoot root;
   CHECK(worst(look(root.system(), "tcp")) == Status::kOk);
   root.make_instance("p5.48xlarge");
@@ -48,7 +48,7 @@ TEST_CASE("a healthy p5 passes, and a machine without EFA needs none") {
         "aws-ofi-nccl 1.16.2 (" + stand_in("fake_plugin") + "), network \"Libfabric\"");
 }
 
-TEST_CASE("fewer EFA devices than the instance type has") {
+TEST_CASE("detects fewer EFA devices than the instance type has") {
   const FakeRoot root;
   root.make_instance("p4d.24xlarge");
   const Finding none = find(look(root.system(), "tcp"), "efa_devices");
@@ -102,7 +102,7 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure with E
   CHECK(plugin.message == "no libnccl-net.so was found");
 }
 
-TEST_CASE("the libfabric of NCCL's plugin is the one that is checked") {
+TEST_CASE("the libfabric of NCCL's plugin is checked") {
   const FakeRoot root;
   const Setting setting("MPZERO_FAKE_FABRIC", "efa");
   System system = root.system();
@@ -119,7 +119,7 @@ TEST_CASE("the libfabric of NCCL's plugin is the one that is checked") {
   CHECK(survey_fabric({stand_in("no_plugin")}).problem == "no library provides fi_getinfo");
 }
 
-TEST_CASE("the system's libfabric, if there is one, is queried as in its manual", "[libfabric]") {
+TEST_CASE("the system's libfabric, if installed, is queried as documented", "[libfabric]") {
   const FabricSurvey survey = survey_fabric({"libfabric.so.1"});
   if (!survey.library) {
     skip_test("libfabric.so.1");
@@ -130,7 +130,7 @@ TEST_CASE("the system's libfabric, if there is one, is queried as in its manual"
   CHECK_FALSE(survey.providers.empty());
 }
 
-TEST_CASE("the instance type is the firmware's, or the one that NCCL's plugin is given") {
+TEST_CASE("the instance type is read from the firmware or from NCCL's plugin setting") {
   const FakeRoot root;
   const System system = root.system();
   CHECK(check_instance(system).message == "not an EC2 instance");
@@ -154,7 +154,7 @@ TEST_CASE("the instance type is the firmware's, or the one that NCCL's plugin is
   CHECK(check_instance(system).message == "p4d.24xlarge");
 }
 
-TEST_CASE("the figures of the instance types are consistent") {
+TEST_CASE("the specifications of the instance types are consistent") {
   for (const Instance& instance : all_instances()) {
     INFO(instance.type);
     CHECK(instance.gpus > 0);
@@ -168,7 +168,7 @@ TEST_CASE("the figures of the instance types are consistent") {
   CHECK_FALSE(find_instance("g4dn.metal"));
 }
 
-TEST_CASE("a port that is down is found") {
+TEST_CASE("a port that is down is detected") {
   const FakeRoot root;
   root.make_efa(1);
   root.write("sys/class/infiniband/efa_1/ports/1/state", "1: DOWN\n");
@@ -177,7 +177,7 @@ TEST_CASE("a port that is down is found") {
   CHECK(find(findings, "efa_ports").status == Status::kFailure);
 }
 
-TEST_CASE("with EFA, InfiniBand devices do not matter; without EFA, one that is down is not a failure") {
+TEST_CASE("with EFA, InfiniBand devices are ignored; without EFA, a device that is down is not a failure") {
   const FakeRoot root;
   root.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
   CHECK(find(look(root.system(), "tcp"), "efa_ports").status == Status::kFailure);

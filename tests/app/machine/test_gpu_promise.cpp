@@ -15,7 +15,7 @@ parallel::Environment environment(std::map<std::string, std::string> variables) 
 
 }  // namespace
 
-TEST_CASE("GPUs that Slurm has given are those of the step, or of the job where there is no step") {
+TEST_CASE("GPUs assigned by Slurm are those of the step, or of the job outside of a step") {
   const auto given = [](std::map<std::string, std::string> variables) {
     return given_gpus(environment(std::move(variables))).count;
   };
@@ -34,7 +34,7 @@ TEST_CASE("GPUs that Slurm has given are those of the step, or of the job where 
   CHECK((listed("0,1,2") == 3 && listed("MIG-ab,MIG-cd") == 1));
 }
 
-TEST_CASE("GPUs that a TrainJob asks for are given by Kubernetes") {
+TEST_CASE("GPUs requested by a TrainJob are assigned by Kubernetes") {
   const GivenGpus given = given_gpus(environment({{"MPZERO_GPUS", "4"}}));
   CHECK((given.count == 4 && given.by == "Kubernetes" && given.where == "MPZERO_GPUS"));
   for (const char* none : {"0", ""}) CHECK(given_gpus(environment({{"MPZERO_GPUS", none}})).count == 0);

@@ -34,14 +34,14 @@ constexpr int64_t kMachine = int64_t{1'000'000} * 1024;
 
 }  // namespace
 
-TEST_CASE("without control groups the machine's memory counts") {
+TEST_CASE("without cgroups, the machine's memory is the limit") {
   const FakeRoot root;
   root.write("proc/meminfo", "MemTotal: 2000000 kB\nMemAvailable: 1000000 kB\n");
   CHECK(available_host_bytes(root.path()) == kMachine);
   CHECK(allowed_cores(root.path()) == 0);
 }
 
-TEST_CASE("a control group of version 2 limits memory and cores, and so does one above it") {
+TEST_CASE("a cgroup v2 and its parents limit memory and cores") {
   const FakeRoot root;
   root.write("proc/meminfo", "MemAvailable: 1000000 kB\n");
   root.write("proc/self/cgroup", "0::/slurm/job_7\n");
@@ -67,7 +67,7 @@ TEST_CASE("a control group of version 2 limits memory and cores, and so does one
   CHECK(allowed_cores(root.path()) == 1);
 }
 
-TEST_CASE("a container's own control group is at the root of its mount") {
+TEST_CASE("a container's own cgroup is at the root of its mount") {
   const FakeRoot root;
   root.write("proc/meminfo", "MemAvailable: 1000000 kB\n");
   root.write("proc/self/cgroup", "0::/\n");
@@ -76,7 +76,7 @@ TEST_CASE("a container's own control group is at the root of its mount") {
   CHECK(available_host_bytes(root.path()) == 4000);
 }
 
-TEST_CASE("control groups of version 1 limit memory and cores") {
+TEST_CASE("cgroups v1 limit memory and cores") {
   const FakeRoot root;
   root.write("proc/meminfo", "MemAvailable: 1000000 kB\n");
   root.write("proc/self/cgroup", "12:cpu,cpuacct:/job\n9:memory:/job\n1:name=systemd:/init\n");

@@ -5,13 +5,13 @@
 
 namespace mpzero {
 
-TEST_CASE("AdamW's instructions on the host are named if they are not the fastest") {
+TEST_CASE("reports AdamW's instruction set on the host if it is not the fastest") {
   CHECK(!slower_update(parallel::HostKernel::kAvx512));
   CHECK_THAT(slower_update(parallel::HostKernel::kAvx2).value(), Catch::Contains("uses AVX2"));
   CHECK_THAT(slower_update(parallel::HostKernel::kPortable).value(), Catch::Contains("slow"));
 }
 
-TEST_CASE("few threads for AdamW on the host are warned of, unless they are asked for") {
+TEST_CASE("warns about few threads for AdamW on the host, unless they are requested") {
   parallel::HostUpdateOptions options;
   options.threads = 1;
   unsetenv("OMP_NUM_THREADS");

@@ -22,7 +22,7 @@ std::string name_in(const std::string& cpuinfo) {
 
 }  // namespace
 
-TEST_CASE("a processor has its name, one without a number its family and model") {
+TEST_CASE("a processor has its name, or without a number its family and model") {
   CHECK(name_in("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n"
                 "model name\t: Intel(R) Xeon(R) Platinum 8488C\n\nmodel name\t: another\n") ==
         "Intel(R) Xeon(R) Platinum 8488C");
@@ -32,7 +32,7 @@ TEST_CASE("a processor has its name, one without a number its family and model")
   CHECK(processor_name("/nonexistent") == "CPU");
 }
 
-TEST_CASE("instances without GPUs are in a table of their own") {
+TEST_CASE("instances without GPUs are in a separate table") {
   for (const CpuInstance& instance : all_cpu_instances()) {
     INFO(instance.type);
     CHECK_FALSE(find_instance(instance.type));

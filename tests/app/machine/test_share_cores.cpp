@@ -100,7 +100,7 @@ TEST_CASE("ranks bound to one core by their launcher stay bound, with a warning"
   CHECK_THAT(use.warning.value_or(""), Catch::Contains("(16 hardware threads) to one core"));
 }
 
-TEST_CASE("on this machine the process has the threads and the cores of its share") {
+TEST_CASE("on this machine, the process has the threads and cores of its share") {
   CpuHost host = CpuHost::of_this_machine();
   // Those of the test's own environment.
   host.limits = {};

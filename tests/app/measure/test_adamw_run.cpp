@@ -3,7 +3,7 @@
 
 namespace mpzero::measure {
 
-TEST_CASE("updates and norms take time, whatever their size") {
+TEST_CASE("updates and norms of any size take time") {
   // Less than a block, and some blocks and a rest.
   for (const int64_t parameters : {int64_t{100}, int64_t{3} * 16384 + 5}) {
     CHECK(adamw_seconds(at::kCPU, parameters) > 0);

@@ -5,7 +5,7 @@
 
 namespace mpzero::measure {
 
-TEST_CASE("each collective has a time for each type and size") {
+TEST_CASE("each collective is timed for each dtype and size") {
   parallel::LocalCommunicator communicator;
   SingleProcess alone;
   const std::vector<CollectiveTime> times = collective_times(communicator, alone, {2, 4096});

@@ -3,7 +3,7 @@
 
 namespace mpzero::measure {
 
-TEST_CASE("the host's memory copies at a rate, and a CPU has no link") {
+TEST_CASE("host memory has a copy rate, and a CPU has no link") {
   const CopyRates rates = copy_rates(at::kCPU, int64_t{3} << 20);
   CHECK(rates.on_device > 1e6);
   CHECK(rates.on_device < 1e14);

@@ -6,7 +6,7 @@
 
 namespace mpzero::measure {
 
-TEST_CASE("calls are repeated as often as asked, or as time allows, after a round that does not count") {
+TEST_CASE("calls are repeated as often as requested, or as time permits, after an untimed round") {
   int calls = 0;
   const auto count = [&](int) {
     ++calls;
@@ -25,7 +25,7 @@ TEST_CASE("calls are repeated as often as asked, or as time allows, after a roun
   CHECK(timing.host_seconds == timing.seconds);
 }
 
-TEST_CASE("rounds of different length have a spread") {
+TEST_CASE("rounds with different times have a spread") {
   int calls = 0;
   // Every second round sleeps ten times as long.
   const auto uneven = [&](int) {
@@ -36,7 +36,7 @@ TEST_CASE("rounds of different length have a spread") {
   CHECK(measure(at::kCPU, 1, {.repeats = 2}, uneven).spread == 0);
 }
 
-TEST_CASE("sets fill more than a cache") {
+TEST_CASE("operand sets exceed the size of a cache") {
   CHECK(sets_for(1) == 12);
   CHECK(sets_for(64 << 20) == 4);
   CHECK(sets_for(1e12) == 2);

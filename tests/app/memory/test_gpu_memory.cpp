@@ -11,7 +11,7 @@
 namespace mpzero {
 namespace {
 
-TEST_CASE("segments grow unless the user has configured the allocator") {
+TEST_CASE("expandable segments are enabled unless the user has configured the allocator") {
   const auto expandable = [] { return c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments(); };
   unsetenv("PYTORCH_CUDA_ALLOC_CONF");
   unsetenv("PYTORCH_ALLOC_CONF");

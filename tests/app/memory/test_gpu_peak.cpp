@@ -3,7 +3,7 @@
 
 namespace mpzero {
 
-TEST_CASE("a run in bf16 on a GPU without a known rate says that its MFU is not known") {
+TEST_CASE("a bf16 run on a GPU with an unknown peak rate reports that MFU is unknown") {
   RunSetup setup;
   setup.config.dtype = "bf16";
   setup.device = "NVIDIA GeForce RTX 4090";

@@ -54,7 +54,7 @@ TEST_CASE("by default each host is a shard group, as with auto") {
   }
 }
 
-TEST_CASE("hosts that NVLink connects are one level unless the file says otherwise") {
+TEST_CASE("hosts connected by NVLink form one level unless the file configures shard groups") {
   RankPlacement near = kTwoHostsOfFour;
   near.one_nvlink_domain = true;
   const LayoutChoice one = choose(R"("stage": 3)", near);
@@ -76,7 +76,7 @@ TEST_CASE("the file sets the shard groups") {
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 1, "mics_shard_size": "auto")", kTwoHostsOfFour), 2, 4));
 }
 
-TEST_CASE("one level where there is one host, hosts are uneven, or nothing is sharded") {
+TEST_CASE("selects one level for a single host, for uneven hosts, or without sharding") {
   const LayoutChoice one_host = choose(R"("stage": 3)", {.world_size = 8, .per_host = 8});
   CHECK(is(one_host, 1, 8));
   CHECK(one_host.line.empty());
@@ -85,7 +85,7 @@ TEST_CASE("one level where there is one host, hosts are uneven, or nothing is sh
   CHECK(is(choose(R"("stage": 0, "mics_shard_size": 4)", kTwoHostsOfFour), 1, 8));
 }
 
-TEST_CASE("hosts that cannot be shard groups are reported with the remedy") {
+TEST_CASE("hosts that cannot be shard groups are reported with a remedy") {
   const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
   const LayoutChoice uneven = choose(open, placement_of({0, 0, 0, 1}));
   CHECK(is(uneven, 1, 4));
@@ -110,7 +110,7 @@ TEST_CASE("warns of shard groups that span hosts") {
   }
 }
 
-TEST_CASE("of the layouts that fit the one with the shorter predicted step is taken, and the line says why") {
+TEST_CASE("of the layouts that fit, the one with the shorter predicted step is chosen, with a reason") {
   const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
   const auto seconds = [](double one_level, double two_levels) {
     return [=](const parallel::ParallelLayout& layout) -> std::optional<PredictedStep> {
@@ -130,7 +130,7 @@ TEST_CASE("of the layouts that fit the one with the shorter predicted step is ta
   CHECK(is(choose(open, kTwoHostsOfFour, kMuch, not_all), 2, 4));
 }
 
-TEST_CASE("of layouts with equal traffic, one level is chosen, without an invented time") {
+TEST_CASE("of layouts with equal traffic, one level is chosen without claiming a step time") {
   RunSetup setup = setup_of(R"("stage": 1)");
   const LayoutChoice one = choose_layout(setup, at::kCPU, kTwoHostsOfOne, kMuch);
   CHECK(is(one, 1, 2));
@@ -146,7 +146,7 @@ TEST_CASE("of layouts with equal traffic, one level is chosen, without an invent
   }
 }
 
-TEST_CASE("times that differ by less than the error of the prediction do not decide") {
+TEST_CASE("predictions that differ by less than their error are ignored") {
   const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
   const auto taken = [&](double one_level, double two_levels, double error) {
     return choose(open, kTwoHostsOfFour, kMuch, [=](const parallel::ParallelLayout& layout) {
@@ -162,7 +162,7 @@ TEST_CASE("times that differ by less than the error of the prediction do not dec
   CHECK(is(taken(0.2, 0.211, 0), 1, 8));
 }
 
-TEST_CASE("only a number makes nodes of several hosts") {
+TEST_CASE("shard groups span several hosts only if a size is configured") {
   const RankPlacement ranks{.world_size = 8, .per_host = 2};
   const auto shortest_in_the_middle = [](const parallel::ParallelLayout& layout) {
     return std::optional(PredictedStep{.seconds = layout.nodes == 2 ? 0.1 : 1});
@@ -182,12 +182,12 @@ TEST_CASE("both layouts keep the sequence-parallel ranks") {
   }
 }
 
-TEST_CASE("if no layout fits it is one level") {
+TEST_CASE("if no layout fits, one level is chosen") {
   const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
   CHECK(is(choose(open, kTwoHostsOfFour, {.device = 1, .host = 1}), 1, 8));
 }
 
-TEST_CASE("spare states on the host, without which a run goes, do not decide") {
+TEST_CASE("optional spare states on the host do not affect the choice") {
   const std::string open = R"("stage": 2, "mics_shard_size": "auto", "offload_optimizer": {"device": "cpu"})";
   const RunSetup setup = setup_of(open);
   const MemoryEstimate two(setup.config, setup.model, at::kCUDA, {.nodes = 2, .ranks_per_node = 4});
@@ -197,7 +197,7 @@ TEST_CASE("spare states on the host, without which a run goes, do not decide") {
   CHECK(is(choose(open, kTwoHostsOfFour, {.device = kMuch.device, .host = least - 1}), 1, 8));
 }
 
-TEST_CASE("on CPUs all of a rank's memory is the host's") {
+TEST_CASE("on CPUs, all memory of a rank is host memory") {
   const RunSetup setup = setup_of(R"("stage": 3, "zero_hpz_partition_size": "auto")");
   const MemoryEstimate two(setup.config, setup.model, at::kCPU, {.nodes = 2, .ranks_per_node = 4});
   const int64_t device = two.need(two.scenario()).device;
@@ -232,7 +232,7 @@ TEST_CASE("shard groups chosen automatically must fit into memory") {
   CHECK(is(choose(R"("stage": 3, "mics_shard_size": 4)", kTwoHostsOfFour, {.device = 1, .host = 1}), 2, 4));
 }
 
-TEST_CASE("layer inputs count as on the host where no layout fits otherwise") {
+TEST_CASE("layer inputs count as host memory if no layout fits otherwise") {
   RunSetup setup = setup_of(R"("stage": 3, "zero_hpz_partition_size": "auto")");
   setup.config.seq_length = 1 << 18;
   const auto need = [&](int nodes, Recomputation recompute) {
@@ -298,7 +298,7 @@ TEST_CASE("internode bytes follow the papers' formulas") {
   CHECK(internode_bytes(options, two, 2, kParameters, kParameters / 8) == 2'000'000);
 }
 
-TEST_CASE("compression makes the bytes between nodes fewer, and the line says so") {
+TEST_CASE("compression reduces the bytes between nodes, and the log line reports it") {
   constexpr int64_t kParameters = 8'000'000;
   parallel::ZeroOptions options;
   options.stage = 3;
@@ -348,7 +348,7 @@ TEST_CASE("reports compression without shard groups") {
              Contains("zero_quantized_gradients has no effect") && !Contains("auto"));
 }
 
-TEST_CASE("all ranks use the layout that rank 0 chooses") {
+TEST_CASE("all ranks use the layout chosen by rank 0") {
   const RunSetup two = setup_of(R"("stage": 2, "mics_shard_size": 2)"),
                  four = setup_of(R"("stage": 2, "mics_shard_size": 4)");
   std::atomic<int> equal = 0;
@@ -360,7 +360,7 @@ TEST_CASE("all ranks use the layout that rank 0 chooses") {
   CHECK(equal == 2);
 }
 
-TEST_CASE("an error that all ranks share names no rank") {
+TEST_CASE("an error on all ranks does not mention a rank") {
   const RunSetup uneven = setup_of(R"("stage": 2, "mics_shard_size": 3)");
   const std::vector<std::string> errors = ThreadGroup(2).run(
       [&](ProcessGroup& group) { choose_layout_of_rank_0(group, uneven, at::kCPU, kTwoHostsOfFour, kMuch, {}); });

@@ -17,7 +17,7 @@ MemoryEstimate estimate(const char* file, int world_size) {
 
 constexpr const char* kStage2 = R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})";
 
-TEST_CASE("ZeRO-2 divides AdamW's states by the ranks and leaves each the parameters") {
+TEST_CASE("ZeRO-2 shards AdamW's states over the ranks and replicates the parameters") {
   constexpr int64_t kParameters = 596'049'920;
   const MemoryEstimate alone = estimate(kStage2, 1), four = estimate(kStage2, 4);
   const parallel::MemoryUse one = alone.states_of(alone.scenario()), quarter = four.states_of(four.scenario());
@@ -29,7 +29,7 @@ TEST_CASE("ZeRO-2 divides AdamW's states by the ranks and leaves each the parame
   CHECK(host_bytes(quarter) == 0);
 }
 
-TEST_CASE("what a run needs is its states and the peak of its activations") {
+TEST_CASE("a run needs its states plus the peak of its activations") {
   const MemoryEstimate estimated = estimate(kStage2, 1);
   const MemoryScenario now = estimated.scenario();
   const ActivationSizes sizes = estimated.activation_sizes(now.micro_batch_size);
@@ -42,7 +42,7 @@ TEST_CASE("what a run needs is its states and the peak of its activations") {
   CHECK(estimated.need(smaller).device < estimated.need(now).device);
 }
 
-TEST_CASE("casts of weights to FP8 are kept unless parameters are sharded or the file says not to") {
+TEST_CASE("FP8 casts of weights are kept unless parameters are sharded or the file disables caching") {
   // Of the products of Qwen3-0.6B's 28 layers, in two forms of 8 bits.
   constexpr int64_t kCasts = int64_t{2} * 28 * (1024 * 4096 + 2048 * 1024 + 3 * 1024 * 3072);
   const auto scenario_of = [](const std::string& stage, const char* fp8) {
@@ -71,7 +71,7 @@ TEST_CASE("casts of weights to FP8 are kept unless parameters are sharded or the
   CHECK_FALSE(estimate(kStage2, 4).scenario().keeps_casts);
 }
 
-TEST_CASE("gathered codes take less than what is cast after a gather") {
+TEST_CASE("weights gathered in FP8 need less memory than weights cast after the gather") {
   // One layer's products of Qwen3-0.6B.
   constexpr int64_t kProducts = 1024 * 4096 + 2048 * 1024 + 3 * 1024 * 3072;
   const auto of = [](const std::string& recipe, const std::string& more = "") {
@@ -92,7 +92,7 @@ TEST_CASE("gathered codes take less than what is cast after a gather") {
   CHECK(in_flight(offloaded) == in_flight(of("rowwise", R"(, "offload_param": {"device": "cpu"})")));
 }
 
-TEST_CASE("what other settings of the run refuse is not open to it") {
+TEST_CASE("changes that conflict with other settings are not suggested") {
   const auto scenario = [](const std::string& more) {
     return estimate(("{\"train_micro_batch_size_per_gpu\": 2, " + more + "}").c_str(), 4).scenario();
   };
@@ -107,7 +107,7 @@ TEST_CASE("what other settings of the run refuse is not open to it") {
 }
 
 // The message of a run that is out of memory evaluates alternatives while other ranks wait in a collective.
-TEST_CASE("alternatives are not simulated again for another limit") {
+TEST_CASE("suggestions are not simulated again for a different limit") {
   const auto file = GENERATE(
       R"({"train_micro_batch_size_per_gpu": 12, "bf16": {"enabled": true}, "zero_optimization": {"stage": 0}})",
       R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3, "zero_optimization": {"stage": 1}})",
@@ -132,7 +132,7 @@ TEST_CASE("alternatives are not simulated again for another limit") {
   }
 }
 
-TEST_CASE("layer inputs on the host are needed there, and chosen by auto if nothing else fits") {
+TEST_CASE("layer inputs are offloaded on request, or by auto if the run does not fit otherwise") {
   constexpr int64_t kInput = int64_t{2} * 1024 * 1024 * 2;
   const MemoryEstimate estimated = estimate(
       R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})", 1);
@@ -297,7 +297,7 @@ TEST_CASE("--deterministic counts a copy of the query gradients per group of mul
   simulated_target() = before;
 }
 
-TEST_CASE("--recompute auto takes half of the free host memory to save time, and all of it if necessary") {
+TEST_CASE("--recompute auto uses half of the free host memory to save time, and all of it if necessary") {
   ActivationSizes::Layer layer;
   layer[kNone] = {.kept = 100, .workspace = 0};
   layer[kSelective] = {.kept = 60, .workspace = 0};
@@ -381,7 +381,7 @@ TEST_CASE("copies over PCIe delay fast GPUs and FP8 matmuls more") {
         Approx(2 * 596'049'920).epsilon(1e-3));
 }
 
-TEST_CASE("layers count in the FLOPs of a step by their number") {
+TEST_CASE("the mean time of a layer weights FP8 and bf16 layers by their number") {
   const auto passes = [](const std::string& fp8) {
     const std::string json = R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1)";
     const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
@@ -405,7 +405,7 @@ TEST_CASE("the last layer of T5's encoder keeps the output that all layers of th
   CHECK(sizes.layers[2][kNone].kept - sizes.layers[1][kNone].kept == int64_t{32} * (2 * t5.hidden_size + 1) * 4);
 }
 
-TEST_CASE("GPUs without access to each other's memory need no buffer for received shards") {
+TEST_CASE("GPUs without peer access need no buffer for received shards") {
   const auto in_flight = [](int world_size, int peer_gpus) {
     const MemoryEstimate estimated(run(kStage2, {"--seq_length=1024"}, world_size).config,
                                    model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json"),
@@ -416,7 +416,7 @@ TEST_CASE("GPUs without access to each other's memory need no buffer for receive
   CHECK(in_flight(8, 4) == in_flight(8, 1));
 }
 
-TEST_CASE("on the CPU layer inputs stay where they are") {
+TEST_CASE("on the CPU, layer inputs are not offloaded") {
   const RunConfig config = run(kStage2, {"--seq_length=1024", "--recompute=host"}, 1).config;
   const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
   const MemoryEstimate cpu(config, model, at::kCPU, {.nodes = 1, .ranks_per_node = 1});

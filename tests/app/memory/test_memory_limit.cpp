@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-TEST_CASE("a GPU keeps room for CUDA and NCCL, for the margin and for other processes") {
+TEST_CASE("the GPU limit excludes CUDA, NCCL, the margin and other processes") {
   // 80 - 3 for CUDA and NCCL, of which 1 in 25 is left free.
   CHECK(memory_limit({.gpu = 80 * kGiB, .host = 9 * kGiB}).device == 77 * kGiB - 77 * kGiB / 25);
   // A context alone is part of the 3; the rest is others'.
@@ -20,11 +20,11 @@ TEST_CASE("a GPU keeps room for CUDA and NCCL, for the margin and for other proc
   CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB}).device == std::numeric_limits<int64_t>::max());
 }
 
-TEST_CASE("the ranks of a host share its memory, but for 1 GiB") {
+TEST_CASE("the ranks of a host share its memory, except for 1 GiB") {
   CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB, .ranks = 4}).host == 2 * kGiB);
 }
 
-TEST_CASE("the smallest ratio of states on the host leaves no more on the GPU than fits") {
+TEST_CASE("the smallest host ratio leaves no more states on the GPU than fit") {
   const parallel::MemoryUse use{.host_optimizer_states = 12'000'000'000};
   CHECK(smallest_host_ratio(use, 0) == 1);
   CHECK(smallest_host_ratio(use, 3'000'000'000) == 0.75);
@@ -35,7 +35,7 @@ TEST_CASE("the smallest ratio of states on the host leaves no more on the GPU th
   CHECK(smallest_host_ratio({}, 5) == 0);
 }
 
-TEST_CASE("the tensors within a process fill it, up to rounding") {
+TEST_CASE("the tensor limit fills the process limit, up to rounding") {
   for (const int64_t process : {kGiB, 23 * kGiB + 5}) {
     const int64_t tensors = tensors_within(process);
     CHECK(process_bytes(tensors) <= process);

@@ -66,7 +66,7 @@ void for_all_mixes(int64_t layers, const Check& check) {
   for (int64_t host = layers; host >= 0; --host) check(LayerLevels{{kHost, host}, {kHostAttention, layers - host}});
 }
 
-TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
+TEST_CASE("the peak of activations matches a simulated walk through the micro-batch") {
   for (const int64_t workspace : {int64_t{0}, kGiB, 20 * kGiB}) {
     ActivationSizes sizes = kSizes;
     sizes.head = 2 * workspace;
@@ -82,7 +82,7 @@ TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
   }
 }
 
-TEST_CASE("ranks leave memory of their host to the system") {
+TEST_CASE("ranks leave host memory for the system") {
   CHECK(within_host_margin(kGiB) == kGiB / 8 * 7);
   CHECK(within_host_margin(8 * kGiB) == 7 * kGiB);
   CHECK(within_host_margin(32 * kGiB) == 31 * kGiB);
@@ -90,7 +90,7 @@ TEST_CASE("ranks leave memory of their host to the system") {
   CHECK(within_host_margin(128 * kGiB) == 124 * kGiB);
 }
 
-TEST_CASE("inputs on the host take memory there instead of on the device") {
+TEST_CASE("offloaded layer inputs use host memory instead of device memory") {
   ActivationSizes sizes = kSizes;
   for (size_t i = 0; i < sizes.layers.size(); ++i) {
     sizes.layers[i][kTiled].kept = sizes.layers[i][kHost].kept = static_cast<int64_t>(i + 1) * kGiB;
@@ -151,7 +151,7 @@ TEST_CASE("attention is not recomputed if its output fits") {
   CHECK(cheapest_levels(long_sizes(), 40 * kGiB) == LayerLevels{{kFull, 2}, {kAttention, 1}, {kSelective, 1}});
 }
 
-TEST_CASE("attention outputs go to the host if this saves time") {
+TEST_CASE("attention outputs are offloaded if this saves time") {
   ActivationSizes sizes = long_sizes();
   constexpr int64_t kMuch = 500 * kGiB;
   const auto levels = [&](int64_t budget, int64_t host_budget) { return cheapest_levels(sizes, budget, host_budget); };
@@ -180,7 +180,7 @@ TEST_CASE("attention outputs go to the host if this saves time") {
   CHECK(levels(33 * kGiB, kMuch) == LayerLevels{{kHost, 3}, {kHostAttention, 1}});
 }
 
-TEST_CASE("models of any depth keep all attention outputs on the host") {
+TEST_CASE("models of any depth can offload all attention outputs") {
   for (const size_t layers : {127U, 128U, 129U, 257U, 300U}) {
     ActivationSizes sizes = long_sizes();
     sizes.layers.resize(layers, sizes.layers.front());
@@ -203,7 +203,7 @@ TEST_CASE("activations displace offloaded parameters only if this saves time") {
   CHECK(levels(188 * kGiB) == LayerLevels{{kNone, 4}});
 }
 
-TEST_CASE("no mix that takes less time than the one chosen would fit") {
+TEST_CASE("no faster combination than the chosen one fits") {
   for (int64_t budget = 0; budget <= 90 * kGiB; budget += kGiB) {
     const ActivationSizes sizes = budget / kGiB % 2 == 0 ? kSizes : long_sizes();
     constexpr int64_t kHostBudget = 13 * kGiB;
@@ -250,7 +250,7 @@ std::pair<double, int64_t> cost_of(const LayerLevels& levels, const ActivationSi
   return {cost, levels[kSelective]};
 }
 
-TEST_CASE("the chosen levels are those of a search through all mixes") {
+TEST_CASE("the chosen levels match an exhaustive search") {
   std::mt19937 random(39);
   const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(0, most)(random); };
   for (int round = 0; round < 400; ++round) {
@@ -300,7 +300,7 @@ TEST_CASE("the chosen levels are those of a search through all mixes") {
   }
 }
 
-TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") {
+TEST_CASE("--recompute applies to all layers, and auto reaches the minimum of all combinations") {
   CHECK(leanest_levels(kSizes, Recomputation::kNone) == LayerLevels{{kNone, 4}});
   CHECK(leanest_levels(kSizes, Recomputation::kSelective) == LayerLevels{{kSelective, 4}});
   CHECK(leanest_levels(kSizes, Recomputation::kFull) == LayerLevels{{kFull, 4}});
@@ -351,7 +351,7 @@ std::vector<MemoryChange> changes(int64_t device_gib, const MemoryScenario& now 
   return changes_that_fit(now, world_size, {.device = device_gib * kGiB, .host = host}, need, most);
 }
 
-TEST_CASE("the two changes named are the least intrusive that fit") {
+TEST_CASE("the two suggested changes are the least intrusive that fit") {
   REQUIRE(need(kRun).device == 96 * kGiB);
   const std::vector<MemoryChange> little = changes(95);
   REQUIRE(little.size() == 2);
@@ -397,7 +397,7 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
         "gradient_accumulation_steps 6 (saves 16.00 GiB)");
 }
 
-TEST_CASE("changes that fit only together are named together") {
+TEST_CASE("changes that fit only together are suggested together") {
   const std::vector<MemoryChange> pairs = changes(20);
   REQUIRE(pairs.size() == 2);
   for (const MemoryChange& change : pairs) {
@@ -410,7 +410,7 @@ TEST_CASE("changes that fit only together are named together") {
   CHECK_THAT(describe_changes({}), Contains("smaller model") && !Contains("GPU"));
 }
 
-TEST_CASE("a change that is not possible is not named") {
+TEST_CASE("an impossible change is not suggested") {
   for (const MemoryChange& change : changes(60, kRun, kHostBytes, 1, 10)) {
     CHECK((change.scenario.zero_stage == 2 || change.scenario.offload_param));
   }
@@ -432,7 +432,7 @@ TEST_CASE("a change that is not possible is not named") {
   }
 }
 
-TEST_CASE("released gradients are a change if the run forbids them or accumulates gradients") {
+TEST_CASE("released gradients are suggested only if the run disables them or accumulates gradients") {
   const auto texts = [](const MemoryScenario& now) {
     std::vector<std::string> all;
     const auto with_gradients = [](const MemoryScenario& s) {
@@ -472,7 +472,7 @@ TEST_CASE("released gradients are a change if the run forbids them or accumulate
   CHECK(texts(now).empty());
 }
 
-TEST_CASE("casts of weights that need not be kept are the first to go") {
+TEST_CASE("optional FP8 casts of weights are dropped first") {
   MemoryScenario fp8 = kRun;
   fp8.keeps_casts = true;
   const auto with_casts = [](const MemoryScenario& s) {
@@ -491,13 +491,13 @@ TEST_CASE("casts of weights that need not be kept are the first to go") {
   for (const MemoryChange& change : changes(60, kRun, kHostBytes, 2, 20)) CHECK_FALSE(change.scenario.keeps_casts);
 }
 
-TEST_CASE("sizes that are equal in GiB are compared in MiB") {
+TEST_CASE("sizes that are equal in GiB are shown in MiB") {
   const int64_t bytes = int64_t{604} << 20;
   CHECK(compared_sizes(bytes, bytes - (1 << 20)) == std::pair<std::string, std::string>("604.00 MiB", "603.00 MiB"));
   CHECK(compared_sizes(3 * bytes, bytes) == std::pair<std::string, std::string>("1.77 GiB", "0.59 GiB"));
 }
 
-TEST_CASE("the global batch stays the same") {
+TEST_CASE("suggested changes keep the global batch size") {
   for (const MemoryChange& change : changes(70, kRun, kHostBytes, 2, 10)) {
     CHECK(change.scenario.micro_batch_size * change.scenario.gradient_accumulation_steps == 12);
   }

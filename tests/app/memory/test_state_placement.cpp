@@ -5,7 +5,7 @@
 namespace mpzero {
 
 // What a GPU has room for is in tests/e2e/test_memory.py and tests/gpu.
-TEST_CASE("On the CPU all states are where the file says, whatever its ratio, and nothing is computed again") {
+TEST_CASE("on the CPU, states are placed as configured for any ratio, without recomputation") {
   const TinyTraining run;
   RunSetup setup = run.set_up({});
   setup.config.zero.offload_ratio_automatic = true;

@@ -10,7 +10,7 @@ namespace {
 using namespace parallel;  // NOLINT(google-build-using-namespace)
 using nlohmann::json;
 
-TEST_CASE("a schedule comes back from its record with the same bits") {
+TEST_CASE("a schedule round-trips through its record with the same bits") {
   const std::vector<LrSchedule> schedules = {ConstantLr{3e-4},
                                              WarmupLr{1e-5, 1.0 / 3, 7, WarmupType::kLinear},
                                              WarmupDecayLr{0.0, 1e-3, 5, 30, WarmupType::kLog},
@@ -35,7 +35,7 @@ TEST_CASE("a schedule comes back from its record with the same bits") {
   }
 }
 
-TEST_CASE("a record from before the clock is read: a start and a last update in the run's steps") {
+TEST_CASE("a record in the older format without a clock is read") {
   const LrSchedule schedule = WarmupCosineLr{1e-3, 0.1, 0.3, 5, 30, WarmupType::kLog};
   json record = json::parse(schedule_record(schedule).dump());
   record["start"] = {{"step", 40}, {"lr", 1e-4}};
@@ -47,7 +47,7 @@ TEST_CASE("a record from before the clock is read: a start and a last update in 
   }
 }
 
-TEST_CASE("a record that is not complete is none") {
+TEST_CASE("an incomplete record is rejected") {
   CHECK_FALSE(schedule_of_record(json::object()));
   CHECK_FALSE(schedule_of_record({{"scheduler", "OneCycle"}, {"lr", 1e-3}}));
   CHECK_FALSE(schedule_of_record({{"scheduler", "WarmupCosineLR"}, {"lr", 1e-3}}));

@@ -11,7 +11,7 @@ namespace {
 using namespace parallel;  // NOLINT(google-build-using-namespace)
 using Catch::Contains;
 
-TEST_CASE("the rates of a run are the first, the highest and the last") {
+TEST_CASE("a run's learning rates are described by the first, the highest and the last") {
   const LrSchedule schedule = WarmupCosineLr{1e-3, 0.0, 0.1, 10, 100, WarmupType::kLog};
   CHECK(describe_rates(schedule, 1, 100) ==
         fmt::format("0 at step 1, 0.001 at step 11, {:.4g} at step 100", schedule.lr(100)));

@@ -3,14 +3,14 @@
 
 using mpzero::plan::BusyLink;
 
-TEST_CASE("work waits for what a link was asked for before") {
+TEST_CASE("a request waits for earlier requests on the link") {
   BusyLink link;
   CHECK(link.use(1, 2) == 3);
   CHECK(link.use(2, 4) == 7);
   CHECK(link.use(10, 1) == 11);
 }
 
-TEST_CASE("later work takes a gap, and is interrupted where it is too long for it") {
+TEST_CASE("a later request uses an idle gap, and is split if the gap is too short") {
   BusyLink link;
   link.use(10, 5);
   CHECK(link.use(0, 4) == 4);
@@ -19,7 +19,7 @@ TEST_CASE("later work takes a gap, and is interrupted where it is too long for i
   CHECK(link.use(0, 1) == 18);
 }
 
-TEST_CASE("no work takes no time") {
+TEST_CASE("an empty request takes no time") {
   BusyLink link;
   link.use(0, 5);
   CHECK(link.use(2, 0) == 2);

@@ -16,11 +16,11 @@ constexpr Links kLinks{.within_bytes_per_second = 100,
 
 }  // namespace
 
-TEST_CASE("one rank takes no time") {
+TEST_CASE("collectives of a single rank take no time") {
   CHECK(collective_seconds(Collective::kAllReduce, 1000, {.hosts = 1, .per_host = 1}, kLinks) == 0);
 }
 
-TEST_CASE("a ring within a host passes on all but its own part") {
+TEST_CASE("a ring within a host transfers everything except the rank's own part") {
   // 3 hops; 3/4 of 400 bytes at 100 bytes a second.
   CHECK(collective_seconds(Collective::kAllGather, 400, {.hosts = 1, .per_host = 4}, kLinks) == Approx(1003 + 3));
   CHECK(collective_seconds(Collective::kReduceScatter, 400, {.hosts = 1, .per_host = 4}, kLinks) == Approx(1003 + 3));
@@ -36,14 +36,14 @@ TEST_CASE("a ring over hosts is as fast as its slowest link") {
         Approx(1000 + 2 * (10 + 6 + 14'000)));
 }
 
-TEST_CASE("places of a node share the host's cards") {
+TEST_CASE("the ranks of a node share the host's network cards") {
   const double one = collective_seconds(Collective::kAllGather, 800, {.hosts = 2, .per_host = 1}, kLinks);
   const double four = collective_seconds(Collective::kAllGather, 800, {.hosts = 2, .per_host = 1}, kLinks, 4);
   // 400 bytes at 50 bytes a second, and at a quarter of it.
   CHECK(four - one == Approx(3 * 8));
 }
 
-TEST_CASE("many hosts have a tree") {
+TEST_CASE("collectives over many hosts use a tree") {
   const Group group{.hosts = 64, .per_host = 1};
   CHECK(collective_algorithm(Collective::kAllGather, 1, group, kLinks) == "PAT");
   CHECK(collective_algorithm(Collective::kAllReduce, 1, group, kLinks) == "tree");
@@ -53,7 +53,7 @@ TEST_CASE("many hosts have a tree") {
   CHECK(collective_seconds(Collective::kAllGather, 0, group, kLinks) == Approx(1060));
 }
 
-TEST_CASE("in an all-to-all each rank sends to each other") {
+TEST_CASE("in an all-to-all, each rank sends to every other rank") {
   // Within a host, 3/4 of 400 bytes at 100 bytes a second, in one round.
   CHECK(collective_seconds(Collective::kAllToAll, 400, {.hosts = 1, .per_host = 4}, kLinks) == Approx(1001 + 3));
   // Half of 800 bytes from each of 4 ranks, at 25 bytes a second.
@@ -65,7 +65,7 @@ TEST_CASE("in an all-to-all each rank sends to each other") {
 
 // Oracle: all-reduces that were measured on p5.48xlarge, GB/s of the bus (docs/plan.md). The rows of 8 and 32 hosts
 // have chosen nothing.
-TEST_CASE("all-reduces over EFA agree with measured ones") {
+TEST_CASE("all-reduce times over EFA agree with measurements") {
   struct Row {
     int hosts;
     int64_t mebibytes;

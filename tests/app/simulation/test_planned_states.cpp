@@ -55,7 +55,7 @@ void check_against_engine(const ZeroOptions& options, const ParallelLayout& rank
   CHECK(device_bytes(actual) > 0);
 }
 
-TEST_CASE("planned sizes of states are those of the engine") {
+TEST_CASE("planned sizes of states match the engine") {
   const std::vector<ParallelLayout> layouts{{1, 1}, {1, 2}, {1, 5}, {2, 2}, {3, 1}, {2, 5}};
   for (const int stage : {0, 1, 2, 3}) {
     for (const ParallelLayout& ranks : layouts) {
@@ -74,7 +74,7 @@ TEST_CASE("planned sizes of states are those of the engine") {
   }
 }
 
-TEST_CASE("only a shard group of peer GPUs receives shards in a buffer before it sums them") {
+TEST_CASE("only a shard group of peer GPUs needs a buffer for received shards") {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
   ZeroOptions options;
@@ -92,7 +92,7 @@ TEST_CASE("only a shard group of peer GPUs receives shards in a buffer before it
   CHECK(buffer({.nodes = 1, .ranks_per_node = 2}, 2) == 0);
 }
 
-TEST_CASE("planned sizes of what compression keeps are those of the engine") {
+TEST_CASE("planned sizes of compression state match the engine") {
   for (const int stage : {1, 2, 3}) {
     for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
       for (const int64_t steps : {1, 4}) {
@@ -111,7 +111,7 @@ TEST_CASE("planned sizes of what compression keeps are those of the engine") {
   }
 }
 
-TEST_CASE("planned sizes of gathered codes are those of the engine") {
+TEST_CASE("planned sizes of quantized gathers match the engine") {
   const std::vector<UnitSpec> units = make_units();
   std::vector<std::vector<CodedRange>> ranges(units.size());
   for (size_t u = 1; u + 2 < units.size(); ++u) ranges[u] = {{.begin = 0, .count = 77 * 33}};
@@ -148,7 +148,7 @@ TEST_CASE("planned sizes of gathered codes are those of the engine") {
   CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
 }
 
-TEST_CASE("planned sizes with frozen parameters are those of the engine, and gradients and states of others only") {
+TEST_CASE("planned sizes with frozen parameters match the engine, and only others have gradients and states") {
   for (const int stage : {0, 1, 2, 3}) {
     for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}, {2, 5}}) {
       if (stage == 0 && ranks.nodes > 1) continue;
@@ -175,7 +175,7 @@ TEST_CASE("planned sizes with frozen parameters are those of the engine, and gra
   }
 }
 
-TEST_CASE("planned sizes of a frozen base in codes are those of the engine") {
+TEST_CASE("planned sizes of a quantized frozen base match the engine") {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
   ZeroOptions options;
@@ -199,7 +199,7 @@ TEST_CASE("planned sizes of a frozen base in codes are those of the engine") {
   CHECK(plain - nf4 == 9 * (of_layer(77 * 33) - of_layer(code_bytes(WeightCodes::kNf4, kCodedGroup) / 2)));
 }
 
-TEST_CASE("types change the sizes of states") {
+TEST_CASE("dtypes change the sizes of states") {
   ZeroOptions options;
   options.dtype = at::kFloat;
   options.communication_dtype = at::kFloat;
@@ -210,7 +210,7 @@ TEST_CASE("types change the sizes of states") {
   check_against_engine(options, {1, 3});
 }
 
-TEST_CASE("states that are offloaded from a GPU move to the host") {
+TEST_CASE("states offloaded from a GPU move to the host") {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
   ZeroOptions options;

@@ -3,7 +3,7 @@
 
 using namespace mpzero::plan;
 
-TEST_CASE("where one thread may use MPI a collective has ended when it returns") {
+TEST_CASE("if only one thread may use MPI, a collective has completed when the call returns") {
   SharedCores cores({.moves_beside = false, .share = 0.5});
   CHECK(cores.work(0, 2) == 2);
   const SharedCores::Move move = cores.move(2, 3);
@@ -12,7 +12,7 @@ TEST_CASE("where one thread may use MPI a collective has ended when it returns")
   CHECK(cores.wait(6, move.number) == 6);
 }
 
-TEST_CASE("a collective beside work takes a share of its cores until it ends") {
+TEST_CASE("a concurrent collective takes a share of the cores until it ends") {
   SharedCores cores({.moves_beside = true, .share = 0.5});
   CHECK(cores.move(10, 3).now == 10);
   // Both run at half their speed for six seconds, then the work alone.
@@ -20,7 +20,7 @@ TEST_CASE("a collective beside work takes a share of its cores until it ends") {
   CHECK(cores.work(17, 1) == 18);
 }
 
-TEST_CASE("what is left of a collective is waited for at its own speed, after those before it") {
+TEST_CASE("the remainder of a collective runs at full speed, after earlier collectives") {
   SharedCores cores({.moves_beside = true, .share = 0.5});
   const auto first = cores.move(0, 3), second = cores.move(0, 5);
   CHECK(second.number == first.number + 1);

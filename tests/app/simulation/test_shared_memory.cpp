@@ -4,7 +4,7 @@
 
 using namespace mpzero::plan;
 
-TEST_CASE("a kernel loses to a transfer what that takes of the memory while both run") {
+TEST_CASE("a transfer reduces the memory bandwidth of a concurrent kernel") {
   SharedMemory memory;
   // A quarter of the bandwidth from 10 to 18.
   memory.take(10, 18, 2);
@@ -15,7 +15,7 @@ TEST_CASE("a kernel loses to a transfer what that takes of the memory while both
   CHECK(memory.work(18, 3) == 21);
 }
 
-TEST_CASE("transfers together take no more than all of the memory, and a kernel goes on after them") {
+TEST_CASE("concurrent transfers use at most the full bandwidth, and a kernel continues after them") {
   SharedMemory memory;
   memory.take(0, 4, 2);
   memory.take(2, 6, 2);
@@ -26,7 +26,7 @@ TEST_CASE("transfers together take no more than all of the memory, and a kernel 
   CHECK(memory.work(0, 3.5) == 8);
 }
 
-TEST_CASE("transfers that take no time or no memory slow nothing, and old ones are forgotten") {
+TEST_CASE("empty transfers have no effect, and old transfers are removed") {
   SharedMemory memory;
   memory.take(1, 1, 5);
   memory.take(1, 3, 0);

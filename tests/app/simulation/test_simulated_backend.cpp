@@ -25,7 +25,7 @@ const at::TensorOptions kOnDevice = at::TensorOptions().device(SimulatedDevice::
 
 }  // namespace
 
-TEST_CASE("tensors have the shapes that ATen gives them, and no memory") {
+TEST_CASE("tensors have ATen's shapes and no memory") {
   const SimulatedDevice device(small_run().costs);
   const at::Tensor huge = at::zeros({int64_t{1} << 40, 4}, kOnDevice);
   CHECK(huge.nbytes() == size_t{16} << 40);
@@ -36,7 +36,7 @@ TEST_CASE("tensors have the shapes that ATen gives them, and no memory") {
   CHECK(huge.to(at::kDouble).scalar_type() == at::kDouble);
 }
 
-TEST_CASE("an operator takes the time to read and write what it is given") {
+TEST_CASE("an operator takes the time to read and write its tensors") {
   const SimulatedDevice device(a_second_a_byte());
   at::Tensor tensor = at::empty({4}, kOnDevice);
   const double before = device.clock(0);
@@ -47,7 +47,7 @@ TEST_CASE("an operator takes the time to read and write what it is given") {
   CHECK(device.clock(0) - before == 64);
 }
 
-TEST_CASE("copies cross the bus in their direction") {
+TEST_CASE("copies use the PCIe link in their direction") {
   const SimulatedDevice device(a_second_a_byte());
   const at::Tensor here = at::zeros({2}), there = at::empty({2}, kOnDevice);
   there.copy_(here, /*non_blocking=*/true);

@@ -12,7 +12,7 @@
 using namespace mpzero;
 using namespace mpzero::plan;
 
-TEST_CASE("a collective follows its inputs, and computing waits where it says so") {
+TEST_CASE("a collective runs after its inputs, and compute waits only in wait()") {
   SimulatedDevice device(small_run().costs);
   BusyLink link;
   const SimulatedCommunicator::Options options{.group = {.hosts = 1, .per_host = 2},
@@ -32,7 +32,7 @@ TEST_CASE("a collective follows its inputs, and computing waits where it says so
   CHECK(device.clock(0) == 16);
 }
 
-TEST_CASE("memory for sums by copy engines is reserved where they reach") {
+TEST_CASE("memory for sums by copy engines is reserved only among peer GPUs") {
   SimulatedDevice device(small_run().costs);
   BusyLink link;
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(SimulatedDevice::device());
@@ -68,7 +68,7 @@ at::Tensor on_device(int64_t numel, at::ScalarType type = at::kBFloat16) {
 
 }  // namespace
 
-TEST_CASE("kernels are slower beside a gather, which reads and writes what it moves") {
+TEST_CASE("a gather slows down concurrent kernels by its memory traffic") {
   const auto lost = [](const SimulatedCommunicator::Options& options, bool in_place) {
     SimulatedDevice device(costs_with_memory());
     BusyLink link;
@@ -84,7 +84,7 @@ TEST_CASE("kernels are slower beside a gather, which reads and writes what it mo
   CHECK(lost(of_peers(2, /*peer_access=*/false), true) == Approx((kRead + kWritten) / 2));
 }
 
-TEST_CASE("a sum by copy engines exchanges the shards, then reads them all and writes one") {
+TEST_CASE("a sum by copy engines exchanges the shards, then reads all of them and writes one") {
   using parallel::SumMode;
   const auto ends = [](const SimulatedCommunicator::Options& options, SumMode mode) {
     SimulatedDevice device(costs_with_memory());
@@ -105,7 +105,7 @@ TEST_CASE("a sum by copy engines exchanges the shards, then reads them all and w
   CHECK(ends(of_peers(2), SumMode::kAdd) == std::pair{32.0, 32.0 + 32.0});
 }
 
-TEST_CASE("a ring's sum is added or converted by a kernel, unless NCCL writes it where it belongs") {
+TEST_CASE("a ring's sum is added or converted by a kernel, unless NCCL writes it in place") {
   using parallel::SumMode;
   const auto ends = [](int count, SumMode mode, at::ScalarType type) {
     SimulatedDevice device(costs_with_memory());
@@ -130,7 +130,7 @@ TEST_CASE("a ring's sum is added or converted by a kernel, unless NCCL writes it
   CHECK(ends(4, SumMode::kAdd, at::kFloat) == std::pair{20.0, 36.0 + 20.0});
 }
 
-TEST_CASE("kernels are slower beside an exchange, and beside a sum on all ranks") {
+TEST_CASE("exchanges and all-reduces slow down concurrent kernels") {
   const auto lost = [](int count, bool peer_access, auto start) {
     SimulatedDevice device(costs_with_memory());
     BusyLink link;
@@ -148,7 +148,7 @@ TEST_CASE("kernels are slower beside an exchange, and beside a sum on all ranks"
   CHECK(lost(4, false, reduce) == Approx(5 * 12));
 }
 
-TEST_CASE("the host queues a collective by copy engines with more calls") {
+TEST_CASE("a collective by copy engines costs the host more calls") {
   SimulatedDevice::Costs costs = small_run().costs;
   costs.launch = 1;
   costs.call = 0.25;
@@ -189,7 +189,7 @@ TEST_CASE("the host queues a collective by copy engines with more calls") {
   CHECK(sum(others, SumMode::kAdd) == kStarted + kSum);
 }
 
-TEST_CASE("parameters move to the device up to the limit, whatever the shard groups") {
+TEST_CASE("parameters move to the device up to the limit, for any shard groups") {
   // 48, 1001 and 90 parameters, as in tests/parallel/engine_checks.hpp.
   const std::vector<UnitSpec> units{{.name = "first", .parameters = {{"a", {48}}}},
                                     {.name = "second", .parameters = {{"b", {1001}}}},

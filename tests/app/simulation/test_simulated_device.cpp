@@ -10,7 +10,7 @@
 using namespace mpzero;
 using namespace mpzero::plan;
 
-TEST_CASE("a stream is a clock, and work begins when it is free and queued") {
+TEST_CASE("work begins once the stream is free and the work is queued") {
   SimulatedDevice device(small_run().costs);
   CHECK(device.queue(Work::kMatmuls, "a", 2) == 2);
   CHECK(device.queue(Work::kMatmuls, "b", 3) == 5);
@@ -20,7 +20,7 @@ TEST_CASE("a stream is a clock, and work begins when it is free and queued") {
   CHECK(device.records().back().begin == 9);
 }
 
-TEST_CASE("an event has its stream's time, and a stream that waits for it goes on no earlier") {
+TEST_CASE("an event has its stream's time, and a waiting stream continues no earlier") {
   SimulatedDevice device(small_run().costs);
   const c10::Stream other = parallel::new_stream(SimulatedDevice::device());
   device.queue(Work::kMatmuls, "a", 4);
@@ -40,7 +40,7 @@ TEST_CASE("an event has its stream's time, and a stream that waits for it goes o
   CHECK(device.queue(Work::kMatmuls, "d", 1) == 9);
 }
 
-TEST_CASE("the host takes time to queue work") {
+TEST_CASE("queueing work takes host time") {
   SimulatedDevice::Costs costs = small_run().costs;
   costs.launch = 1;
   SimulatedDevice device(costs);
@@ -50,7 +50,7 @@ TEST_CASE("the host takes time to queue work") {
   CHECK(device.stream_clock(0) == 4.25);
 }
 
-TEST_CASE("the host takes time to record events, to let streams wait and to mark its timeline") {
+TEST_CASE("recording events, stream waits and timeline marks take host time") {
   SimulatedDevice::Costs costs = small_run().costs;
   costs.call = 1;
   SimulatedDevice device(costs);
@@ -63,7 +63,7 @@ TEST_CASE("the host takes time to record events, to let streams wait and to mark
   CHECK(device.host_now() == 4);
 }
 
-TEST_CASE("kernels are slower beside what reads and writes the device's memory") {
+TEST_CASE("concurrent memory traffic slows down kernels") {
   SimulatedDevice::Costs costs = small_run().costs;
   costs.memory_bytes_per_second = 10;
   SimulatedDevice device(costs);
@@ -81,7 +81,7 @@ TEST_CASE("kernels are slower beside what reads and writes the device's memory")
   CHECK(device.queue(Work::kMatmuls, "after", 3) == 8);
 }
 
-TEST_CASE("there is one simulated device at a time") {
+TEST_CASE("at most one simulated device exists at a time") {
   const SimulatedDevice device(small_run().costs);
   CHECK_THROWS_AS(SimulatedDevice(small_run().costs), Failure);
 }

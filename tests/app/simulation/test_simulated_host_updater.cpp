@@ -42,7 +42,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("updates follow each other on the cores, and copies hide behind them") {
+TEST_CASE("updates run one after another on the cores, and copies overlap with them") {
   Fixture f(0);
   f.take(1);
   f.take(0);
@@ -58,7 +58,7 @@ TEST_CASE("updates follow each other on the cores, and copies hide behind them")
   CHECK(f.host->units_ahead() == 0);
 }
 
-TEST_CASE("copies of released gradients start when they are taken, and their memory is free afterwards") {
+TEST_CASE("released gradients are copied as soon as they are passed, and their memory is then free") {
   Fixture f(0, /*keeps_gradients=*/true);
   CHECK(f.host->memory_use().host_gradients == 2 * 64 * 4);
   f.take(1);
@@ -75,7 +75,7 @@ TEST_CASE("copies of released gradients start when they are taken, and their mem
   CHECK(f.device.host_now() == 25);
 }
 
-TEST_CASE("what is expected is updated ahead, as far as there are spare states") {
+TEST_CASE("expected updates run before the norm is known, as far as spare states permit") {
   Fixture f(1);
   f.host->expect({});
   f.take(1);

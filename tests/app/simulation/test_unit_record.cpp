@@ -96,7 +96,7 @@ TEST_CASE("records the operations and the memory of ranks that share sequences")
   }
 }
 
-TEST_CASE("records the operations and the memory of each kind of a T5's layers") {
+TEST_CASE("records the operations and the memory of each kind of T5 layer") {
   const OneThread one;
   MemoryWatch watch;
   const std::filesystem::path fixtures = std::filesystem::path(MPZERO_SOURCE_DIR) / "tests/model/fixtures";
@@ -138,7 +138,7 @@ TEST_CASE("records the operations and the memory of adapters") {
   }
 }
 
-TEST_CASE("records the operations and the memory of the CPU in FP8") {
+TEST_CASE("records the FP8 operations and the memory of the CPU") {
   using enum WeightCasts;
   using model::fp8::FastAccumulation, model::fp8::Scaling;
   const OneThread one;
@@ -165,7 +165,7 @@ TEST_CASE("records the operations and the memory of the CPU in FP8") {
   }
 }
 
-TEST_CASE("measured calls run the recorded operations, and accumulate in every other run") {
+TEST_CASE("measured calls run the recorded operations, and accumulate in every second run") {
   std::vector<ModelConfig> models = model::small_models();
   models.push_back(ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json"));
   for (const ModelConfig& config : models) {
@@ -219,7 +219,7 @@ TEST_CASE("measured calls run the recorded operations, and accumulate in every o
   }
 }
 
-TEST_CASE("the recorded floating-point operations are those of a token") {
+TEST_CASE("the recorded FLOPs match the FLOPs per token") {
   // The oracle is flops_per_token(), which counts weights; attention's backward is 2.5 times its forward here, twice
   // there.
   ModelConfig adapted = model::small_qwen3();
@@ -303,7 +303,7 @@ TEST_CASE("operators outside of scopes, which a plan ignores, move less than 0.5
   }
 }
 
-TEST_CASE("an operation of several kernels counts its launches") {
+TEST_CASE("an operation with several kernels counts its launches") {
   const ModelConfig t5 = ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
   UnitRecorder recorder(t5, {.sequences = 2, .length = 164, .source_length = 100}, at::kCUDA);
   const UnitCall forward = recorder.layer(Recompute::kNone).forward;
@@ -313,7 +313,7 @@ TEST_CASE("an operation of several kernels counts its launches") {
   CHECK(forward.launches() == launches);
 }
 
-TEST_CASE("bytes by hand") {
+TEST_CASE("bytes match hand-computed values") {
   const ModelConfig config = model::small_qwen3();  // hidden 28, inner 44, 6 and 2 heads of 10
   UnitRecorder recorder(config, {.sequences = 2, .length = 5, .gradient_type = at::kFloat, .accumulates = true},
                         at::kCUDA);
@@ -335,7 +335,7 @@ TEST_CASE("bytes by hand") {
   CHECK(bytes(layer.forward, "qk_norm_rope_forward") == std::vector<double>{2 * 2 * 10 * 80});
 }
 
-TEST_CASE("full recomputation runs the forward's products except the last one, which nothing reads") {
+TEST_CASE("full recomputation runs all matmuls of the forward pass except the last, whose result is not read") {
   // Norms of the output and adapters read the last one's result or its input.
   ModelConfig adapted = model::small_qwen3();
   adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"down_proj"}};
@@ -351,7 +351,7 @@ TEST_CASE("full recomputation runs the forward's products except the last one, w
   }
 }
 
-TEST_CASE("tiles compute as much as full recomputation, with a workspace that hardly grows with the tokens") {
+TEST_CASE("tiles compute as much as full recomputation, with a workspace almost independent of the tokens") {
   const auto recorded = [](const ModelConfig& config, Recompute recompute, int64_t length) {
     return UnitRecorder(config, {.sequences = 2, .length = length, .mlp_tile = 64}, at::kCUDA).layer(recompute);
   };
@@ -377,7 +377,7 @@ TEST_CASE("tiles compute as much as full recomputation, with a workspace that ha
   }
 }
 
-TEST_CASE("ranks that share sequences compute an equal part of all but attention's keys and values") {
+TEST_CASE("sequence-parallel ranks divide all work except attention's keys and values equally") {
   const ModelConfig config = wide(model::small_qwen3());
   const auto flops = [&](int sequence_ranks) {
     double sum = 0;
@@ -391,7 +391,7 @@ TEST_CASE("ranks that share sequences compute an equal part of all but attention
   CHECK(flops(2) == Approx(flops(1) / 2));
 }
 
-TEST_CASE("less is kept at each level of recomputation, and casts take memory where they are kept") {
+TEST_CASE("each recompute level keeps less, and cached casts take memory") {
   const ModelConfig config = model::small_qwen3();
   int64_t more = 0;
   UnitRecorder recorder(config, {.sequences = 2, .length = 40}, at::kCUDA);

@@ -32,14 +32,14 @@ std::string error(const Settings& config, const model::ModelConfig& model) {
 
 }  // namespace
 
-TEST_CASE("a T5 needs a source length, and a decoder has none") {
+TEST_CASE("T5 requires a source length, and decoder-only models reject it") {
   CHECK(error(settings_of(3), t5()).empty());
   CHECK(error(settings_of(0), decoder()).empty());
   for (const int64_t length : {0, 5}) CHECK(lacks(error(settings_of(length), t5()), {"--source_length"}).empty());
   CHECK(lacks(error(settings_of(3), decoder()), {"--source_length 3", "qwen3"}).empty());
 }
 
-TEST_CASE("a T5 refuses what it does not train with") {
+TEST_CASE("T5 refuses unsupported settings") {
   const auto refused = [](const std::function<void(Settings&)>& change) {
     Settings config = settings_of(3);
     change(config);
@@ -49,7 +49,9 @@ TEST_CASE("a T5 refuses what it does not train with") {
   CHECK(lacks(refused([](Settings& config) { config.fp8 = "rowwise"; }), {"--fp8"}).empty());
 }
 
-TEST_CASE("the file of a T5 has pairs with its source length and padding, that of a decoder none") {
+TEST_CASE(
+    "a token file for T5 has pairs with the configured source length and padding, and a decoder-only model rejects "
+    "pairs") {
   const TemporaryFolder folder;
   write_packed_file(folder / "pairs.h5", counting_tokens(11), 100, {0, 5, 10, 11}, std::vector<uint8_t>(11, 1), 5,
                     /*source_length=*/3);

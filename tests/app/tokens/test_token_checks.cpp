@@ -41,7 +41,7 @@ io::Tokenization bytes(bool is_old) {
 
 }  // namespace
 
-TEST_CASE("tokens of the model's tokenizer are accepted, also where nothing is known of it") {
+TEST_CASE("tokens of the model's tokenizer, or of an unknown tokenizer, are accepted") {
   CHECK(check_tokens(file_of(kTokens), kExpected).empty());
   CHECK(check_tokens(file_of(kOld), kExpected).empty());
   ExpectedTokens unknown{.model = "config.json", .vocab_size = 100};
@@ -49,7 +49,7 @@ TEST_CASE("tokens of the model's tokenizer are accepted, also where nothing is k
   CHECK(check_tokens(file_of(bytes(false)), unknown).empty());
 }
 
-TEST_CASE("tokens of another tokenizer are refused, unless that is intended") {
+TEST_CASE("tokens of a different tokenizer are refused unless allowed") {
   io::Tokenization other = kTokens;
   other.tokenizer_hash = "xxh3:bbbbbbbbbbbbbbbb";
   for (const io::Tokenization& tokens : {other, bytes(false)}) {
@@ -63,7 +63,7 @@ TEST_CASE("tokens of another tokenizer are refused, unless that is intended") {
   CHECK(check_tokens(file_of(bytes(true)), kExpected).size() == 1);
 }
 
-TEST_CASE("sources of a mixture that give ids another meaning are refused, and both named") {
+TEST_CASE("sources of a mixture with different tokenizers are refused, and both are reported") {
   check_one_tokenizer(file_of(kTokens, "b.h5"), file_of(kTokens));
   check_one_tokenizer(file_of(kOld, "b.h5"), file_of(kTokens));  // too little is known of it
   io::Tokenization other = kTokens, larger = kTokens, ended = kTokens;
@@ -76,7 +76,7 @@ TEST_CASE("sources of a mixture that give ids another meaning are refused, and b
   }
 }
 
-TEST_CASE("ids of the data that are none of the model's are a warning with both") {
+TEST_CASE("token ids that do not match the model's cause a warning with both") {
   const auto only_warning = [](const io::Tokenization& tokens) {
     const std::vector<std::string> warnings = check_tokens(file_of(tokens), kExpected);
     REQUIRE(warnings.size() == 1);
@@ -95,7 +95,7 @@ TEST_CASE("ids of the data that are none of the model's are a warning with both"
   CHECK_THAT(only_warning(tokens), Contains("101") && Contains("100"));
 }
 
-TEST_CASE("validation data is of the training data's tokenizer") {
+TEST_CASE("validation data must use the tokenizer of the training data") {
   const auto compare = [](const io::Tokenization& validation, const io::Tokenization& train, bool may_differ = false) {
     return check_same_tokenizer({.flag = "--validation_data", .path = "v.h5", .tokens = validation}, file_of(train),
                                 may_differ);

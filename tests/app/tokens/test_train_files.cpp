@@ -11,7 +11,7 @@ namespace {
 using Catch::Contains;
 using Files = std::vector<TrainFile>;
 
-TEST_CASE("a mixture has weights for all of its files or for none") {
+TEST_CASE("either all files of a mixture have weights or none") {
   CHECK(train_files("data/t.h5") == Files{{.path = "data/t.h5"}});
   CHECK(train_files("a.h5,b.h5") == Files{{.path = "a.h5"}, {.path = "b.h5"}});
   CHECK(train_files("a.h5:0.7,data/b.h5:3e-1") ==
@@ -34,7 +34,7 @@ TEST_CASE("a mixture has weights for all of its files or for none") {
   }
 }
 
-TEST_CASE("an existing path is one file, whatever its name") {
+TEST_CASE("an existing path is a single file, whatever its name") {
   const io::testing::TemporaryFolder folder;
   const std::string path = (folder / "a,b.h5:2").string();
   std::ofstream(path) << "tokens";

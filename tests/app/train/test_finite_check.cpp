@@ -24,7 +24,7 @@ std::string error_of(double loss, double norm, std::optional<int64_t> saved_step
   return "";
 }
 
-TEST_CASE("a loss or a norm that is not finite is named with its step and the last checkpoint") {
+TEST_CASE("a non-finite loss or norm is reported with its step and the last checkpoint") {
   const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   CHECK(error_of(2, 1, std::nullopt).empty());
   CHECK_THAT(error_of(nan, 1, 5), Contains("the loss is NaN at step 7: the checkpoint of step 5 is intact"));

@@ -76,7 +76,7 @@ std::vector<std::string> flags_of_batch() {
 
 }  // namespace
 
-TEST_CASE("the loss of a step and its gradient are those of one weighted batch, on any layout") {
+TEST_CASE("the loss and gradient of a step equal those of one weighted batch, for any layout") {
   const TinyTraining run;
   const MaskedText text(2 * kBatch);
   on_rank_0([&] { text.write(run.folder() / "train.h5"); });
@@ -121,7 +121,7 @@ TEST_CASE("the loss of a step and its gradient are those of one weighted batch, 
   }
 }
 
-TEST_CASE("a run with a loss mask reports the weighted losses of training and validation") {
+TEST_CASE("a run with a loss mask reports weighted training and validation losses") {
   const TinyTraining run;
   const MaskedText text(kBatch), validation(7);
   on_rank_0([&] {
@@ -153,7 +153,7 @@ TEST_CASE("a run with a loss mask reports the weighted losses of training and va
   CHECK(metrics["validation_v_loss"].get<double>() == Approx(exact(oracle, validation, 0, 7).loss).epsilon(1e-5));
 }
 
-TEST_CASE("a step without a token that counts is refused on all ranks") {
+TEST_CASE("a step in which all tokens are masked is refused on all ranks") {
   const TinyTraining run;
   MaskedText text(kBatch);
   std::fill(text.mask.begin(), text.mask.end(), 0.0F);

@@ -28,7 +28,7 @@ std::string compare(const RunSetup& setup, const RunSetup& last) {
   return errors.front();
 }
 
-TEST_CASE("refuses ranks whose settings differ, with the setting, both values and a rank of each") {
+TEST_CASE("refuses ranks with different settings, and reports the setting, both values and the ranks") {
   const RunSetup setup = setup_of(kFile, {"--seed=1"});
   CHECK_THAT(
       compare(

@@ -77,27 +77,27 @@ TEST_CASE("a stopped run saves and reports the signal") {
                                 Contains("and saved a checkpoint: the same command resumes the run"));
 }
 
-TEST_CASE("within the grace period a run saves") {
+TEST_CASE("a run saves within the grace period") {
   AskedToStop run({"--grace_period=3600"});
   run.save_and_stop();
   CHECK(run.is_saved());
 }
 
-TEST_CASE("after the grace period a run stops without saving, and fails") {
+TEST_CASE("a run that exceeds the grace period stops without saving and fails") {
   AskedToStop run({"--grace_period=1e-9"});
   CHECK_THROWS_WITH(run.save_and_stop(), Contains("stopped by " + reason() + " after step 3 without saving") &&
                                              Contains("there is no checkpoint yet; request more time"));
   CHECK_FALSE(run.is_saved());
 }
 
-TEST_CASE("a step that is saved already needs no grace period") {
+TEST_CASE("a step that is already saved needs no grace period") {
   AskedToStop run({"--grace_period=1e-9"});
   run.checkpointer().resumed_from(3);
   CHECK_NOTHROW(run.save_and_stop());
   CHECK_FALSE(run.is_saved());
 }
 
-TEST_CASE("stop.json lists the host whose end stops the run") {
+TEST_CASE("stop.json lists the host whose shutdown stops the run") {
   const CapturedOutput output;
   AskedToStop run({"--grace_period=0"}, 3600);
   run.save_and_stop();
@@ -109,7 +109,7 @@ TEST_CASE("stop.json lists the host whose end stops the run") {
   CHECK(report["hosts"] == std::vector{doctor::host_name(doctor::System{})});
 }
 
-TEST_CASE("stops without saving if the host ends before a save could finish") {
+TEST_CASE("stops without saving if the host shuts down before a save could finish") {
   AskedToStop run({"--grace_period=0"}, 1e-9);
   CHECK_THROWS_WITH(run.save_and_stop(), Contains("stopped by the end of host x after step 3 without saving") &&
                                              Contains("0.0 s were left; there is no checkpoint yet"));
@@ -117,12 +117,12 @@ TEST_CASE("stops without saving if the host ends before a save could finish") {
   CHECK((parallel::mpi().rank() != 0 || !run.report().empty()));
 }
 
-TEST_CASE("the earlier of grace period and host end applies") {
+TEST_CASE("the earlier of grace period and host shutdown applies") {
   CHECK_THROWS_WITH(AskedToStop({"--grace_period=1e-9"}, 3600).save_and_stop(), Contains("without saving"));
   CHECK_THROWS_WITH(AskedToStop({"--grace_period=3600"}, 1e-9).save_and_stop(), Contains("without saving"));
 }
 
-TEST_CASE("a signal leaves no stop.json") {
+TEST_CASE("a signal writes no stop.json") {
   AskedToStop run({"--grace_period=0"});
   run.save_and_stop();
   CHECK(run.report().empty());

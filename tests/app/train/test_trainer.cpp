@@ -64,7 +64,7 @@ class LateSignals {
 
 }  // namespace
 
-TEST_CASE("a run trains to its last step, learns, and saves that step") {
+TEST_CASE("a run trains to its last step, reduces the loss, and saves that step") {
   const TinyTraining run;
   CHECK(run.train({"--max_steps=12", "--checkpoint_freq=5"}) == TrainingEnd::kFinished);
   const std::vector<nlohmann::json> lines = lines_of(run.metrics());
@@ -77,7 +77,7 @@ TEST_CASE("a run trains to its last step, learns, and saves that step") {
         12 * 2 * 2 * 16 * parallel::mpi().world_size());
 }
 
-TEST_CASE("a mixture continues with the same sequences after a resume, and records what it has read of each file") {
+TEST_CASE("a mixture continues with the same sequences after a resume, and records its position in each file") {
   const TinyTraining run;
   on_rank_0([&] { io::testing::write_token_file(run.folder() / "other.h5", std::vector<uint16_t>(2000, 7), 64); });
   const std::string folder = run.folder().string();
@@ -100,14 +100,14 @@ TEST_CASE("a mixture continues with the same sequences after a resume, and recor
   CHECK(sources_at_end(again) == sources);
 }
 
-TEST_CASE("a run that has finished trains no further") {
+TEST_CASE("a completed run does not train further") {
   const TinyTraining run;
   run.train({"--max_steps=2"});
   CHECK(run.train({"--max_steps=2"}) == TrainingEnd::kFinished);
   CHECK(lines_of(run.metrics()).size() == 2);
 }
 
-TEST_CASE("a run that is asked to stop saves, and resumes with the bits of one that never stopped") {
+TEST_CASE("a stopped run saves, and after a resume is bitwise equal to an uninterrupted run") {
   const TinyTraining stopped;
   std::jthread asks;
   const TrainingEnd end = stopped.train({"--max_steps=1000000", "--checkpoint_freq=0"}, [&] {
@@ -128,7 +128,7 @@ TEST_CASE("a run that is asked to stop saves, and resumes with the bits of one t
   CHECK(lines.back()["loss"] == lines_of(straight.metrics()).back()["loss"]);
 }
 
-TEST_CASE("a run that is asked to stop during its last step finishes") {
+TEST_CASE("a run that receives a stop request during its last step completes") {
   const TinyTraining run;
   const LateSignals late;
   std::jthread asks;

@@ -80,7 +80,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("the loss of each set is that of its first windows, on any layout") {
+TEST_CASE("the loss of each set is that of its first windows, for any layout") {
   const Fixture fixture;
   const model::Decoder decoder(fixture.set_up(1, 1).model);
   const model::FlatModel exact = ExactWeights(decoder).in_fp64(decoder);
@@ -113,7 +113,7 @@ TEST_CASE("an interrupted validation reports no losses") {
   CHECK_FALSE(Fixture::validate(fixture.set_up(1, 0), 2, /*stops=*/true));
 }
 
-TEST_CASE("a run's metrics have the loss of each set") {
+TEST_CASE("a run's metrics contain the loss of each set") {
   const Fixture fixture;
   const std::string folder = fixture.run.folder().string();
   const auto last_metrics = [&] {

@@ -29,7 +29,7 @@ DevicePoll::Error wait_for_error(const DevicePoll& poll) {
 
 }  // namespace
 
-TEST_CASE("An asynchronous error of a communicator is found") {
+TEST_CASE("reports an asynchronous error of a communicator") {
   parallel::FlightRecorder recorder;
   DevicePoll poll(recorder);
   poll.use_device(at::kCPU);
@@ -40,7 +40,7 @@ TEST_CASE("An asynchronous error of a communicator is found") {
   CHECK((error.why == Why::kCommunicatorError && error.text == "a remote process has exited"));
 }
 
-TEST_CASE("An error of a device is found") {
+TEST_CASE("reports an error of a device") {
   parallel::FlightRecorder recorder;
   DevicePoll poll(recorder);
   auto& sums = recorder.channel("sums");

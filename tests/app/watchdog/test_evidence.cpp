@@ -54,7 +54,7 @@ json read(const fs::path& file) { return json::parse(std::ifstream(file)); }
 
 }  // namespace
 
-TEST_CASE("Evidence has the fields of docs/formats.md") {
+TEST_CASE("evidence has the fields documented in docs/formats.md") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(1);
   const EvidenceWriter writer({folder.path()}, start);
@@ -79,7 +79,7 @@ TEST_CASE("Evidence has the fields of docs/formats.md") {
   CHECK(all["pids"] == json({11, 12}));
 }
 
-TEST_CASE("The condition of a host has its free memory, pressure, OOM kills and Xid messages") {
+TEST_CASE("the condition of a host includes free memory, pressure, OOM kills and Xid messages") {
   const TemporaryFolder root;
   for (const char* folder : {"proc/pressure", "dev"}) fs::create_directories(root.path() / folder);
   std::ofstream(root.path() / "proc/meminfo") << "MemTotal: 9 kB\nMemAvailable: 3 kB\n";
@@ -102,7 +102,7 @@ TEST_CASE("other users can leave evidence wherever they can write") {
   CHECK(fs::status(folder.path() / "failures" / start.id).permissions() != shared);
 }
 
-TEST_CASE("The line of a rank names host, process, step and the collective it waits in") {
+TEST_CASE("a rank's error line contains host, process, step and the collective in which it waits") {
   const std::string line = describe(stuck(), ranks(1));
   for (const char* part : {"rank 1 on b (pid 12)", "300 s", "step 12", "all_reduce 8 of gradients"}) {
     CHECK_THAT(line, Catch::Contains(part));
@@ -117,7 +117,7 @@ TEST_CASE("The line of a rank names host, process, step and the collective it wa
   CHECK(describe(mistake, ranks(1)) == "rank 1: --seed x");
 }
 
-TEST_CASE("Of several ranks that fail one is first, and the others learn its reason") {
+TEST_CASE("one of several failing ranks is first, and the others read its reason") {
   const TemporaryFolder folder;
   const StartRanks zero = ranks(0), one = ranks(1);
   EvidenceWriter first({folder.path()}, one), second({folder.path() / "none", folder.path()}, zero);
@@ -128,7 +128,7 @@ TEST_CASE("Of several ranks that fail one is first, and the others learn its rea
   CHECK((outcome.first.rank == 1 && outcome.first.reason == describe(stuck(), one) && outcome.elsewhere.empty()));
 }
 
-TEST_CASE("A file `first` without the number of a rank reports no rank") {
+TEST_CASE("a `first` file without a rank reports no rank") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(1);
   const fs::path own = folder.path() / "failures" / start.id;
@@ -143,7 +143,7 @@ TEST_CASE("A file `first` without the number of a rank reports no rank") {
   CHECK(rank_of("1\nbroke\n") == 1);
 }
 
-TEST_CASE("a start is recorded where evidence of earlier starts would be taken for its own") {
+TEST_CASE("a start is recorded if earlier evidence could be attributed to it") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(0);
   EvidenceWriter({folder.path()}, start).record_start();
@@ -153,7 +153,7 @@ TEST_CASE("a start is recorded where evidence of earlier starts would be taken f
   CHECK(read(folder.path() / "failures" / start.id / "start.json")["ranks"] == 2);
 }
 
-TEST_CASE("A folder that cannot be written is replaced by the next one, and then by stderr") {
+TEST_CASE("a folder that is not writable is replaced by the next one, and finally by stderr") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(1);
   std::ofstream(folder.path() / "file") << "no folder";
@@ -177,7 +177,7 @@ TEST_CASE("A folder that cannot be written is replaced by the next one, and then
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which needs address space itself
-TEST_CASE("A process that cannot start a thread writes evidence and its line nevertheless") {
+TEST_CASE("a process that cannot start a thread still writes evidence and its error line") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(1);
   const pid_t child = fork();

@@ -35,7 +35,7 @@ pid_t spawn(const Work& work) {
 
 }  // namespace
 
-TEST_CASE("A rank reads what another process of its host wrote, and sees that it is gone") {
+TEST_CASE("a rank reads the state of another process on its host, and detects its exit") {
   const TemporaryFolder folder;
   const HostBoard board("start", /*ranks=*/3, /*own=*/0, /*rank=*/4, folder.path());
   CHECK(board.neighbors().empty());
@@ -65,7 +65,7 @@ TEST_CASE("A rank reads what another process of its host wrote, and sees that it
   CHECK_FALSE(board.neighbors().at(0).alive);
 }
 
-TEST_CASE("Only one rank of a host reports a stop or a failure") {
+TEST_CASE("only one rank of a host reports a stop or a failure") {
   const TemporaryFolder folder;
   HostBoard zero("start", 2, 0, 0, folder.path());
   HostBoard one("start", 2, 1, 1, folder.path());
@@ -75,7 +75,7 @@ TEST_CASE("Only one rank of a host reports a stop or a failure") {
   CHECK_FALSE(one.claim_failure());
 }
 
-TEST_CASE("The file of a host is private, has no name once all ranks use it, and is not shared if it is not one") {
+TEST_CASE("the file of a host is private and unlinked once all ranks use it, and an unusable path is reported") {
   const TemporaryFolder folder;
   const HostBoard board("start", 1, 0, 0, folder.path());
   const std::filesystem::path file = std::filesystem::directory_iterator(folder.path())->path();

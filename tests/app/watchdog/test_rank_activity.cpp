@@ -46,7 +46,7 @@ class Watched {
 
 }  // namespace
 
-TEST_CASE("Progress is a phase, a collective or what the training thread says, and not the control plane") {
+TEST_CASE("phases, collectives and reports of the training thread count as progress, but not the control plane") {
   Watched rank(/*stuck_after=*/10);
   auto& control = rank.activity.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing);
   auto& sums = rank.activity.recorder().channel("sums");
@@ -61,7 +61,7 @@ TEST_CASE("Progress is a phase, a collective or what the training thread says, a
   CHECK(rank.run_for(0.1).idle == 0);
 }
 
-TEST_CASE("Time in which the watchdog did not run counts as a gap and not as idle") {
+TEST_CASE("time in which the watchdog did not run counts as a gap, not as idle time") {
   Watched rank(10);
   rank.run_for(2);
   rank.stop_for(30);
@@ -72,7 +72,7 @@ TEST_CASE("Time in which the watchdog did not run counts as a gap and not as idl
   CHECK(rank.run_for(0.1).gap == Approx(30).margin(0.2));
 }
 
-TEST_CASE("Progress clears an earlier gap, but not one that has just ended") {
+TEST_CASE("progress clears an earlier gap, but not one that has just ended") {
   Watched rank(10);
   rank.run_for(2);
   rank.stop_for(30);
@@ -85,7 +85,7 @@ TEST_CASE("Progress clears an earlier gap, but not one that has just ended") {
   CHECK(rank.run_for(0.1).gap == 0);
 }
 
-TEST_CASE("The limit in training follows the steps, within 300 seconds and --stuck_after") {
+TEST_CASE("the limit in training depends on step times, between 300 seconds and --stuck_after") {
   CHECK(Watched(0).limit_after_step(1) == 0);
   CHECK(Watched(600).limit_after_step(1) == 300);
   CHECK(Watched(600).limit_after_step(50) == 500);
@@ -97,7 +97,7 @@ TEST_CASE("The limit in training follows the steps, within 300 seconds and --stu
   CHECK(rank.limit_after_step(150) == 450);
 }
 
-TEST_CASE("Time in which the process was suspended does not count as part of a step") {
+TEST_CASE("time in which the process was suspended does not count as part of a step") {
   CHECK(Watched(600).limit_after_step(1, /*suspended=*/1000) == 300);
   Watched rank(600);
   rank.activity.enter(RunPhase::kTraining, 1);
@@ -109,7 +109,7 @@ TEST_CASE("Time in which the process was suspended does not count as part of a s
   CHECK(rank.run_for(1).gap == Approx(1000).margin(0.2));
 }
 
-TEST_CASE("Other phases may take three times --stuck_after, and a step before any is measured once") {
+TEST_CASE("other phases may take three times --stuck_after, and so may steps before any is measured") {
   Watched rank(600);
   CHECK(rank.activity.report().limit == 1800);
   for (const RunPhase phase : {RunPhase::kFirstStep, RunPhase::kValidation, RunPhase::kCheckpoint, RunPhase::kEnding}) {

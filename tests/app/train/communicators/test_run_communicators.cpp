@@ -34,7 +34,7 @@ struct Opened {
 
 }  // namespace
 
-TEST_CASE("With one level the recorder has one channel per use, with all ranks, and no internode bytes") {
+TEST_CASE("with one level, each use has one channel over all ranks, and no internode bytes") {
   Opened opened({.nodes = 1, .ranks_per_node = parallel::mpi().world_size()});
   CHECK(opened.communicators.all().size() == 2);
   const auto records = opened.records();
@@ -44,7 +44,7 @@ TEST_CASE("With one level the recorder has one channel per use, with all ranks, 
   CHECK(opened.communicators.take_internode_bytes() == 0);
 }
 
-TEST_CASE("With two levels the recorder has the level and the ranks of each collective") {
+TEST_CASE("with two levels, the recorder has the level and the ranks of each collective") {
   parallel::MpiRuntime& mpi = parallel::mpi();
   Opened opened({.nodes = mpi.world_size(), .ranks_per_node = 1});
   if (mpi.world_size() == 1) return;
@@ -66,7 +66,7 @@ TEST_CASE("With two levels the recorder has the level and the ranks of each coll
   CHECK(opened.communicators.take_internode_bytes() == 0);
 }
 
-TEST_CASE("Internode bytes are the sum over a group's ranks, or with one level a ring's traffic") {
+TEST_CASE("internode bytes are summed over a group's ranks, or with one level follow a ring") {
   const std::unique_ptr<parallel::Timeline> timeline = parallel::make_timeline(at::kCPU);
   const auto sent = [&](const parallel::ParallelLayout& layout, bool several_hosts) {
     LevelCommunicators use(layout, several_hosts, std::make_unique<parallel::TwinRanks>(),
@@ -83,7 +83,7 @@ TEST_CASE("Internode bytes are the sum over a group's ranks, or with one level a
   CHECK(sent({.nodes = 1, .ranks_per_node = 6}, false) == 0);
 }
 
-TEST_CASE("Exposed communication is recorded for both levels, in timeline order") {
+TEST_CASE("exposed communication is recorded for both levels, in timeline order") {
   parallel::MpiRuntime& mpi = parallel::mpi();
   Opened opened({.nodes = mpi.world_size(), .ranks_per_node = 1});
   if (mpi.world_size() == 1) return;

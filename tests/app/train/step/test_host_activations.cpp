@@ -15,7 +15,7 @@
 namespace mpzero {
 namespace {
 
-TEST_CASE("activations of random sizes come back with their bits and strides, last first, in every micro-batch") {
+TEST_CASE("activations of random sizes are restored with their bits and strides, last first, in every micro-batch") {
   std::mt19937 random(7);
   const auto up_to = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(1, most)(random); };
   for (int run = 0; run < 60; ++run) {
@@ -47,7 +47,7 @@ TEST_CASE("activations of random sizes come back with their bits and strides, la
   }
 }
 
-TEST_CASE("no more than two activations are on the device") {
+TEST_CASE("at most two activations are on the device") {
   constexpr int64_t kBytes = 1000 * sizeof(float);
   const plan::OneThread one;
   plan::MemoryWatch watch;
@@ -64,7 +64,7 @@ TEST_CASE("no more than two activations are on the device") {
   CHECK(watch.now() == before);
 }
 
-TEST_CASE("what does not fit the micro-batch is refused") {
+TEST_CASE("tensors that do not match the micro-batch are refused") {
   HostActivations activations(at::kCPU, 3, 32, /*pinned=*/true);
   CHECK_THROWS_AS(activations.take(), Failure);
   CHECK_THROWS_AS(activations.put(at::empty({9}, at::kFloat)), Failure);
@@ -97,7 +97,7 @@ double seconds_with_copies_of(double copy) {
   return device.clock(0);
 }
 
-TEST_CASE("copies run beside the layers, one layer ahead") {
+TEST_CASE("copies overlap with the layers, one layer ahead") {
   // Short ones take no time.
   CHECK(seconds_with_copies_of(1) == 5 * 10 + 5 * 30);
   CHECK(seconds_with_copies_of(10) == 5 * 10 + 5 * 30);

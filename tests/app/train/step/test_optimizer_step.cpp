@@ -13,7 +13,7 @@
 using namespace mpzero;
 using namespace mpzero::plan;
 
-TEST_CASE("a step asks for its micro-batches, then for what comes before the update, then for the figures") {
+TEST_CASE("a step requests its micro-batches, calls before_update, then requests the figures") {
   const SimulatedRun run = small_run();
   SimulatedDevice device(run.costs);
   SimulatedTimeline timeline;

@@ -107,7 +107,7 @@ std::vector<double> trained(const model::ModelConfig& model, const model::Decode
 }  // namespace
 
 // Oracle: the CPU's allocator.
-TEST_CASE("a micro-batch takes the memory that is planned") {
+TEST_CASE("a micro-batch uses the planned memory") {
   const plan::OneThread one;
   const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1,
                                    "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
@@ -133,7 +133,7 @@ TEST_CASE("a micro-batch takes the memory that is planned") {
 }
 
 // Oracle: the CPU's allocator. All decoder layers read the encoder's output.
-TEST_CASE("a micro-batch of an encoder-decoder model takes the memory that is planned") {
+TEST_CASE("a micro-batch of an encoder-decoder model uses the planned memory") {
   const plan::OneThread one;
   const auto model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/assets/tiny_t5/config.json");
   for (const int64_t source : {64, 448}) {
@@ -150,7 +150,7 @@ TEST_CASE("a micro-batch of an encoder-decoder model takes the memory that is pl
   }
 }
 
-TEST_CASE("activations that wait on the host train with the bits of those that stay") {
+TEST_CASE("training with offloaded activations is bitwise equal to training without offload") {
   const plan::OneThread one;
   model::ModelConfig adapted = model::small_qwen3();
   adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"gate_proj", "down_proj"}};
@@ -173,7 +173,7 @@ TEST_CASE("activations that wait on the host train with the bits of those that s
 }
 
 // Oracle: what the simulated device allocates.
-TEST_CASE("on a GPU, activations that wait on the host take the memory that is planned") {
+TEST_CASE("on a GPU, offloaded activations use the planned memory") {
   const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
                                    "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})",
                                {"--seq_length=131072"}, 1)
@@ -231,7 +231,7 @@ TEST_CASE("on a GPU, activations that wait on the host take the memory that is p
 }
 
 // The kernel pads its log-sum-exps to multiples of 32 tokens, and HostActivations fails if its buffers are too small.
-TEST_CASE("on a GPU, the host has room for the log-sum-exps of fp32 attention") {
+TEST_CASE("on a GPU, host memory for log-sum-exps of fp32 attention is allocated") {
   const plan::SimulatedDevice device({});
   model::ModelConfig model = model::small_llama();
   model.num_hidden_layers = 3;
