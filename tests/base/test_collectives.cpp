@@ -61,7 +61,7 @@ std::string field(const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("all_gather returns every rank's value by rank, with the same bits") {
+TEST_CASE("all_gather returns every rank's value in rank order, with the same bits") {
   const std::vector<double> sent = {0.1 + 0.2, -0.0, std::numeric_limits<double>::quiet_NaN()};
   for (const auto& got : on_ranks<std::vector<double>>(
            [&](ProcessGroup& group) { return all_gather(group, sent[static_cast<size_t>(group.rank())]); })) {
@@ -76,7 +76,7 @@ TEST_CASE("all_gather returns every rank's value by rank, with the same bits") {
   }
 }
 
-TEST_CASE("texts, lists, options and tuples arrive as they were sent, empty ones and bytes that are no UTF-8 too") {
+TEST_CASE("strings, vectors, optionals and tuples arrive unchanged, including empty values and invalid UTF-8") {
   using Value = std::tuple<std::string, std::vector<std::string>, std::vector<std::vector<int>>, std::optional<bool>,
                            std::pair<std::optional<std::string>, std::vector<bool>>>;
   const std::vector<Value> sent = {
@@ -89,7 +89,7 @@ TEST_CASE("texts, lists, options and tuples arrive as they were sent, empty ones
   }
 }
 
-TEST_CASE("a struct is sent by its fields, also in a list") {
+TEST_CASE("a struct is sent by its fields, also in a vector") {
   for (const auto& got : on_ranks<std::vector<std::vector<Named>>>([](ProcessGroup& group) {
          return all_gather(group, std::vector<Named>(static_cast<size_t>(group.rank()),
                                                      {.name = "caf\xc3\xa9", .cores = {group.rank()}}));
@@ -101,7 +101,7 @@ TEST_CASE("a struct is sent by its fields, also in a list") {
   }
 }
 
-TEST_CASE("broadcast gives rank 0's value to all ranks, and no other is sent") {
+TEST_CASE("broadcast sends only rank 0's value to all ranks") {
   for (const auto& got : on_ranks<std::vector<std::string>>([](ProcessGroup& group) {
          return broadcast(group, std::vector<std::string>{"of rank", std::to_string(group.rank())});
        })) {
@@ -122,7 +122,7 @@ TEST_CASE("broadcast gives rank 0's value to all ranks, and no other is sent") {
   CHECK(second.sent.empty());
 }
 
-TEST_CASE("min, max, sum, any and all are over the ranks") {
+TEST_CASE("min, max, sum, any and all reduce over the ranks") {
   const auto reduce = [](ProcessGroup& group) {
     const int rank = group.rank();
     return std::tuple(min(group, int64_t{-5} * rank), max(group, 0.25 * rank),
@@ -135,7 +135,7 @@ TEST_CASE("min, max, sum, any and all are over the ranks") {
   }
 }
 
-TEST_CASE("a message of another type is a Failure that names the call, its place and the rank") {
+TEST_CASE("a message of a different type is a Failure with the call, its location and the rank") {
   const auto refused = [](const std::string& other, const std::function<void(ProcessGroup&)>& call) {
     SendsOther group(other);
     std::string message;

@@ -16,13 +16,13 @@ parallel::Environment variables(std::map<std::string, std::string> values) {
   };
 }
 
-TEST_CASE("the kernel's name is that of gethostname") {
+TEST_CASE("the kernel's host name is that of gethostname") {
   std::array<char, 256> name{};
   REQUIRE(gethostname(name.data(), name.size() - 1) == 0);
   CHECK(host_name() == name.data());
 }
 
-TEST_CASE("a job knows a node by Slurm's name, and a pod by its name in DNS") {
+TEST_CASE("a job reaches a node by Slurm's name, and a pod by its DNS name") {
   CHECK(name_in_job(variables({})) == std::nullopt);
   CHECK(name_in_job(variables({{"MPZERO_HOST", ""}, {"SLURMD_NODENAME", ""}})) == std::nullopt);
   CHECK(name_in_job(variables({{"MPZERO_HOST", "a-node-0-0.a"}})) == "a-node-0-0.a");

@@ -33,27 +33,27 @@ std::string repeated(const std::string& text, int times) {
 
 }  // namespace
 
-TEST_CASE("a JSON text is parsed") {
+TEST_CASE("parses a JSON text") {
   CHECK(parse_json(R"({"a": [1, 2.5, "x", null, true]})", kSmall)["a"] ==
         nlohmann::json::array({1, 2.5, "x", nullptr, true}));
   CHECK(parse_json(" 7 ", kSmall) == 7);
 }
 
-TEST_CASE("a key that appears twice in one object is refused with its path") {
+TEST_CASE("a duplicate key in an object is refused with its path") {
   CHECK(problem(R"({"a": 1, "a": 1})") == "key a appears twice; remove one of the two");
   CHECK(problem(R"({"a": [{"b": 1}, {"c": {"d": 1, "d": 2}}]})") == "key a.c.d appears twice; remove one of the two");
   CHECK(problem(R"({"a": {"b": 1}, "c": {"b": 1}, "b": [{"b": 1}, {"b": 1}]})") == "no error");
   CHECK(problem(R"({"\u0061": 1, "a": 1})") == "key a appears twice; remove one of the two");
 }
 
-TEST_CASE("a key cannot break the sentence that names it") {
+TEST_CASE("a key cannot break the error message that contains it") {
   CHECK(problem("{\"a\\nb\": 1, \"a\\nb\": 1}") == "key \"a\\nb\" appears twice; remove one of the two");
   CHECK(problem("{\"\": 1, \"\": 1}") == "key \"\" appears twice; remove one of the two");
   const std::string longest(300, 'k');
   CHECK(problem(fmt::format("{{\"{0}\": 1, \"{0}\": 1}}", longest)).size() < 150);
 }
 
-TEST_CASE("text that is too long or nested too deeply is refused") {
+TEST_CASE("a text that is too long or nested too deeply is refused") {
   CHECK(problem("[[[[]]]]") == "no error");
   CHECK(problem(R"({"a": {"b": [{}]}})") == "no error");
   CHECK(problem("[[[[[]]]]]") == "JSON is nested deeper than 4 levels; reduce the nesting");
@@ -68,7 +68,7 @@ TEST_CASE("text that is too long or nested too deeply is refused") {
         "JSON is nested deeper than 64 levels; reduce the nesting");
 }
 
-TEST_CASE("bad JSON is reported with its position") {
+TEST_CASE("invalid JSON is reported with its position") {
   CHECK(problem("{\n  \"a\": 1,\n}").starts_with("line 3, column 1: not valid JSON"));
   CHECK(problem("{} # done") == "line 1, column 4: not valid JSON: comments are not allowed; remove the comment");
   CHECK(problem("").starts_with("no JSON"));
@@ -83,7 +83,7 @@ TEST_CASE("bad JSON is reported with its position") {
   }
 }
 
-TEST_CASE("at most the limit and one byte of a file are read") {
+TEST_CASE("at most one byte more than the limit is read from a file") {
   const io::testing::TemporaryFolder folder;
   const auto path = folder / "a.json";
   for (const size_t size : {size_t{0}, size_t{1}, size_t{1000}}) {

@@ -5,12 +5,12 @@
 
 namespace mpzero {
 
-TEST_CASE("adapters are scaled by alpha / r, with rslora by alpha / sqrt(r)") {
+TEST_CASE("adapters are scaled by alpha / r, or by alpha / sqrt(r) with rslora") {
   CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}}.scale() == 1);
   CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}, .rslora = true}.scale() == 4);
 }
 
-TEST_CASE("settings of adapters are read as they were written, and a missing dropout is 0") {
+TEST_CASE("adapter settings are read as written, and a missing dropout is 0") {
   const LoraConfig lora{.r = 4, .alpha = 2.5, .targets = {"q_proj", "v_proj"}, .rslora = true, .dropout = 0.25};
   nlohmann::json object = to_json(lora);
   CHECK(read_lora_config(object, "a file") == lora);

@@ -96,7 +96,7 @@ void check_lines_are_whole(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("on a terminal, no line is joined to the progress bar") {
+TEST_CASE("on a terminal, no line is appended to the progress bar") {
   int terminal = -1, program = -1;
   REQUIRE(::openpty(&terminal, &program, nullptr, nullptr, nullptr) == 0);
   std::string text;
@@ -108,7 +108,7 @@ TEST_CASE("on a terminal, no line is joined to the progress bar") {
   check_lines_are_whole(text);
 }
 
-TEST_CASE("through a launcher's pipe to a terminal, no line is joined to the progress bar") {
+TEST_CASE("through a launcher's pipe to a terminal, no line is appended to the progress bar") {
   ::setenv("MPZERO_TERMINAL", "40", 1);
   check_lines_are_whole(piped(draw_and_print));
   // The bar of another rank may be on the terminal.
@@ -140,7 +140,7 @@ TEST_CASE("without a terminal, progress is printed in lines with the elapsed tim
   CHECK(text == "Training: 4 of 10 (40%)\nTraining: 10 of 10 (100%), 0:00 elapsed, loss 1.5\n");
 }
 
-TEST_CASE("lines of several threads stay whole") {
+TEST_CASE("lines of several threads are not interleaved") {
   const std::string line(300, 'x');
   const std::string text = piped([&] {
     std::vector<std::jthread> threads;
@@ -155,7 +155,7 @@ TEST_CASE("lines of several threads stay whole") {
   CHECK(text == expected);
 }
 
-TEST_CASE("a closed, full or broken output loses text and ends nothing") {
+TEST_CASE("a closed, full or broken output loses text without ending the process") {
   ignore_broken_pipes();
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);

@@ -20,7 +20,7 @@ std::vector<Range> ranges(int64_t begin, int64_t end) {
 
 }  // namespace
 
-TEST_CASE("a range of a unit is cut at the parameters' bounds") {
+TEST_CASE("a range of a unit is split at parameter boundaries") {
   CHECK((ranges(0, 11) == std::vector<Range>{{"a", 0, 6, 0}, {"b", 0, 4, 6}, {"c", 0, 1, 10}}));
   CHECK((ranges(4, 9) == std::vector<Range>{{"a", 4, 2, 0}, {"b", 0, 3, 2}}));
   CHECK((ranges(7, 8) == std::vector<Range>{{"b", 1, 1, 0}}));
@@ -30,7 +30,7 @@ TEST_CASE("a range of a unit is cut at the parameters' bounds") {
   CHECK(ranges(11, 64).empty());
 }
 
-TEST_CASE("an output is tied where there is an embedding and no output weight") {
+TEST_CASE("an output is tied if the model has an embedding and no output weight") {
   const ParameterSpec embedding{"model.embed_tokens.weight", {2, 2}}, output{"lm_head.weight", {2, 2}};
   CHECK(is_output_tied(std::vector{embedding}));
   CHECK_FALSE(is_output_tied(std::vector{embedding, output}));

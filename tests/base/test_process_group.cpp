@@ -30,12 +30,12 @@ std::vector<int> culprits_of(const std::vector<int>& system_errors) {
 
 }  // namespace
 
-TEST_CASE("an error of a file system on some ranks names these ranks") {
+TEST_CASE("a file system error on some ranks is attributed to these ranks") {
   CHECK(culprits_of({0, 0, 0, EIO}) == std::vector{3});
   CHECK(culprits_of({0, ESTALE, EIO, 0}) == std::vector{1, 2});
 }
 
-TEST_CASE("an error that other hosts may also meet names no rank") {
+TEST_CASE("an error that other hosts may also encounter is attributed to no rank") {
   CHECK(culprits_of({0, 0, 0, ENOSPC}).empty());
   CHECK(culprits_of({0, 0, EIO, ENOSPC}).empty());
   CHECK(culprits_of({EIO, EIO, EIO, EIO}).empty());
@@ -43,14 +43,14 @@ TEST_CASE("an error that other hosts may also meet names no rank") {
   CHECK(culprits_of({EIO, 0, 0, 0}).empty());
 }
 
-TEST_CASE("run_on_all_ranks returns where every rank succeeds") {
+TEST_CASE("run_on_all_ranks returns if all ranks succeed") {
   SingleProcess group;
   bool ran = false;
   run_on_all_ranks(group, [&] { ran = true; });
   REQUIRE(ran);
 }
 
-TEST_CASE("an error of one rank reaches the others with its rank") {
+TEST_CASE("an error on one rank is thrown on all ranks with its rank") {
   const auto errors = ThreadGroup(3).run([](ProcessGroup& group) {
     const auto fail_on_1 = [&] {
       if (group.rank() == 1) throw UserError("no such file");
@@ -61,14 +61,14 @@ TEST_CASE("an error of one rank reaches the others with its rank") {
   CHECK(errors == std::vector<std::string>(3, "rank 1: no such file"));
 }
 
-TEST_CASE("an error that all ranks share is told without a rank") {
+TEST_CASE("an error on all ranks is thrown without a rank") {
   const auto errors = ThreadGroup(2).run([](ProcessGroup& group) {
     run_on_all_ranks(group, [] { throw Failure("disk full", ErrorScope::kThisRank, ENOSPC); });
   });
   CHECK(errors == std::vector<std::string>(2, "disk full"));
 }
 
-TEST_CASE("damage and the errno of a system call stay what they are on every rank") {
+TEST_CASE("Damaged and the errno of a system call are preserved on every rank") {
   struct Seen {
     bool damaged = false;
     int system_error = 0;

@@ -34,7 +34,7 @@ class Last {
 
 }  // namespace
 
-TEST_CASE("an object knows whether an exception destroys it") {
+TEST_CASE("an object detects that an exception destroys it") {
   std::optional<bool> seen;
   { const Witness witness(seen); }
   CHECK(seen == false);
@@ -48,7 +48,7 @@ TEST_CASE("an object knows whether an exception destroys it") {
   CHECK(seen == false);
 }
 
-TEST_CASE("an object created and destroyed during unwinding is not unwound itself") {
+TEST_CASE("an object created and destroyed during unwinding does not count as unwound") {
   std::optional<bool> seen;
   try {
     const Last last(seen);

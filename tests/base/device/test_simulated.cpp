@@ -3,7 +3,7 @@
 
 namespace mpzero {
 
-TEST_CASE("a simulated device uses the kernels of the device that it stands for") {
+TEST_CASE("a simulated device uses the kernels of the device that it models") {
   const c10::Device simulated(kSimulatedDevice, 0);
   const SimulatedTarget before = simulated_target();
   for (const c10::DeviceType type : {c10::DeviceType::CUDA, c10::DeviceType::CPU}) {

@@ -3,7 +3,7 @@
 
 using mpzero::bytes_text;
 
-TEST_CASE("a size has the largest unit of which it has one") {
+TEST_CASE("a size is shown in the largest unit of which it has at least one") {
   CHECK(bytes_text(0) == "0 KiB");
   CHECK(bytes_text(64 << 10) == "64 KiB");
   CHECK(bytes_text((int64_t{1} << 20) - 1) == "1024 KiB");

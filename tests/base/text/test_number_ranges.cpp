@@ -3,7 +3,7 @@
 
 namespace mpzero {
 
-TEST_CASE("numbers are written as ranges") {
+TEST_CASE("consecutive numbers are written as ranges") {
   CHECK(number_ranges({7, 3, 2, 4}) == "2-4,7");
   CHECK(number_ranges({5}) == "5");
   CHECK(number_ranges({}).empty());

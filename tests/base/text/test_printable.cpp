@@ -5,7 +5,7 @@
 
 namespace mpzero {
 
-TEST_CASE("what moves a cursor, begins a line or turns text around is escaped") {
+TEST_CASE("characters that move the cursor, begin a line or reorder text are escaped") {
   const auto [text, shown] = GENERATE(table<std::string, std::string>({
       {"", ""},
       {"model-5steps", "model-5steps"},

@@ -10,7 +10,7 @@
 
 namespace mpzero {
 
-TEST_CASE("without CUDA's libraries there is no device") {
+TEST_CASE("without CUDA's libraries, no device is available") {
   CHECK(c10::cuda::device_count() == 0);
   c10::DeviceIndex device = 0;
   CHECK(c10::cuda::GetDevice(&device) == cudaErrorNoDevice);
@@ -20,7 +20,7 @@ TEST_CASE("without CUDA's libraries there is no device") {
   CHECK_NOTHROW([] { C10_CUDA_CHECK(cudaSuccess); }());
 }
 
-TEST_CASE("what needs a device reports that this build has no GPU kernels") {
+TEST_CASE("operations that need a device report that this build has no GPU kernels") {
   const auto reports = [](auto call) { CHECK_THROWS_WITH(call(), Catch::Contains("has no GPU kernels")); };
   reports([] { c10::cuda::set_device(0); });
   reports([] { c10::cuda::current_device(); });
