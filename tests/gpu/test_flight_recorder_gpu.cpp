@@ -37,7 +37,7 @@ void CUDART_CB wait_at_gate(void* gate) {
 
 }  // namespace
 
-TEST_CASE("A collective after unfinished work is queued, and completes after that work") {
+TEST_CASE("a collective after unfinished work is queued, and completes after that work") {
   const auto device = rank_gpu();
   if (!device) return;
   FlightRecorder recorder;
@@ -72,7 +72,7 @@ TEST_CASE("A collective after unfinished work is queued, and completes after tha
   CHECK(record.last.back().bytes == 4096);
 }
 
-TEST_CASE("Polling during many collectives does not change their results") {
+TEST_CASE("polling during many collectives does not change their results") {
   const auto device = rank_gpu();
   if (!device) return;
   FlightRecorder recorder;
@@ -97,12 +97,12 @@ TEST_CASE("Polling during many collectives does not change their results") {
   CHECK(sum.mean().item<float>() == static_cast<float>(mpi().world_size()));
 }
 
-TEST_CASE("A healthy communicator has no asynchronous error") {
+TEST_CASE("a healthy communicator has no asynchronous error") {
   if (!rank_gpu()) return;
   CHECK_FALSE(NcclCommunicator(mpi()).asynchronous_error());
 }
 
-TEST_CASE("The GPU's condition is reported if the driver's library exists") {
+TEST_CASE("the GPU's condition is reported if the driver's library exists") {
   const auto device = rank_gpu();
   if (!device) return;
   const std::string condition = gpu_condition(*device);

@@ -130,7 +130,7 @@ LayerRun run(const ModelConfig& config, const std::optional<Fp8Options>& fp8, at
 
 }  // namespace
 
-TEST_CASE("casts on the GPU have the bits of the reference") {
+TEST_CASE("casts on the GPU are bitwise equal to the reference") {
   if (!has_fp8()) return;
   for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 1}, {1, 8}, {3, 7}, {128, 64}, {129, 65}, {16, 1000}, {1000, 16}, {130, 72}, {512, 1024}, {333, 2056}}) {
@@ -142,7 +142,7 @@ TEST_CASE("casts on the GPU have the bits of the reference") {
   check_casts(at::full({40, 48}, 1e-39, at::kFloat).to(at::kBFloat16));
 }
 
-TEST_CASE("casts in parts on the GPU have the bits of the reference") {
+TEST_CASE("casts in parts on the GPU are bitwise equal to the reference") {
   if (!has_fp8()) return;
   const auto nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   // `offset`: of the part in its rank's memory, which may be any.
@@ -174,7 +174,7 @@ TEST_CASE("casts in parts on the GPU have the bits of the reference") {
   }
 }
 
-TEST_CASE("codes are transposed on the GPU, whatever their place") {
+TEST_CASE("FP8 data is transposed on the GPU at any address") {
   if (!has_fp8()) return;
   for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 1}, {1, 8}, {3, 7}, {128, 64}, {129, 65}, {16, 1000}, {1000, 16}, {130, 72}, {512, 1024}, {333, 2056}}) {
@@ -188,7 +188,7 @@ TEST_CASE("codes are transposed on the GPU, whatever their place") {
   }
 }
 
-TEST_CASE("a layer on the GPU whose weights come as codes has the bits of one that casts them") {
+TEST_CASE("a layer on the GPU with FP8 weights is bitwise equal to one that casts them") {
   if (!has_fp8()) return;
   // Otherwise the products of each run are tuned.
   const Deterministic deterministic(true);
@@ -223,7 +223,7 @@ TEST_CASE("a layer on the GPU whose weights come as codes has the bits of one th
   }
 }
 
-TEST_CASE("a watch on the GPU sees what it sees of the reference") {
+TEST_CASE("CastWatch on the GPU reports the same statistics as the reference") {
   if (!has_fp8()) return;
   at::Tensor x = bf16({300, 96});
   x[7][5].fill_(3e4);
@@ -250,7 +250,7 @@ TEST_CASE("a watch on the GPU sees what it sees of the reference") {
   }
 }
 
-TEST_CASE("kernels on the GPU find the maximum of what they write") {
+TEST_CASE("GPU kernels compute the amax of their output") {
   if (!has_fp8()) return;
   for (const auto& [rows, columns] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 8}, {7, 9}, {300, 1024}, {65, 4096}}) {
@@ -284,7 +284,7 @@ TEST_CASE("kernels on the GPU find the maximum of what they write") {
   }
 }
 
-TEST_CASE("the rotation's backward on the GPU finds the maximum of what it writes, whichever part has it") {
+TEST_CASE("the backward pass of RoPE on the GPU computes the amax of its output in any part") {
   if (!has_fp8()) return;
   const HeadCounts heads{.query = 5, .key_value = 2};
   for (const int64_t head_dim : {128, 64, 40}) {
@@ -307,7 +307,7 @@ TEST_CASE("the rotation's backward on the GPU finds the maximum of what it write
   }
 }
 
-TEST_CASE("numbers that are not finite make an operand NaN on the GPU, too") {
+TEST_CASE("non-finite values make an operand NaN on the GPU") {
   if (!has_fp8()) return;
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     at::Tensor x = bf16({64, 64});
@@ -323,7 +323,7 @@ TEST_CASE("numbers that are not finite make an operand NaN on the GPU, too") {
   }
 }
 
-TEST_CASE("products in FP8 on the GPU") {
+TEST_CASE("FP8 matmuls on the GPU") {
   if (!has_fp8()) return;
   // The last one breaks the alignment of FP8 products: the values are multiplied in bf16.
   for (const auto& [rows, in, out] : std::vector<std::array<int64_t, 3>>{
@@ -383,7 +383,7 @@ TEST_CASE("products in FP8 on the GPU") {
   }
 }
 
-TEST_CASE("a layer in FP8 on the GPU is near that on the CPU and that in bf16") {
+TEST_CASE("an FP8 layer on the GPU approximates that on the CPU and that in bf16") {
   if (!has_fp8()) return;
   ModelConfig config = small_qwen3();
   config.hidden_size = 128;

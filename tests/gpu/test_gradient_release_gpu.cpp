@@ -96,7 +96,7 @@ Released released_run(model::ModelConfig model, bool release, double clip, bool 
 
 }  // namespace
 
-TEST_CASE("steps with released gradients have the bits of steps with gradients on the GPU, and the planned memory") {
+TEST_CASE("steps with released gradients are bitwise equal to steps without and use the planned memory") {
   if (!has_gpu()) return;
   const Deterministic deterministic(true);
   for (const model::ModelConfig& model : {model::small_qwen3(), model::small_llama()}) {

@@ -97,7 +97,7 @@ std::vector<model::Recompute> all_at(model::Recompute recompute) { return std::v
 
 }  // namespace
 
-TEST_CASE("activations come back from the host with their bits on the GPU") {
+TEST_CASE("activations are restored bit for bit from host memory on the GPU") {
   if (!has_gpu()) return;
   constexpr int64_t kNumel = int64_t{1} << 22;
   HostActivations activations(kGpu, 6, 2 * kNumel, /*pinned=*/true);
@@ -121,7 +121,7 @@ TEST_CASE("activations come back from the host with their bits on the GPU") {
   }
 }
 
-TEST_CASE("three steps with activations on the host have the bits of those with inputs on the GPU, and less memory") {
+TEST_CASE("three steps with offloaded activations are bitwise equal to steps without and use less memory") {
   if (!has_gpu()) return;
   const Deterministic deterministic(true);
   model::ModelConfig adapted = model::small_qwen3();

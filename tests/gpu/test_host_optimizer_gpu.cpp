@@ -11,7 +11,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("with a GPU, random interleavings and every snapshot have the bits of sequential execution") {
+TEST_CASE("with a GPU, random interleavings and all snapshots are bitwise equal to sequential execution") {
   if (!has_gpu()) return;
   const at::Device device(at::kCUDA, 0);
   for (uint32_t seed = 0; seed < 100; ++seed) {

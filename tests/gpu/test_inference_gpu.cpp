@@ -14,7 +14,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("with a cache the GPU's logits agree with fp64 on the CPU") {
+TEST_CASE("logits with a KV cache on the GPU agree with fp64 on the CPU") {
   if (!has_gpu()) return;
   // As mpzero generate has it.
   const Deterministic deterministic(true);

@@ -96,7 +96,7 @@ TEST_CASE("rms_norm on the GPU", "[kernels]") {
   }
 }
 
-TEST_CASE("norm and rotation of queries and keys on the GPU", "[kernels]") {
+TEST_CASE("norm and RoPE of queries and keys on the GPU", "[kernels]") {
   if (!has_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const bool with_norm : {false, true}) {

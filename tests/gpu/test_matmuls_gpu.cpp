@@ -52,7 +52,7 @@ at::Tensor poisoned(at::IntArrayRef shape, at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {
+TEST_CASE("matmuls of all layouts, dtypes and odd shapes on the GPU") {
   if (!has_gpu()) return;
   for (const bool deterministic : {false, true}) {
     const Deterministic scope(deterministic);
@@ -148,7 +148,7 @@ TEST_CASE("tuning does not change accumulated sums") {
   }
 }
 
-TEST_CASE("every algorithm that cuBLASLt proposes gives correct products") {
+TEST_CASE("every algorithm that cuBLASLt proposes gives correct results") {
   if (!has_gpu()) return;
   const int64_t rows = 384, columns = 256, inner = 4096;
   for (const auto& [a_transposed, b_transposed] :
@@ -190,7 +190,7 @@ TEST_CASE("every algorithm that cuBLASLt proposes gives correct products") {
   }
 }
 
-TEST_CASE("deterministic products have the same bits in every instance") {
+TEST_CASE("deterministic matmuls have the same bits in every instance") {
   if (!has_gpu()) return;
   const Deterministic scope(true);
   const int64_t rows = 8192, in = 1024, out = 512;
@@ -212,7 +212,7 @@ TEST_CASE("deterministic products have the same bits in every instance") {
   }
 }
 
-TEST_CASE("tuning uses no memory beyond a product's workspace") {
+TEST_CASE("tuning uses no memory beyond a matmul's workspace") {
   if (!has_gpu()) return;
   using c10::CachingAllocator::StatType;
   const auto allocated = [] {

@@ -42,7 +42,7 @@ TEST_CASE("the network that NCCL uses is checked strictly") {
   unsetenv("NCCL_NET");
 }
 
-TEST_CASE("a network that does not exist is reported in one sentence") {
+TEST_CASE("a missing network is reported in one sentence") {
   if (!use_rank_gpu()) return;
   setenv("NCCL_NET", "Libfabric-of-no-plugin", 1);
   CHECK_THROWS_WITH(prove_network(asking_for(NetworkPlan::Proof::kEfa), mpi()),

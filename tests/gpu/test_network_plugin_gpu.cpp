@@ -13,7 +13,7 @@
 // host.
 namespace mpzero::parallel {
 
-TEST_CASE("training uses the network that was proven") {
+TEST_CASE("training uses the verified network") {
   if (!has_gpu(mpi().local_size())) return;
   if (mpi().local_size() < mpi().world_size()) {
     skip_test("ranks of one host, since the stand-in moves nothing between hosts");

@@ -91,7 +91,7 @@ TEST_CASE("NCCL collectives, by copy engines and by kernels") {
   }
 }
 
-TEST_CASE("every ZeRO stage trains on GPUs as a serial fp64 run does") {
+TEST_CASE("every ZeRO stage on GPUs matches a serial fp64 run") {
   const auto device = rank_gpu();
   if (!device) return;
   NcclCommunicator parameters(mpi());
@@ -104,7 +104,7 @@ TEST_CASE("every ZeRO stage trains on GPUs as a serial fp64 run does") {
   check_engine(*device, local_parameters, local_gradients, mpi());
 }
 
-TEST_CASE("every ZeRO stage trains on GPUs with a node each as a serial fp64 run does") {
+TEST_CASE("every ZeRO stage on single-GPU nodes matches a serial fp64 run") {
   const auto device = rank_gpu();
   if (!device || mpi().world_size() == 1) return;
   LocalCommunicator alone;
@@ -114,7 +114,7 @@ TEST_CASE("every ZeRO stage trains on GPUs with a node each as a serial fp64 run
   check_host_overlap(*device, {alone, parameters}, {alone, gradients}, mpi());
 }
 
-TEST_CASE("compressed runs on GPUs with a node each repeat, and all ranks have the same parameters") {
+TEST_CASE("compressed runs on single-GPU nodes are reproducible, and all ranks have the same parameters") {
   const auto device = rank_gpu();
   if (!device || mpi().world_size() == 1) return;
   LocalCommunicator alone;
@@ -153,7 +153,7 @@ TEST_CASE("compressed runs on GPUs with a node each repeat, and all ranks have t
   }
 }
 
-TEST_CASE("compression on a GPU rounds with the CPU's random numbers, of their own for each step, unit and node") {
+TEST_CASE("compression on a GPU rounds with the CPU's random numbers, different for each step, unit and node") {
   const auto device = rank_gpu();
   if (!device) return;
   SingleProcess one;
@@ -168,7 +168,7 @@ TEST_CASE("compression on a GPU rounds with the CPU's random numbers, of their o
 }
 
 // A missing wait between the streams of the levels changes the bits of what is gathered or updated.
-TEST_CASE("the levels' collectives on GPUs wait for each other, and what uses them for both") {
+TEST_CASE("the collectives of both levels on GPUs wait for each other, and their consumers wait for both") {
   const auto device = rank_gpu();
   if (!device) return;
   SingleProcess one;
@@ -271,7 +271,7 @@ TEST_CASE("moments in bf16 follow those in fp32, and are reproducible") {
   CHECK(again.master.equal(rounded.master));
 }
 
-TEST_CASE("an update with a loss or norm that is not finite changes nothing") {
+TEST_CASE("an update with a non-finite loss or norm changes nothing") {
   const auto device = rank_gpu();
   if (!device) return;
   const auto fp64 = at::TensorOptions().dtype(at::kDouble).device(*device);
@@ -295,7 +295,7 @@ TEST_CASE("an update with a loss or norm that is not finite changes nothing") {
   }
 }
 
-TEST_CASE("an update with a loss or norm that is not finite leaves parameters in host memory unchanged") {
+TEST_CASE("an update with a non-finite loss or norm leaves parameters in host memory unchanged") {
   const auto device = rank_gpu();
   if (!device) return;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -331,7 +331,7 @@ TEST_CASE("an update with a loss or norm that is not finite leaves parameters in
   }
 }
 
-TEST_CASE("shards that move to the GPU wait for gathers that still read the host's memory") {
+TEST_CASE("shards that move to the GPU wait for gathers that still read host memory") {
   const auto device = rank_gpu();
   if (!device) return;
   const std::vector<UnitSpec> units{{.name = "one", .parameters = {{"a", {1 << 22}}}},
@@ -363,7 +363,7 @@ TEST_CASE("shards that move to the GPU wait for gathers that still read the host
   }
 }
 
-TEST_CASE("gathers of codes on GPUs follow what writes the shards, and what used the buffers") {
+TEST_CASE("quantized gathers on GPUs run after the writes of the shards and earlier uses of the buffers") {
   const auto device = rank_gpu();
   if (!device) return;
   NcclCommunicator communicator(mpi());
@@ -430,7 +430,7 @@ TEST_CASE("gathers of codes on GPUs follow what writes the shards, and what used
   }
 }
 
-TEST_CASE("host updates concurrent with a GPU and before the norm is known change no bit") {
+TEST_CASE("results do not change if host updates run concurrently with a GPU and before the norm is known") {
   const auto device = rank_gpu();
   if (!device) return;
   NcclCommunicator parameters(mpi());
@@ -438,7 +438,7 @@ TEST_CASE("host updates concurrent with a GPU and before the norm is known chang
   check_host_overlap(*device, parameters, gradients, mpi());
 }
 
-TEST_CASE("released gradients change no bit on GPUs") {
+TEST_CASE("released gradients do not change results on GPUs") {
   const auto device = rank_gpu();
   if (!device) return;
   NcclCommunicator parameters(mpi());

@@ -99,7 +99,7 @@ TEST_CASE("records the operations and the memory of packed documents on the GPU"
   }
 }
 
-TEST_CASE("records the operations and the memory of a T5 on the GPU") {
+TEST_CASE("records the operations and the memory of T5 on the GPU") {
   if (!has_gpu()) return;
   const fs::path fixtures = fs::path(MPZERO_SOURCE_DIR) / "tests/model/fixtures";
   for (const auto& [name, dropout] :
@@ -115,7 +115,7 @@ TEST_CASE("records the operations and the memory of a T5 on the GPU") {
   }
 }
 
-TEST_CASE("records the operations and the memory of adapters and of shared sequences on the GPU") {
+TEST_CASE("records the operations and the memory of adapters and sequence parallelism on the GPU") {
   if (!has_gpu()) return;
   for (model::ModelConfig config : model::small_models()) {
     INFO(config.model_type);
@@ -148,7 +148,7 @@ TEST_CASE("records the operations and the memory of FP8 on the GPU") {
   }
 }
 
-TEST_CASE("a GPU is calibrated, and its units have times from what was measured") {
+TEST_CASE("a GPU calibration provides times for all units") {
   if (!has_gpu()) return;
   const fs::path folder = fs::temp_directory_path() / ("mpzero_calibrate_gpu_" + std::to_string(getpid()));
   CalibrateOptions options;

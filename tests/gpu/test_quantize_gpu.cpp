@@ -25,7 +25,7 @@ at::Tensor values_of(int64_t count, uint64_t seed, at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("GPU quantization with a residual has the CPU's bits") {
+TEST_CASE("quantization with a residual on the GPU is bitwise equal to the CPU") {
   if (!has_gpu()) return;
   for (const BlockFormat& format : {kInt8, kInt4}) {
     for (const int64_t count : kCounts) {
@@ -49,7 +49,7 @@ TEST_CASE("GPU quantization with a residual has the CPU's bits") {
   }
 }
 
-TEST_CASE("weights in 8 and 4 bits are decoded on a GPU with the CPU's bits") {
+TEST_CASE("8-bit and 4-bit weights are dequantized on a GPU bitwise equal to the CPU") {
   if (!has_gpu()) return;
   for (const WeightCodes codes : {WeightCodes::kNf4, WeightCodes::kInt8}) {
     for (const int64_t groups : {1, 3, 700}) {
@@ -79,7 +79,7 @@ TEST_CASE("weights in 8 and 4 bits are decoded on a GPU with the CPU's bits") {
   }
 }
 
-TEST_CASE("GPU differences and their sums have the CPU's bits") {
+TEST_CASE("differences and their sums on the GPU are bitwise equal to the CPU") {
   if (!has_gpu()) return;
   for (const BlockFormat& format : {kInt8, kInt4}) {
     for (const int64_t count : kCounts) {
@@ -100,7 +100,7 @@ TEST_CASE("GPU differences and their sums have the CPU's bits") {
   }
 }
 
-TEST_CASE("GPU sums of messages have the CPU's bits") {
+TEST_CASE("sums of messages on the GPU are bitwise equal to the CPU") {
   if (!has_gpu()) return;
   constexpr int64_t kRows = 4;
   for (const BlockFormat& format : {kInt8, kInt4}) {

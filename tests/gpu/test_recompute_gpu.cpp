@@ -55,7 +55,7 @@ TEST_CASE("sums over columns on the GPU", "[kernels]") {
   CHECK(column_sum_rows(random({0, 5}, at::kFloat)).size(0) == 0);
 }
 
-TEST_CASE("products with a bias on the GPU") {
+TEST_CASE("matmuls with a bias on the GPU") {
   if (!has_gpu()) return;
   Matmuls matmuls;
   for (const at::ScalarType type : kTypes) {
@@ -75,7 +75,7 @@ TEST_CASE("products with a bias on the GPU") {
   }
 }
 
-TEST_CASE("backward passes recompute the forward's result with the same bits on the GPU", "[kernels]") {
+TEST_CASE("backward passes on the GPU recompute the forward pass's result with the same bits", "[kernels]") {
   if (!has_gpu()) return;
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, columns] :

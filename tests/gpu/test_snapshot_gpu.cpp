@@ -8,7 +8,7 @@
 
 namespace mpzero {
 
-TEST_CASE("a snapshot of states on the GPU, on the host and on both is the state at its beginning") {
+TEST_CASE("a snapshot of states on the GPU, on the host and on both contains the state at its start") {
   if (!has_gpu(parallel::mpi().local_size())) return;
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(parallel::mpi().local_rank()));
   c10::cuda::set_device(device.index());
@@ -29,7 +29,7 @@ TEST_CASE("a snapshot of states on the GPU, on the host and on both is the state
   }
 }
 
-TEST_CASE("a snapshot of a GPU has what compression carries at its begin while training goes on") {
+TEST_CASE("a snapshot on a GPU contains carried state at its start while training continues") {
   if (!has_gpu(parallel::mpi().local_size())) return;
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(parallel::mpi().local_rank()));
   c10::cuda::set_device(device.index());

@@ -56,7 +56,7 @@ struct Bench {
 
 }  // namespace
 
-TEST_CASE("GPU: a slow collective is exposed, one hidden by longer compute is not") {
+TEST_CASE("GPU: a slow collective is exposed, and one hidden by longer compute is not") {
   if (!has_gpu()) return;
   Bench bench;
   bench.timer.enter(Phase::kForward);
@@ -92,7 +92,7 @@ TEST_CASE("GPU: a wait on another stream does not stall compute") {
   CHECK(split.forward > 0);
 }
 
-TEST_CASE("GPU: phases are measured separately, and an update that still runs is reported with the next step") {
+TEST_CASE("GPU: phases are measured separately, and an update in flight is reported with the next step") {
   if (!has_gpu()) return;
   Bench bench;
   const auto step = [&] {
