@@ -16,7 +16,7 @@ std::vector<float> read(const StoredCheckpoint& checkpoint, const std::string& p
 
 }  // namespace
 
-TEST_CASE("weights of the base come from its folder, adapters from the checkpoint") {
+TEST_CASE("base weights are read from the base folder, and adapters from the checkpoint") {
   const AdaptedCheckpoint saved;
   SingleProcess alone;
   const CheckpointWithBase whole(saved, "", alone);
@@ -27,7 +27,7 @@ TEST_CASE("weights of the base come from its folder, adapters from the checkpoin
   CHECK(unit == std::vector<float>{4, 1, 10, 100});
 }
 
-TEST_CASE("a base with other weights is refused with its folder and both hashes") {
+TEST_CASE("a base with different weights is refused with its folder and both hashes") {
   const AdaptedCheckpoint saved;
   SingleProcess alone;
   saved.write_base(2);
@@ -41,7 +41,7 @@ TEST_CASE("a base with other weights is refused with its folder and both hashes"
   CHECK_NOTHROW(CheckpointWithBase(saved, saved.path("moved"), alone));
 }
 
-TEST_CASE("merged weights are W + s B A, in any range, and their config.json has no adapters") {
+TEST_CASE("merged weights are W + s B A in any range, and their config.json has no adapters") {
   const AdaptedCheckpoint saved;
   SingleProcess alone;
   const MergedCheckpoint merged(saved, "", alone);

@@ -17,7 +17,7 @@ Exported exported(const AdaptedCheckpoint& saved, const fs::path& out) {
 
 }  // namespace
 
-TEST_CASE("exported adapters have the values, the settings and the base of the checkpoint") {
+TEST_CASE("exported adapters have the checkpoint's values, settings and base") {
   const AdaptedCheckpoint saved;
   const fs::path out = saved.path("out");
   CHECK(exported(saved, out).files.size() == 2);
@@ -33,7 +33,7 @@ TEST_CASE("exported adapters have the values, the settings and the base of the c
   CHECK(values == std::vector<float>{1, 10, 100});
 }
 
-TEST_CASE("adapters of another shape, and those that the model lacks, are refused with the first that differs") {
+TEST_CASE("adapters with other shapes or unknown names are refused with the first mismatch") {
   const AdaptedCheckpoint saved;
   const fs::path out = saved.path("out");
   exported(saved, out);
@@ -49,7 +49,7 @@ TEST_CASE("adapters of another shape, and those that the model lacks, are refuse
   CHECK_THROWS_WITH(open_adapters(out, units), Contains("layers.1.self_attn.q_proj.lora_A"));
 }
 
-TEST_CASE("a folder holds adapters or merged weights, whichever were exported last") {
+TEST_CASE("a folder contains either adapters or merged weights, whichever was exported last") {
   const AdaptedCheckpoint saved;
   SingleProcess alone;
   const MergedCheckpoint merged(saved, "", alone);
@@ -61,7 +61,7 @@ TEST_CASE("a folder holds adapters or merged weights, whichever were exported la
   CHECK((holds_peft_adapters(out) && !has_initial_weights(out)));
 }
 
-TEST_CASE("adapters that cannot be read leave the former export as it was") {
+TEST_CASE("adapters that cannot be read leave the previous export unchanged") {
   const AdaptedCheckpoint saved;
   const fs::path out = saved.path("out");
   exported(saved, out);

@@ -13,7 +13,7 @@ TEST_CASE("sizes are rounded to pages") {
   CHECK(round_up_to_page(4097) == 8192);
 }
 
-TEST_CASE("buffers are aligned, apart from each other, and used again") {
+TEST_CASE("buffers are aligned, disjoint and reused") {
   AlignedBuffers buffers(10'000);
   std::byte* first = nullptr;
   {
@@ -32,7 +32,7 @@ TEST_CASE("buffers are aligned, apart from each other, and used again") {
   CHECK_FALSE(is_page_aligned(first + 1));
 }
 
-TEST_CASE("a lease that was moved from returns nothing") {
+TEST_CASE("a moved-from lease returns nothing") {
   AlignedBuffers buffers(4096);
   AlignedBuffers::Lease lease = buffers.take();
   const AlignedBuffers::Lease moved = std::move(lease);

@@ -7,7 +7,7 @@
 
 namespace mpzero::io {
 
-TEST_CASE("each bfloat16 is the same again after fp32") {
+TEST_CASE("every bfloat16 value round-trips through fp32") {
   for (uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     const float value = from_bfloat16(half);
@@ -31,7 +31,7 @@ TEST_CASE("fp32 is rounded to the nearest bfloat16, ties to even") {
 }
 
 // Oracle: sign, exponent and mantissa by std::ldexp.
-TEST_CASE("each binary16 is exact in fp32") {
+TEST_CASE("every binary16 value is exact in fp32") {
   for (uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
     const int exponent = static_cast<int>(bits >> 10 & 0x1F);
     const auto mantissa = static_cast<float>(bits & 0x3FF);

@@ -65,14 +65,14 @@ TEST_CASE("bytes that no range covers are read") {
   CHECK(read_again(sums).empty());
 }
 
-TEST_CASE("an empty range is none") {
+TEST_CASE("an empty range is ignored") {
   RangeChecksums sums;
   sums.add(5, {});
   CHECK(sums.empty());
   CHECK(sums.to_text().empty());
 }
 
-TEST_CASE("ranges of other processes arrive as text") {
+TEST_CASE("ranges of other processes are passed as text") {
   RangeChecksums theirs;
   add(theirs, {{0, 20}, {30, 43}});
   RangeChecksums mine;

@@ -55,7 +55,7 @@ std::vector<std::byte> bytes_of_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("a carried file round-trips, read by mpzero and by HDF5") {
+TEST_CASE("a carried-state file round-trips, read by mpzero and by HDF5") {
   const testing::TemporaryFolder folder;
   const CarriedState written = state();
   const ManifestFile entry = write_carried_file(folder.path(), "a.h5", written);
@@ -81,7 +81,7 @@ TEST_CASE("a carried file round-trips, read by mpzero and by HDF5") {
   CHECK(head == std::vector<float>{0.5F, -1.0F, 1e-30F});
 }
 
-TEST_CASE("ignores carried values of another unit, name, shape or type") {
+TEST_CASE("ignores carried values with another unit, name, shape or dtype") {
   const testing::TemporaryFolder folder;
   write_carried_file(folder.path(), "a.h5", state());
   const std::vector<CarriedValues> wanted{
@@ -93,7 +93,7 @@ TEST_CASE("ignores carried values of another unit, name, shape or type") {
   CHECK((read.values.back() == contents()[1]));
 }
 
-TEST_CASE("a carried file's memory is bounded by the values requested") {
+TEST_CASE("reading a carried-state file uses memory only for the requested values") {
   const testing::TemporaryFolder folder;
   {
     hdf5::File file = hdf5::File::create(folder / "large.h5");
@@ -111,7 +111,7 @@ TEST_CASE("a carried file's memory is bounded by the values requested") {
   CHECK_FALSE(read.values.front());
 }
 
-TEST_CASE("no run carries more than the bound of its file") {
+TEST_CASE("no run's carried state exceeds the size limit of its file") {
   const testing::TemporaryFolder folder;
   // Units of a layer and of one element, each filled up to 64 elements a shard, on nodes of one rank.
   const std::vector<UnitSpec> units{{"layer", {{"w", {1000}}}}, {"norm", {{"n", {1}}}}};
@@ -132,7 +132,7 @@ TEST_CASE("no run carries more than the bound of its file") {
   }
 }
 
-TEST_CASE("a carried file of a newer format is refused by its version") {
+TEST_CASE("a carried-state file of a newer format is refused with its version") {
   const testing::TemporaryFolder folder;
   {
     hdf5::File file = hdf5::File::create(folder / "b.h5");
@@ -147,7 +147,7 @@ TEST_CASE("a carried file of a newer format is refused by its version") {
   }
 }
 
-TEST_CASE("the carried file of a rank is named as its optimizer file is") {
+TEST_CASE("a rank's carried-state file is named like its optimizer file") {
   CHECK(carried_file_name("bf16", 7) == "bf16_zero_pp_rank_7_mp_rank_00_carried_states.h5");
   CHECK(is_carried_file(carried_file_name("bf16", 7)));
   CHECK_FALSE(is_carried_file("bf16_zero_pp_rank_7_mp_rank_00_optim_states.h5"));

@@ -23,7 +23,7 @@ std::string read_all(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a truncated file is named together with the remedy, wherever it is cut") {
+TEST_CASE("a truncated file is reported with a remedy, wherever it is cut") {
   const TemporaryFolder folder;
   save(folder.path(), kTag, progress_at(3), small_model(), 2);
   REQUIRE(read_all(folder / kTag) == "");
@@ -45,7 +45,7 @@ TEST_CASE("a truncated file is named together with the remedy, wherever it is cu
   CHECK(read_all(folder / kTag) == "");
 }
 
-TEST_CASE("a flipped bit anywhere in any file is found") {
+TEST_CASE("a flipped bit anywhere in any file is detected") {
   const TemporaryFolder folder;
   save(folder.path(), kTag, progress_at(3), small_model(), 2);
   for (const std::string& name : names_in(folder / kTag)) {
@@ -65,7 +65,7 @@ TEST_CASE("a flipped bit anywhere in any file is found") {
   }
 }
 
-TEST_CASE("a slice is read although another shard is damaged, and damage in its own shard is found") {
+TEST_CASE("a slice is read although another shard is damaged, and damage in its own shard is detected") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), kTag, progress_at(3), model, 2);
@@ -125,7 +125,7 @@ TEST_CASE("after any flipped bit or truncation a run resumes from the previous c
   CHECK(generation_found() == 2);
 }
 
-TEST_CASE("false lengths in a manifest are bounded before anything is allocated") {
+TEST_CASE("invalid lengths in a manifest are rejected before memory is allocated") {
   const TemporaryFolder folder;
   fs::create_directory(folder / kTag);
   write_file(folder / kTag / "manifest.json", "[1, 2]");

@@ -9,7 +9,7 @@ namespace mpzero::io {
 using namespace testing;
 using Catch::Contains;
 
-TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other number") {
+TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other number of ranks") {
   const auto model = small_model();
   const int writers = GENERATE(1, 2, 3, 4);
   const Split split = GENERATE(Split::kEven, Split::kRankZeroHoldsAll);
@@ -35,7 +35,7 @@ TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other 
   }
 }
 
-TEST_CASE("shards of many checksum blocks are read in full, in part and from several threads") {
+TEST_CASE("shards with many checksum blocks are read in full, in part and from several threads") {
   // The first rank's shard ends inside a block. Reads begin and end inside blocks.
   const int64_t block = kChecksumBlockBytes / 4;
   const std::vector<UnitSpec> model = {{"big", {{"w", {11 * block + 12345}}}}};
@@ -81,7 +81,7 @@ TEST_CASE("progress and configurations are restored unchanged") {
                                                                       "zero_pp_rank_1_mp_rank_00_optim_states.h5"});
 }
 
-TEST_CASE("a checkpoint without settings, as written by older versions, reports that it has none") {
+TEST_CASE("a checkpoint from an older version without settings reports none") {
   const TemporaryFolder folder;
   REQUIRE(save(folder.path(), "tiny-12steps", progress_at(12), small_model(), 1) == std::vector<std::string>{""});
   CHECK(open_hdf5(folder / "tiny-12steps").progress().settings_json.empty());
@@ -110,7 +110,7 @@ TEST_CASE("parameters are found in their units") {
   CHECK_THROWS_AS(reader.read_unit(model[2], StateKind::kMaster, 0, part), UserError);
 }
 
-TEST_CASE("reads parameters that the run groups into other units") {
+TEST_CASE("reads parameters that the run groups into different units") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), "tiny-1steps", progress_at(1), model, 3);
@@ -129,7 +129,7 @@ TEST_CASE("reads parameters that the run groups into other units") {
              Contains("different model") && Contains("model.layers.1.q.weight"));
 }
 
-TEST_CASE("latest may have trailing blanks and must refer to an existing checkpoint") {
+TEST_CASE("`latest` may have trailing blanks and must refer to an existing checkpoint") {
   const TemporaryFolder folder;
   CHECK(latest_checkpoint(folder.path()) == std::nullopt);
   CHECK(latest_checkpoint(folder / "absent") == std::nullopt);
@@ -154,7 +154,7 @@ TEST_CASE("latest may have trailing blanks and must refer to an existing checkpo
   }
 }
 
-TEST_CASE("pruning keeps the most recently saved checkpoints, whatever their steps, and never removes latest") {
+TEST_CASE("pruning keeps the most recently saved checkpoints, whatever their steps, and the target of `latest`") {
   const TemporaryFolder folder;
   // A run of 100 steps, then another run that started over in the same folder.
   for (const int step : {10, 100, 2, 9}) {
@@ -171,7 +171,7 @@ TEST_CASE("pruning keeps the most recently saved checkpoints, whatever their ste
                                                             "tiny-77steps", "tiny-9steps", "tiny-bigger-1steps"});
 }
 
-TEST_CASE("a checkpoint of another model is detected by one differing parameter") {
+TEST_CASE("a checkpoint of a different model is detected by a single differing parameter") {
   const auto model = small_model();
   const auto check = [](const std::vector<UnitSpec>& of_checkpoint, const std::vector<UnitSpec>& of_run) {
     std::vector<ParameterSpec> parameters;
@@ -193,7 +193,7 @@ TEST_CASE("a checkpoint of another model is detected by one differing parameter"
   CHECK(check(model, other).empty());  // in another order
 }
 
-TEST_CASE("shards that do not add up to the model are refused on every rank") {
+TEST_CASE("shards that do not cover the model are refused on every rank") {
   const auto model = small_model();
   const TemporaryFolder folder;
   const int64_t begin = GENERATE(0, 60);  // rank 1 leaves a gap, or repeats what rank 0 holds
@@ -212,7 +212,7 @@ TEST_CASE("shards that do not add up to the model are refused on every rank") {
   CHECK(names_in(folder.path()).empty());
 }
 
-TEST_CASE("only what wants a carried file needs it, and no file takes more memory than the model") {
+TEST_CASE("only runs that need carried state read its file, and reading takes no more memory than the model") {
   const auto model = small_model();
   const TemporaryFolder folder;
   SaveJob job = job_of(folder.path(), kOurs, 7, model);

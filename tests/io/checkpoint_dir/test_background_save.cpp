@@ -54,7 +54,7 @@ class HeldValues {
 
 }  // namespace
 
-TEST_CASE("a save runs in the background, all ranks see the same state at each poll, and nothing is named early") {
+TEST_CASE("a save runs in the background, all ranks see the same state in each poll, and nothing is published early") {
   const auto model = small_model();
   const TemporaryFolder folder;
   const int slow = GENERATE(0, 1, 2);
@@ -95,7 +95,7 @@ TEST_CASE("a save runs in the background, all ranks see the same state at each p
   CHECK(holds_generation(*latest_checkpoint(folder.path()), model, 1));
 }
 
-TEST_CASE("a rank that cannot write ends the save on all ranks with the same error and leaves nothing in the folder") {
+TEST_CASE("a rank that cannot write ends the save on all ranks with the same error, and the folder stays empty") {
   const auto model = small_model();
   const TemporaryFolder folder;
   const int failing = GENERATE(0, 1, 2);
@@ -121,7 +121,7 @@ TEST_CASE("a rank that cannot write ends the save on all ranks with the same err
   CHECK(names_in(folder.path()).empty());
 }
 
-TEST_CASE("the writing threads have a lower priority than training and keep to their cores, and so do their children") {
+TEST_CASE("writing threads and their children have a lower priority than training and stay on their cores") {
   cpu_set_t all;
   REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
   int core = 0;
@@ -151,7 +151,7 @@ TEST_CASE("the writing threads have a lower priority than training and keep to t
   }
 }
 
-TEST_CASE("a save with a limited rate continues at full speed once it is waited for, and reports both times") {
+TEST_CASE("a throttled save continues at full speed once waited for, and reports both times") {
   const auto model = small_model();
   const TemporaryFolder folder;
   SingleProcess alone;
@@ -188,7 +188,7 @@ TEST_CASE("all ranks throw if a folder cannot be created") {
   }
 }
 
-TEST_CASE("a save whose owner is destroyed is given up without waiting for other ranks") {
+TEST_CASE("a save whose owner is destroyed is abandoned without waiting for other ranks") {
   const auto model = small_model();
   const TemporaryFolder folder;
   ThreadGroup group(2);
@@ -204,7 +204,7 @@ TEST_CASE("a save whose owner is destroyed is given up without waiting for other
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "tiny-6steps"});
 }
 
-TEST_CASE("each save is newer than all before it, also after a damaged or unnamed checkpoint") {
+TEST_CASE("each save is newer than all earlier saves, even after a damaged or unreadable checkpoint") {
   const auto model = small_model();
   const TemporaryFolder folder;
   CHECK(resume_candidates(folder.path(), "tiny").folders.empty());

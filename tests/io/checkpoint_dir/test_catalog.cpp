@@ -50,7 +50,7 @@ void make_unreadable(const fs::path& checkpoint) {
 
 }  // namespace
 
-TEST_CASE("a manifest of another format version is not damaged, whatever the number") {
+TEST_CASE("a manifest with a different format version does not count as damaged") {
   const TemporaryFolder folder;
   REQUIRE(save_as(folder.path(), kOurs, 1) == "");
   const nlohmann::json version =
@@ -81,7 +81,7 @@ TEST_CASE("a number in a manifest that is not a 64-bit integer is damage") {
   }
 }
 
-TEST_CASE("a checkpoint that may be complete although it cannot be read is not skipped, replaced or pruned") {
+TEST_CASE("an unreadable checkpoint that may be complete is not skipped, replaced or pruned") {
   const TemporaryFolder folder;
   for (const int step : {1, 2, 3}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
   SECTION("the system does not open it") { make_unreadable(folder / "tiny-2steps"); }
@@ -133,7 +133,7 @@ TEST_CASE("a checkpoint without a manifest is never pruned") {
   CHECK(checkpoints_to_prune(folder.path(), entries, 1, [](const CatalogEntry&) { return true; }).empty());
 }
 
-TEST_CASE("a damaged checkpoint is skipped and replaced, as before") {
+TEST_CASE("a damaged checkpoint is skipped and replaced") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
   SECTION("no manifest") { fs::remove(folder / "tiny-2steps/manifest.json"); }
@@ -144,7 +144,7 @@ TEST_CASE("a damaged checkpoint is skipped and replaced, as before") {
   CHECK(save_as(folder.path(), kOurs, 2) == "");
 }
 
-TEST_CASE("if the system cannot read `latest`, no other checkpoint is resumed from") {
+TEST_CASE("if `latest` cannot be read because of a system error, no other checkpoint is used") {
   const TemporaryFolder folder;
   REQUIRE(save_as(folder.path(), kOurs, 1) == "");
   fs::remove(folder / "latest");
@@ -152,7 +152,7 @@ TEST_CASE("if the system cannot read `latest`, no other checkpoint is resumed fr
   CHECK_THROWS_WITH(resume_candidates(folder.path(), "tiny"), Contains("latest") && Contains("symbolic links"));
 }
 
-TEST_CASE("an error that may pass is retried with pauses, and any other is reported immediately") {
+TEST_CASE("a transient error is retried with pauses, and any other error is reported immediately") {
   std::vector<int> pauses;
   const Patience patience{.attempts = 4, .wait = [&](std::chrono::milliseconds pause) {
                             pauses.push_back(static_cast<int>(pause.count()));

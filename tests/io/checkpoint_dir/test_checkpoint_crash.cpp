@@ -86,7 +86,7 @@ Outcome kill_at_system_call(int count, const std::function<void()>& work) {
 
 }  // namespace
 
-TEST_CASE("if one rank fails while it writes, all ranks keep the previous checkpoint") {
+TEST_CASE("if one rank fails to write, all ranks keep the previous checkpoint") {
   const auto model = small_model();
   const int failing = GENERATE(0, 1, 2);
   const TemporaryFolder folder;
@@ -107,7 +107,7 @@ TEST_CASE("if one rank fails while it writes, all ranks keep the previous checkp
   CHECK(holds_generation(folder / kNew, model, 2));
 }
 
-TEST_CASE("an error while a checkpoint of the same name is replaced keeps the previous one") {
+TEST_CASE("an error while replacing a checkpoint of the same name keeps the previous one") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), kOld, progress_at(1), model, 2, Split::kEven, 1);
@@ -122,7 +122,7 @@ TEST_CASE("an error while a checkpoint of the same name is replaced keeps the pr
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", kOld});
 }
 
-TEST_CASE("killed at any system call, a save leaves latest naming a complete checkpoint", "[ptrace]") {
+TEST_CASE("if a save is killed at any system call, `latest` names a complete checkpoint", "[ptrace]") {
   const auto model = small_model();
   const bool replaces = GENERATE(false, true);
   const bool can_exchange = GENERATE(true, false);
@@ -178,7 +178,7 @@ TEST_CASE("killed at any system call, a save leaves latest naming a complete che
   CHECK(kills > 30);
 }
 
-TEST_CASE("a crash between the two renames of a file system without exchange is repaired") {
+TEST_CASE("a crash between the two renames on a file system without exchange is repaired") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), kOld, progress_at(1), model, 1, Split::kEven, 1);
@@ -191,7 +191,7 @@ TEST_CASE("a crash between the two renames of a file system without exchange is 
   CHECK(holds_generation(folder / kOld, model, 1));
 }
 
-TEST_CASE("folders of crashed saves are removed, unrelated folders stay") {
+TEST_CASE("folders of crashed saves are removed, and unrelated folders are kept") {
   const TemporaryFolder folder;
   for (const char* name : {"tiny-5steps.tmp", "tiny-6steps.tmp", "notes.tmp", "tiny-x.tmp"}) {
     fs::create_directory(folder / name);
@@ -201,7 +201,8 @@ TEST_CASE("folders of crashed saves are removed, unrelated folders stay") {
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "notes.tmp", kNew, "tiny-x.tmp"});
 }
 
-TEST_CASE("a full disk gives one sentence with path and reason on every rank and changes nothing", "[mount]") {
+TEST_CASE("a full disk is reported on every rank in one sentence with path and reason, and changes nothing",
+          "[mount]") {
   const TemporaryFolder folder;
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) {
@@ -231,7 +232,7 @@ TEST_CASE("a full disk gives one sentence with path and reason on every rank and
 }
 
 // HDF5 cannot close a file that it could not write. The process must still exit cleanly.
-TEST_CASE("a process exits cleanly after the disk filled up anywhere in a checkpoint", "[mount]") {
+TEST_CASE("a process exits cleanly if the disk fills up anywhere in a checkpoint", "[mount]") {
   const TemporaryFolder folder;
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) {
@@ -260,7 +261,7 @@ TEST_CASE("a process exits cleanly after the disk filled up anywhere in a checkp
   }
 }
 
-TEST_CASE("a path where no folder can be created is named with the reason") {
+TEST_CASE("a path where no folder can be created is reported with the reason") {
   const TemporaryFolder folder;
   write_file(folder / "file", "x");
   for (const std::string& error : save(folder / "file" / "checkpoints", kNew, progress_at(2), small_model(), 2)) {

@@ -102,7 +102,7 @@ const std::vector<Scene> kScenes = {
 
 }  // namespace
 
-TEST_CASE("a power failure at any call of a save leaves the old state or the new one") {
+TEST_CASE("a power failure at any call of a save leaves the old or the new state") {
   const Scene scene = kScenes[static_cast<size_t>(GENERATE(0, 1, 2, 3, 4))];
   const How how = GENERATE(How::kWaiting, How::kInBackground);
   CAPTURE(scene.name, static_cast<int>(how));
@@ -142,7 +142,7 @@ TEST_CASE("a power failure at any call of a save leaves the old state or the new
   CHECK(saw_new);
 }
 
-TEST_CASE("a failing call ends this save on all ranks and keeps the old one, and the next save succeeds") {
+TEST_CASE("a failing call ends the save on all ranks and keeps the old checkpoint, and the next save succeeds") {
   const Scene scene = kScenes[static_cast<size_t>(GENERATE(1, 2, 3, 4))];
   const How how = GENERATE(How::kWaiting, How::kInBackground);
   const bool persists = GENERATE(false, true);
@@ -178,7 +178,7 @@ TEST_CASE("a failing call ends this save on all ranks and keeps the old one, and
   CHECK(given_up > 10);
 }
 
-TEST_CASE("a disk that writes only half of each request still gets all of the data") {
+TEST_CASE("all data is written although the disk writes only half of each request") {
   const TemporaryFolder folder;
   FaultyDisk halves(folder.path());
   halves.write_by_halves();

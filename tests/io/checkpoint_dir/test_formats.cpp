@@ -11,7 +11,7 @@ namespace mpzero::io {
 using namespace testing;
 using Catch::Contains;
 
-TEST_CASE("a checkpoint of another kind is refused by name, wherever a folder is read") {
+TEST_CASE("a checkpoint of another format is refused by name, wherever a folder is read") {
   const auto [mark, kind] = GENERATE(table<std::string, std::string>({
       {"zero/optimizer_state.pt", "universal"},
       {"latest_universal", "universal"},
@@ -43,7 +43,7 @@ TEST_CASE("a checkpoint of another kind is refused by name, wherever a folder is
   }
 }
 
-TEST_CASE("a folder of DeepSpeed's checkpoints inside the Trainer's is read") {
+TEST_CASE("reads a folder of DeepSpeed checkpoints inside the Trainer's folder") {
   const TemporaryFolder folder;
   write_file(folder / "trainer_state.json", "{}");
   write_file(folder / "latest", "global_step6\n");

@@ -111,7 +111,7 @@ TEST_CASE("a run's id is random, and a manifest records the run and its initial 
   CHECK_THAT(message_of([&] { run_of(folder / "tiny-1steps"); }), Contains("manifest.json is damaged"));
 }
 
-TEST_CASE("a run resumes only from its own checkpoints, and the others are named") {
+TEST_CASE("a run resumes only from its own checkpoints, and the others are reported") {
   const TemporaryFolder folder;
   for (const int step : {3, 9}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
   for (const int step : {4, 5}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
@@ -133,8 +133,7 @@ TEST_CASE("a run resumes only from its own checkpoints, and the others are named
   CHECK(found.left_out == Names{"tiny-4steps (run 00000000)"});
 }
 
-TEST_CASE(
-    "if the run of the newest checkpoint is unknown, each run in the folder is named with its newest checkpoint") {
+TEST_CASE("if the run of the newest checkpoint is unknown, the newest checkpoint of each run is reported") {
   const TemporaryFolder folder;
   REQUIRE(save_as(folder.path(), kNone, 1) == "");
   for (const int step : {3, 9}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
@@ -158,7 +157,7 @@ TEST_CASE(
   CHECK(runs_there().second == Names{"tiny-7steps", "tiny-5steps", "tiny-3steps"});
 }
 
-TEST_CASE("a run that an older mpzero began falls back to the checkpoints without an id") {
+TEST_CASE("a run started by an older mpzero falls back to checkpoints without an id") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kNone, step) == "");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-2steps", "tiny-1steps"});
@@ -173,7 +172,7 @@ TEST_CASE("a run that an older mpzero began falls back to the checkpoints withou
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-4steps", "tiny-3steps", "tiny-2steps", "tiny-1steps"});
 }
 
-TEST_CASE("a run that went back does not resume from the later steps that it abandoned") {
+TEST_CASE("a run that resumed from an earlier step does not resume from the later steps that it abandoned") {
   const std::string run_id = GENERATE(kOurs, kNone);
   const TemporaryFolder folder;
   for (const int step : {10, 20, 30, 15}) REQUIRE(save_as(folder.path(), run_id, step) == "");
@@ -183,7 +182,7 @@ TEST_CASE("a run that went back does not resume from the later steps that it aba
   CHECK(found.left_out[0] == "tiny-30steps (the run has since returned to an earlier step)");
 }
 
-TEST_CASE("a run keeps its own last checkpoints and does not touch those of other runs") {
+TEST_CASE("a run keeps its own newest checkpoints and does not remove those of other runs") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
   REQUIRE(save_as(folder.path(), kNone, 3) == "");
@@ -205,7 +204,7 @@ TEST_CASE("a save never replaces another run's checkpoint") {
   CHECK(save_as(folder.path(), kOurs, 1) == "");
 }
 
-TEST_CASE("files moved aside form a checkpoint folder that is never mistaken for a checkpoint") {
+TEST_CASE("moved files form a valid checkpoint folder that is never mistaken for a checkpoint") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
   write_file(folder / "notes.txt", "mine");
@@ -227,8 +226,7 @@ TEST_CASE("files moved aside form a checkpoint folder that is never mistaken for
 }
 
 TEST_CASE(
-    "a file of any name is moved aside, except the name that the move itself uses, which is refused before any "
-    "change") {
+    "a file of any name is moved, except the name that the move itself uses, which is refused before any change") {
   const TemporaryFolder folder;
   for (const std::string name : {"names.txt", "latest", "metrics.jsonl"}) write_file(folder / name, name);
   CHECK(move_aside(folder.path(), {"latest", "names.txt", "metrics.jsonl"}) == folder / "old-1");
@@ -245,7 +243,7 @@ TEST_CASE(
   CHECK(names_in(folder.path()) == Names{".moving", ".moving.tmp", "old-1"});
 }
 
-TEST_CASE("a move killed at any call has lost nothing, and the next start completes it") {
+TEST_CASE("a move killed at any call loses nothing, and the next start completes it") {
   const Names names = {"latest", "tiny-1steps", "tiny-2steps"};
   bool saw_all_stay = false, saw_all_moved = false;
   for (int call = 0;; ++call) {
@@ -280,7 +278,7 @@ TEST_CASE("a move killed at any call has lost nothing, and the next start comple
   CHECK(saw_all_moved);
 }
 
-TEST_CASE("a list of names that was tampered with moves nothing out of the folder") {
+TEST_CASE("a manipulated list of names moves nothing out of the folder") {
   const TemporaryFolder folder;
   const fs::path dir = folder / "checkpoints";
   fs::create_directories(dir / "old-1.moving");

@@ -59,7 +59,7 @@ void make_leftover(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a crashed save's folder that cannot be removed does not stop a save of another tag") {
+TEST_CASE("a folder of a crashed save that cannot be removed does not stop a save with another tag") {
   const TemporaryFolder folder;
   WatchedDisk files;
   files.stays = "stubborn";
@@ -81,7 +81,7 @@ TEST_CASE("a stuck temporary file of `latest` does not stop a save") {
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "latest.tmp"});
 }
 
-TEST_CASE("two starts of one run write to separate folders") {
+TEST_CASE("two attempts of one run write to separate folders") {
   const TemporaryFolder folder;
   SingleProcess alone;
   SaveJob first{.checkpoint_dir = folder.path(), .tag = "tiny-1steps", .progress = {}, .shards = {}, .model_type = {}};
@@ -98,7 +98,7 @@ TEST_CASE("two starts of one run write to separate folders") {
   CHECK(read_file(folder / "tiny-1steps.22222222.tmp/shard") == "second");
 }
 
-TEST_CASE("another run's leftover of the same tag does not stop a save, and an own leftover that does is named") {
+TEST_CASE("another run's leftover with the same tag does not stop a save, and an own leftover that does is reported") {
   const TemporaryFolder folder;
   WatchedDisk files;
   files.stays = "stubborn";
@@ -110,7 +110,7 @@ TEST_CASE("another run's leftover of the same tag does not stop a save, and an o
              Contains("tiny-2steps.00000000.tmp/stubborn") && Contains("Operation not permitted"));
 }
 
-TEST_CASE("an old checkpoint that cannot be removed does not keep the others from being pruned") {
+TEST_CASE("an old checkpoint that cannot be removed does not prevent the pruning of others") {
   const TemporaryFolder folder;
   WatchedDisk files;
   for (const int step : {1, 2, 3}) REQUIRE(save_as(folder.path(), kOurs, step, 1, files) == "");
@@ -188,7 +188,7 @@ TEST_CASE("two runs without locks write to separate folders") {
   CHECK(orders == 20);
 }
 
-TEST_CASE("another run's checkpoint that appears at the last moment is put back") {
+TEST_CASE("a checkpoint of another run that appears at the last moment is restored") {
   const TemporaryFolder folder;
   WatchedDisk files;
   UnsyncedDisk theirs;
@@ -207,7 +207,7 @@ TEST_CASE("another run's checkpoint that appears at the last moment is put back"
   CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps"});
 }
 
-TEST_CASE("a save that finds the folder taken over changes nothing") {
+TEST_CASE("a save that detects a takeover of the folder changes nothing") {
   const TemporaryFolder folder;
   UnsyncedDisk files;
   REQUIRE(save_as(folder.path(), kOurs, 1, 1, files) == "");
@@ -225,7 +225,7 @@ TEST_CASE("a save that finds the folder taken over changes nothing") {
   CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps"});
 }
 
-TEST_CASE("a save of a new step that finds the folder taken over neither publishes nor prunes") {
+TEST_CASE("a save of a new step that detects a takeover of the folder neither publishes nor prunes") {
   const TemporaryFolder folder;
   UnsyncedDisk files;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kOurs, step, 1, files) == "");

@@ -68,7 +68,7 @@ Outcome read_with(const fs::path& dir, bool late, const std::function<void()>& e
 
 }  // namespace
 
-TEST_CASE("a checkpoint published during a read is read in full, or not at all") {
+TEST_CASE("a checkpoint published during a read is read in full or not at all") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     for (const bool late : {false, true}) {
       const TemporaryFolder folder;
@@ -83,7 +83,7 @@ TEST_CASE("a checkpoint published during a read is read in full, or not at all")
   }
 }
 
-TEST_CASE("an opened checkpoint is read to its end while another one takes its name") {
+TEST_CASE("an open checkpoint is read to its end while another one takes its name") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), format, 1);
@@ -130,7 +130,7 @@ TEST_CASE("a checkpoint that is pruned during a read is reported as removed, not
   }
 }
 
-TEST_CASE("after a removal the checkpoint is looked up once more, and not read at the same path") {
+TEST_CASE("after a removal, the checkpoint is looked up once more, and not read at the same path") {
   for (const bool another : {false, true}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), Format::kHdf5, 1);
@@ -152,7 +152,7 @@ TEST_CASE("after a removal the checkpoint is looked up once more, and not read a
   }
 }
 
-TEST_CASE("a checkpoint that is replaced during each read is given up after kMaxReads attempts") {
+TEST_CASE("a read is abandoned after kMaxReads attempts if the checkpoint is replaced in each") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), format, 1);
@@ -210,7 +210,7 @@ TEST_CASE("a folder that DeepSpeed rewrites during a read is read again") {
   }
 }
 
-TEST_CASE("ranks that have opened different saves in one folder detect it") {
+TEST_CASE("ranks that have opened different saves in one folder detect the difference") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), format, 1);
@@ -260,7 +260,7 @@ Opened open_with_two_ranks(const std::function<void(int)>& before, const fs::pat
 
 }  // namespace
 
-TEST_CASE("a rank whose host shows a checkpoint later than others looks again") {
+TEST_CASE("a rank whose host shows a checkpoint later than other hosts retries") {
   const TemporaryFolder folder;
   publish_values(folder.path(), Format::kHdf5, 1);
   const fs::path absent = folder / "absent";

@@ -79,7 +79,7 @@ std::vector<int64_t> consumed(const Windows& data, int data_parallel_size, int64
 
 }  // namespace
 
-TEST_CASE("ranks that share sequences read consecutive parts of them") {
+TEST_CASE("sequence-parallel ranks read consecutive parts of their sequences") {
   const Windows data(6);
   DataLoader whole(data.open(), options_of(0, 1, 2, 1, /*shuffle=*/true), 0);
   std::vector<DataLoader> parts;
@@ -109,7 +109,7 @@ TEST_CASE("ranks that share sequences read consecutive parts of them") {
   }
 }
 
-TEST_CASE("Without shuffle the windows come in the file's order, epoch after epoch") {
+TEST_CASE("without shuffling, windows are in file order in each epoch") {
   const Windows data(10);
   for (int data_parallel_size = 1; data_parallel_size <= 4; ++data_parallel_size) {
     const auto windows = consumed(data, data_parallel_size, 2, 3, false, 0, 4);
@@ -118,7 +118,7 @@ TEST_CASE("Without shuffle the windows come in the file's order, epoch after epo
   }
 }
 
-TEST_CASE("Every window is read once per epoch, disjoint over 1 to 4 ranks, shuffled or not") {
+TEST_CASE("every window is read once per epoch, disjoint over 1 to 4 ranks, shuffled or not") {
   const Windows data(48);
   for (const bool shuffle : {false, true}) {
     for (int data_parallel_size = 1; data_parallel_size <= 4; ++data_parallel_size) {
@@ -133,7 +133,7 @@ TEST_CASE("Every window is read once per epoch, disjoint over 1 to 4 ranks, shuf
   }
 }
 
-TEST_CASE("A global batch holds the same windows however it is split over ranks, micro-batches and accumulation") {
+TEST_CASE("a global batch contains the same windows for any split over ranks, micro-batches and accumulation") {
   const Windows data(37);  // not a multiple of the batch: epochs end within a step
   const auto alone = consumed(data, 1, 12, 1, true, 0, 10);
   CHECK(consumed(data, 1, 1, 12, true, 0, 10) == alone);
@@ -142,7 +142,7 @@ TEST_CASE("A global batch holds the same windows however it is split over ranks,
   CHECK(consumed(data, 4, 3, 1, true, 0, 10) == alone);
 }
 
-TEST_CASE("Each epoch has its own order, the one that Permutation gives") {
+TEST_CASE("each epoch has its own order, as given by Permutation") {
   const Windows data(16);
   const auto windows = consumed(data, 2, 4, 1, true, 0, 4);
   for (uint64_t p = 0; p < 32; ++p) {
@@ -151,7 +151,7 @@ TEST_CASE("Each epoch has its own order, the one that Permutation gives") {
   CHECK(!std::equal(windows.begin(), windows.begin() + 16, windows.begin() + 16));
 }
 
-TEST_CASE("A loader that starts at step k returns the same batches as one that never stopped") {
+TEST_CASE("a loader that starts at step k returns the same batches as an uninterrupted loader") {
   const Windows data(23);
   const auto uninterrupted = consumed(data, 2, 2, 3, true, 0, 12);
   for (int64_t first_step = 0; first_step < 12; ++first_step) {
@@ -161,7 +161,7 @@ TEST_CASE("A loader that starts at step k returns the same batches as one that n
   }
 }
 
-TEST_CASE("first_window continues where runs with another batch size stopped") {
+TEST_CASE("first_window continues where runs with a different batch size stopped") {
   const Windows data(23);
   const auto uninterrupted = consumed(data, 1, 1, 1, true, 0, 60);
   LoaderOptions options = options_of(0, 1, 5, 1, true);
@@ -171,7 +171,7 @@ TEST_CASE("first_window continues where runs with another batch size stopped") {
   CHECK(windows_of(loader.next()) == std::vector<int64_t>(uninterrupted.begin() + 22, uninterrupted.begin() + 27));
 }
 
-TEST_CASE("A micro-batch reports its epoch and first window; epochs and steps convert") {
+TEST_CASE("a micro-batch reports its epoch and first window, and epochs convert to steps") {
   const Windows data(10);
   DataLoader loader(data.open(), options_of(0, 1, 4, 1, true), 0);
   CHECK(loader.num_windows() == 10);
@@ -190,7 +190,7 @@ TEST_CASE("A micro-batch reports its epoch and first window; epochs and steps co
   CHECK(steps_for_epochs(25, options, 24) == 25);
 }
 
-TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds it, for good") {
+TEST_CASE("an id outside the vocabulary permanently stops the loader at its batch") {
   const Windows data(6);
   LoaderOptions options = options_of(0, 1, 1, 1, false);
   options.vocab_limit = 2 * kSeqLength + 1;  // window 2 is the first with a larger id
@@ -203,7 +203,7 @@ TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds
   }
 }
 
-TEST_CASE("a step's weight is known before its first micro-batch, however few are read ahead") {
+TEST_CASE("a step's weight is known before its first micro-batch, for any read-ahead") {
   const Windows data(12);
   std::vector<float> mask;
   for (int64_t i = 0; i <= 12 * kSeqLength; ++i) mask.push_back(static_cast<float>(i % 5));
@@ -228,7 +228,7 @@ TEST_CASE("a step's weight is known before its first micro-batch, however few ar
   }
 }
 
-TEST_CASE("without a loss mask each micro-batch weighs 1") {
+TEST_CASE("without a loss mask, each micro-batch has weight 1") {
   const Windows data(6);
   DataLoader loader(data.open(), options_of(0, 2, 1, 3, false), 0);
   CHECK_FALSE(loader.has_loss_mask());
@@ -236,7 +236,7 @@ TEST_CASE("without a loss mask each micro-batch weighs 1") {
   CHECK(loader.next().loss_mask.empty());
 }
 
-TEST_CASE("a loss mask of another length or type, and weights below 0 or not finite, are refused") {
+TEST_CASE("a loss mask with a different length or dtype, or negative or non-finite weights, is refused") {
   const auto error_of = [](const auto& mask) {
     const Windows data(2);
     write_masked_file(data.path(), counting_tokens(2 * kSeqLength + 1), kVocabulary, mask);
@@ -256,7 +256,7 @@ TEST_CASE("a loss mask of another length or type, and weights below 0 or not fin
   }
 }
 
-TEST_CASE("Truncating a file stops its loader, after the correct batches that it has already read") {
+TEST_CASE("truncating a file stops its loader after the batches that were already read") {
   const Windows data(5000);
   DataLoader loader(data.open(), options_of(0, 1, 2, 1, false), 0);
   int64_t read = 0;
@@ -273,7 +273,7 @@ TEST_CASE("Truncating a file stops its loader, after the correct batches that it
   CHECK(message_of<mpzero::UserError>([&] { loader.next(); }) == message);
 }
 
-TEST_CASE("Truncating a file between two validation passes stops the second") {
+TEST_CASE("truncating a file between two validation passes stops the second pass") {
   const Windows data(500);
   const ValidationSet set(data.open(), options_of(0, 1, 2, 1, false), 6);
   for (int64_t a = 0; a < set.num_batches(); ++a) CHECK(windows_of(set.read(a).tokens).size() == 2);
@@ -282,7 +282,7 @@ TEST_CASE("Truncating a file between two validation passes stops the second") {
   CHECK(lacks(message, {data.path().string(), "while it was being read"}) == "");
 }
 
-TEST_CASE("A loader can be destroyed at any time, with batches waiting or being read") {
+TEST_CASE("a loader can be destroyed at any time, with batches waiting or being read") {
   const Windows data(50);
   for (int taken = 0; taken < 20; ++taken) {
     DataLoader loader(data.open(), options_of(0, 1, 2, 1, true), 0);
@@ -291,14 +291,14 @@ TEST_CASE("A loader can be destroyed at any time, with batches waiting or being 
   SUCCEED();
 }
 
-TEST_CASE("Invalid options are refused") {
+TEST_CASE("invalid options are refused") {
   const Windows data(5);
   CHECK_THROWS_AS(DataLoader(data.open(), options_of(2, 2, 1, 1, true), 0), mpzero::Failure);
   CHECK_THROWS_AS(DataLoader(data.open(), options_of(0, 1, 0, 1, true), 0), mpzero::Failure);
   CHECK_THROWS_AS(DataLoader(data.open(), options_of(0, 1, 1, 1, true), -1), mpzero::Failure);
 }
 
-TEST_CASE("A validation pass counts each of the first N windows once, in file order, on any layout") {
+TEST_CASE("a validation pass counts each of the first N windows once, in file order, for any layout") {
   const Windows data(23);
   for (int data_parallel_size = 1; data_parallel_size <= 7; ++data_parallel_size) {
     for (const int64_t micro_batch : {1, 2, 3, 8}) {

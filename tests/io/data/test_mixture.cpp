@@ -96,7 +96,7 @@ TEST_CASE("weights 0.25 and 0.75 give 2 and 6 of each 8 windows") {
   }
 }
 
-TEST_CASE("every prefix of a mixture is within one window of its shares") {
+TEST_CASE("each prefix of a mixture is within one window of its shares") {
   std::mt19937 random(1);
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<double> weights(2 + random() % 9);
@@ -114,7 +114,7 @@ TEST_CASE("every prefix of a mixture is within one window of its shares") {
   }
 }
 
-TEST_CASE("sizes as weights give every window once in each epoch of the mixture") {
+TEST_CASE("with sizes as weights, each epoch of the mixture contains every window once") {
   const Files files({5, 1, 14});
   std::vector<MixtureSource> sources = sources_with({5, 1, 14});
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -125,7 +125,7 @@ TEST_CASE("sizes as weights give every window once in each epoch of the mixture"
   }
 }
 
-TEST_CASE("a mixture gives the same windows on any number of ranks, also after a resume") {
+TEST_CASE("a mixture contains the same windows for any number of ranks, even after a resume") {
   const Files files({9, 20});
   std::vector<MixtureSource> alone = sources_with({0.3, 0.7}), split = alone;
   const std::vector<Drawn> whole = consumed(files, 1, 12, 6, alone);
@@ -137,7 +137,7 @@ TEST_CASE("a mixture gives the same windows on any number of ranks, also after a
   CHECK(joined == whole);
 }
 
-TEST_CASE("each source keeps its own order: other sources and weights neither lose nor repeat its windows") {
+TEST_CASE("each source keeps its order: other sources and weights neither skip nor repeat its windows") {
   const Files two({9, 20}), three({9, 20, 6});
   std::vector<MixtureSource> sources = sources_with({0.3, 0.7});
   std::vector<Drawn> all = consumed(two, 1, 10, 2, sources);
@@ -158,7 +158,7 @@ TEST_CASE("each source keeps its own order: other sources and weights neither lo
   }
 }
 
-TEST_CASE("in a mixture, windows without a loss mask weigh 1, and text beside packed files is one document a window") {
+TEST_CASE("in a mixture, windows without a loss mask have weight 1, and a window of plain text is one document") {
   const TemporaryFolder folder;
   write_token_file(folder / "text.h5", counting_tokens(9), kLimit, {0, 3, 9});
   write_packed_file(folder / "packed.h5", counting_tokens(9), kLimit, {0, 3, 4, 8, 9}, {0, 1, 1, 0, 0, 1, 1, 1, 0},

@@ -47,7 +47,7 @@ std::string opening_error(const std::filesystem::path& path, int64_t seq_length 
 
 }  // namespace
 
-TEST_CASE("a micro-batch of a packed file has the end of each document and of each sequence") {
+TEST_CASE("a micro-batch of a packed file contains the ends of all documents and sequences") {
   const TemporaryFolder folder;
   write_rows(folder / "packed.h5");
   const TokenDataset dataset(folder / "packed.h5", kRow);
@@ -62,7 +62,7 @@ TEST_CASE("a micro-batch of a packed file has the end of each document and of ea
   CHECK(first_ends(TokenDataset(folder / "packed.h5", kRow, false), 3).empty());
 }
 
-TEST_CASE("another loss mask, or other documents, are other data") {
+TEST_CASE("a different loss mask or different documents are different data") {
   const TemporaryFolder folder;
   const auto identity = [&](const std::vector<uint64_t>& offsets, const std::vector<uint8_t>& mask) {
     write_rows(folder / "packed.h5", offsets, mask);
@@ -76,7 +76,7 @@ TEST_CASE("another loss mask, or other documents, are other data") {
   CHECK(same_tokens(identity({0, 4, 7, 8, 16, 21, 24, 25}, some_mask()), first) == false);
 }
 
-TEST_CASE("more documents than tokens, and an end of turn beyond the vocabulary, are refused") {
+TEST_CASE("more documents than tokens, and an end-of-turn id beyond the vocabulary, are refused") {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder / "packed.h5";
   std::vector<uint64_t> offsets(30, 0);
@@ -92,7 +92,7 @@ TEST_CASE("more documents than tokens, and an end of turn beyond the vocabulary,
   }
 }
 
-TEST_CASE("attention within documents counts the squares of their lengths") {
+TEST_CASE("the attention share is computed from the squared document lengths") {
   const TemporaryFolder folder;
   write_rows(folder / "packed.h5");
   DataLoader loader(TokenDataset(folder / "packed.h5", kRow), options_of(3), 0);
@@ -101,7 +101,7 @@ TEST_CASE("attention within documents counts the squares of their lengths") {
   CHECK(whole.next().attention_share(kRow) == 1);
 }
 
-TEST_CASE("documents of a text file are clipped to the window, and reported on request only") {
+TEST_CASE("documents of a text file are clipped to the window, and reported only on request") {
   const TemporaryFolder folder;
   // Windows [0, 8), [8, 16), [16, 24): document 2 covers 5 to 17, and document 3 is empty.
   write_token_file(folder / "text.h5", counting_tokens(30), kVocabulary, {0, 5, 17, 17, 30});
@@ -113,7 +113,7 @@ TEST_CASE("documents of a text file are clipped to the window, and reported on r
   CHECK(lacks(error, {"falls.h5", "document_offsets", "17 to 5"}).empty());
 }
 
-TEST_CASE("a packed file is refused at another seq_length, with torn rows and without a mask") {
+TEST_CASE("a packed file is refused with a different seq_length, incomplete rows or without a mask") {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder / "packed.h5";
   write_rows(path);

@@ -22,7 +22,7 @@ void write_rows(const std::filesystem::path& path, int64_t source_length = kSour
 
 }  // namespace
 
-TEST_CASE("a micro-batch of pairs has sources, what the decoder reads, targets and their weights") {
+TEST_CASE("a micro-batch of pairs contains sources, decoder inputs, targets and their weights") {
   const TemporaryFolder folder;
   write_rows(folder / "pairs.h5");
   LoaderOptions options;

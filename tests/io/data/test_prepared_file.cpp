@@ -38,6 +38,6 @@ void check_tokens(const std::string& name, int64_t vocab_size) {
 
 }  // namespace
 
-TEST_CASE("A prepared uint16 file holds the text") { check_tokens("uint16.h5", 257); }
+TEST_CASE("a prepared uint16 file contains the text") { check_tokens("uint16.h5", 257); }
 
-TEST_CASE("A prepared uint32 file holds the text") { check_tokens("uint32.h5", 100000); }
+TEST_CASE("a prepared uint32 file contains the text") { check_tokens("uint32.h5", 100000); }

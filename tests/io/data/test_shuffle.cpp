@@ -28,7 +28,7 @@ bool is_permutation_of_indices(std::vector<uint64_t> order) {
 
 }  // namespace
 
-TEST_CASE("Each order holds every index once, whatever the size") {
+TEST_CASE("each order contains every index once, for any size") {
   for (uint64_t size = 1; size <= 300; ++size) {
     INFO("size " << size);
     REQUIRE(is_permutation_of_indices(order_of(size, 7, 0)));
@@ -39,7 +39,7 @@ TEST_CASE("Each order holds every index once, whatever the size") {
   }
 }
 
-TEST_CASE("Very large sizes stay in range and do not repeat") {
+TEST_CASE("very large sizes stay in range and do not repeat") {
   const uint64_t size = (uint64_t{1} << 40) + 12345;
   const Permutation permutation(size, 1, 0);
   std::vector<uint64_t> seen;
@@ -49,7 +49,7 @@ TEST_CASE("Very large sizes stay in range and do not repeat") {
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }
 
-TEST_CASE("Seed and epoch decide the order") {
+TEST_CASE("seed and epoch determine the order") {
   const auto order = order_of(1000, 42, 0);
   CHECK(order == order_of(1000, 42, 0));
   CHECK(order != order_of(1000, 42, 1));
@@ -58,7 +58,7 @@ TEST_CASE("Seed and epoch decide the order") {
   CHECK(order_of(1000, 1, 2) != order_of(1000, 2, 1));
 }
 
-TEST_CASE("The order looks random: few fixed points, no correlation between position and index") {
+TEST_CASE("the order looks random: few fixed points, no correlation between position and index") {
   constexpr uint64_t kSize = 10007;
   for (uint64_t epoch = 0; epoch < 5; ++epoch) {
     const auto order = order_of(kSize, 42, epoch);
@@ -80,7 +80,7 @@ TEST_CASE("The order looks random: few fixed points, no correlation between posi
   }
 }
 
-TEST_CASE("The order never changes between versions: a resumed run depends on it") {
+TEST_CASE("the order never changes between versions, since resumed runs depend on it") {
   // Computed by an implementation of the same algorithm with Python's integers.
   CHECK(order_of(8, 42, 0) == std::vector<uint64_t>{7, 4, 6, 0, 2, 1, 5, 3});
   const Permutation permutation(1000003, 7, 5);
@@ -89,7 +89,7 @@ TEST_CASE("The order never changes between versions: a resumed run depends on it
   CHECK(first == std::vector<uint64_t>{59632, 873731, 424687, 968006, 812613, 300241});
 }
 
-TEST_CASE("Positions outside the range are refused") {
+TEST_CASE("positions outside the range are refused") {
   CHECK_THROWS_AS(Permutation(0, 1, 0), mpzero::Failure);
   CHECK_THROWS_AS(Permutation(5, 1, 0)(5), mpzero::Failure);
 }

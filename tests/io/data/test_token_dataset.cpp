@@ -62,7 +62,7 @@ void write_unfinished_file(const std::filesystem::path& path, bool chunked, cons
 
 }  // namespace
 
-TEST_CASE("Windows overlap by one token and fill the file up to the last full window") {
+TEST_CASE("windows overlap by one token and cover the file up to the last full window") {
   const TemporaryFolder folder;
   // 3 windows of 4 + 1 tokens need 13. The other two of the 15 are left over.
   write_token_file(folder / "tokens.h5", counting_tokens(15), 100);
@@ -91,7 +91,7 @@ TEST_CASE("uint16 and uint32 files are read in the same way, up to their largest
   CHECK(window_of(TokenDataset(folder / "32.h5", 2), 0, 4000000001) == std::vector<int64_t>{0, 40000, 4000000000});
 }
 
-TEST_CASE("An id outside the model's vocabulary is refused with file, position, id and limit") {
+TEST_CASE("an id outside the model's vocabulary is refused with file, position, id and limit") {
   const TemporaryFolder folder;
   std::vector<uint16_t> tokens(17, 5);
   tokens[10] = 300;
@@ -105,7 +105,7 @@ TEST_CASE("An id outside the model's vocabulary is refused with file, position, 
   CHECK(lacks(message, {"id 300 at position 10", "is 299", "--vocab_size"}) == "");
 }
 
-TEST_CASE("A file that is missing, empty or of another kind is refused in one sentence") {
+TEST_CASE("a file that is missing, empty or of another kind is refused in one sentence") {
   const TemporaryFolder folder;
   CHECK(lacks(opening_error(folder / "missing.h5"), {"missing.h5 does not exist", "prepare_data.py"}) == "");
   CHECK(lacks(opening_error(folder / "."), {"is a folder"}) == "");
@@ -122,7 +122,7 @@ TEST_CASE("A file that is missing, empty or of another kind is refused in one se
   CHECK(lacks(opening_error(folder / "other.h5"), {"other.h5 has no /tokens"}) == "");
 }
 
-TEST_CASE("A truncated file is refused, wherever it was cut") {
+TEST_CASE("a truncated file is refused, wherever it was cut") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   write_token_file(path, counting_tokens(4000), 5000);
@@ -136,7 +136,7 @@ TEST_CASE("A truncated file is refused, wherever it was cut") {
   }
 }
 
-TEST_CASE("Tokens that the file declares but that were never written are refused, not read as zeros") {
+TEST_CASE("tokens that the file declares but that were never written are refused, not read as zeros") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   const std::vector<std::string> refusal = {"tokens.h5", "/tokens", "element 39999 was never written",
@@ -155,7 +155,7 @@ TEST_CASE("Tokens that the file declares but that were never written are refused
   CHECK(lacks(message, {"tokens.h5", "/tokens", "element 3000 was never written", "prepare_data.py"}) == "");
 }
 
-TEST_CASE("Tokens with checksums are read as they were written, whatever the windows") {
+TEST_CASE("tokens with checksums are read as they were written, for any windows") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   const std::vector<uint32_t> tokens = counting_tokens(1000);
@@ -172,7 +172,7 @@ TEST_CASE("Tokens with checksums are read as they were written, whatever the win
   }
 }
 
-TEST_CASE("Tokens that differ from those that were written are named and refused") {
+TEST_CASE("tokens that differ from the written tokens are reported and refused") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   const std::vector<uint16_t> written = [] {
@@ -200,7 +200,7 @@ TEST_CASE("Tokens that differ from those that were written are named and refused
   CHECK(lacks(message, {path.string(), "is damaged", range, "prepare", "app/prepare_data.py"}) == "");
 }
 
-TEST_CASE("Checksums that do not fit the tokens are refused") {
+TEST_CASE("checksums that do not match the tokens' layout are refused") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   const std::vector<uint32_t> tokens = counting_tokens(1000);
@@ -213,7 +213,7 @@ TEST_CASE("Checksums that do not fit the tokens are refused") {
   CHECK(lacks(opening_error(path), {"tokens_xxh3", path.string(), "block_size"}) == "");
 }
 
-TEST_CASE("A file that the system cannot open is not called damaged") {
+TEST_CASE("a file that cannot be opened because of a system error is not reported as damaged") {
   const TemporaryFolder folder;
   write_token_file(folder / "tokens.h5", counting_tokens(100), 100);
   rlimit before{};
@@ -226,7 +226,7 @@ TEST_CASE("A file that the system cannot open is not called damaged") {
   CHECK(lacks(message, {"prepare_data.py"}) != "");
 }
 
-TEST_CASE("A header that declares more tokens than the file has bytes is refused before any read") {
+TEST_CASE("a header that declares more tokens than the file contains is refused before any read") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   write_unfinished_file(path, /*chunked=*/false, {0});
@@ -245,7 +245,7 @@ TEST_CASE("A header that declares more tokens than the file has bytes is refused
   CHECK(lacks(opening_error(path), {"cannot read /tokens", path.string(), "prepare_data.py"}) == "");
 }
 
-TEST_CASE("Truncating a file during a read is detected, wherever it is cut") {
+TEST_CASE("truncating a file during a read is detected, wherever it is cut") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   write_token_file(path, counting_tokens(40000), 40000);
@@ -264,7 +264,7 @@ TEST_CASE("Truncating a file during a read is detected, wherever it is cut") {
   }
 }
 
-TEST_CASE("Overwriting or replacing a file during a read is detected") {
+TEST_CASE("overwriting or replacing a file during a read is detected") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5", other = folder / "other.h5";
   write_token_file(path, counting_tokens(4000), 5000);
@@ -296,7 +296,7 @@ TEST_CASE("Overwriting or replacing a file during a read is detected") {
   }
 }
 
-TEST_CASE("Changes that keep the tokens do not stop the reading") {
+TEST_CASE("changes that keep the tokens do not stop the reader") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   write_token_file(path, counting_tokens(4000), 5000);
@@ -320,7 +320,7 @@ TEST_CASE("Changes that keep the tokens do not stop the reading") {
   }
 }
 
-TEST_CASE("Offsets that do not span the tokens are refused") {
+TEST_CASE("offsets that do not span the tokens are refused") {
   const TemporaryFolder folder;
   write_token_file(folder / "short.h5", counting_tokens(20), 100, {0, 10, 25});
   CHECK(lacks(opening_error(folder / "short.h5"), {"incomplete", "0 to 25", "20 tokens"}) == "");
@@ -328,7 +328,7 @@ TEST_CASE("Offsets that do not span the tokens are refused") {
   CHECK(lacks(opening_error(folder / "late.h5"), {"incomplete"}) == "");
 }
 
-TEST_CASE("Fewer tokens than one window are refused") {
+TEST_CASE("fewer tokens than one window are refused") {
   const TemporaryFolder folder;
   write_token_file(folder / "tokens.h5", counting_tokens(4), 100);
   CHECK(lacks(opening_error(folder / "tokens.h5", 4), {"has 4 tokens", "needs 5 (", "reduce --seq_length"}) == "");
@@ -339,7 +339,7 @@ TEST_CASE("Fewer tokens than one window are refused") {
   CHECK(lacks(opening_error(folder / "empty.h5"), {"has no tokens"}) == "");
 }
 
-TEST_CASE("Another format version or element type is refused") {
+TEST_CASE("a different format version or element type is refused") {
   const TemporaryFolder folder;
   hdf5::File file = hdf5::File::create(folder / "tokens.h5");
   file.create_dataset<int64_t>("tokens", 100);

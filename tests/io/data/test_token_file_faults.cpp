@@ -177,7 +177,7 @@ void change_bytes(Campaign& campaign, int count) {
 
 }  // namespace
 
-TEST_CASE("Files of all kinds hold the same tokens") {
+TEST_CASE("files of all kinds contain the same tokens") {
   const std::vector<int64_t> expected = contents(made("ours.h5"));
   CHECK(expected.size() == 5 + 20 * 21);
   for (const std::string name : {"older.h5", "new_layout.h5", "gzip.h5"}) {
@@ -190,31 +190,31 @@ TEST_CASE("Files of all kinds hold the same tokens") {
   CHECK(TokenDataset(made("ours.h5"), 20).content_hash() == "9fefe5953c8a0f21");  // xxhash.xxh3_64 of the 802 bytes
 }
 
-TEST_CASE("A changed bit of a token file is refused or harmless, wherever it is") {
+TEST_CASE("a flipped bit of a token file is refused or harmless, wherever it is") {
   Campaign campaign("ours.h5");
   flip_bits(campaign, 61);
   CHECK(campaign.unexpected({kRight, kRefused}) == "");
   CHECK(campaign.count(kRefused) > 100);
 }
 
-TEST_CASE("Changed bytes of a token file are refused or harmless") {
+TEST_CASE("changed bytes of a token file are refused or harmless") {
   Campaign campaign("ours.h5");
   change_bytes(campaign, stride(2) == 1 ? 20000 : 400);
   CHECK(campaign.unexpected({kRight, kRefused}) == "");
 }
 
-TEST_CASE("A truncated token file is refused, wherever it is cut") {
+TEST_CASE("a truncated token file is refused, wherever it is cut") {
   Campaign campaign("ours.h5");
   for (size_t length = 0; length < campaign.size(); length += stride(61)) campaign.cut(length);
   CHECK(campaign.unexpected({kRefused}) == "");
 }
 
-TEST_CASE("A text of variable length in dense storage is refused with the reason") {
+TEST_CASE("a variable-length string in dense storage is refused with the reason") {
   const std::string message = message_of<UserError>([] { TokenDataset(made("dense.h5"), 20); });
   CHECK(lacks(message, {"dense.h5", "'tokenizer'", "dense storage", "app/prepare_data.py --rewrite FILE"}) == "");
 }
 
-TEST_CASE("A damaged heap of texts, on which the library crashes or hangs, is refused") {
+TEST_CASE("a damaged string heap that crashes or hangs the library is refused") {
   Campaign campaign("older.h5");
   const size_t heap = campaign.find("GCOL");
   for (size_t bit = 8 * heap; bit < 8 * (heap + 120); bit += stride(3)) campaign.flip(bit);
@@ -222,7 +222,7 @@ TEST_CASE("A damaged heap of texts, on which the library crashes or hangs, is re
   CHECK(campaign.count(kRefused) > 20);
 }
 
-TEST_CASE("A damaged layout, on which the library divides by zero, is refused") {
+TEST_CASE("a damaged layout that makes the library divide by zero is refused") {
   Campaign campaign("older.h5");
   size_t found = 0;
   // Version 3, chunked, one dimension plus the element's size, the address of the index, the extents.
@@ -235,7 +235,7 @@ TEST_CASE("A damaged layout, on which the library divides by zero, is refused") 
   CHECK(campaign.count(kRefused) > 20);
 }
 
-TEST_CASE("Changed bytes of a file without checksums do not crash or hang the reader") {
+TEST_CASE("changed bytes of a file without checksums do not crash or hang the reader") {
   for (const std::string name : {"older.h5", "new_layout.h5", "gzip.h5"}) {
     INFO(name);
     Campaign campaign(name);

@@ -26,7 +26,7 @@ std::vector<uint16_t> some_tokens() {
   return tokens;
 }
 
-TEST_CASE("the identity of tokens is the XXH3 of their bytes, whatever the file is called") {
+TEST_CASE("tokens are identified by the XXH3 of their bytes, regardless of the file name") {
   const TemporaryFolder folder;
   const std::vector<uint16_t> tokens = some_tokens();
   write_token_file(folder / "train.h5", tokens, kVocabulary);
@@ -43,7 +43,7 @@ TEST_CASE("the identity of tokens is the XXH3 of their bytes, whatever the file 
   CHECK(same_tokens(read_token_identity(folder / "documents.h5"), identity) == true);
 }
 
-TEST_CASE("another token, or an additional one, is another identity") {
+TEST_CASE("a different or additional token changes the identity") {
   const TemporaryFolder folder;
   std::vector<uint16_t> tokens = some_tokens();
   write_token_file(folder / "train.h5", tokens, kVocabulary);
@@ -73,7 +73,7 @@ TEST_CASE("a hash in the file is used instead of reading the tokens") {
   CHECK(read_token_identity(folder / "marked.h5", /*max_bytes=*/0) == read);
 }
 
-TEST_CASE("an invalid hash is refused with the name of its file") {
+TEST_CASE("an invalid hash is refused with the file name") {
   const TemporaryFolder folder;
   for (const std::string hash : {"", "12345678", "123456789abcdef0f", "xyz3456789abcdef",
                                  "1234567\xff\xfe"
@@ -116,14 +116,14 @@ TEST_CASE("large files without a hash are distinguished by their documents") {
   CHECK_THROWS_AS(read_token_identity(folder / "none.h5"), UserError);
 }
 
-TEST_CASE("32-bit tokens have an identity, too") {
+TEST_CASE("32-bit tokens also have an identity") {
   const TemporaryFolder folder;
   const std::vector<uint32_t> tokens{70000, 1, 2, 3};
   write_token_file(folder / "train.h5", tokens, 100000);
   CHECK(read_token_identity(folder / "train.h5").tokens_xxh3 == to_hex(checksum(std::as_bytes(std::span(tokens)))));
 }
 
-TEST_CASE("a mixture of text and chat data has the end of turn and the template of the latter") {
+TEST_CASE("a mixture of text and chat data has the end of turn and the template of the chat data") {
   const TokenIdentity text{.num_tokens = 3, .tokens_xxh3 = "a", .documents_xxh3 = {}, .tokenization = {}};
   TokenIdentity chat{.num_tokens = 4, .tokens_xxh3 = "b", .documents_xxh3 = {}, .tokenization = {}};
   chat.tokenization.end_of_turn_token_id = 9;

@@ -10,7 +10,7 @@
 namespace mpzero::io {
 using namespace testing;
 
-TEST_CASE("what a token file records of its tokenizer is read, and lacks in old files") {
+TEST_CASE("the recorded tokenization of a token file is read, and older files lack it") {
   const TemporaryFolder folder;
   write_token_file(folder / "old.h5", std::vector<uint16_t>{1, 2, 3}, 100);
   const Tokenization old = TokenDataset(folder / "old.h5", 1).tokenization();

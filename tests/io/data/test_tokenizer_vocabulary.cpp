@@ -17,7 +17,7 @@ std::string hash_of_text(const std::string& text) {
 }  // namespace
 
 // Oracle: xxhash.xxh3_64_hexdigest of Python over "0\ta\n1\t\u00e9\n3\t<s>\n".
-TEST_CASE("a tokenizer is identified by its ids and tokens, wherever they are in the file") {
+TEST_CASE("a tokenizer is identified by its ids and tokens, regardless of their order in the file") {
   constexpr const char* kExpected = "xxh3:1fc44e230940ab84";
   CHECK(hash_of_text(R"({"model": {"vocab": {"é": 1, "a": 0}}, "added_tokens": [{"id": 3, "content": "<s>"}]})") ==
         kExpected);
@@ -28,7 +28,7 @@ TEST_CASE("a tokenizer is identified by its ids and tokens, wherever they are in
   CHECK(hash_of_text(R"({"model": {"vocab": {"a": 1, "é": 0, "<s>": 3}}})") != kExpected);
 }
 
-TEST_CASE("regular ids are those that occur in texts") {
+TEST_CASE("regular ids are those that occur in text") {
   const testing::TemporaryFolder folder;
   std::ofstream(folder / "tokenizer.json")
       << R"({"model": {"vocab": {"a": 0, "b": 3}}, "added_tokens": [{"id": 9, "content": "<s>"}]})";

@@ -82,7 +82,7 @@ void take_over(const fs::path& from, const fs::path& to, const std::string& name
 
 }  // namespace
 
-TEST_CASE("a file of another save is not accepted") {
+TEST_CASE("a file from another save is rejected") {
   for (const int stage : {2, 3}) {
     for (const int64_t other_step : {3, 6}) {  // 6: the same length and steps, other values
       const TemporaryFolder folder;
@@ -107,7 +107,7 @@ TEST_CASE("a file of another save is not accepted") {
   }
 }
 
-TEST_CASE("a damaged manifest is a damaged checkpoint in DeepSpeed's format, too") {
+TEST_CASE("a damaged manifest is also a damaged checkpoint in DeepSpeed's format") {
   const TemporaryFolder folder;
   require_saved(folder.path(), kTag, {.stage = 2, .ranks = 2});
   const fs::path manifest = folder / kTag / kManifestName;
@@ -124,7 +124,7 @@ TEST_CASE("a damaged manifest is a damaged checkpoint in DeepSpeed's format, too
   CHECK_THAT(message_of([&] { open_checkpoint(folder / kTag); }), Contains("manifest.json is damaged"));
 }
 
-TEST_CASE("a checkpoint of mpzero in DeepSpeed's format is not accepted without its manifest") {
+TEST_CASE("mpzero's checkpoint in DeepSpeed's format is rejected without its manifest") {
   const TemporaryFolder folder;
   for (const int stage : {2, 3}) {
     require_saved(folder.path(), kTag, {.stage = stage, .ranks = 2});
@@ -134,7 +134,7 @@ TEST_CASE("a checkpoint of mpzero in DeepSpeed's format is not accepted without 
   }
 }
 
-TEST_CASE("a DeepSpeed checkpoint that resumed from mpzero and kept its client state is not taken for mpzero's") {
+TEST_CASE("a DeepSpeed checkpoint that kept mpzero's client state is not mistaken for mpzero's") {
   for (const int stage : {2, 3}) {
     const TemporaryFolder folder;
     const fs::path tag = folder / kTag;
@@ -200,8 +200,7 @@ TEST_CASE("an HDF5 checkpoint whose manifest lacks a shard is damaged") {
 }
 
 // Their manifests have only the names and sizes of the archives.
-TEST_CASE(
-    "checkpoints with manifests from before archive directories were recorded load, and their steps are compared") {
+TEST_CASE("checkpoints with older manifests without archive checksums load, and their steps are compared") {
   const TemporaryFolder folder;
   const Saved how{.stage = 2, .ranks = 2, .step = 6, .generation = 1};
   Saved older = how;
@@ -218,7 +217,7 @@ TEST_CASE(
   CHECK_THAT(problem_of(folder / kTag, 1), Contains(name) && Contains("3 AdamW updates"));
 }
 
-TEST_CASE("DeepSpeed's own files of different steps are detected by every reader") {
+TEST_CASE("DeepSpeed files from different steps are detected by every reader") {
   for (const int stage : {2, 3}) {
     for (const int64_t other_step : {3, 9}) {
       const TemporaryFolder folder;
@@ -246,7 +245,7 @@ TEST_CASE("DeepSpeed's own files of different steps are detected by every reader
 }
 
 // DeepSpeed before 0.13.5; see DeepSpeed's pull request 5104.
-TEST_CASE("DeepSpeed files whose AdamW counts one update too many are read with a warning") {
+TEST_CASE("DeepSpeed files whose AdamW step count is one too high are read with a warning") {
   for (const int stage : {2, 3}) {
     for (const int64_t counted : {5, 7, 8}) {
       INFO("stage " << stage << ", AdamW counts " << counted << " of 6 updates");
@@ -280,7 +279,7 @@ TEST_CASE("DeepSpeed files whose AdamW counts one update too many are read with 
 }
 
 // DeepSpeed's files do not record their rank.
-TEST_CASE("a rank's file is not accepted for another rank in a checkpoint of DeepSpeed") {
+TEST_CASE("in a DeepSpeed checkpoint, a rank's file is rejected for another rank") {
   for (const int stage : {2, 3}) {
     const TemporaryFolder folder;
     const fs::path tag = folder / kTag;
@@ -304,7 +303,7 @@ TEST_CASE("a rank's file is not accepted for another rank in a checkpoint of Dee
 }
 
 // Recorded runs of DeepSpeed 0.19.8, with its AdamW on the CPU.
-TEST_CASE("files written by DeepSpeed itself are of one save") {
+TEST_CASE("files written by DeepSpeed itself are recognized as one save") {
   for (const char* run : {"tiny-qwen3-zero2-fp32", "tiny-qwen3-zero2-bf16", "tiny-llama-zero3-fp32"}) {
     INFO(run);
     const fs::path folder = fs::path(MPZERO_SOURCE_DIR) / "tests/golden" / run / "deepspeed/global_step6";

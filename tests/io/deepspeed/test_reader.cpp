@@ -21,7 +21,7 @@ using namespace mpzero;
 using namespace mpzero::io;
 using namespace mpzero::io::testing;
 
-TEST_CASE("DeepSpeed's files hold every state, bit for bit, for any ranks and stages") {
+TEST_CASE("DeepSpeed's files contain every state, bit for bit, for any number of ranks and any stage") {
   const TemporaryFolder folder;
   for (const int stage : {0, 1, 2, 3}) {
     for (const int ranks : {1, 2, 3, 4, 7}) {
@@ -38,7 +38,7 @@ TEST_CASE("DeepSpeed's files hold every state, bit for bit, for any ranks and st
   }
 }
 
-TEST_CASE("the files of DeepSpeed's BF16_Optimizer, which do not record their stage, are those of stage 1") {
+TEST_CASE("files of DeepSpeed's BF16_Optimizer, which do not record their stage, are read as stage 1") {
   const TemporaryFolder folder;
   for (const int stage : {1, 3}) {
     require_stock(folder.path(), "tiny-7steps", {.stage = stage, .dtype = "bf16"});
@@ -81,7 +81,7 @@ TEST_CASE("progress and client state are restored") {
   CHECK(message.find("model.layers.0.self_attn.q_proj.weight has shape [7, 5]") != std::string::npos);
 }
 
-TEST_CASE("DeepSpeed's checkpoint in fp16 is not taken for one in fp32") {
+TEST_CASE("DeepSpeed's fp16 checkpoint is not mistaken for an fp32 checkpoint") {
   const TemporaryFolder folder;
   for (const bool enabled : {true, false}) {
     const std::string fp16 = enabled ? R"({"fp16": {"enabled": true}})" : R"({"fp16": {"enabled": false}})";
@@ -90,7 +90,7 @@ TEST_CASE("DeepSpeed's checkpoint in fp16 is not taken for one in fp32") {
   }
 }
 
-TEST_CASE("a checkpoint without settings uses those of its optimizer") {
+TEST_CASE("a checkpoint without settings uses its optimizer's settings") {
   const TemporaryFolder folder;
   for (const int stage : {1, 3}) {
     require_saved(folder.path(), "tiny-7steps", {.stage = stage, .settings = ""});
@@ -172,7 +172,7 @@ TEST_CASE("a rank that cannot write leaves the previous checkpoint unchanged") {
   CHECK(holds_what_was_saved(*latest_checkpoint(folder.path()), 2));
 }
 
-TEST_CASE("incomplete and mixed DeepSpeed folders are named") {
+TEST_CASE("incomplete and mixed DeepSpeed folders are reported") {
   const TemporaryFolder folder;
   const fs::path tag = folder / "tiny-7steps";
   const auto message_without = [&](const std::string& name) {
@@ -200,7 +200,7 @@ TEST_CASE("incomplete and mixed DeepSpeed folders are named") {
   CHECK(message_of([&] { open_checkpoint(tag); }).find("files from two runs") != std::string::npos);
 }
 
-TEST_CASE("flipped bits and truncated files give an error or the right values, never others") {
+TEST_CASE("flipped bits and truncated files cause an error or give the right values, never wrong ones") {
   const TemporaryFolder folder;
   std::mt19937 random(11);
   int damaged = 0;
@@ -257,7 +257,7 @@ TEST_CASE("the flat group of stages 1 and 2 is aligned to twice the ranks") {
 }
 
 // By hand from stage3.py: 7 elements on 3 ranks give pieces of 3, the last one with two elements of padding.
-TEST_CASE("stage 3 cuts each parameter into equal pieces") {
+TEST_CASE("stage 3 splits each parameter into equal pieces") {
   const DeepSpeedLayout layout({{{{"a", {7}}, {"b", {2, 2}}}, {}}}, 3, 3, "test");
   CHECK(layout.partition_numel(0) == 3 + 2);
   std::vector<std::vector<int64_t>> found;

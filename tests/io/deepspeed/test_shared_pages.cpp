@@ -24,7 +24,7 @@ std::string show_split(const OwnPages& pages, int64_t begin, int64_t end) {
 
 }  // namespace
 
-TEST_CASE("a page is a writer's own if all of it belongs to the writer") {
+TEST_CASE("a writer owns a page if the whole page belongs to it") {
   OwnPages pages;
   // 100 to 9000 in three ranges out of order: of pages 0 to 2 only page 1, 4096 to 8192, is covered in full.
   pages.add(5000, 9000);
@@ -51,7 +51,7 @@ TEST_CASE("a page is a writer's own if all of it belongs to the writer") {
         std::string::npos);
 }
 
-TEST_CASE("a rank's bytes of shared pages that the file system lost are not put in place") {
+TEST_CASE("a rank's bytes on shared pages that the file system lost are not copied") {
   const TemporaryFolder folder;
   PageRemainders remainders;
   const std::vector<std::byte> bytes(3, std::byte{7});

@@ -23,7 +23,7 @@ fs::path tag_of(const std::string& run) {
 
 }  // namespace
 
-TEST_CASE("the optimizer's tensors without ZeRO are those of the parameters") {
+TEST_CASE("without ZeRO, the optimizer's tensors are matched to the parameters") {
   const std::string run = GENERATE("tiny-qwen3-zero0-fp32", "tiny-qwen3-zero0-bf16", "tiny-llama-zero0-fused");
   const bool bf16 = run != "tiny-qwen3-zero0-fp32";
   const auto checkpoint = open_checkpoint(tag_of(run));
@@ -50,7 +50,7 @@ TEST_CASE("the optimizer's tensors without ZeRO are those of the parameters") {
 }
 
 // Layers have equal shapes; groups of layer-wise learning rates number them from the top.
-TEST_CASE("an optimizer that numbers the layers in another order is refused") {
+TEST_CASE("an optimizer with a different layer order is refused") {
   const TemporaryFolder folder;
   fs::copy(tag_of("tiny-qwen3-zero0-bf16"), folder.path(), fs::copy_options::recursive);
   const fs::path file = folder / "mp_rank_00_model_states.pt";
@@ -88,7 +88,7 @@ TEST_CASE("an optimizer that numbers the layers in another order is refused") {
   CHECK(swapped == 8);  // the keys of the other pairs differ in length
 }
 
-TEST_CASE("flat masters in another order are refused") {
+TEST_CASE("flat master weights in a different order are refused") {
   const TemporaryFolder folder;
   fs::copy(tag_of("tiny-llama-zero0-fused"), folder.path(), fs::copy_options::recursive);
   // The offsets of the layers' q_proj, 768 and 2304.
@@ -100,7 +100,7 @@ TEST_CASE("flat masters in another order are refused") {
   CHECK_THAT(message_of([&] { open_checkpoint(folder.path()); }), Contains("2 tensors") && Contains("--init_from"));
 }
 
-TEST_CASE("a damaged master is not reported as another order") {
+TEST_CASE("damaged master weights are not reported as a different order") {
   const TemporaryFolder folder;
   fs::copy(tag_of("tiny-qwen3-zero0-bf16"), folder.path(), fs::copy_options::recursive);
   const fs::path file = folder / "mp_rank_00_model_states.pt";
@@ -118,13 +118,13 @@ TEST_CASE("a damaged master is not reported as another order") {
   CHECK_THAT(message_of([&] { open_checkpoint(folder.path()); }), Contains("damaged") && Contains("data/" + storage));
 }
 
-TEST_CASE("without masters the order of the optimizer's states is assumed, with a warning") {
+TEST_CASE("without master weights, the order of the optimizer's states is assumed, with a warning") {
   const auto checkpoint = open_checkpoint(tag_of("tiny-qwen3-zero0-fp32"));
   REQUIRE(checkpoint->warnings().size() == 1);
   CHECK_THAT(checkpoint->warnings()[0], Contains("mp_rank_00_model_states.pt") && Contains("order"));
 }
 
-TEST_CASE("optimizer states of ZeRO do not belong to a checkpoint without it") {
+TEST_CASE("optimizer states of ZeRO are rejected in a checkpoint without ZeRO") {
   const TemporaryFolder folder;
   fs::copy(tag_of("tiny-qwen3-zero0-fp32"), folder.path(), fs::copy_options::recursive);
   const std::string left = "zero_pp_rank_0_mp_rank_00_optim_states.pt";

@@ -36,7 +36,7 @@ json fixture(const std::string& name) {
   return json::parse(file);
 }
 
-TEST_CASE("all problems are in one refusal, one for each key") {
+TEST_CASE("a single error lists all problems, one per key") {
   const std::string error = error_of(R"({"train_batch_size": "many", "gradient_clippin": 1,
       "fp16": {"enabled": true}, "optimizer": {"type": 7, "params": {}}, "scheduler": {"type": "WarmupLr", "params": {}},
       "zero_optimization": {"stage": 4, "overlap_com": true, "offload_optimizer": {"device": "nvme"}},
@@ -112,7 +112,7 @@ TEST_CASE("every key of DeepSpeed's typed sections is accepted with its default"
   }
 }
 
-TEST_CASE("the configurations that users start from are read") {
+TEST_CASE("the shipped configurations are read") {
   const std::filesystem::path folder = std::filesystem::path(MPZERO_SOURCE_DIR) / "configs";
   const DsConfig qwen = read_ds_config(folder / "ds_config.json");
   CHECK(qwen.train_micro_batch_size_per_gpu.value == 1);
@@ -169,7 +169,7 @@ TEST_CASE("null is equivalent to missing") {
   CHECK_FALSE(parse(R"({"optimizer": null})").optimizer.present);
 }
 
-TEST_CASE("both spellings of cos_min_ratio are read and may not contradict each other") {
+TEST_CASE("both spellings of cos_min_ratio are read and must not conflict") {
   const auto with = [](const std::string& params) {
     return R"({"scheduler": {"type": "WarmupCosineLR", "params": {)" + params + "}}}";
   };
@@ -181,7 +181,7 @@ TEST_CASE("both spellings of cos_min_ratio are read and may not contradict each 
   CHECK_THAT(error, Contains("is 0.5"));
 }
 
-TEST_CASE("JSON errors that other programs accept are refused and described") {
+TEST_CASE("JSON errors that other programs accept are refused with an explanation") {
   CHECK_THAT(error_of("{\n  // the batch\n}"),
              Contains("ds.json, line 2, column 3") && Contains("comments are not allowed"));
   CHECK_THAT(error_of("{} # done"), Contains("line 1, column 4") && Contains("comments are not allowed"));
@@ -205,7 +205,7 @@ TEST_CASE("a duplicate key is refused with its full path") {
   CHECK_NOTHROW(parse(R"({"bf16": {"enabled": false}, "fp16": {"enabled": false}})"));
 }
 
-TEST_CASE("an unknown key is refused at every level with the nearest known one") {
+TEST_CASE("an unknown key is refused at every level with the most similar known key") {
   CHECK(error_of(R"({"train_bach_size": 8})") ==
         "ds.json: unknown key train_bach_size; did you mean train_batch_size?");
   CHECK(error_of(R"({"micro_batch_size": 8})") ==
@@ -223,7 +223,7 @@ TEST_CASE("an unknown key is refused at every level with the nearest known one")
              Contains("unknown key scheduler.params.total_num_steps"));
 }
 
-TEST_CASE("syntax errors name file, line and column") {
+TEST_CASE("syntax errors are reported with file, line and column") {
   CHECK_THAT(error_of("{\n  \"bf16\": {\n    \"enabled\": true,\n  }\n}"), Contains("ds.json, line 4, column 3: "));
   CHECK_THAT(error_of("{\"a\" 1}"), Contains("ds.json, line 1, column 6: "));
   CHECK_THAT(error_of("{\n\"a\": tru\n}"), Contains("ds.json, line 2, column "));
@@ -232,7 +232,7 @@ TEST_CASE("syntax errors name file, line and column") {
   CHECK_THAT(error_of("{\"a\": 1"), Contains("ds.json, line 1, column "));
 }
 
-TEST_CASE("settings that would change the training are refused by name") {
+TEST_CASE("settings that would change the result of training are refused by name") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"fp16": {"enabled": true}})", "fp16.enabled is true"},
       {R"({"amp": {"enabled": true}})", "amp enables"},
@@ -287,7 +287,7 @@ TEST_CASE("settings that would change the training are refused by name") {
   }
 }
 
-TEST_CASE("what is to be compressed between nodes") {
+TEST_CASE("reads the settings of compression between nodes") {
   const DsConfig off = parse(R"({"zero_optimization": {"stage": 3}})");
   CHECK(!off.zero.quantized_gradients.value);
   CHECK(!off.zero.quantized_weights.value);
@@ -298,7 +298,7 @@ TEST_CASE("what is to be compressed between nodes") {
   CHECK(joined(on.warnings) == "");
 }
 
-TEST_CASE("settings that are off or match mpzero's behavior give no warning") {
+TEST_CASE("settings that are off or match mpzero's behavior cause no warning") {
   for (const char* text :
        {R"({"fp16": {"enabled": false, "loss_scale": 0}})", R"({"fp16": {"enabled": "auto"}})",
         R"({"amp": {"enabled": false, "opt_level": "O1"}})",
@@ -316,7 +316,7 @@ TEST_CASE("settings that are off or match mpzero's behavior give no warning") {
   }
 }
 
-TEST_CASE("a known key that is not acted on is named with what happens instead") {
+TEST_CASE("a known but ignored key is reported with mpzero's behavior") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"zero_optimization": {"contiguous_gradients": true}})",
        "zero_optimization.contiguous_gradients: mpzero gathers"},
@@ -341,7 +341,7 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
   CHECK_THAT(warnings[0], Contains("zero_optimization.contiguous_gradients, zero_optimization.reduce_scatter: "));
 }
 
-TEST_CASE("activation_checkpointing may ask for inputs of layers on the host") {
+TEST_CASE("activation_checkpointing can request layer inputs in host memory") {
   CHECK_FALSE(parse("{}").cpu_checkpointing.value);
   CHECK(parse(R"({"activation_checkpointing": {"cpu_checkpointing": "auto"}})").cpu_checkpointing.is_auto());
   const DsConfig on = parse(R"({"activation_checkpointing": {"cpu_checkpointing": true, "number_checkpoints": null}})");
@@ -350,7 +350,7 @@ TEST_CASE("activation_checkpointing may ask for inputs of layers on the host") {
   CHECK_THAT(error_of(R"({"activation_checkpointing": {"cpu_checkpointing": 1}})"), Contains("cpu_checkpointing"));
 }
 
-TEST_CASE("the old offload flags and the unprefixed stage 3 names still work") {
+TEST_CASE("the old offload keys and the unprefixed stage 3 names are accepted") {
   const ZeroSection zero =
       parse(
           R"({"zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_param": true, "prefetch_bucket_size": 7}})")
@@ -362,7 +362,7 @@ TEST_CASE("the old offload flags and the unprefixed stage 3 names still work") {
              Contains("an alias of stage3_max_reuse_distance"));
 }
 
-TEST_CASE("the section fp8") {
+TEST_CASE("reads the fp8 section") {
   const Fp8Section none = parse("{}").fp8;
   CHECK_FALSE(none.present);
   const Fp8Section plain = parse(R"({"fp8": {}})").fp8;
@@ -391,12 +391,12 @@ TEST_CASE("the section fp8") {
   }
 }
 
-TEST_CASE("a file that cannot be read is named") {
+TEST_CASE("an unreadable file is reported") {
   CHECK_THROWS_WITH(read_ds_config("/nowhere/ds.json"), Contains("/nowhere/ds.json cannot be read"));
   CHECK_THROWS_AS(read_ds_config(std::filesystem::temp_directory_path()), UserError);
 }
 
-TEST_CASE("the nearest name is the one the user meant, or none") {
+TEST_CASE("the suggested name is the intended one, or none") {
   const std::vector<std::string> known = {"learning_rate", "max_steps", "train_micro_batch_size_per_gpu",
                                           "train_batch_size"};
   CHECK(nearest_name("lerning_rate", known) == "learning_rate");

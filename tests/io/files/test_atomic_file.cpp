@@ -23,7 +23,7 @@ Lines lines_of(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("a file is read line by line, and the last one may lack its end") {
+TEST_CASE("a file is read line by line, and the last line may lack its line break") {
   const TemporaryFolder folder;
   const fs::path path = folder / "lines";
   write_file(path, "");
@@ -38,7 +38,7 @@ TEST_CASE("a file is read line by line, and the last one may lack its end") {
   CHECK(lines_of(path) == Lines{{std::string(kLongestLine, 'y'), true}, {"z", true}});
 }
 
-TEST_CASE("what has no end, or no writer, is not read") {
+TEST_CASE("endless files and FIFOs without a writer are not read") {
   const TemporaryFolder folder;
   const fs::path path = folder / "lines";
   SECTION("a FIFO") { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }

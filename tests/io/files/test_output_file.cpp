@@ -28,7 +28,7 @@ std::vector<std::byte> random_bytes(size_t size, uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("pieces of any size and alignment are written one after another, with the checksums of their blocks") {
+TEST_CASE("pieces of any size and alignment are written one after another, with block checksums") {
   const bool direct = GENERATE(true, false);
   const int threads = GENERATE(1, 3);
   constexpr size_t kBlock = kChecksumBlockBytes;
@@ -141,7 +141,7 @@ TEST_CASE("page-aligned data is written without a copy, except pages that pieces
   }
 }
 
-TEST_CASE("a file of unknown size, written byte by byte") {
+TEST_CASE("writes a file of unknown size byte by byte") {
   const TemporaryFolder folder;
   const std::vector<std::byte> bytes = random_bytes(10'000, 1);
   OutputFile file(folder / "file", {});
@@ -150,7 +150,7 @@ TEST_CASE("a file of unknown size, written byte by byte") {
   CHECK(read_file(folder / "file") == std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-TEST_CASE("a failing write in any chunk, or a stop, is thrown; nothing is claimed to be on the disk") {
+TEST_CASE("a failing write in any chunk, or a stop, is thrown, and no data is reported as written") {
   const TemporaryFolder folder;
   const std::vector<std::byte> bytes = random_bytes(5 * OutputFile::kChunkBytes, 1);
   int failed = 0;

@@ -10,7 +10,7 @@ namespace mpzero::io {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("shipped files lie where the program was started, then in its tree") {
+TEST_CASE("shipped files are searched in the current directory, then in the program's tree") {
   const auto folders = shipped_folders("models");
   REQUIRE(folders.size() == 2);
   CHECK(folders[0] == fs::current_path() / "configs/models");
@@ -18,7 +18,7 @@ TEST_CASE("shipped files lie where the program was started, then in its tree") {
   CHECK(fs::exists(folders[1] / "qwen3_0_6b.json"));
 }
 
-TEST_CASE("the tree of a program holds pyproject.toml") {
+TEST_CASE("the root of a program's tree contains pyproject.toml") {
   const fs::path tree = fs::temp_directory_path() / ("mpzero_tree_" + std::to_string(getpid()));
   fs::create_directories(tree / "build/asan/bin");
   CHECK(tree_of(tree / "build/bin/mpzero") == tree);

@@ -101,7 +101,7 @@ TEST_CASE("a FIFO in place of any file of a checkpoint is refused by name") {
   CHECK_THROWS_WITH(resume_candidates(folder.path(), "tiny"), sentence_of(folder / "latest"));
 }
 
-TEST_CASE("a lock file is a file of its own, since it is written to") {
+TEST_CASE("a lock file must be a regular file, since it is written to") {
   const TemporaryFolder folder;
   const FolderLock::Options options{.reach = LockReach::kThisHost, .renewal = std::chrono::milliseconds(0)};
   write_file(folder / "other", "content");

@@ -63,7 +63,7 @@ double mean_from(const std::vector<double>& steps, size_t first) {
 
 }  // namespace
 
-TEST_CASE("without a rate no thread waits, and with a rate the pieces of all threads together take their time") {
+TEST_CASE("without a rate no thread waits, and with a rate all threads together are limited") {
   WritePace pace;
   // At a rate this would take days: the program's time limit would end it.
   for (int i = 0; i < 1000; ++i) write(pace, kMebibyte);
@@ -84,7 +84,7 @@ TEST_CASE("without a rate no thread waits, and with a rate the pieces of all thr
   CHECK(pace.bytes() == 1012 * kMebibyte);
 }
 
-TEST_CASE("waiting threads continue at a new rate, and end with a stop") {
+TEST_CASE("waiting threads continue at a new rate, and a stop ends the wait") {
   WritePace pace;
   pace.set_rate(1);
   std::stop_source stop;
@@ -110,7 +110,7 @@ TEST_CASE("waiting threads continue at a new rate, and end with a stop") {
   CHECK(pace.bytes() == 2 * kMebibyte + 1);
 }
 
-TEST_CASE("the time of a save at full speed is estimated from the part that was not limited") {
+TEST_CASE("the time of a save at full speed is estimated from its unthrottled part") {
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
   WritePace pace;
   CHECK(pace.without_limit(5) == 5);
@@ -142,7 +142,7 @@ TEST_CASE("the time of a save at full speed is estimated from the part that was 
   CHECK(limited.without_limit(5) == 5);
 }
 
-TEST_CASE("a save with no cost, or an unknown cost, runs at full speed") {
+TEST_CASE("a save without cost, or with an unknown cost, runs at full speed") {
   SaveThrottle throttle;
   Machine machine;
   for (int i = 0; i < 40; ++i) throttle.step_alone(i % 2 == 0 ? 0.99 : 1.01);
@@ -156,7 +156,7 @@ TEST_CASE("a save with no cost, or an unknown cost, runs at full speed") {
   CHECK(mean_from(steps, 0) > 1.1);
 }
 
-TEST_CASE("a save that makes steps longer is slowed down to the limit, and the next one starts at that rate") {
+TEST_CASE("a save that slows down steps is throttled to the limit, and the next save starts at that rate") {
   // 10% at full speed.
   Machine machine{.cost = 0.05e-9};
   SaveThrottle throttle;
@@ -177,7 +177,7 @@ TEST_CASE("a save that makes steps longer is slowed down to the limit, and the n
   CHECK(third.size() < 300);
 }
 
-TEST_CASE("noisy step times do not disturb the pace") {
+TEST_CASE("noisy step times do not disturb the rate") {
   Machine machine{.cost = 0.05e-9};
   SaveThrottle throttle;
   uint32_t random = 1;
@@ -203,7 +203,7 @@ TEST_CASE("noisy step times do not disturb the pace") {
   CHECK(long_ones < steps / 10);
 }
 
-TEST_CASE("a save ends before the next one is due, and never takes many times its minimum") {
+TEST_CASE("a save ends before the next one is due, and its time is at most a few times the minimum") {
   Machine machine{.cost = 0.2e-9};
   const int64_t total = 100'000'000'000;  // 50 s at full speed, 30 steps
   for (const int64_t due : {60, 100, 200}) {

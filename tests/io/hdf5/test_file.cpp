@@ -20,8 +20,8 @@ using mpzero::UserError;
 using namespace mpzero::io::testing;
 using namespace mpzero::io::hdf5;
 
-TEMPLATE_TEST_CASE("Numbers are read as they were written, in data sets and attributes", "", uint8_t, uint16_t,
-                   uint32_t, uint64_t, int8_t, int16_t, int32_t, int64_t, float, double) {
+TEMPLATE_TEST_CASE("numbers in datasets and attributes are read as they were written", "", uint8_t, uint16_t, uint32_t,
+                   uint64_t, int8_t, int16_t, int32_t, int64_t, float, double) {
   const TemporaryFolder folder;
   const std::vector<TestType> values = {0, 1, std::numeric_limits<TestType>::max(),
                                         std::numeric_limits<TestType>::lowest()};
@@ -42,7 +42,7 @@ TEMPLATE_TEST_CASE("Numbers are read as they were written, in data sets and attr
   CHECK(opened.array_attribute<TestType>("many") == values);
 }
 
-TEST_CASE("Element types are distinguished by kind, size and sign") {
+TEST_CASE("element types are distinguished by kind, size and sign") {
   const TemporaryFolder folder;
   File file = File::create(folder / "types.h5");
   const Dataset data = file.create_dataset<uint32_t>("data", 1);
@@ -52,7 +52,7 @@ TEST_CASE("Element types are distinguished by kind, size and sign") {
   CHECK(!data.holds<float>());
 }
 
-TEST_CASE("Slabs of one and two dimensions are read and written in place") {
+TEST_CASE("slabs of one and two dimensions are read and written in place") {
   const TemporaryFolder folder;
   File file = File::create(folder / "slabs.h5");
   const std::array<uint64_t, 2> shape = {3, 4}, chunk = {2, 2};
@@ -78,7 +78,7 @@ TEST_CASE("Slabs of one and two dimensions are read and written in place") {
   CHECK_THROWS_AS(table.read(start, count, std::span<int64_t>(converted)), Failure);
 }
 
-TEST_CASE("Texts of any length are attributes; replacing one keeps only the last") {
+TEST_CASE("string attributes may have any length, and replacing one keeps only the last") {
   const TemporaryFolder folder;
   const std::string length_of_a_config(200'000, 'x');  // beyond the 64 KiB of an object header
   File file = File::create(folder / "texts.h5");
@@ -104,7 +104,7 @@ TEST_CASE("Texts of any length are attributes; replacing one keeps only the last
   CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("lr"); }), {"'lr' is missing on /run of"}) == "");
 }
 
-TEST_CASE("A file in memory gives the same as the file on the disk") {
+TEST_CASE("an in-memory file gives the same results as the file on disk") {
   const TemporaryFolder folder;
   const std::array<uint64_t, 1> shape = {4}, chunk = {2};
   const std::vector<int32_t> numbers = {3, -1, 2, 7};
@@ -122,7 +122,7 @@ TEST_CASE("A file in memory gives the same as the file on the disk") {
   CHECK(read == numbers);
 }
 
-TEST_CASE("Groups list their objects and name missing ones") {
+TEST_CASE("groups list their objects, and missing objects are reported") {
   const TemporaryFolder folder;
   File file = File::create(folder / "groups.h5");
   Group units = file.create_group("units");
@@ -136,12 +136,12 @@ TEST_CASE("Groups list their objects and name missing ones") {
   CHECK_THROWS_AS(units.create_dataset<float>("layers.0", 2), Failure);
 }
 
-TEST_CASE("A path that cannot be written is named with the reason") {
+TEST_CASE("a path that is not writable is reported with the reason") {
   CHECK(lacks(message_of<UserError>([] { File::create("/nowhere/at/all.h5"); }),
               {"cannot write /nowhere/at/all.h5", "No such file"}) == "");
 }
 
-TEST_CASE("Different files can be used from different threads at the same time") {
+TEST_CASE("different files can be used on different threads concurrently") {
   const TemporaryFolder folder;
   std::vector<std::jthread> threads;
   std::array<int64_t, 4> sums{};

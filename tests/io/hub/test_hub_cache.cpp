@@ -11,7 +11,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 using Catch::Contains;
 
-TEST_CASE("the first variable that is set names the cache") {
+TEST_CASE("the first variable that is set selects the cache") {
   // As huggingface_hub/constants.py orders them, from the last.
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
   CHECK(hub_cache() == fs::path(std::getenv("HOME")) / ".cache/huggingface/hub");
@@ -25,14 +25,14 @@ TEST_CASE("the first variable that is set names the cache") {
   CHECK(hub_cache() == "/z");
 }
 
-TEST_CASE("names on the hub are told from paths") {
+TEST_CASE("Hub names are distinguished from paths") {
   for (const char* name : {"Qwen/Qwen3-0.6B", "a/b", "org_1/x.y-z"}) CHECK(is_hub_name(name));
   for (const char* path : {"gpt2", "/Qwen/Qwen3", "./Qwen", "../Qwen", "a/b/c", "a/", "/a", "a/b--c", "a/b c", "~/a"}) {
     CHECK_FALSE(is_hub_name(path));
   }
 }
 
-TEST_CASE("a cached name means the snapshot of its main branch") {
+TEST_CASE("a cached name selects the snapshot of its main branch") {
   const testing::TemporaryFolder cache;
   const Setting variable("HF_HUB_CACHE", cache.path());
   const fs::path name = "an-org-nobody-has/Model-1.5";
@@ -61,7 +61,7 @@ TEST_CASE("a cached name means the snapshot of its main branch") {
   CHECK(hub_name_of("/weights/snapshots/2c3d").empty());
 }
 
-TEST_CASE("a folder of that name wins over the cache") {
+TEST_CASE("an existing folder of that name takes precedence over the cache") {
   const testing::TemporaryFolder cache, work;
   const Setting variable("HF_HUB_CACHE", cache.path());
   fs::create_directories(cache / "models--org--model/refs");
@@ -75,7 +75,7 @@ TEST_CASE("a folder of that name wins over the cache") {
   fs::current_path(before);
 }
 
-TEST_CASE("missing weights are explained with the command that downloads them") {
+TEST_CASE("missing weights are explained with a download command") {
   const Setting variable("HF_HUB_CACHE", "/some/cache");
   CHECK_THAT(explain_missing_weights("Qwen/Qwen3-0.6B"),
              Contains("/some/cache") && Contains("hf download Qwen/Qwen3-0.6B`"));

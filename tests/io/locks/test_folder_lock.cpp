@@ -23,7 +23,7 @@ namespace {
 
 const FolderLock::Options kAtOnce{.patience = std::chrono::milliseconds(0)};
 
-TEST_CASE("a folder in use is refused naming its owner, and free again afterwards") {
+TEST_CASE("a folder in use is refused with its owner, and free again afterwards") {
   const TemporaryFolder folder;
   {
     const FolderLock first(folder.path());
@@ -35,7 +35,7 @@ TEST_CASE("a folder in use is refused naming its owner, and free again afterward
   CHECK_NOTHROW(FolderLock(folder.path(), kAtOnce));
 }
 
-TEST_CASE("a killed owner leaves the folder free, and one that is about to exit is waited for") {
+TEST_CASE("a killed owner frees the folder, and an exiting owner is waited for") {
   const TemporaryFolder folder;
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
@@ -66,7 +66,7 @@ WaitingClock fast_clock(std::chrono::milliseconds& now, std::chrono::millisecond
               }};
 }
 
-TEST_CASE("a requeued job waits for the lock of its own earlier start") {
+TEST_CASE("a requeued job waits for the lock of its previous attempt") {
   const TemporaryFolder folder;
   auto first = std::make_optional<FolderLock>(folder.path(), FolderLock::Options{.job = "77"});
   std::chrono::milliseconds now{};
@@ -100,7 +100,7 @@ FolderLock::Options without_locks(int error = ENOSYS) {
   return {.flock = [error](int) { return error; }, .renewal = std::chrono::milliseconds(0)};
 }
 
-TEST_CASE("without locks the second of two runs is refused, and both are warned") {
+TEST_CASE("without locks, the second of two runs is refused, and both are warned") {
   const TemporaryFolder folder;
   const int error = GENERATE(ENOSYS, ENOLCK, EOPNOTSUPP);
   std::vector<std::string> warnings;
@@ -118,7 +118,7 @@ TEST_CASE("without locks the second of two runs is refused, and both are warned"
   CHECK(names_in(folder.path()) == std::vector<std::string>{".lock"});
 }
 
-TEST_CASE("a lock that only reaches this host is not taken as proof") {
+TEST_CASE("a lock that is local to this host is not sufficient") {
   const TemporaryFolder folder;
   // A run on another host: its lock is not visible here.
   OwnerRecord elsewhere = this_owner("77");
@@ -151,7 +151,7 @@ TEST_CASE("a lock that only reaches this host is not taken as proof") {
   CHECK_THROWS_AS(other.renew(), FolderTaken);
 }
 
-TEST_CASE("a thread renews the record") {
+TEST_CASE("a thread renews the owner record") {
   const TemporaryFolder folder;
   FolderLock::Options options = without_locks();
   options.renewal = std::chrono::milliseconds(1);
@@ -161,7 +161,7 @@ TEST_CASE("a thread renews the record") {
   SUCCEED();
 }
 
-TEST_CASE("a refused pruning names a remedy for pruning") {
+TEST_CASE("a refused pruning suggests a remedy for pruning") {
   const TemporaryFolder folder;
   const FolderLock run(folder.path());
   FolderLock::Options options = kAtOnce;
@@ -173,7 +173,7 @@ TEST_CASE("a refused pruning names a remedy for pruning") {
 
 FolderLock::Options reaching_all() { return {.reach = LockReach::kAll, .renewal = std::chrono::milliseconds(0)}; }
 
-TEST_CASE("if the lock reaches all, a missing record ends nothing") {
+TEST_CASE("if the lock excludes all processes, a missing record is harmless") {
   const TemporaryFolder folder;
   FolderLock lock(folder.path(), reaching_all());
   REQUIRE(fs::remove(folder / ".owner-1"));
@@ -181,7 +181,7 @@ TEST_CASE("if the lock reaches all, a missing record ends nothing") {
   CHECK_NOTHROW(lock.set_run("0123456789abcdef"));
 }
 
-TEST_CASE("a folder that disappears is not created again; one that a user creates is locked again") {
+TEST_CASE("a folder that disappears is not created again, but one that the user creates is locked again") {
   const TemporaryFolder parent;
   const fs::path folder = parent / "checkpoints";
   fs::create_directory(folder);
@@ -201,7 +201,7 @@ TEST_CASE("a folder that disappears is not created again; one that a user create
 }
 
 // /proc is another file system than the folder's.
-TEST_CASE("a folder on another file system is refused until the first one is back") {
+TEST_CASE("a folder on a different file system is refused until the original one is back") {
   const TemporaryFolder parent;
   const fs::path link = parent / "checkpoints";
   for (const LockReach reach : {LockReach::kAll, LockReach::kThisHost}) {
@@ -221,7 +221,7 @@ TEST_CASE("a folder on another file system is refused until the first one is bac
   }
 }
 
-TEST_CASE("a full disk does not keep a run from a folder whose lock decides") {
+TEST_CASE("a full disk does not prevent a run from using a folder if the lock is decisive") {
   class FullDisk final : public UnsyncedDisk {
    public:
     int write(int, int64_t, std::span<const std::byte>, size_t&) override { return ENOSPC; }

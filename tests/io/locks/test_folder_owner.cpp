@@ -83,7 +83,7 @@ class GatedDisk final : public UnsyncedDisk {
 
 }  // namespace
 
-TEST_CASE("an owner is recorded during its lifetime") {
+TEST_CASE("an owner is recorded for its lifetime") {
   const TemporaryFolder folder;
   {
     FolderOwner owner(folder.path(), this_owner("77"), {});
@@ -111,7 +111,7 @@ TEST_CASE("an owner on another host that renews its record keeps the folder") {
   CHECK(names_in(folder.path()) == Names{".owner-1"});
 }
 
-TEST_CASE("a silent owner on another host is waited for with a message, then taken over") {
+TEST_CASE("a silent owner on another host is waited for with a message, then replaced") {
   const TemporaryFolder folder;
   FolderOwner other(folder.path(), process_on("node9"), {});
   FakeTime time;
@@ -128,7 +128,7 @@ TEST_CASE("a silent owner on another host is waited for with a message, then tak
   CHECK_THAT(message_of([&] { other.renew(); }), Contains("on node2") && Contains("has taken over"));
 }
 
-TEST_CASE("on this host a dead process is detected immediately, and a living one, too") {
+TEST_CASE("on this host, dead and live processes are detected immediately") {
   const TemporaryFolder folder;
   FakeTime time;
   OwnerRecord record = this_owner("");
@@ -170,7 +170,7 @@ TEST_CASE("an empty record left by a crash, or one without an owner, is watched 
   CHECK(names_in(folder.path()) == Names{".owner-4", ".owner-x"});
 }
 
-TEST_CASE("whatever happens during a claim, there is one owner") {
+TEST_CASE("concurrent claims always result in a single owner") {
   enum class Event { kRenews, kLeaves, kLeavesAndAnotherClaims, kAnotherClaims };
   const Event event = GENERATE(Event::kRenews, Event::kLeaves, Event::kLeavesAndAnotherClaims, Event::kAnotherClaims);
   const bool there_is_one = GENERATE(true, false);
@@ -223,7 +223,7 @@ TEST_CASE("whatever happens during a claim, there is one owner") {
   }
 }
 
-TEST_CASE("two processes that wait for the same owner do not both take over") {
+TEST_CASE("of two processes that wait for the same owner, only one takes over") {
   const TemporaryFolder folder;
   FolderOwner former(folder.path(), process_on("node1"), {});
   FakeTime time, time_of_another;
@@ -240,7 +240,7 @@ TEST_CASE("two processes that wait for the same owner do not both take over") {
   CHECK(owns(*another));
 }
 
-TEST_CASE("a late claim finds the successor of an owner that it never saw") {
+TEST_CASE("a late claim detects the successor of an owner that it never saw") {
   const TemporaryFolder folder;
   FakeTime time, time_of_another;
   GatedDisk files(1);
@@ -266,7 +266,7 @@ TEST_CASE("removing a record by hand ends the ownership") {
   CHECK(owns(other));
 }
 
-TEST_CASE("the mount determines how far locks reach") {
+TEST_CASE("the mount determines the scope of locks") {
   const std::string table =
       "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
       "30 21 0:40 / /fsx rw - lustre 10.0.0.1@tcp:/fsx rw,flock,lazystatfs\n"

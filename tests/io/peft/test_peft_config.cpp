@@ -21,7 +21,7 @@ json plain() { return {{"peft_type", "LORA"}, {"r", 8}, {"lora_alpha", 16}, {"ta
 
 }  // namespace
 
-TEST_CASE("the settings of plain LoRA are read, and empty ones of other methods have no effect") {
+TEST_CASE("settings of plain LoRA are read, and unset settings of other methods have no effect") {
   json config = plain();
   config.update({{"use_rslora", true},
                  {"use_dora", false},
@@ -43,7 +43,7 @@ TEST_CASE("the settings of plain LoRA are read, and empty ones of other methods 
   }
 }
 
-TEST_CASE("other methods, and settings of another type, are refused by their key") {
+TEST_CASE("other methods and settings of the wrong type are refused with their key") {
   for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{{"peft_type", "IA3"},
                                                                             {"use_dora", true},
                                                                             {"bias", "all"},

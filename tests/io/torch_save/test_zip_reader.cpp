@@ -85,7 +85,7 @@ TEST_CASE("a pickle is read as it was written") {
   CHECK(root.at("object").member("x")->integer() == 5);
 }
 
-TEST_CASE("a call in a pickle is not executed and stays a name") {
+TEST_CASE("a call in a pickle is not executed, and only its name is kept") {
   // os.system("touch /tmp/x"), as an attacker would pickle it.
   const std::string length("\x0c\0\0\0", 4);
   const pickle::Document document = parse(pickled("cposix\nsystem\nX" + length + "touch /tmp/x\x85R"));
@@ -95,7 +95,7 @@ TEST_CASE("a call in a pickle is not executed and stays a name") {
   CHECK(message.find("posix system") != std::string::npos);
 }
 
-TEST_CASE("DeepSpeed's stages of ZeRO are numbers, whichever way Python wrote them") {
+TEST_CASE("DeepSpeed's ZeRO stages are numbers in any pickle encoding") {
   const std::string stages = "cdeepspeed.runtime.zero.config\nZeroStageEnum\n";
   CHECK(pickle::root_of(parse(pickled(stages + "K\x02\x85R"))).integer() == 2);
   const auto by_name = [&](const std::string& name) {
@@ -109,7 +109,7 @@ TEST_CASE("DeepSpeed's stages of ZeRO are numbers, whichever way Python wrote th
   CHECK(pickle::root_of(parse(by_name("__class__"))).kind() == pickle::Kind::kObject);
 }
 
-TEST_CASE("invalid pickles are refused with the byte") {
+TEST_CASE("invalid pickles are refused with the byte position") {
   using namespace std::string_literals;
   const std::vector<std::string> bad = {
       ""s, "\x80"s, pickled(""), pickled("a"), pickled("N0"), pickled("h\x01"), pickled("}N s"), pickled("t"),
@@ -148,7 +148,7 @@ TEST_CASE("a small pickle cannot use much memory, run long or recurse deeply") {
   CHECK(message_of([&] { parse(pickled(copies + "N")); }).find("too many function calls") != std::string::npos);
 }
 
-TEST_CASE("tensors must fit their storage") {
+TEST_CASE("tensors must be within their storage") {
   const auto message = [](int64_t numel, int64_t offset, std::vector<int64_t> shape) {
     const std::string tensor =
         pickle::tensor({.storage = "0", .storage_numel = numel, .offset = offset, .shape = std::move(shape)});
@@ -165,7 +165,7 @@ TEST_CASE("tensors must fit their storage") {
   CHECK(message(6, 0, {int64_t{1} << 32, int64_t{1} << 32}).find(expected) != std::string::npos);
 }
 
-TEST_CASE("pickles with changed bytes give an error or plain data") {
+TEST_CASE("pickles with changed bytes cause an error or give plain data") {
   const std::string good = rich_pickle();
   std::mt19937 random(7);
   int refused = 0;

@@ -47,7 +47,7 @@ std::string open_error(const fs::path& folder, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("weights are read back bit for bit, in one file or in shards") {
+TEST_CASE("weights are read bit for bit, from one file or from shards") {
   const std::vector<ParameterSpec> parameters = {
       {"a", {3, 5}}, {"bb", {1'500'000}}, {"ccc", {7}}, {"dddd", {}}, {"eeeee", {2, 3, 4}}};
   const int64_t limit = GENERATE(int64_t{1} << 40, 1'000'000, 100);
@@ -82,7 +82,7 @@ TEST_CASE("weights are read back bit for bit, in one file or in shards") {
   CHECK_FALSE(source.contains("f"));
 }
 
-TEST_CASE("16-bit types are widened to the fp32 of the same value") {
+TEST_CASE("16-bit dtypes are converted to fp32 exactly") {
   CHECK(from_float16(0x3C00) == 1.0F);
   CHECK(from_float16(0xC100) == -2.5F);
   CHECK(from_float16(0x7BFF) == 65504.0F);
@@ -107,7 +107,7 @@ TEST_CASE("16-bit types are widened to the fp32 of the same value") {
   CHECK((out[0] == 0.0F && std::signbit(out[0])));
 }
 
-TEST_CASE("an invalid header is refused, naming file and tensor") {
+TEST_CASE("an invalid header is refused with file and tensor") {
   const TemporaryFolder folder;
   const fs::path path = folder / "model.safetensors";
   const std::string intact = file_of({{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {1}, 16, 20)}}, 20);
@@ -158,7 +158,7 @@ TEST_CASE("an invalid header is refused, naming file and tensor") {
   }
 }
 
-TEST_CASE("every type of the format has the size that the safetensors library gives it") {
+TEST_CASE("every dtype has the same size as in the safetensors library") {
   const std::vector<std::pair<const char*, int64_t>> bytes_of_eight = {
       {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
       {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
@@ -174,7 +174,7 @@ TEST_CASE("every type of the format has the size that the safetensors library gi
   }
 }
 
-TEST_CASE("a tensor with another shape or type than the model needs is named with file and shapes") {
+TEST_CASE("a tensor with a different shape or dtype than the model's is reported with file and shapes") {
   const TemporaryFolder folder;
   write_file(folder / "model.safetensors",
              file_of({{"w", tensor("F32", {2, 3}, 0, 24)}, {"i", tensor("I64", {3}, 24, 48)}}, 48));
@@ -219,7 +219,7 @@ TEST_CASE("an index must agree with its shards") {
   CHECK_THAT(with_index(std::string(200'000, '[')), Contains("nested deeper than 64 levels"));
 }
 
-TEST_CASE("harmless contradictions in a folder of weights are warnings") {
+TEST_CASE("harmless contradictions in a folder of weights cause warnings") {
   const TemporaryFolder folder;
   const std::string shard = file_of({{"w", tensor("F32", {1}, 0, 4)}}, 4);
   write_file(folder / "a.safetensors", shard);

@@ -6,7 +6,7 @@ namespace mpzero::io {
 using namespace testing;
 using Catch::Contains;
 
-TEST_CASE("a folder of checkpoints means what its latest names") {
+TEST_CASE("a folder of checkpoints selects the target of its `latest`") {
   const TemporaryFolder folder;
   const std::vector<UnitSpec> model = small_model();
   CHECK_FALSE(find_initial_folder(folder.path()).is_checkpoint);
@@ -20,7 +20,7 @@ TEST_CASE("a folder of checkpoints means what its latest names") {
   CHECK((named.is_checkpoint && !named.is_latest && named.folder == folder.path() / "tiny-1steps"));
 }
 
-TEST_CASE("the weights of a checkpoint are its master weights, and those of safetensors come first") {
+TEST_CASE("a checkpoint provides its master weights, and safetensors take precedence") {
   const TemporaryFolder folder;
   const std::vector<UnitSpec> model = small_model();
   save(folder.path(), "tiny-1steps", progress_at(1), model, 2, Split::kEven, 0);

@@ -114,7 +114,7 @@ uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 
 }  // namespace
 
-TEST_CASE("NaN and infinities are refused with tensor, file and index, in every type") {
+TEST_CASE("NaN and infinity are refused with tensor, file and index, in every dtype") {
   const WeightType type = GENERATE(WeightType::kFloat32, WeightType::kBFloat16);
   for (const uint32_t nan : {0x7FC00000U, 0x7F800001U, 0xFFFFFFFFU})
     CHECK_THAT(error_of("F32", nan, type), Contains("is NaN at"));
@@ -129,7 +129,7 @@ TEST_CASE("NaN and infinities are refused with tensor, file and index, in every 
   CHECK(error_of("F32", 0x80000001U, type) == "");
 }
 
-TEST_CASE("a value that bf16 would round to infinity is refused if a run trains in bf16") {
+TEST_CASE("a value that rounds to infinity in bf16 is refused if a run trains in bf16") {
   const float largest = std::numeric_limits<float>::max();
   const uint32_t first_beyond = 0x7F7F8000U;  // halfway between the largest bf16 and 2^128
   REQUIRE(to_bfloat16(std::bit_cast<float>(first_beyond)) == 0x7F80U);
@@ -141,7 +141,7 @@ TEST_CASE("a value that bf16 would round to infinity is refused if a run trains 
   CHECK(error_of("F32", first_beyond - 1, WeightType::kBFloat16) == "");
 }
 
-TEST_CASE("the hash depends on names, shapes and values, not on ranks, files or the type that holds them") {
+TEST_CASE("the hash depends on names, shapes and values, not on ranks, files or dtypes") {
   const CountingSource source;
   const TemporaryFolder folder;
   write_safetensors(folder.path(), parameters_of(kUnits), source, 5'000'000'000);
@@ -182,7 +182,7 @@ TEST_CASE("weights are hashed without a model, in parts that cover each block on
   CHECK(errors == std::vector<std::string>(static_cast<size_t>(ranks)));
 }
 
-TEST_CASE("weights that were not read in full give no hash") {
+TEST_CASE("weights that were not read in full have no hash") {
   const TemporaryFolder folder;
   write_safetensors(folder.path(), parameters_of(kUnits), CountingSource(), 5'000'000'000);
   const FolderWeights source(folder.path());

@@ -96,7 +96,7 @@ void check_all_read(const WeightSource& weights, bool tied) {
 
 }  // namespace
 
-TEST_CASE("a prefix that all names share is removed") {
+TEST_CASE("a prefix shared by all names is removed") {
   for (const std::string& prefix : kPrefixes) {
     for (const bool tied : {false, true}) {
       const auto weights = match(renamed(stored(!tied), prefix), tied);
@@ -121,12 +121,12 @@ TEST_CASE("the names of a base model are read, with and without a prefix") {
   check_all_read(*match(compiled, false), false);
 }
 
-TEST_CASE("a base model without a head needs a tied one") {
+TEST_CASE("a base model without a head requires a tied head") {
   CHECK_THAT(error(renamed(stored(false), "", 6), false),
              Contains(kFolder.string()) && Contains(kOutputWeight) && Contains("tie_word_embeddings"));
 }
 
-TEST_CASE("tensors that the model lacks are named, tables of rotations are passed over") {
+TEST_CASE("unknown tensors are reported, and rotary tables are ignored") {
   auto tensors = stored(true);
   tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {8};
   CHECK(error(tensors, false).empty());
@@ -143,7 +143,7 @@ TEST_CASE("tensors that the model lacks are named, tables of rotations are passe
   CHECK_THAT(error(tensors, false), Contains("model.norm.weight is missing"));
 }
 
-TEST_CASE("a tied head in the file is compared where the embedding is read") {
+TEST_CASE("a stored tied head is compared when the embedding is read") {
   const std::vector<UnitSpec> tied = units(true);
   const ParameterSpec& embedding = tied[0].parameters[0];
   const auto open = [&](int64_t changed_at, TiedHead head) {
@@ -168,7 +168,7 @@ TEST_CASE("a tied head in the file is compared where the embedding is read") {
   CHECK_THAT(error(other, true), Contains("lm_head.weight has another shape"));
 }
 
-TEST_CASE("a T5's embedding under other names and a stored tied head must equal it") {
+TEST_CASE("T5's embedding under other names and a stored tied head must equal the embedding") {
   const std::vector<UnitSpec> t5 = {{"embedding", {{kSharedEmbedding, {kRows, kColumns}}}},
                                     {"head", {{"decoder.final_layer_norm.weight", {kColumns}}}}};
   for (const std::string& prefix : kPrefixes) {

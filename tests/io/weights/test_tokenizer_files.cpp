@@ -14,7 +14,7 @@ namespace {
 
 void none(const std::string& warning) { FAIL(warning); }
 
-TEST_CASE("the tokenizer is that of the initial weights, or of the token file") {
+TEST_CASE("the tokenizer is found in the initial weights' folder or in the token file") {
   const testing::TemporaryFolder weights, tokenizer;
   testing::StubCheckpoint checkpoint;
   CHECK(recorded_tokenizer(checkpoint).empty());
@@ -32,7 +32,7 @@ TEST_CASE("the tokenizer is that of the initial weights, or of the token file") 
 constexpr const char* kTokenizer = R"({"model": {"vocab": {"a": 0, "b": 1}}})";
 constexpr const char* kOther = R"({"model": {"vocab": {"a": 1, "b": 0}}})";
 
-TEST_CASE("a tokenizer that is not the one of the token file is not taken for the run's") {
+TEST_CASE("a tokenizer that differs from the token file's is not used") {
   const testing::TemporaryFolder weights, data;
   std::ofstream(weights / "tokenizer.json") << kOther;
   std::ofstream(data / "tokenizer.json") << kTokenizer;
@@ -72,7 +72,7 @@ TEST_CASE("a tokenizer that is not the one of the token file is not taken for th
   CHECK(copy_tokenizer(data.path(), output.path(), false) == std::vector<std::string>{"tokenizer.json"});
 }
 
-TEST_CASE("a run on bytes has no folder of a tokenizer, whatever its initial weights lie beside") {
+TEST_CASE("a run on bytes has no tokenizer folder, even if the initial weights' folder contains a tokenizer") {
   const testing::TemporaryFolder weights;
   std::ofstream(weights / "tokenizer.json") << kTokenizer;
   testing::StubCheckpoint checkpoint;
@@ -83,7 +83,7 @@ TEST_CASE("a run on bytes has no folder of a tokenizer, whatever its initial wei
   CHECK(tokenizer_folder(checkpoint, none) == weights.path());
 }
 
-TEST_CASE("generation_config.json has one id, several or none, and gets those of config.json") {
+TEST_CASE("generation_config.json has one id, several or none, and receives those of config.json") {
   const testing::TemporaryFolder folder;
   std::vector<std::string> warnings;
   CHECK(generation_eos_ids(folder.path(), 100, none).empty());
@@ -117,7 +117,7 @@ TEST_CASE("generation_config.json has one id, several or none, and gets those of
   CHECK(nlohmann::json::parse(created) == nlohmann::json::parse(R"({"eos_token_id": [2, 3], "bos_token_id": 6})"));
 }
 
-TEST_CASE("what is there already stays unless it is to be replaced") {
+TEST_CASE("existing files are kept unless they are to be replaced") {
   const testing::TemporaryFolder from, to;
   CHECK_THROWS_AS(copy_tokenizer(from.path(), to.path(), false), UserError);
   for (const char* name : {"tokenizer.json", "generation_config.json", "README.md"}) std::ofstream(from / name) << "{}";

@@ -45,7 +45,7 @@ void damage(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("pytorch_model.bin and its shards hold the values that safetensors hold") {
+TEST_CASE("pytorch_model.bin and its shards contain the same values as safetensors") {
   const auto type = GENERATE(WeightType::kFloat32, WeightType::kBFloat16);
   const int64_t limit = GENERATE(int64_t{1} << 40, 100);
   const TemporaryFolder folder;
@@ -71,7 +71,7 @@ TEST_CASE("pytorch_model.bin and its shards hold the values that safetensors hol
   CHECK(FolderWeights(folder.path()).file_of(kTensors[0]).extension() == ".safetensors");
 }
 
-TEST_CASE("a changed byte of pytorch_model.bin is found by the ranks together") {
+TEST_CASE("the ranks together detect a changed byte of pytorch_model.bin") {
   const TemporaryFolder folder;
   write_torch_weights(folder.path(), kTensors, {}, Counting(), 100, WeightType::kFloat32, nullptr);
   damage(folder / "pytorch_model-00001-of-00003.bin");
@@ -88,7 +88,7 @@ TEST_CASE("a changed byte of pytorch_model.bin is found by the ranks together") 
   }
 }
 
-TEST_CASE("what is no dict of tensors is refused by the name of its file") {
+TEST_CASE("a file that is not a dict of tensors is refused with its name") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::string& bytes) {
     write_file(folder / "pytorch_model.bin", bytes);

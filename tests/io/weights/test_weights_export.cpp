@@ -15,7 +15,7 @@ namespace mpzero::io {
 using namespace testing;
 using Catch::Contains;
 
-TEST_CASE("a folder holds one export: a new one of any form replaces one of any form, and other files stay") {
+TEST_CASE("a folder contains one export: a new export of any form replaces one of any form, and other files are kept") {
   const size_t before = GENERATE(range(0, 5));
   const size_t after = GENERATE(range(0, 5));
   CAPTURE(before, after);
@@ -52,7 +52,7 @@ void convert_again(const fs::path& folder, const MadeUpCheckpoint& checkpoint, c
 
 }  // namespace
 
-TEST_CASE("killed at any call, a conversion leaves the former export, the new one or none, and can be repeated") {
+TEST_CASE("a conversion killed at any call leaves the previous export, the new one or none, and can be repeated") {
   const auto [before, after] = GENERATE(from_range(kPairs));
   const auto moment = GENERATE(DeadlyDisk::Moment::kBefore, DeadlyDisk::Moment::kAfter);
   const MadeUpCheckpoint first(1), second(2);
@@ -92,7 +92,7 @@ TEST_CASE("killed at any call, a conversion leaves the former export, the new on
   CHECK(kills >= 10);
 }
 
-TEST_CASE("after a power failure at any call, a folder has the former export, the new one or none") {
+TEST_CASE("after a power failure at any call, a folder contains the previous export, the new one or none") {
   const auto [before, after] = GENERATE(from_range(kPairs));
   const auto seed = GENERATE(range(0U, 5U));
   const MadeUpCheckpoint first(1), second(2);
@@ -117,7 +117,7 @@ TEST_CASE("after a power failure at any call, a folder has the former export, th
   }
 }
 
-TEST_CASE("a failing call leaves the former export, the new one, or none with the remedy, and names the path") {
+TEST_CASE("a failing call leaves the previous export, the new one, or none with a remedy, and reports the path") {
   const auto [before, after] = GENERATE(from_range(kPairs));
   const int number = GENERATE(ENOSPC, EIO);
   const MadeUpCheckpoint first(1), second(2);
@@ -143,7 +143,7 @@ TEST_CASE("a failing call leaves the former export, the new one, or none with th
   }
 }
 
-TEST_CASE("of two simultaneous conversions into one folder the second is refused, and the first is complete") {
+TEST_CASE("of two concurrent conversions into one folder, the second is refused and the first completes") {
   const TemporaryFolder folder;
   const MadeUpCheckpoint first(1), second(2);
   std::string refused;
@@ -210,7 +210,7 @@ TEST_CASE("a folder created by a failed conversion is removed") {
   CHECK(!fs::exists(folder / "out"));
 }
 
-TEST_CASE("config.json gets the class of its model_type where it has no architectures") {
+TEST_CASE("config.json gets the class of its model_type if it has no architectures") {
   const MadeUpCheckpoint checkpoint(1);
   ExportOptions options = Form{}.options();
   options.causal_lm_class = [](const std::string& model_type) {
@@ -228,7 +228,7 @@ TEST_CASE("config.json gets the class of its model_type where it has no architec
   CHECK(architectures("{}") == "none");
 }
 
-TEST_CASE("config.json gets the ids that end and begin the documents of the data, and keeps its own") {
+TEST_CASE("config.json gets the BOS and EOS ids of the data, and keeps its own") {
   const MadeUpCheckpoint checkpoint(1);
   ExportOptions options = Form{}.options();
   const auto exported = [&](const std::string& config) {
