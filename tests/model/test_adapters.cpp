@@ -10,7 +10,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("adapters of two projections add s B A x to their columns, and their gradients are those of the formula") {
+TEST_CASE("adapters of two projections add s B A x to their columns, and their gradients match the formula") {
   for (const double rate : {0.0, 0.5}) {
     CAPTURE(rate);
     const int64_t tokens = 8, in = 5, r = 2;

@@ -37,7 +37,7 @@ TEST_CASE("recomputed activations give the same bits") {
   }
 }
 
-TEST_CASE("one tile has the bits of full recomputation, and so have models that no tile suits") {
+TEST_CASE("a single tile, or a model without tiling, is bitwise equal to full recomputation") {
   ModelConfig adapted = small_qwen3();
   adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"gate_proj", "down_proj"}};
   for (const auto& [config, options] : {std::pair(small_qwen3(), DecoderOptions{.mlp_tile = 66}),
@@ -61,7 +61,7 @@ TEST_CASE("one tile has the bits of full recomputation, and so have models that 
   }
 }
 
-TEST_CASE("a layer whose input waits on the host has the bits of one whose input stays") {
+TEST_CASE("a layer with an offloaded input is bitwise equal to a layer with its input on the device") {
   for (const ModelConfig& config : small_models()) {
     const Decoder decoder(config, {.mlp_tile = 16});
     const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
@@ -77,7 +77,7 @@ TEST_CASE("a layer whose input waits on the host has the bits of one whose input
   }
 }
 
-TEST_CASE("a step has reproducible bits, with or without old gradients") {
+TEST_CASE("a step has reproducible bits, with or without earlier gradients") {
   const Decoder decoder(small_qwen3());
   const at::Tensor tokens = at::randint(53, {3, 50}, at::kLong);
   FlatModel first(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
@@ -90,7 +90,7 @@ TEST_CASE("a step has reproducible bits, with or without old gradients") {
 }
 
 // The oracle: each document by itself. Documents of one token, and of more tokens than a block of the CPU's kernels.
-TEST_CASE("packed documents have the losses and gradients of each document alone") {
+TEST_CASE("packed documents have the losses and gradients of separate documents") {
   const std::vector<int32_t> ends{0, 5, 6, 80, 150};
   const int64_t count = ends.back();
   for (const ModelConfig& config : small_models()) {
@@ -128,7 +128,7 @@ TEST_CASE("packed documents have the losses and gradients of each document alone
   }
 }
 
-TEST_CASE("documents that do not fill their sequence are refused") {
+TEST_CASE("documents that do not cover their sequence are refused") {
   CHECK_THROWS_AS(documents_on(at::kCPU, {0, 4, 4}, 8), Failure);
   CHECK_THROWS_AS(documents_on(at::kCPU, {1, 4}, 8), Failure);
   CHECK_THROWS_AS(documents_on(at::kCPU, {0, 9}, 8), Failure);
@@ -154,7 +154,7 @@ TEST_CASE("gradients of several micro-batches add up") {
   }
 }
 
-TEST_CASE("one decoder serves sequences of different lengths in turn") {
+TEST_CASE("one decoder supports sequences of different lengths in turn") {
   const Decoder decoder(small_llama());
   FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
   const at::Tensor tokens = at::randint(53, {2, 30}, at::kLong);
@@ -163,7 +163,7 @@ TEST_CASE("one decoder serves sequences of different lengths in turn") {
   CHECK(bitwise_equal(model.loss(tokens), before));
 }
 
-TEST_CASE("units hold every parameter once, in the order of the forward pass") {
+TEST_CASE("units contain every parameter once, in the order of the forward pass") {
   const Decoder qwen3(small_qwen3());
   REQUIRE(qwen3.units().size() == 4);
   CHECK(qwen3.units()[0].name == "embedding");
@@ -178,7 +178,7 @@ TEST_CASE("units hold every parameter once, in the order of the forward pass") {
   CHECK(qwen2.units()[1].parameters[5] == ParameterSpec{"model.layers.0.self_attn.k_proj.bias", {12}});
 }
 
-TEST_CASE("an architecture whose order of weights the decoder cannot use is refused") {
+TEST_CASE("an architecture with a weight order that the decoder does not support is refused") {
   using enum LayerRole;
   const auto layout = [](std::vector<LayerRole> roles) {
     std::vector<LayerParameter> parameters;

@@ -20,7 +20,7 @@ at::Tensor poisoned(at::IntArrayRef shape, at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("the first contribution overwrites, later ones add, reset starts again") {
+TEST_CASE("the first contribution overwrites, later ones are added, and reset() starts again") {
   const at::Tensor g = at::randn({3, 4});
   Gradient gradient(poisoned({3, 4}, at::kFloat));
   gradient.add(g);
@@ -32,7 +32,7 @@ TEST_CASE("the first contribution overwrites, later ones add, reset starts again
   CHECK(gradient.view().equal(g));
 }
 
-TEST_CASE("matrix products go into the view, of the same type or a wider one") {
+TEST_CASE("matmuls write to the view, in the same dtype or a wider one") {
   for (const auto& [operands, view, tolerance] :
        std::vector<std::tuple<at::ScalarType, at::ScalarType, double>>{{at::kDouble, at::kDouble, 1e-13},
                                                                        {at::kFloat, at::kFloat, 1e-5},
@@ -54,7 +54,7 @@ TEST_CASE("matrix products go into the view, of the same type or a wider one") {
   }
 }
 
-TEST_CASE("a group of weights gets one product if the views are adjacent, and the same values otherwise") {
+TEST_CASE("a group of weights uses one matmul if the views are adjacent, with the same values otherwise") {
   const at::Tensor a = at::randn({9, 8}, at::kDouble), b = at::randn({9, 3}, at::kDouble);
   const at::Tensor expected = a.t().matmul(b);
   const at::Tensor flat = poisoned({8 * 3}, at::kDouble);
@@ -80,7 +80,7 @@ TEST_CASE("a group of weights gets one product if the views are adjacent, and th
   }
 }
 
-TEST_CASE("vectors of a group get one sum over rows if they are adjacent, and the same values otherwise") {
+TEST_CASE("a group of vectors uses one row sum if they are adjacent, with the same values otherwise") {
   const at::Tensor rows = at::randn({9, 8});
   const at::Tensor expected = rows.to(at::kDouble).sum(0);
   const at::Tensor flat = poisoned({10}, at::kFloat), apart = poisoned({5}, at::kFloat);
@@ -101,7 +101,7 @@ TEST_CASE("vectors of a group get one sum over rows if they are adjacent, and th
   }
 }
 
-TEST_CASE("pieces in bf16 are summed in fp32 and rounded once, other types in place") {
+TEST_CASE("bf16 pieces are summed in fp32 and rounded once, and other dtypes are summed in place") {
   const at::Tensor one = at::full({2, 3}, 1.0, at::kFloat), small = at::full({2, 3}, 0x1p-9, at::kFloat);
   const at::Tensor exact = at::full({2, 3}, 0.5, at::kFloat);
   std::vector<Gradient> gradients{Gradient(poisoned({2, 3}, at::kBFloat16)), Gradient::unwanted({2, 3}),
@@ -125,7 +125,7 @@ TEST_CASE("pieces in bf16 are summed in fp32 and rounded once, other types in pl
   for (const size_t i : summed) CHECK(gradients[i].empty() == !gradients[i].wanted());
 }
 
-TEST_CASE("pieces of rows have at most so many, all but the last as many, and whole tiles of products") {
+TEST_CASE("pieces are at most the given size, equal except for the last, and multiples of matmul tiles") {
   CHECK(rows_of_piece(100, 32) == 25);
   CHECK(rows_of_piece(101, 32) == 26);
   CHECK(rows_of_piece(32, 32) == 32);
@@ -134,7 +134,7 @@ TEST_CASE("pieces of rows have at most so many, all but the last as many, and wh
   CHECK(rows_of_piece(10000, 8192) == 5120);
 }
 
-TEST_CASE("rows of an embedding add up; untouched rows become zero") {
+TEST_CASE("rows of an embedding are summed, and untouched rows become zero") {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor rows = at::randint(4, {50}, at::kLong);
     const at::Tensor values = at::randn({50, 6}).to(type);
@@ -148,7 +148,7 @@ TEST_CASE("rows of an embedding add up; untouched rows become zero") {
   }
 }
 
-TEST_CASE("a frozen weight in a group gets no gradient, and the others do") {
+TEST_CASE("in a group, only the frozen weight gets no gradient") {
   const at::Tensor a = at::randn({9, 8}, at::kDouble), b = at::randn({9, 3}, at::kDouble);
   const at::Tensor expected = a.t().matmul(b), sums = a.sum(0);
   const at::Tensor matrices = poisoned({8, 3}, at::kDouble), vectors = poisoned({8}, at::kDouble);

@@ -27,7 +27,7 @@ const ParameterSpec kMatrix{"model.layers.3.mlp.up_proj.weight", {3000, 1001}};
 
 }  // namespace
 
-TEST_CASE("matrices are normal: mean, deviation, skewness, kurtosis, tails") {
+TEST_CASE("matrices are normally distributed: mean, deviation, skewness, kurtosis, tails") {
   const std::vector<float> x = read(RandomInitializer(1, 0.02), kMatrix, 0, kMatrix.numel());
   const double n = static_cast<double>(x.size());
   const double deviation = std::sqrt(moment(x, 2));
@@ -51,7 +51,7 @@ TEST_CASE("matrices are normal: mean, deviation, skewness, kurtosis, tails") {
   }
 }
 
-TEST_CASE("any range has the bits of the full parameter, with any number of threads") {
+TEST_CASE("any range is bitwise equal to the full parameter, for any number of threads") {
   const std::vector<float> full = read(RandomInitializer(7, 0.02, 1), kMatrix, 0, kMatrix.numel());
   const RandomInitializer threaded(7, 0.02, 3);
   CHECK(read(threaded, kMatrix, 0, kMatrix.numel()) == full);
@@ -75,7 +75,7 @@ TEST_CASE("the bits are the same on every machine") {
   CHECK(hash == 0x81113d55a0c6cb66u);
 }
 
-TEST_CASE("adapters begin as PEFT's: A uniform in 1 / sqrt(in), B zero") {
+TEST_CASE("adapters are initialized like PEFT's: A uniform in 1 / sqrt(in), B zero") {
   const ParameterSpec a{"model.layers.0.mlp.up_proj.lora_A.weight", {16, 4096}};
   const std::vector<float> x = read(RandomInitializer(3, 0.02), a, 0, a.numel());
   const double bound = 1 / std::sqrt(4096.0), n = static_cast<double>(x.size());

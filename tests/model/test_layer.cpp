@@ -90,7 +90,7 @@ void check_embedding_and_head(const ModelConfig& config, int64_t max_logits, boo
 
 }  // namespace
 
-TEST_CASE("a layer's backward agrees with autograd") {
+TEST_CASE("a layer's backward pass agrees with autograd") {
   for (const ModelConfig& config : small_models()) {
     for (const Recompute recompute :
          {Recompute::kNone, Recompute::kSelective, Recompute::kAttention, Recompute::kFull}) {
@@ -100,7 +100,7 @@ TEST_CASE("a layer's backward agrees with autograd") {
   }
 }
 
-TEST_CASE("a layer's backward by tiles agrees with autograd") {
+TEST_CASE("a layer's tiled backward pass agrees with autograd") {
   for (const ModelConfig& config : small_models()) {
     for (const int64_t tile : {1, 7, 25, 26}) {
       INFO(config.model_type << ", tiles of " << tile);
@@ -112,7 +112,7 @@ TEST_CASE("a layer's backward by tiles agrees with autograd") {
 }
 
 // Oracle: the same weights in fp64.
-TEST_CASE("gradients in bf16 by tiles are as exact as those of all tokens at once, alone and added to others") {
+TEST_CASE("tiled bf16 gradients are as exact as untiled ones, alone and accumulated") {
   for (const ModelConfig& config : {small_qwen3(), small_olmo2()}) {
     const auto gradients = [&](at::ScalarType type, Recompute recompute, bool adds) {
       const Decoder decoder(config, {.mlp_tile = 4});
@@ -153,7 +153,7 @@ TEST_CASE("gradients in bf16 by tiles are as exact as those of all tokens at onc
   }
 }
 
-TEST_CASE("a layer's backward with adapters agrees with autograd") {
+TEST_CASE("a layer's backward pass with adapters agrees with autograd") {
   for (ModelConfig config : small_models()) {
     const std::vector<std::string> all = lora_targets(config, "a test");
     for (const size_t part : {0, 1, 2}) {  // every second target, or all
@@ -182,7 +182,7 @@ TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in
 }
 
 // Oracle: the head in one chunk, whose product is rounded once; both compared with fp64.
-TEST_CASE("an output weight's gradient in bf16 is rounded once, whatever the chunks") {
+TEST_CASE("an output weight's bf16 gradient is rounded once, for any number of chunks") {
   for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
     const at::Tensor tokens = at::randint(config.vocab_size, {4, 129}, at::kLong);
     const auto gradient = [&](at::ScalarType type, int64_t max_logits) {

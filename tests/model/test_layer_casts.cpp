@@ -80,7 +80,7 @@ double distance(const at::Tensor& actual, const at::Tensor& expected) {
 
 }  // namespace
 
-TEST_CASE("weights in codes give the same bits as weights cast by the layer") {
+TEST_CASE("weights already in FP8 give the same bits as weights cast by the layer") {
   for (const ModelConfig& config : {small_qwen3(), small_qwen2(), with_adapters(small_qwen3())}) {
     for (const std::vector<std::string>& filter : std::vector<std::vector<std::string>>{{}, {"o_proj"}, {"mlp"}}) {
       for (const Recompute recompute : kLevels) {
@@ -92,7 +92,7 @@ TEST_CASE("weights in codes give the same bits as weights cast by the layer") {
   }
 }
 
-TEST_CASE("codes without a scale are refused") {
+TEST_CASE("FP8 weights without a scale are refused") {
   const ModelConfig config = small_qwen3();
   const Decoder decoder(config, {.fp8 = options(fp8::Scaling::kTensorwise)});
   FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kFloat);
@@ -102,7 +102,7 @@ TEST_CASE("codes without a scale are refused") {
   CHECK_THROWS_AS(decoder.layer_forward(weights, bf16({2, 16, config.hidden_size}), nullptr), Failure);
 }
 
-TEST_CASE("FP8 products equal products of the rounded operands") {
+TEST_CASE("FP8 matmuls equal matmuls of the rounded operands") {
   Matmuls matmuls;
   for (const fp8::Scaling scaling : kScalings) {
     const Operand x = operand(bf16({48, 64}), fp8::Format::kE4m3, scaling);
@@ -126,14 +126,14 @@ TEST_CASE("FP8 products equal products of the rounded operands") {
   }
 }
 
-TEST_CASE("a product of an operand in FP8 and one in bf16 is refused") {
+TEST_CASE("a matmul of an FP8 operand and a bf16 operand is refused") {
   Matmuls matmuls;
   const Operand x = operand(bf16({16, 32}), fp8::Format::kE4m3, fp8::Scaling::kTensorwise);
   CHECK_THROWS(matmuls.forward(x, bf16({16, 32})));
   CHECK_THROWS(matmuls.forward(Operand(x.rows(), {}), Operand({}, x.columns())));
 }
 
-TEST_CASE("a layer in FP8 approximates the layer in bf16") {
+TEST_CASE("an FP8 layer approximates the layer in bf16") {
   std::vector<ModelConfig> models = small_models();
   for (const ModelConfig& config : small_models()) models.push_back(with_adapters(config));
   for (const ModelConfig& config : models) {
@@ -155,7 +155,7 @@ TEST_CASE("a layer in FP8 approximates the layer in bf16") {
   }
 }
 
-TEST_CASE("a layer in FP8 has the same bits at each level of recomputation, with and without kept weights") {
+TEST_CASE("an FP8 layer has the same bits at each recompute level, with and without cached weights") {
   for (const ModelConfig& config : {small_qwen3(), small_qwen2(), with_adapters(small_qwen3())}) {
     for (const fp8::Scaling scaling : kScalings) {
       const LayerRun first = run(config, options(scaling));
@@ -168,7 +168,7 @@ TEST_CASE("a layer in FP8 has the same bits at each level of recomputation, with
   }
 }
 
-TEST_CASE("products matched by filter_fqns stay in bf16") {
+TEST_CASE("matmuls matched by filter_fqns stay in bf16") {
   const ModelConfig config = small_qwen3();
   const LayerRun exact = run(config, std::nullopt);
   for (const std::vector<std::string>& all : {std::vector<std::string>{"first"}, {"layers.0"}, {"self_attn", "mlp"}}) {
@@ -195,7 +195,7 @@ TEST_CASE("weights are cast again when their version changes") {
   CHECK(bitwise_equal(fp8::values(get(2).columns()), (before * 2).t().contiguous()));
 }
 
-TEST_CASE("maxima of weights are kept for a version and an address") {
+TEST_CASE("maxima of weights are cached for one version and address") {
   const at::Tensor weight = bf16({32, 48});
   CastWeights kept;
   const CastWeights::Key key{3, LayerProduct::kDown};
@@ -208,7 +208,7 @@ TEST_CASE("maxima of weights are kept for a version and an address") {
   CHECK_FALSE(kept.maximum(key, 1, weight.clone()).defined());
 }
 
-TEST_CASE("a layer's weights are cast at each use with the maxima of their version, or kept with them") {
+TEST_CASE("a layer's weights are cast at each use with the cached maxima, or the casts are cached") {
   const ModelConfig config = small_qwen3();
   for (const fp8::Scaling scaling : kScalings) {
     for (const bool keeps_casts : {false, true}) {
@@ -235,7 +235,7 @@ TEST_CASE("a layer's weights are cast at each use with the maxima of their versi
   }
 }
 
-TEST_CASE("a layer in FP8 needs its index") {
+TEST_CASE("an FP8 layer requires its index") {
   const ModelConfig config = small_qwen3();
   const Decoder decoder(config, {.fp8 = options(fp8::Scaling::kTensorwise)});
   FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);

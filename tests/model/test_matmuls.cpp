@@ -18,7 +18,7 @@ at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }
 }  // namespace
 
 // The oracle is the product in fp64.
-TEST_CASE("matrix products on the CPU") {
+TEST_CASE("matmuls on the CPU") {
   Matmuls matmuls;
   for (const auto& [type, gradient_type, tolerance] :
        std::vector<std::tuple<at::ScalarType, at::ScalarType, double>>{{at::kDouble, at::kDouble, 1e-13},
@@ -48,7 +48,7 @@ TEST_CASE("matrix products on the CPU") {
   CHECK(matmuls.tuning_seconds() == 0);
 }
 
-TEST_CASE("one scale and scales per row are not multiplied") {
+TEST_CASE("tensorwise and rowwise operands cannot be multiplied") {
   Matmuls matmuls;
   const at::Tensor x = at::randn({16, 32}).to(at::kBFloat16);
   const auto cast = [&](fp8::Scaling scaling) -> Operand {

@@ -102,7 +102,7 @@ void check_fixture(const std::string& name, at::ScalarType type, double loss_tol
 
 }  // namespace
 
-TEST_CASE("T5 agrees with transformers in loss and gradients, with the same bits at each level of recomputation") {
+TEST_CASE("T5's loss and gradients agree with transformers, with the same bits at each recompute level") {
   SECTION("v1.0 in fp64") { check_fixture("t5", at::kDouble, 1e-6, 2e-5); }
   SECTION("v1.0 in fp32") { check_fixture("t5", at::kFloat, 1e-6, 1e-4); }
   SECTION("v1.1 in fp64") { check_fixture("t5_v1_1", at::kDouble, 1e-6, 2e-5); }

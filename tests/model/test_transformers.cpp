@@ -103,7 +103,7 @@ TEST_CASE("the other families agree with transformers") {
   }
 }
 
-TEST_CASE("the first step of the golden runs") {
+TEST_CASE("the first step matches the golden runs") {
   SECTION("qwen3 fp32") { check_golden("qwen3-zero2-fp32", 8, 2, at::kFloat, 5e-6); }
   SECTION("qwen3 bf16") { check_golden("qwen3-zero2-bf16", 8, 2, at::kBFloat16, 5e-3); }
   SECTION("llama fp32") { check_golden("llama-zero3-fp32", 6, 1, at::kFloat, 5e-6); }

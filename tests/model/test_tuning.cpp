@@ -58,7 +58,7 @@ TEST_CASE("ties between candidates go to the first, and to the baseline last") {
   CHECK(find_fastest(3, yardstick.timer()).fastest == 3);
 }
 
-TEST_CASE("one lucky run wins the first round and not the last") {
+TEST_CASE("a single lucky run wins the first round but not the last") {
   Script script{{1.0e-3, 1.3e-3, 1.1e-3, 1.2e-3, 1.2e-3}};
   script.first_run_error[1] = -1.0e-3;
   const TuningResult result = find_fastest(4, script.timer());
@@ -77,7 +77,7 @@ TEST_CASE("candidates that cannot run are never selected") {
   CHECK(result.seconds[0] == 3e-3);
 }
 
-TEST_CASE("only the best few run more than once") {
+TEST_CASE("only the best few candidates run more than once") {
   Script script{std::vector<double>(25)};
   for (size_t i = 0; i < 25; ++i) script.seconds[i] = (1.0 + static_cast<double>(i) / 10) * 1e-3;
   find_fastest(24, script.timer());
@@ -87,7 +87,7 @@ TEST_CASE("only the best few run more than once") {
   }
 }
 
-TEST_CASE("if a run takes long, fewer candidates run, with fewer repeats") {
+TEST_CASE("if runs are slow, fewer candidates run, with fewer repeats") {
   const TuningBounds bounds;
   for (const double seconds : {1e-5, 1e-3, 5e-3, 0.1}) {
     Script script{std::vector<double>(25, seconds)};

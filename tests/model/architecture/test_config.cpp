@@ -47,7 +47,7 @@ bool contains(const std::string& text, const std::vector<std::string>& parts) {
 
 }  // namespace
 
-TEST_CASE("a number that does not fit into a double is refused, naming the file") {
+TEST_CASE("a number that overflows a double is refused with the file") {
   try {
     ModelConfig::from_json(R"({"model_type": "llama", "rms_norm_eps": 1e400})", "x/config.json");
     FAIL("was accepted");
@@ -78,7 +78,7 @@ TEST_CASE("presets have the published sizes") {
   CHECK(preset("llama_3_1_8b").rope_scaling == RopeScaling(Llama3RopeScaling{8.0, 1.0, 4.0, 8192}));
 }
 
-TEST_CASE("every weight of the presets begins at a multiple of 16 bytes of its unit") {
+TEST_CASE("every weight of the presets is aligned to 16 bytes in its unit") {
   for (const char* name :
        {"qwen2_5_0_5b", "qwen2_5_7b", "qwen3_0_6b", "qwen3_8b", "llama_3_8b", "llama_3_1_8b", "llama_3_1_70b"}) {
     for (const UnitSpec& unit : model_units(preset(name))) {
@@ -90,7 +90,7 @@ TEST_CASE("every weight of the presets begins at a multiple of 16 bytes of its u
   }
 }
 
-TEST_CASE("FLOPs per token count matrices, not norms and biases") {
+TEST_CASE("FLOPs per token include matrices, but not norms and biases") {
   // By hand, for each layer: q, k, v, output, gate, up and down; then the output projection, and attention.
   const double layer = 896.0 * (896 + 2 * 128) + 896 * 896 + 3.0 * 896 * 4864;
   const double small = 6 * (24 * layer + 151936.0 * 896) + 6.0 * 24 * 896 * 2048;
@@ -104,7 +104,7 @@ TEST_CASE("FLOPs per token count matrices, not norms and biases") {
   CHECK(flops_per_token(preset("qwen2_5_7b"), 8192, 0, frozen) == large - 2 * large_layer);
 }
 
-TEST_CASE("FLOPs per token agree with the published figures") {
+TEST_CASE("FLOPs per token agree with published figures") {
   CHECK(flops_per_token(preset("llama_3_8b"), 8192) / 1e9 == Approx(51.5).epsilon(0.002));
   CHECK(flops_per_token(preset("qwen3_0_6b"), 1024) / 1e9 == Approx(3.93).epsilon(0.002));
   CHECK(flops_per_token(preset("qwen3_0_6b"), 4096) / 1e9 == Approx(4.99).epsilon(0.002));
@@ -122,7 +122,7 @@ TEST_CASE("rope parameters are read in both spellings") {
   CHECK(expected.rope_theta == 500000.0);
 }
 
-TEST_CASE("what derives from max_position_embeddings follows a value given instead") {
+TEST_CASE("values that depend on max_position_embeddings follow an override") {
   json object = preset_json("qwen3_0_6b");
   object["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 1024}};
   const auto with = [&](int64_t positions) {
@@ -159,7 +159,7 @@ TEST_CASE("unknown or contradictory rope parameters are refused by name") {
   CHECK(refused({{"partial_rotary_factor", 1.0}}).empty());
 }
 
-TEST_CASE("a model of a kind that is not trained is named as such") {
+TEST_CASE("an unsupported kind of model is reported") {
   const auto refused = [](const std::string& model_type) {
     return error("qwen3_0_6b", [&](json& object) { object["model_type"] = model_type; });
   };
@@ -168,7 +168,7 @@ TEST_CASE("a model of a kind that is not trained is named as such") {
   CHECK(contains(refused("bert"), {"is not supported"}));
 }
 
-TEST_CASE("an unknown key is refused, naming the nearest known one") {
+TEST_CASE("an unknown key is refused with the most similar known key") {
   const auto with = [](const char* key, const json& value) {
     return error("qwen3_0_6b", [&](json& object) { object[key] = value; });
   };
@@ -234,7 +234,7 @@ TEST_CASE("without num_key_value_heads, transformers' default is used") {
   for (const char* name : {"llama_3_8b", "qwen3_0_6b", "qwen2_5_7b"}) CHECK(heads(name, null) == 64);
 }
 
-TEST_CASE("sizes that no model has are refused, and products that overflow") {
+TEST_CASE("implausible sizes and overflowing products are refused") {
   const auto with = [](const std::vector<std::pair<const char*, json>>& sizes) {
     return error("llama_3_8b", [&](json& object) {
       for (const auto& [key, value] : sizes) object[key] = value;
@@ -260,7 +260,7 @@ TEST_CASE("the output of to_json reads back the same") {
   }
 }
 
-TEST_CASE("keys that mpzero does not use are kept as they are, through any number of checkpoints") {
+TEST_CASE("unused keys are preserved through any number of checkpoints") {
   for (const char* name : {"qwen3_0_6b", "llama_3_8b", "qwen2_5_0_5b"}) {
     json source = json::parse(preset(name).to_json());
     source["pad_token_id"] = 1;
@@ -285,7 +285,7 @@ TEST_CASE("keys that mpzero does not use are kept as they are, through any numbe
   }
 }
 
-TEST_CASE("rope scalings survive to_json") {
+TEST_CASE("rope scalings round-trip through to_json") {
   for (const char* type : {"linear", "dynamic", "yarn"}) {
     json object = preset_json("llama_3_8b");
     object["rope_scaling"] = {{"rope_type", type}, {"factor", 2}};
@@ -295,7 +295,7 @@ TEST_CASE("rope scalings survive to_json") {
   }
 }
 
-TEST_CASE("single fields can be overridden and are checked again") {
+TEST_CASE("single fields can be overridden and are validated again") {
   ModelConfig config = preset("qwen3_0_6b");
   config.vocab_size = 128256;
   config.validate("--vocab_size");
@@ -344,7 +344,7 @@ TEST_CASE("options that mpzero would compute differently are refused in one sent
   CHECK_THROWS_AS(ModelConfig::from_file(MPZERO_SOURCE_DIR), UserError);
 }
 
-TEST_CASE("a Hugging Face folder is its config.json", "[config]") {
+TEST_CASE("a Hugging Face folder can be used in place of its config.json", "[config]") {
   const io::testing::TemporaryFolder folder;
   std::filesystem::copy_file(std::filesystem::path(MPZERO_SOURCE_DIR) / "configs/models/qwen3_0_6b.json",
                              folder / "config.json");

@@ -2,7 +2,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("Granite's multipliers are read, and 1 where the file has none") {
+TEST_CASE("Granite's multipliers are read and default to 1") {
   CHECK(of_family("granite").attention_multiplier == 1.0);
   CHECK(of_family("granite").logits_scaling == 1.0);
   const ModelConfig config = of_family("granite", {{"embedding_multiplier", 12},

@@ -12,7 +12,7 @@ std::vector<LayerParameter> parameters_of(const ModelConfig& config) {
 
 }  // namespace
 
-TEST_CASE("adapters have the number of values that PEFT's have") {
+TEST_CASE("adapters have as many values as PEFT's") {
   // Counted by PEFT 0.21, all projections with r = 16.
   const auto count = [](const std::string& preset) {
     ModelConfig config = ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/" + preset + ".json");
@@ -24,7 +24,7 @@ TEST_CASE("adapters have the number of values that PEFT's have") {
   CHECK(count("qwen3_0_6b") == 10'092'544);
 }
 
-TEST_CASE("the adapters of a product follow each other: first all A, then all B") {
+TEST_CASE("in a matmul's adapters, all A precede all B") {
   ModelConfig config = small_qwen3();
   config.lora = LoraConfig{.r = 3, .alpha = 3, .targets = {"v_proj", "q_proj", "down_proj"}};
   const size_t own = parameters_of(config).size();

@@ -2,7 +2,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("Mistral's window is 4096 unless the file has one, or null") {
+TEST_CASE("Mistral's window is 4096 unless the file sets it, and null disables it") {
   CHECK(of_family("mistral").sliding_window == 4096);
   CHECK(of_family("mistral").positions() == 64);
   CHECK(of_family("mistral", {{"sliding_window", 7}}).positions() == 7);

@@ -2,7 +2,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("a layer of OLMo 2 has norms of outputs, and of all queries and all keys") {
+TEST_CASE("an OLMo 2 layer has norms of outputs, and norms over all queries and all keys") {
   const nlohmann::json weights = weights_of_layer(of_family("olmo2"));
   CHECK(weights.size() == 11);
   CHECK(weights["self_attn.q_norm.weight"] == nlohmann::json::array({32}));

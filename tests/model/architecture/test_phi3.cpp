@@ -4,7 +4,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("a layer of Phi-3 has one weight for queries, keys and values, and one for gate and up") {
+TEST_CASE("a Phi-3 layer has one weight for queries, keys and values, and one for gate and up") {
   const nlohmann::json weights = weights_of_layer(of_family("phi3"));
   CHECK(weights.size() == 6);
   CHECK(weights["self_attn.qkv_proj.weight"] == nlohmann::json::array({64, 32}));

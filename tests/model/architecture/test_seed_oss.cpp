@@ -2,7 +2,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("Seed-OSS has biases of queries, keys and values, and heads of 128; its dropout must be set to 0") {
+TEST_CASE("Seed-OSS has query, key and value biases and a head size of 128, and requires dropout 0") {
   nlohmann::json keys = {{"attention_dropout", 0}, {"residual_dropout", 0.0}};
   const nlohmann::json weights = weights_of_layer(of_family("seed_oss", keys));
   CHECK(weights["self_attn.q_proj.bias"] == nlohmann::json({4 * 128}));

@@ -2,7 +2,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("every fourth layer of SmolLM3 does not rotate, or those that the file names") {
+TEST_CASE("SmolLM3 skips RoPE in every fourth layer, or in the layers set by the file") {
   CHECK(of_family("smollm3").rotated_layers == std::vector<bool>{true, true, true, false});
   CHECK(of_family("smollm3", {{"no_rope_layer_interval", 2}}).rotated_layers ==
         std::vector<bool>{true, false, true, false});

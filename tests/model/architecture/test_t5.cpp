@@ -62,7 +62,7 @@ TEST_CASE("T5 has the published number of parameters") {
   CHECK(num_parameters(parse(flan_small())) == 76'961'152);
 }
 
-TEST_CASE("a T5's config.json is written as it is read") {
+TEST_CASE("T5's config.json round-trips") {
   for (const json& object : {small(), flan_small()}) {
     const ModelConfig config = parse(object);
     const std::string written = config.to_json();
@@ -76,7 +76,7 @@ TEST_CASE("a T5's config.json is written as it is read") {
   CHECK(json::parse(parse(saved).to_json())["scale_decoder_outputs"] == false);
 }
 
-TEST_CASE("each matrix of a T5 counts for the tokens that pass through it") {
+TEST_CASE("each matrix of T5 counts for the tokens that pass through it") {
   const double source = 512, target = 128, of_encoder = 4 * 512 * 512 + 2 * 512 * 2048, cross = 2 * 512 * 512;
   const double products =
       6 * (6 * of_encoder * source + 6 * ((of_encoder + cross) * target + cross * source) + 32128.0 * 512 * target);
@@ -84,7 +84,7 @@ TEST_CASE("each matrix of a T5 counts for the tokens that pass through it") {
   CHECK(flops_per_token(parse(small()), 640, 512) * 640 == Approx(products + attention));
 }
 
-TEST_CASE("refuses keys that would change what a T5 computes") {
+TEST_CASE("refuses keys that would change T5's results") {
   for (const auto& [key, value] :
        {std::pair("decoder_start_token_id", json(nullptr)), std::pair("feed_forward_proj", json("gated-silu")),
         std::pair("relative_attention_num_buckets", json(6)), std::pair("relative_attention_max_distance", json(8)),

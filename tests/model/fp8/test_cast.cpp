@@ -46,7 +46,7 @@ void check_form(const Matrix& form, const at::Tensor& x, Format format, Scaling 
 
 }  // namespace
 
-TEST_CASE("casts of rows and columns") {
+TEST_CASE("casts rows and columns") {
   for (const auto& [rows, columns] : {std::pair{1, 1}, {1, 40}, {33, 1}, {64, 96}, {37, 130}}) {
     const at::Tensor x = random(rows, columns, 3.0);
     for (const Format format : kFormats) {
@@ -66,13 +66,13 @@ TEST_CASE("casts of rows and columns") {
   }
 }
 
-TEST_CASE("one scale per tensor gives rows and columns the same codes") {
+TEST_CASE("tensorwise scaling gives rows and columns the same FP8 data") {
   const at::Tensor x = random(24, 40);
   const CastMatrix both = cast(x, Format::kE4m3, Scaling::kTensorwise, Forms::kBoth);
   CHECK(bitwise_equal(bytes(both.rows.codes).t().contiguous(), bytes(both.columns.codes)));
 }
 
-TEST_CASE("zeros, subnormal numbers and numbers that are not finite") {
+TEST_CASE("casts zeros, subnormal numbers and non-finite numbers") {
   for (const Format format : kFormats) {
     for (const Scaling scaling : kScalings) {
       const at::Tensor zeros = at::zeros({8, 16}, at::kBFloat16);
@@ -93,7 +93,7 @@ TEST_CASE("zeros, subnormal numbers and numbers that are not finite") {
   }
 }
 
-TEST_CASE("a saturated value is the largest of its format") {
+TEST_CASE("a saturated value is the maximum of its format") {
   const at::Tensor x = random(4, 8);
   const at::Tensor small = at::full({}, 0.01, at::kFloat);  // a maximum that is too low
   const at::Tensor cut = values(cast(x, Format::kE4m3, Scaling::kTensorwise, Forms::kRows, small).rows);

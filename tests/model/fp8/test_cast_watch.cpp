@@ -80,7 +80,7 @@ std::pair<double, double> seen_and_true_share(const at::Tensor& x, fp8::Scaling 
 
 }  // namespace
 
-TEST_CASE("a watch counts what a cast of inputs makes 0") {
+TEST_CASE("counts input values that underflow to 0 in a cast") {
   // 100 values to the power of two that becomes 256, and as many that are just below and at what e4m3 rounds to 0.
   const float limit = std::ldexp(1.0F, -18);  // 2^-10 of codes, of 2^8 for the largest value
   at::Tensor x = at::zeros({4, 100}, at::kBFloat16);
@@ -105,7 +105,7 @@ TEST_CASE("a watch counts what a cast of inputs makes 0") {
   }
 }
 
-TEST_CASE("a watch samples rows throughout a matrix") {
+TEST_CASE("samples rows throughout a matrix") {
   at::Tensor x = at::full({1000, 32}, 1e-6, at::kBFloat16);
   x.narrow(0, 500, 500).fill_(3);
   CastWatch watch(1);
@@ -118,7 +118,7 @@ TEST_CASE("a watch samples rows throughout a matrix") {
   CHECK(std::abs(range.zero_share() - 0.5) < 0.02);
 }
 
-TEST_CASE("a watch does not oversample the first tokens of sequences") {
+TEST_CASE("does not oversample the first tokens of sequences") {
   at::manual_seed(3);
   for (const auto& [sequences, length] : {std::pair<int64_t, int64_t>{8, 2048}, {4, 8192}, {64, 512}, {64, 1024}}) {
     for (const fp8::Scaling scaling : kScalings) {
@@ -131,13 +131,13 @@ TEST_CASE("a watch does not oversample the first tokens of sequences") {
   }
 }
 
-TEST_CASE("numbers that were 0 before a cast are not lost by it") {
+TEST_CASE("values that were 0 before a cast do not count as underflows") {
   at::Tensor x = bf16({256, 32});
   x.narrow(1, 0, 8).zero_();
   for (const fp8::Scaling scaling : kScalings) CHECK(seen_and_true_share(x, scaling).first == 0);
 }
 
-TEST_CASE("a watch sees the largest value of each operand of a layer") {
+TEST_CASE("reports the amax of each operand of a layer") {
   for (const fp8::Scaling scaling : kScalings) {
     INFO(fp8::name(scaling));
     WatchedLayer layer(scaling);
@@ -164,7 +164,7 @@ TEST_CASE("a watch sees the largest value of each operand of a layer") {
   }
 }
 
-TEST_CASE("a watch is independent of recomputation and cached weights, and changes no results") {
+TEST_CASE("is independent of recomputation and cached weights, and changes no results") {
   for (const fp8::Scaling scaling : kScalings) {
     WatchedLayer layer(scaling);
     const WatchedRun plain = layer.run(false), first = layer.run(true);
@@ -186,7 +186,7 @@ TEST_CASE("a watch is independent of recomputation and cached weights, and chang
   }
 }
 
-TEST_CASE("a watch accumulates micro-batches and resets at each step") {
+TEST_CASE("accumulates micro-batches and resets at each step") {
   WatchedLayer layer(fp8::Scaling::kTensorwise);
   const at::Tensor small = layer.x;
   layer.decoder.cast_watch()->begin();
@@ -205,7 +205,7 @@ TEST_CASE("a watch accumulates micro-batches and resets at each step") {
   CHECK(all.at(0, kQkv, kInput).sampled == 3 * next.at(0, kQkv, kInput).sampled);
 }
 
-TEST_CASE("a watch does not see products in bf16") {
+TEST_CASE("ignores matmuls in bf16") {
   WatchedLayer layer(fp8::Scaling::kTensorwise, {"down_proj"});
   const CastRanges ranges = layer.run(true).ranges;
   for (const OperandKind kind : kOperandKinds) {
@@ -214,7 +214,7 @@ TEST_CASE("a watch does not see products in bf16") {
   }
 }
 
-TEST_CASE("ranges of two ranks are merged") {
+TEST_CASE("merges the ranges of two ranks") {
   CastRange a{.casts = 1, .maximum = 2, .sampled = 10, .zeros = 1};
   a.merge({.casts = 1, .maximum = 5, .sampled = 30, .zeros = 3});
   CHECK(a.casts == 2);
@@ -226,6 +226,6 @@ TEST_CASE("ranges of two ranks are merged") {
   CHECK(std::isnan(a.maximum));
 }
 
-TEST_CASE("models without FP8 have no watch") { CHECK(Decoder(small_llama()).cast_watch() == nullptr); }
+TEST_CASE("models without FP8 have no CastWatch") { CHECK(Decoder(small_llama()).cast_watch() == nullptr); }
 
 }  // namespace mpzero::model

@@ -44,7 +44,7 @@ Parts cast_in_parts(const at::Tensor& x, Format format, const std::vector<int64_
 
 }  // namespace
 
-TEST_CASE("casts in parts are the cast of the whole") {
+TEST_CASE("casts in parts equal the cast of the whole") {
   const at::Tensor values = at::randn({31, 40}, at::kFloat).to(at::kBFloat16);
   at::Tensor with_nan = values.clone(), with_infinity = values.clone();
   with_nan[30][39] = std::nan("");
@@ -68,7 +68,7 @@ TEST_CASE("casts in parts are the cast of the whole") {
   }
 }
 
-TEST_CASE("a maximum is only raised, and NaN stays") {
+TEST_CASE("a maximum is only raised, and NaN is kept") {
   const at::Tensor largest = at::full({}, 2, at::kFloat);
   raise_maximum(at::full({5}, -1, at::kBFloat16), largest);
   CHECK(largest.item<float>() == 2);
@@ -80,7 +80,7 @@ TEST_CASE("a maximum is only raised, and NaN stays") {
   CHECK(std::isnan(largest.item<float>()));
 }
 
-TEST_CASE("transposed codes") {
+TEST_CASE("transposes FP8 data") {
   for (const auto& [rows, columns] : {std::pair{1, 1}, {1, 40}, {33, 1}, {64, 96}, {37, 130}}) {
     const at::Tensor codes = at::randint(256, {rows, columns}, at::kByte);
     CHECK(bitwise_equal(transposed(codes), codes.t().contiguous()));

@@ -52,7 +52,7 @@ int nearest(Format format, double x) {
 
 }  // namespace
 
-TEST_CASE("all 256 codes have the numbers of the definition") {
+TEST_CASE("all 256 codes have the values of the definition") {
   for (const Format format : kFormats) {
     for (int code = 0; code < 256; ++code) {
       INFO("format " << static_cast<int>(format) << " code " << code);
@@ -122,7 +122,7 @@ TEST_CASE("codes match torch's types within their range") {
   }
 }
 
-TEST_CASE("a scale is the largest power of two for which nothing exceeds the largest number") {
+TEST_CASE("a scale is the largest power of two without overflow") {
   for (const Format format : kFormats) {
     for (const float maximum :
          {1.0F, 1.75F, std::nextafter(1.75F, 2.0F), 3.5F, 448.0F, 449.0F, 57344.0F, 1e-20F, 6e20F}) {

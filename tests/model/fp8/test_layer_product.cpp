@@ -21,7 +21,7 @@ std::vector<Fp8Products> products(std::vector<std::string> names) {
 
 }  // namespace
 
-TEST_CASE("filter_fqns matches products by layer and by components of names") {
+TEST_CASE("filter_fqns matches matmuls by layer and by components of names") {
   using All = std::vector<Fp8Products>;
   CHECK((products({}) == All{{true, true, true, true}, {true, true, true, true}}));
   CHECK((products({"down_proj"}) == All{{true, true, true, false}, {true, true, true, false}}));
@@ -31,7 +31,7 @@ TEST_CASE("filter_fqns matches products by layer and by components of names") {
   CHECK_NOTHROW(products({"layers"}));
 }
 
-TEST_CASE("a name that no product has is refused, with the file that has it") {
+TEST_CASE("a name without a matching matmul is refused, with the file that contains it") {
   for (const std::string name : {"layers.2", "norm", "lm_head", "proj", "layer"}) {
     INFO(name);
     CHECK_THROWS_AS(products({name}), UserError);
@@ -40,7 +40,7 @@ TEST_CASE("a name that no product has is refused, with the file that has it") {
                                                 Catch::Contains("model.layers.0.mlp.down_proj.weight"));
 }
 
-TEST_CASE("a product's matrices are those that it reads as one") {
+TEST_CASE("a matmul's matrices are those that it reads as one") {
   using enum LayerRole;
   const auto roles = [](const ModelConfig& config, LayerProduct product) {
     const LayerLayout layout(find_architecture(config.model_type, "test").layer_parameters(config));

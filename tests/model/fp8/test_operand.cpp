@@ -7,7 +7,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("columns of an operand") {
+TEST_CASE("narrows an operand to some columns") {
   const at::Tensor x = at::randn({16, 48}).to(at::kBFloat16);
   for (const auto scaling : {fp8::Scaling::kTensorwise, fp8::Scaling::kRowwise}) {
     const fp8::CastMatrix both = fp8::cast(x, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth);

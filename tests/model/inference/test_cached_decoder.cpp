@@ -55,7 +55,7 @@ void check_fixture(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("with a cache the logits of each position are those of the full forward") {
+TEST_CASE("logits with a KV cache equal those of the full forward pass at each position") {
   // Sums of up to 44 terms in fp64 and fp32; in bf16 the roundings of some 20 operations of 2^-9 add up.
   const auto [type, tolerance] =
       GENERATE(std::pair(at::kDouble, 1e-13), std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 4e-2));
@@ -80,7 +80,7 @@ TEST_CASE("with a cache the logits of each position are those of the full forwar
   }
 }
 
-TEST_CASE("token by token, the loss matches transformers'") {
+TEST_CASE("the loss computed token by token matches transformers") {
   for (const char* name : {"qwen3", "qwen2", "llama31", "mistral", "granite", "olmo2", "phi3", "seed_oss", "smollm3"}) {
     check_fixture(name);
   }
@@ -96,7 +96,7 @@ TEST_CASE("a new sequence carries over no state from the previous one, bit for b
   CHECK(bitwise_equal(used.append(tokens.narrow(0, 3, 1)), fresh.append(tokens.narrow(0, 3, 1))));
 }
 
-TEST_CASE("a sequence outgrows neither the cache nor the model") {
+TEST_CASE("a sequence must not exceed the cache or the model's positions") {
   const Decoder decoder(small_qwen3());
   const FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
   const at::Tensor two = at::tensor({1, 2}, at::kLong), one = two.narrow(0, 0, 1);

@@ -34,7 +34,7 @@ void check_fixture(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("with a cache a T5 has the loss of transformers") {
+TEST_CASE("T5 with a KV cache matches the loss of transformers") {
   check_fixture("t5");
   check_fixture("t5_v1_1");
 }

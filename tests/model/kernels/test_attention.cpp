@@ -101,7 +101,7 @@ TEST_CASE("attention in blocks on the CPU agrees with autograd in bf16", "[avx51
   check_kernel(AttentionKernel::kCpuBlocks, at::kBFloat16, 2e-2, kCpuCases);
 }
 
-TEST_CASE("the CPU's kernel is chosen by type") {
+TEST_CASE("the CPU kernel is selected by dtype") {
   CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kDouble)) == AttentionKernel::kMath);
   CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kFloat)) == AttentionKernel::kCpuFlash);
   CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kFloat).to(at::kBFloat16)) == AttentionKernel::kCpuFlash);

@@ -24,7 +24,7 @@ at::Tensor mask(const Dropout& dropout, int64_t elements = 1003) {
 
 }  // namespace
 
-TEST_CASE("dropout zeroes a share of the elements and keeps the mean") {
+TEST_CASE("dropout zeroes a fraction of the elements and preserves the mean") {
   const at::Tensor kept = mask(third(40, 0), 10'000);
   // Five deviations of a binomial distribution.
   const double n = 400'000, deviation = std::sqrt(n / 3 * 2 / 3);
@@ -33,7 +33,7 @@ TEST_CASE("dropout zeroes a share of the elements and keeps the mean") {
   CHECK(kept.mean().item<double>() == Approx(1).epsilon(5 * deviation * 1.5 / n));
 }
 
-TEST_CASE("a sequence has the same mask in every batch and type") {
+TEST_CASE("a sequence has the same mask in every batch and dtype") {
   const at::Tensor together = mask(third(5));
   CHECK(at::cat({mask(third(2)), mask(third(3, 2))}).equal(together));
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -41,7 +41,7 @@ TEST_CASE("a sequence has the same mask in every batch and type") {
   }
 }
 
-TEST_CASE("seeds, sequences and places have masks of their own") {
+TEST_CASE("seeds, sequences and places have different masks") {
   const at::Tensor first = mask(third(1));
   for (const Dropout& other : {third(1, 1), third(1, int64_t{1} << 32), third(1, 0, 1), third(1, 0, 0, 8),
                                third(1, 0, 0, 7 + (uint64_t{1} << 32))}) {
@@ -50,12 +50,12 @@ TEST_CASE("seeds, sequences and places have masks of their own") {
   }
 }
 
-TEST_CASE("without a rate nothing is copied") {
+TEST_CASE("with rate 0, no tensor is copied") {
   const at::Tensor x = at::randn({2, 3});
   CHECK(after_dropout(x, {}).is_same(x));
 }
 
-TEST_CASE("attention with dropout has the gradients of autograd") {
+TEST_CASE("the gradients of attention with dropout agree with autograd") {
   const auto leaf = [](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).requires_grad_(); };
   const at::Tensor q = leaf({2, 5, 3, 4}), k = leaf({2, 7, 3, 4}), v = leaf({2, 7, 3, 4});
   const at::Tensor dout = at::randn({2, 5, 3, 4}, at::kDouble);

@@ -30,7 +30,7 @@ ModelConfig rope_config(int64_t head_dim) {
 
 }  // namespace
 
-TEST_CASE("kernels find the largest magnitude of what they write") {
+TEST_CASE("kernels compute the amax of their output") {
   const auto largest = [](const at::Tensor& x) { return x.abs().max().to(at::kFloat); };
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
     const at::Tensor x = at::randn({7, 96}).to(type), dy = at::randn({7, 48}).to(type);
@@ -76,7 +76,7 @@ TEST_CASE("rms_norm and its backward agree with autograd") {
   }
 }
 
-TEST_CASE("rms_norm in bf16 rounds the normalized input before the weight, as transformers does") {
+TEST_CASE("bf16 rms_norm rounds the normalized input before the weight, as transformers does") {
   const at::Tensor x = at::randn({5, 64}, at::kFloat).to(at::kBFloat16);
   const at::Tensor weight = at::randn({64}, at::kFloat).to(at::kBFloat16);
   const at::Tensor wide = x.to(at::kFloat);
@@ -84,7 +84,7 @@ TEST_CASE("rms_norm in bf16 rounds the normalized input before the weight, as tr
   CHECK(bitwise_equal(rms_norm_forward(x, weight, 1e-6).y, weight * normalized.to(at::kBFloat16)));
 }
 
-TEST_CASE("norm and rotation of queries and keys agree with autograd") {
+TEST_CASE("norm and RoPE of queries and keys agree with autograd") {
   for (const bool with_norm : {false, true}) {
     for (const int64_t head_dim : {2, 16, 30}) {
       const HeadCounts heads{6, 2};
@@ -123,7 +123,7 @@ TEST_CASE("norm and rotation of queries and keys agree with autograd") {
   }
 }
 
-TEST_CASE("sums over columns are those of fp64, in bf16 too") {
+TEST_CASE("sums over columns agree with fp64, in bf16 too") {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::randn({300, 7}, at::kDouble).add_(3.0).to(type);
     const at::Tensor rows = column_sum_rows(x);

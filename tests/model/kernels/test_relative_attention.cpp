@@ -9,7 +9,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("the buckets of relative positions are those of transformers") {
+TEST_CASE("the buckets of relative positions match transformers") {
   const auto tensors =
       read_tensor_file(std::filesystem::path(MPZERO_SOURCE_DIR) / "tests/model/fixtures/t5.safetensors");
   for (const auto& [buckets, farthest] : {std::pair(32, 128), std::pair(8, 20)}) {
@@ -20,7 +20,7 @@ TEST_CASE("the buckets of relative positions are those of transformers") {
   }
 }
 
-TEST_CASE("the last queries of a causal attention see what they see in a full one") {
+TEST_CASE("the last queries of causal attention give the same results as in full attention") {
   const at::TensorOptions options = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor q = at::randn({2, 7, 3, 4}, options), k = at::randn({2, 7, 3, 4}, options),
                    v = at::randn({2, 7, 3, 4}, options);

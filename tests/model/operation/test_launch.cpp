@@ -5,7 +5,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("kernels take fp32 and bf16, and sums of many rows have several parts") {
+TEST_CASE("kernels support fp32 and bf16, and sums of many rows have several parts") {
   CHECK(has_kernels(at::ones({2}, at::kFloat)));
   CHECK(has_kernels(at::ones({2}, at::kBFloat16)));
   CHECK_FALSE(has_kernels(at::ones({2}, at::kDouble)));

@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("operations are seen by this thread's observer, and only while it exists") {
+TEST_CASE("operations are observed only on this thread, and only during the observer's lifetime") {
   const at::Tensor gate_up = at::ones({3, 8}, at::kFloat);
   OperationRecorder outer;
   swiglu_forward(gate_up);
@@ -28,7 +28,7 @@ TEST_CASE("operations are seen by this thread's observer, and only while it exis
   CHECK(outer.seen[0].sizes == std::vector<int64_t>{3, 4});
 }
 
-TEST_CASE("operations that move different bytes have different texts") {
+TEST_CASE("operations that move different bytes have different descriptions") {
   const at::Tensor x = at::ones({2, 4}, at::kFloat), weight = at::ones({4}, at::kFloat), rstd = at::ones({2});
   const at::Tensor bias = at::ones({4}, at::kFloat);
   OperationRecorder recorder;
@@ -42,7 +42,7 @@ TEST_CASE("operations that move different bytes have different texts") {
   CHECK(describe(recorder.seen[3]) == describe(recorder.seen[4]));
 }
 
-TEST_CASE("casts move the bytes they read and write, and read twice to find a largest magnitude") {
+TEST_CASE("casts move the bytes they read and write, and read twice to find the amax") {
   using namespace fp8;
   const at::Tensor x = at::ones({3, 5}, at::kBFloat16), known = maximum(x);
   OperationRecorder recorder;

@@ -6,7 +6,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("dropout on the CPU zeroes an element or scales it, the same ones with any number of threads") {
+TEST_CASE("dropout on the CPU zeroes or scales the same elements for any number of threads") {
   const at::Tensor x = at::randn({3, 50'001}), once = x.clone();
   const Dropout dropout{.rate = 0.2, .seed = {.seed = 3, .first_sample = 11}, .sequences = 3, .place = 5};
   cpu::dropout(once, dropout);

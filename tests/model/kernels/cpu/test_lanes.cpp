@@ -21,7 +21,7 @@ MPZERO_FOR_EACH_CPU void double_all(const float* x, int64_t count, float* y) {
 
 }  // namespace
 
-TEST_CASE("exp is within 2 units in the last place of the C library's in fp64") {
+TEST_CASE("exp is within 2 ULP of the C library's in fp64") {
   double worst = 0;
   for (float start = -87.25F; start < 88.0F; start += 0.0625F) {
     float x[kLanes], y[kLanes];
@@ -37,7 +37,7 @@ TEST_CASE("exp is within 2 units in the last place of the C library's in fp64") 
   CHECK(worst < 2);
 }
 
-TEST_CASE("exp of what is out of range is 0, large or NaN") {
+TEST_CASE("exp of values out of range is 0, large or NaN") {
   float x[kLanes] = {-kInfinity, -1e30F, -88.0F, 0.0F, 100.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()},
         y[kLanes];
   exp_of(x, y);
@@ -69,7 +69,7 @@ TEST_CASE("values are rounded to bf16 as c10 rounds them") {
   }
 }
 
-TEST_CASE("lanes are added and compared, and a partial vector writes nothing beyond its end") {
+TEST_CASE("lanes are added and compared, and a partial vector is not written beyond its end") {
   float x[2 * kLanes], y[2 * kLanes];
   for (int i = 0; i < 2 * kLanes; ++i) x[i] = static_cast<float>(i + 1);
   CHECK(sum_of(x) == 136);

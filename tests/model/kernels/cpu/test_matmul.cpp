@@ -70,7 +70,7 @@ void check_all(at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("products of all layouts agree with fp64 and do not depend on the number of threads", "[avx512]") {
+TEST_CASE("matmuls of all layouts agree with fp64 and do not depend on the number of threads", "[avx512]") {
   if (!has_matmul(at::kFloat)) {
     skip_test("this CPU has no AVX-512");
     return;
@@ -78,8 +78,7 @@ TEST_CASE("products of all layouts agree with fp64 and do not depend on the numb
   check_all(at::kFloat);
 }
 
-TEST_CASE("products in bf16 of all layouts agree with fp64 and do not depend on the number of threads",
-          "[avx512bf16]") {
+TEST_CASE("bf16 matmuls of all layouts agree with fp64 and do not depend on the number of threads", "[avx512bf16]") {
   if (!has_matmul(at::kBFloat16)) {
     skip_test("this CPU has no AVX512_BF16");
     return;

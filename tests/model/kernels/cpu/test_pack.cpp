@@ -64,7 +64,7 @@ void check_transpose(int64_t depth, int64_t rows) {
 
 }  // namespace
 
-TEST_CASE("panels and transposed blocks have each element in its place, and zeros around", "[avx512]") {
+TEST_CASE("panels and transposed blocks place each element correctly and pad with zeros", "[avx512]") {
   if (!has_matmul(at::kFloat)) {
     skip_test("this CPU has no AVX-512");
     return;

@@ -5,7 +5,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("norm and rotation of queries and keys on the CPU") {
+TEST_CASE("norm and RoPE of queries and keys on the CPU") {
   for (const at::ScalarType type : kTypes) {
     for (const int64_t head_dim : {32, 128, 256}) {
       for (const bool with_norm : {false, true}) {
@@ -55,7 +55,7 @@ TEST_CASE("norm and rotation of queries and keys on the CPU") {
   }
 }
 
-TEST_CASE("heads of other sizes are rotated with ATen's operators on the CPU") {
+TEST_CASE("heads of other sizes are rotated with ATen operators on the CPU") {
   CHECK_FALSE(cpu::has_rope(48));
   CHECK_FALSE(cpu::has_rope(288));
 }
