@@ -93,7 +93,7 @@ at::Tensor random_values(uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("gathered codes are those of whole matrices, with the bytes of the formula") {
+TEST_CASE("gathered FP8 data equals casts of whole matrices and transfers the expected bytes") {
   const int ranks = mpi().world_size();
   const int64_t part = (unit().numel() / ranks + 64) / 64 * 64;
   const CodedLayout layout(unit().numel(), part, ranks, ranges());

@@ -41,7 +41,7 @@ RandomUnit random_unit(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("each element of a coded unit is sent once and comes to its parameter") {
+TEST_CASE("each element of a quantized unit is sent once and reaches its parameter") {
   for (unsigned seed = 0; seed < 500; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -92,7 +92,7 @@ TEST_CASE("each element of a coded unit is sent once and comes to its parameter"
   }
 }
 
-TEST_CASE("neighbours in a unit stay neighbours where both are codes or both are not") {
+TEST_CASE("adjacent elements of a unit stay adjacent if both or neither are quantized") {
   const UnitSpec unit{.name = "unit",
                       .parameters = {{"norm", {4}}, {"q", {2, 8}}, {"k", {3, 8}}, {"b", {2}}, {"c", {3}}}};
   const CodedLayout layout(unit.numel(), 32, 2, {{.begin = 4, .count = 40}});
@@ -106,7 +106,7 @@ TEST_CASE("neighbours in a unit stay neighbours where both are codes or both are
   CHECK(follows(4));
 }
 
-TEST_CASE("ranges of codes that fit no unit are refused") {
+TEST_CASE("quantized ranges that do not match the unit are refused") {
   CHECK_THROWS_AS(CodedLayout(10, 5, 2, {{.begin = 0, .count = 4}, {.begin = 3, .count = 2}}), Failure);
   CHECK_THROWS_AS(CodedLayout(10, 5, 2, {{.begin = 8, .count = 4}}), Failure);
   CHECK_THROWS_AS(CodedLayout(10, 5, 2, {{.begin = 8, .count = 0}}), Failure);

@@ -21,7 +21,7 @@ TEST_CASE("copy engines are not used with two ranks and an NCCL version that can
   }
 }
 
-TEST_CASE("NCCL's version is a number and its text") {
+TEST_CASE("NCCL's version number matches its text") {
   CHECK(version_text(22809) == "2.28.9");
   CHECK(version_text(23102) == "2.31.2");
   CHECK(nccl_version() == (built_with_gpu_kernels() ? version_text(nccl_version_code()) : "none"));

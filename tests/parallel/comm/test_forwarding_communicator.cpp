@@ -66,7 +66,7 @@ double seconds_of(const Timeline& timeline, const std::vector<Stall>& stalls) {
 
 }  // namespace
 
-TEST_CASE("On the host, starting a collective and waiting for it count, for each of the four kinds") {
+TEST_CASE("on the host, starting and awaiting a collective count as stalls, for each of the four kinds") {
   double clock = 100;
   HostTimeline timeline([&] { return clock; });
   auto slow = std::make_unique<SlowCommunicator>(clock);
@@ -92,7 +92,7 @@ TEST_CASE("On the host, starting a collective and waiting for it count, for each
   CHECK(inner.waits == 4);
 }
 
-TEST_CASE("On a device only the wait counts, and only on the timeline's stream") {
+TEST_CASE("on a device, only the wait counts, and only on the timeline's stream") {
   double clock = 0;
   DeviceTimeline timeline(clock);
   auto slow = std::make_unique<SlowCommunicator>(clock);
@@ -112,7 +112,7 @@ TEST_CASE("On a device only the wait counts, and only on the timeline's stream")
   CHECK(inner.waits == 2);
 }
 
-TEST_CASE("Outside a step collectives work and nothing is recorded") {
+TEST_CASE("outside of a step, collectives work and nothing is recorded") {
   double clock = 0;
   HostTimeline timeline([&] { return clock; });
   auto slow = std::make_unique<SlowCommunicator>(clock);
@@ -123,7 +123,7 @@ TEST_CASE("Outside a step collectives work and nothing is recorded") {
   CHECK(communicator.take_stalls().empty());
 }
 
-TEST_CASE("Forgetting marks leaves the others unchanged") {
+TEST_CASE("forgetting marks leaves the others unchanged") {
   double clock = 0;
   HostTimeline timeline([&] { return clock; });
   const Timeline::Mark first = timeline.mark();

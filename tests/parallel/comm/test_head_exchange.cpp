@@ -19,7 +19,7 @@ at::Tensor whole(int64_t heads) {
 
 }  // namespace
 
-TEST_CASE("Each rank exchanges its tokens of all heads for all tokens of the heads that its queries read") {
+TEST_CASE("each rank exchanges its tokens of all heads for all tokens of the heads that its queries read") {
   MpiCommunicator group(mpi());
   const HeadExchange exchange(group);
   const int64_t ranks = group.world_size(), tokens = kLength / ranks;
@@ -42,7 +42,7 @@ TEST_CASE("Each rank exchanges its tokens of all heads for all tokens of the hea
   }
 }
 
-TEST_CASE("The copies of a head have gradients of their own, which are summed") {
+TEST_CASE("the gradients of repeated heads are summed") {
   MpiCommunicator group(mpi());
   const HeadExchange exchange(group);
   const int64_t ranks = group.world_size(), tokens = kLength / ranks;
@@ -52,7 +52,7 @@ TEST_CASE("The copies of a head have gradients of their own, which are summed") 
   CHECK(at::equal(dx, all.narrow(1, group.rank() * tokens, tokens).mul(ranks * (ranks + 1) / 2)));
 }
 
-TEST_CASE("Heads that do not belong to the exchange are refused before it starts") {
+TEST_CASE("heads that do not match the exchange are refused before it starts") {
   MpiCommunicator group(mpi());
   const HeadExchange exchange(group);
   CHECK_THROWS_AS(exchange.to_tokens(whole(exchange.local_heads(4) + 1), 4), Failure);

@@ -9,7 +9,7 @@
 using namespace mpzero;
 using namespace mpzero::parallel;
 
-TEST_CASE("the libraries of this process are those that it was built with, and their files are known") {
+TEST_CASE("the loaded libraries have the versions at build time, and their files are known") {
   const std::vector<LoadedLibrary> libraries = loaded_libraries();
   CHECK(libraries.size() == (built_with_gpu_kernels() ? 3 : 1));
   for (const LoadedLibrary& library : libraries) {
@@ -19,7 +19,7 @@ TEST_CASE("the libraries of this process are those that it was built with, and t
   CHECK_NOTHROW(check_versions(libraries));
 }
 
-TEST_CASE("a library of another version is refused with its file") {
+TEST_CASE("a library with a different version is refused with its file") {
   const LoadedLibrary right{
       .name = "CUDA runtime", .version = 13000, .built_with = 13000, .file = "/venv/libcudart.so"};
   const LoadedLibrary foreign{

@@ -13,19 +13,19 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("Collectives run beside their caller where MPI lets several threads use it") {
+TEST_CASE("collectives run concurrently with the caller if MPI supports several threads") {
   CHECK_FALSE(mpi().lacks_threads());
   CHECK(mpi().communication_thread().runs_beside());
 }
 
-TEST_CASE("Each collective is what it is defined as, around a ring, too") {
+TEST_CASE("each collective matches its definition, also around a ring") {
   for (const bool around_ring : {false, true}) {
     MpiCommunicator communicator(mpi(), around_ring);
     check_collectives(communicator, at::kCPU);
   }
 }
 
-TEST_CASE("Random programs of collectives over several communicators have the bits of a serial computation") {
+TEST_CASE("random programs of collectives over several communicators are bitwise equal to a serial computation") {
   const int ranks = mpi().world_size();
   for (unsigned seed = 1; seed <= 6; ++seed) {
     INFO("seed " << seed);
@@ -35,7 +35,7 @@ TEST_CASE("Random programs of collectives over several communicators have the bi
 
 // A rank that has what it needs of the others must not receive later pieces where earlier ones wait to be added up, nor
 // pass on what it has not received. From four ranks on, two that are not the late one can run ahead of it.
-TEST_CASE("A rank that comes late to a collective gets, and leads to, the same sums") {
+TEST_CASE("a rank that joins a collective late gets and contributes the same sums") {
   const int ranks = mpi().world_size();
   // More pieces to each rank than are under way at a time, each element with numbers of its own: exact in fp32.
   constexpr int64_t kShard = 600'000;
@@ -65,7 +65,7 @@ TEST_CASE("A rank that comes late to a collective gets, and leads to, the same s
   }
 }
 
-TEST_CASE("The control plane goes on while collectives are under way") {
+TEST_CASE("the control plane works while collectives are in flight") {
   MpiCommunicator communicator(mpi());
   for (int i = 0; i < 20; ++i) {
     const at::Tensor sum = at::full({300'000}, mpi().rank() + 1.0F);
@@ -79,7 +79,7 @@ TEST_CASE("The control plane goes on while collectives are under way") {
   }
 }
 
-TEST_CASE("A collective that only this rank has begun is seen as such") {
+TEST_CASE("a collective that only this rank has started is reported as such") {
   MpiCommunicator communicator(mpi());
   const at::Tensor sum = at::ones({100});
   mpi().barrier();
@@ -94,7 +94,7 @@ TEST_CASE("A collective that only this rank has begun is seen as such") {
   CHECK(pending->device_work()->state() == CollectiveState::kCompleted);
 }
 
-TEST_CASE("An error beside the caller reaches who waits, and who asks") {
+TEST_CASE("an error on the communication thread is thrown to waiters and to pollers") {
   // A rank alone adds up nothing.
   if (mpi().world_size() == 1) return;
   MpiCommunicator communicator(mpi()), other(mpi());
@@ -111,7 +111,7 @@ TEST_CASE("An error beside the caller reaches who waits, and who asks") {
   CHECK(sum.equal(at::full({3}, static_cast<float>(mpi().world_size()))));
 }
 
-TEST_CASE("A collective that another rank never joins ends with the stack") {
+TEST_CASE("stack unwinding abandons a collective that another rank never joins") {
   if (mpi().world_size() == 1) return;
   const bool joins = mpi().rank() > 0;
   for (const int64_t numel : {10, 3'000'000}) {

@@ -14,7 +14,7 @@ MpiRuntime& mpi_of_one_thread() {
 
 }  // namespace
 
-TEST_CASE("Where one thread uses MPI, collectives have completed when they return, with the same bits") {
+TEST_CASE("if one thread uses MPI, collectives complete before the call returns, with the same bits") {
   MpiRuntime& mpi = mpi_of_one_thread();
   CHECK_FALSE(mpi.lacks_threads());
   CHECK_FALSE(mpi.communication_thread().runs_beside());

@@ -132,7 +132,7 @@ std::string message_of(Job& job) {
 
 }  // namespace
 
-TEST_CASE("The jobs of a lane run one after another, those of others beside them") {
+TEST_CASE("the jobs of a lane run one at a time, concurrently with other lanes") {
   Fixture f;
   Gates a, b, c;
   CommunicationThread thread(Runs::kBeside);
@@ -161,7 +161,7 @@ TEST_CASE("The jobs of a lane run one after another, those of others beside them
   CHECK(Events(events.end() - 4, events.end()) == Events{"end c", "end a", "begin b", "end b"});
 }
 
-TEST_CASE("What a job used is freed once it has ended") {
+TEST_CASE("a job's resources are freed once it has ended") {
   Fixture f;
   Gates gates;
   CommunicationThread thread(Runs::kBeside);
@@ -172,7 +172,7 @@ TEST_CASE("What a job used is freed once it has ended") {
   job->wait();
 }
 
-TEST_CASE("The thread takes no signals, and its start leaves those of its starter as they were") {
+TEST_CASE("the thread handles no signals and does not change its creator's signal mask") {
   const auto blocked = [] {
     sigset_t set;
     pthread_sigmask(SIG_SETMASK, nullptr, &set);
@@ -201,7 +201,7 @@ TEST_CASE("The thread takes no signals, and its start leaves those of its starte
   CHECK(seen == std::set<int>{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD});
 }
 
-TEST_CASE("A job keeps those before it in its order until it begins or ends, so that no chain of them grows") {
+TEST_CASE("a job keeps its predecessors in an order only until it begins or ends, so chains do not grow") {
   Fixture f;
   for (const bool begins : {true, false}) {
     INFO("it begins: " << begins);
@@ -233,7 +233,7 @@ TEST_CASE("A job keeps those before it in its order until it begins or ends, so 
   }
 }
 
-TEST_CASE("In an order a job begins after those that were waited for, which makes nobody wait") {
+TEST_CASE("within a HostOrder, a job begins after the awaited jobs without blocking the caller") {
   Fixture f;
   Gates a, b, c;
   CommunicationThread thread(Runs::kBeside);
@@ -257,7 +257,7 @@ TEST_CASE("In an order a job begins after those that were waited for, which make
   CHECK(f.events() == Events{"begin a", "end a", "begin b", "end b", "begin c", "end c"});
 }
 
-TEST_CASE("A function in an order runs between what was waited for and what follows") {
+TEST_CASE("a function in a HostOrder runs between the awaited jobs and later jobs") {
   Fixture f;
   for (const bool ended : {false, true}) {
     Gates a, b;
@@ -287,7 +287,7 @@ TEST_CASE("A function in an order runs between what was waited for and what foll
   }
 }
 
-TEST_CASE("An error reaches who waits, the jobs behind it, those in its order, and those to come") {
+TEST_CASE("an error reaches waiters, queued jobs of the lane, dependent jobs and later jobs") {
   Fixture f;
   Gates a, b, c, d;
   Gates e;
@@ -316,7 +316,7 @@ TEST_CASE("An error reaches who waits, the jobs behind it, those in its order, a
   for (Gates* const gates : {&b, &c, &e}) CHECK_FALSE(gates->begun.is_open());
 }
 
-TEST_CASE("A function's error reaches what follows it") {
+TEST_CASE("a function's error reaches dependent jobs") {
   Fixture f;
   Gates a, b;
   CommunicationThread thread(Runs::kBeside);
@@ -333,7 +333,7 @@ TEST_CASE("A function's error reaches what follows it") {
   CHECK(message_of(*job_b) == "no function");
 }
 
-TEST_CASE("Stack unwinding ends what waits, whatever the job does") {
+TEST_CASE("stack unwinding ends waiting jobs, whatever the job does") {
   Fixture f;
   Gates a, b, c, d;
   CommunicationThread thread(Runs::kBeside);
@@ -360,7 +360,7 @@ TEST_CASE("Stack unwinding ends what waits, whatever the job does") {
   CHECK_FALSE(b.begun.is_open());
 }
 
-TEST_CASE("Stack unwinding during a step ends the job, and the step's end changes nothing") {
+TEST_CASE("stack unwinding during a step ends the job, and the end of the step changes nothing") {
   // Blocks in its step, as a call into a network may.
   class Blocking final : public HostTask {
    public:
@@ -393,7 +393,7 @@ TEST_CASE("Stack unwinding during a step ends the job, and the step's end change
   leaving.join();
 }
 
-TEST_CASE("A lane's end waits for its jobs") {
+TEST_CASE("the end of a lane waits for its jobs") {
   Fixture f;
   Gates a, b;
   CommunicationThread thread(Runs::kBeside);
@@ -414,7 +414,7 @@ TEST_CASE("A lane's end waits for its jobs") {
   CHECK(f.events() == Events{"begin a", "end a", "begin b", "end b", "left"});
 }
 
-TEST_CASE("Stack unwinding leaves jobs undone, begun or not") {
+TEST_CASE("stack unwinding abandons jobs, started or not") {
   Fixture f;
   Gates a, b;
   CommunicationThread thread(Runs::kBeside);
@@ -434,7 +434,7 @@ TEST_CASE("Stack unwinding leaves jobs undone, begun or not") {
   CHECK(f.events() == Events{"begin a"});
 }
 
-TEST_CASE("In its caller a job has ended when it is submitted, in an order, too") {
+TEST_CASE("with kInCaller, a job has ended when submit() returns, even within a HostOrder") {
   Fixture f;
   Gates a, b, c;
   CommunicationThread thread(Runs::kInCaller);
@@ -453,7 +453,7 @@ TEST_CASE("In its caller a job has ended when it is submitted, in an order, too"
   CHECK_THROWS_WITH(lane.submit(f.task(c, "c", /*fails=*/true)), "c failed");
 }
 
-TEST_CASE("Random programs of jobs keep the order of lanes and orders") {
+TEST_CASE("random programs of jobs respect lanes and HostOrders") {
   for (unsigned seed = 1; seed <= 60; ++seed) {
     INFO("seed " << seed);
     std::minstd_rand random(seed);

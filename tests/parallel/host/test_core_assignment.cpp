@@ -64,7 +64,7 @@ const char* const kTwoGpus = R"(<?xml version="1.0" encoding="UTF-8"?>
 
 }  // namespace
 
-TEST_CASE("a core is named by its first hardware thread") {
+TEST_CASE("a core is identified by its first hardware thread") {
   CHECK(CpuTopology::synthetic("numa:2 core:4 pu:1").cores() == range(0, 7));
   CHECK(CpuTopology::synthetic("numa:1 core:3 pu:2").cores() == std::vector<int>{0, 2, 4});
   // The second threads of all cores are numbered after the first ones, as on most servers.
@@ -93,7 +93,7 @@ TEST_CASE("ranks share the cores near their devices") {
   CHECK(divide_cores(all, {all, all}) == std::vector<std::vector<int>>{left, right});
 }
 
-TEST_CASE("if many ranks are near the same cores, they also get other cores") {
+TEST_CASE("if many ranks are near the same cores, some ranks get other cores") {
   const std::vector<int> all = range(0, 15), left = range(0, 7);
   const auto assigned = divide_cores(all, {left, left, left, left});
   std::set<int> taken;
@@ -105,7 +105,7 @@ TEST_CASE("if many ranks are near the same cores, they also get other cores") {
   CHECK(taken.size() == 16);
 }
 
-TEST_CASE("one rank near a package takes its full quota, even if no other rank is near it") {
+TEST_CASE("a single rank near a package gets its full quota") {
   const std::vector<int> all = range(0, 15), right = range(8, 15);
   // Rank 0 has no known device; rank 1 keeps the cores near its device.
   const auto assigned = divide_cores(all, {all, right});
@@ -113,7 +113,7 @@ TEST_CASE("one rank near a package takes its full quota, even if no other rank i
   CHECK(assigned[0] == range(0, 7));
 }
 
-TEST_CASE("cores that do not divide evenly, and fewer cores than ranks") {
+TEST_CASE("divides cores that do not divide evenly, and shares cores if there are fewer than ranks") {
   const auto uneven = divide_cores(range(0, 6), std::vector<std::vector<int>>(3, range(0, 6)));
   CHECK(uneven[0].size() + uneven[1].size() + uneven[2].size() == 7);
   for (const std::vector<int>& assigned : uneven) CHECK(assigned.size() >= 2);
@@ -121,7 +121,7 @@ TEST_CASE("cores that do not divide evenly, and fewer cores than ranks") {
   CHECK(divide_cores(two, {two, two, two}) == std::vector<std::vector<int>>{{4}, {9}, {4}});
 }
 
-TEST_CASE("a machine shows its NUMA domains, and each rank is near one of them or several") {
+TEST_CASE("a machine has its NUMA domains, and each rank is near one or several of them") {
   const auto machine = CpuTopology::synthetic("package:2 numa:2 core:3 pu:2");
   REQUIRE(machine.domains().size() == 4);
   CHECK(machine.domains()[1].number == 1);
@@ -169,14 +169,14 @@ TEST_CASE("a process and the threads that it starts are bound to its cores") {
   CHECK(CPU_EQUAL(&before, &after));
 }
 
-TEST_CASE("updates leave cores to concurrent threads") {
+TEST_CASE("updates leave cores for concurrent threads") {
   CHECK(cores_for_updates(range(0, 15)) == range(2, 15));
   CHECK(cores_for_updates({4, 6, 9}) == std::vector<int>{6, 9});
   CHECK(cores_for_updates({4, 6}) == std::vector<int>{4, 6});
   CHECK(cores_for_updates({4}) == std::vector<int>{4});
 }
 
-TEST_CASE("the cores of a rank that updates leave free") {
+TEST_CASE("returns the cores that a rank's updates do not use") {
   const auto machine = CpuTopology::synthetic("numa:1 core:8 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)");
   const std::vector<int> assigned = machine.hardware_threads(machine.cores());
   CHECK(left_over(assigned, machine.hardware_threads(cores_for_updates(machine.cores()))) ==

@@ -25,7 +25,7 @@ at::Tensor sum_of(const std::vector<at::Tensor>& parts, bool add, const at::Tens
 
 }  // namespace
 
-TEST_CASE("Parts are added up in their order in fp32, or fp64, and rounded once, as ATen does") {
+TEST_CASE("parts are added in order in fp32 or fp64 and rounded once, like ATen") {
   using at::kBFloat16, at::kDouble, at::kFloat;
   for (const auto& [from, to] : {std::pair(kBFloat16, kBFloat16),
                                  {kBFloat16, kFloat},
@@ -54,7 +54,7 @@ TEST_CASE("Parts are added up in their order in fp32, or fp64, and rounded once,
   }
 }
 
-TEST_CASE("What is not finite, and ties, are rounded as ATen rounds them") {
+TEST_CASE("non-finite values and ties are rounded like ATen") {
   const float infinity = std::numeric_limits<float>::infinity();
   const at::Tensor part = at::zeros({7});
   // The last one: rounding its bits as a number's would make it -0.
@@ -67,7 +67,7 @@ TEST_CASE("What is not finite, and ties, are rounded as ATen rounds them") {
   for (const int64_t i : {0, 1, 3, 4, 5}) CHECK(same_bits(rounded[i], expected[i]));
 }
 
-TEST_CASE("Sums of other types are refused") {
+TEST_CASE("sums of other dtypes are refused") {
   const at::Tensor numbers = at::zeros({3}, at::kLong);
   CHECK_THROWS_AS(sum_of({numbers}, /*add=*/false, numbers), Failure);
   CHECK_THROWS_AS(sum_of({at::zeros({3}, at::kDouble)}, /*add=*/false, at::zeros({3})), Failure);

@@ -68,7 +68,7 @@ bool asks_for_huge_pages(const void* address) {
 
 }  // namespace
 
-TEST_CASE("a large tensor gets the memory of one that is freed, without a page fault") {
+TEST_CASE("a large tensor reuses the memory of a freed tensor without page faults") {
   InUse in_use;
   const void* first = nullptr;
   {
@@ -88,7 +88,7 @@ TEST_CASE("a large tensor gets the memory of one that is freed, without a page f
   CHECK(tensor(64 * kMebi).data_ptr() != first);
 }
 
-TEST_CASE("a large tensor asks for huge pages, but for the rest that fills none", "[huge_pages]") {
+TEST_CASE("a large tensor uses huge pages, except for the remainder", "[huge_pages]") {
   if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage/enabled")) return skip_test("huge pages");
   InUse in_use;
   // Of a size that no other test uses, so that its memory is new: 13 huge pages.
@@ -103,7 +103,7 @@ TEST_CASE("a large tensor asks for huge pages, but for the rest that fills none"
   CHECK_FALSE(asks_for_huge_pages(start + 4 * kMebi));
 }
 
-TEST_CASE("memory that is kept and memory in use are at most an eighth more than what was in use at a time") {
+TEST_CASE("used and cached memory exceeds the peak use by at most an eighth") {
   InUse in_use;
   // More than other tests use.
   constexpr int64_t kPeak = 320 * kMebi;
@@ -116,7 +116,7 @@ TEST_CASE("memory that is kept and memory in use are at most an eighth more than
   }
 }
 
-TEST_CASE("small tensors, and those of before, are PyTorch's") {
+TEST_CASE("small tensors, and tensors from before the installation, use PyTorch's allocator") {
   const at::Tensor before = tensor(8 * kMebi);
   at::Tensor inside, small;
   {
@@ -132,7 +132,7 @@ TEST_CASE("small tensors, and those of before, are PyTorch's") {
   CHECK(inside[kMebi - 1].item<int64_t>() == kMebi - 1);
 }
 
-TEST_CASE("threads make and free tensors at the same time") {
+TEST_CASE("threads allocate and free tensors concurrently") {
   InUse in_use;
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
@@ -149,7 +149,7 @@ TEST_CASE("threads make and free tensors at the same time") {
   CHECK(in_use.memory().used_bytes() == 0);
 }
 
-TEST_CASE("the most that tensors have held counts large and small ones") {
+TEST_CASE("the peak of tensor memory includes large and small tensors") {
   InUse in_use;
   const int64_t before = in_use.memory().peak_bytes();
   // More than anything before, so that it is the peak.

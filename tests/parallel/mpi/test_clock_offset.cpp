@@ -6,7 +6,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("a clock that is ahead is measured to within the round trip") {
+TEST_CASE("the offset of a clock is measured to within the round trip") {
   MpiRuntime& world = mpi();
   for (const double ahead : {0.0, 90.0, -3.5}) {
     const auto clock = [&] { return system_clock_seconds() + (world.rank() == 1 ? ahead : 0.0); };

@@ -14,7 +14,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("Seconds are rounded up to milliseconds, and more than a hundred years are a hundred years") {
+TEST_CASE("seconds are rounded up to milliseconds and limited to a hundred years") {
   using std::chrono::milliseconds;
   CHECK(to_milliseconds(0) == milliseconds(0));
   CHECK(to_milliseconds(1.5) == milliseconds(1500));

@@ -5,7 +5,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("A late sum is the sum of the previous round, on every rank") {
+TEST_CASE("a late sum is the sum of the previous round, on every rank") {
   const int size = mpi().world_size();
   LateSum sum;
   CHECK(sum.next(mpi().rank()) == 0);
@@ -15,7 +15,7 @@ TEST_CASE("A late sum is the sum of the previous round, on every rank") {
   CHECK(sum.next(0) == 0);
 }
 
-TEST_CASE("A late sum whose last result is not read leaves no request pending") {
+TEST_CASE("a late sum whose last result is not read leaves no request pending") {
   for (int i = 0; i < 3; ++i) {
     LateSum sum;
     CHECK(sum.next(5) == 0);
@@ -25,7 +25,7 @@ TEST_CASE("A late sum whose last result is not read leaves no request pending") 
   CHECK(sum.next(0) == 0);
 }
 
-TEST_CASE("Calls of MPI's control plane are recorded on request") {
+TEST_CASE("calls of MPI's control plane are recorded on request") {
   FlightRecorder recorder;
   FlightRecorder::Channel& channel = recorder.channel("control", FlightRecorder::Shows::kNothing);
   mpi().record_in(&channel);

@@ -34,7 +34,7 @@ std::map<std::string, std::string> task_with(const std::string& name, const std:
 
 }  // namespace
 
-TEST_CASE("Tasks that srun started without any PMI are refused before MPI starts", "[launch]") {
+TEST_CASE("tasks that srun started without any PMI are refused before MPI starts", "[launch]") {
   const std::string text = sentence([] { require_launcher(of(kTask)); });
   CHECK(text.find("8 tasks") != std::string::npos);
   CHECK(text.find("srun --mpi=pmix") != std::string::npos);
@@ -46,7 +46,7 @@ TEST_CASE("Tasks that srun started without any PMI are refused before MPI starts
   CHECK_NOTHROW(require_launcher(of({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}})));
 }
 
-TEST_CASE("The number of started processes is the launcher's", "[launch]") {
+TEST_CASE("the number of started processes is read from the launcher", "[launch]") {
   CHECK(launch_size(of({})).world_size == 1);
   CHECK(launch_size(of(kTask)).world_size == 8);
   CHECK_FALSE(launch_size(of(kTask)).per_host);
@@ -59,7 +59,7 @@ TEST_CASE("The number of started processes is the launcher's", "[launch]") {
   CHECK(mpirun.per_host == 4);
 }
 
-TEST_CASE("Processes that torchrun or a similar launcher started are refused before MPI starts", "[launch]") {
+TEST_CASE("processes started by torchrun or a similar launcher are refused before MPI starts", "[launch]") {
   const std::map<std::string, std::string> torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}};
   const auto with = [&](const std::map<std::string, std::string>& more) {
     auto variables = torchrun;
@@ -89,7 +89,7 @@ TEST_CASE("Processes that torchrun or a similar launcher started are refused bef
   CHECK(is_first_task(of({{"RANK", "1"}, {"WORLD_SIZE", "2"}})));
 }
 
-TEST_CASE("Jobs of one rank for each started process are refused", "[launch]") {
+TEST_CASE("single-rank jobs for each started process are refused", "[launch]") {
   const auto message = [](const std::map<std::string, std::string>& variables, int world_size) {
     const auto problem = find_launch_problem(of(variables), world_size, "Open MPI v4.1.4");
     return problem ? problem->message + "; " + problem->remedy : std::string();
@@ -111,7 +111,7 @@ TEST_CASE("Jobs of one rank for each started process are refused", "[launch]") {
   CHECK(message(task_with("OMPI_COMM_WORLD_SIZE", "1"), 1).empty());
 }
 
-TEST_CASE("One task prints for all tasks that srun started", "[launch]") {
+TEST_CASE("one task prints messages for all tasks that srun started", "[launch]") {
   CHECK_FALSE(is_first_task(of(kTask)));
   CHECK(is_first_task(of(task_with("SLURM_PROCID", "0"))));
   CHECK(is_first_task(of({})));

@@ -3,7 +3,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("the pieces of a message begin between elements and make up the block, for any number of ranks") {
+TEST_CASE("pieces begin between elements and cover the block, for any number of ranks") {
   constexpr int64_t kLargestElement = 8;
   for (int ranks = 2; ranks <= 4096; ++ranks) {
     for (const int64_t block : {int64_t{1}, int64_t{8}, int64_t{32768}, int64_t{800'000}, int64_t{5'000'008}}) {

@@ -25,7 +25,7 @@ TEST_CASE("the ranks of a machine are a separate group") {
 }
 
 // The clock is that of the machine, on which all ranks are.
-TEST_CASE("A barrier, and a call of the control plane, end after the last rank has come to it") {
+TEST_CASE("a barrier, and a call of the control plane, end after the last rank has joined") {
   using Clock = std::chrono::steady_clock;
   const auto ticks = [] { return Clock::now().time_since_epoch().count(); };
   for (int late = 0; late < mpi().world_size(); ++late) {
@@ -41,13 +41,13 @@ TEST_CASE("A barrier, and a call of the control plane, end after the last rank h
   }
 }
 
-TEST_CASE("texts of different lengths are gathered by rank") {
+TEST_CASE("strings of different lengths are gathered in rank order") {
   const std::vector<std::string> texts = mpi().all_gather(std::string(static_cast<size_t>(mpi().rank()) * 3, 'x'));
   REQUIRE(texts.size() == static_cast<size_t>(mpi().world_size()));
   for (size_t rank = 0; rank < texts.size(); ++rank) REQUIRE(texts[rank] == std::string(rank * 3, 'x'));
 }
 
-TEST_CASE("values are gathered by rank, and a broadcast carries rank 0's") {
+TEST_CASE("values are gathered in rank order, and a broadcast sends rank 0's value") {
   const std::vector<double> values = all_gather(mpi(), 0.1 * mpi().rank());
   REQUIRE(values.size() == static_cast<size_t>(mpi().world_size()));
   for (size_t rank = 0; rank < values.size(); ++rank) CHECK(values[rank] == 0.1 * static_cast<double>(rank));

@@ -67,7 +67,7 @@ int status_of_hang(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("A process of a step with one task leaves the step", "[launch]") {
+TEST_CASE("a process in a step with one task leaves the step", "[launch]") {
   const Setting step("SLURM_STEP_NUM_TASKS", "1");
   const Setting id("SLURM_STEP_ID", "0");
   const Setting later("SLURM_OF_A_LATER_VERSION", "1");
@@ -90,7 +90,7 @@ TEST_CASE("A process of a step with one task leaves the step", "[launch]") {
   }
 }
 
-TEST_CASE("Only the process of a step with one task is alone", "[launch]") {
+TEST_CASE("only the process of a step with one task is alone", "[launch]") {
   CHECK(is_alone_in_step(given({{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_SIZE", "1"}})));
   CHECK_FALSE(is_alone_in_step(given({{"SLURM_STEP_NUM_TASKS", "2"}})));
   CHECK_FALSE(is_alone_in_step(given({})));
@@ -99,7 +99,7 @@ TEST_CASE("Only the process of a step with one task is alone", "[launch]") {
   CHECK_FALSE(is_alone_in_step(given({{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_SIZE", "4"}, {"PMI_RANK", "1"}})));
 }
 
-TEST_CASE("An OPAL_PREFIX of another Open MPI is named", "[launch]") {
+TEST_CASE("an OPAL_PREFIX of a different Open MPI is reported", "[launch]") {
   const fs::path folder = empty_folder();
   const std::string library = (folder / "own/lib/libmpi.so.40").string();
   fs::create_directories(folder / "own/lib");
@@ -122,7 +122,7 @@ TEST_CASE("An OPAL_PREFIX of another Open MPI is named", "[launch]") {
   fs::remove_all(folder);
 }
 
-TEST_CASE("MPI that ends a process as it starts is a mistake in its configuration", "[launch]") {
+TEST_CASE("if MPI ends a process during startup, its configuration is reported as the cause", "[launch]") {
   const fs::path folder = empty_folder();
   CHECK(status_of_end(/*while_starting=*/false, folder / "failed") == 1);
   CHECK_FALSE(fs::exists(folder / "failed"));
@@ -131,7 +131,7 @@ TEST_CASE("MPI that ends a process as it starts is a mistake in its configuratio
   fs::remove_all(folder);
 }
 
-TEST_CASE("Only variables of the user's are blamed for MPI that does not start", "[launch]") {
+TEST_CASE("only variables set by the user are reported if MPI does not start", "[launch]") {
   const auto reported = [](const std::string& defaults) {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
@@ -155,7 +155,7 @@ TEST_CASE("Only variables of the user's are blamed for MPI that does not start",
   CHECK_THAT(reported("OMPI_MCA_pml OMPI_MCA_btl"), !Catch::Contains("OMPI_MCA_btl"));
 }
 
-TEST_CASE("Interfaces are listed with their addresses", "[launch]") {
+TEST_CASE("interfaces are listed with their addresses", "[launch]") {
   std::array<sockaddr_in, 3> ipv4{};
   std::array<sockaddr_in6, 2> ipv6{};
   const std::array<const char*, 3> addresses{"127.0.0.1", "10.0.0.1", "169.254.0.1"};
@@ -183,7 +183,7 @@ TEST_CASE("Interfaces are listed with their addresses", "[launch]") {
   CHECK(list_interfaces(nullptr) == "none with an address");
 }
 
-TEST_CASE("MPI that does not start in time is a failure, for which a host may be to blame", "[launch]") {
+TEST_CASE("if MPI does not start in time, the failure may be attributed to a host", "[launch]") {
   const fs::path folder = empty_folder();
   CHECK(status_of_hang(folder / "failed") == 1);
   CHECK_FALSE(fs::exists(folder / "failed"));

@@ -18,7 +18,7 @@ MpiRuntime& mpi_of_unlike_ranks() {
 
 }  // namespace
 
-TEST_CASE("Ranks that ask for different numbers of threads agree on one, and meet in all calls of the control plane") {
+TEST_CASE("ranks that request different numbers of threads use one, and join all calls of the control plane") {
   MpiRuntime& mpi = mpi_of_unlike_ranks();
   REQUIRE(mpi.world_size() > 1);
   CHECK_FALSE(mpi.communication_thread().runs_beside());

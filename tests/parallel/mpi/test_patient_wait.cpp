@@ -22,13 +22,13 @@ struct Waiting {
 
 }  // namespace
 
-TEST_CASE("What is already there is not slept for") {
+TEST_CASE("a completed operation is not followed by a sleep") {
   Waiting waiting{.polls = 0};
   waiting.wait();
   CHECK(waiting.slept.empty());
 }
 
-TEST_CASE("Each poll that finds nothing is followed by a sleep, longer each time up to a limit") {
+TEST_CASE("each unsuccessful poll is followed by a sleep that doubles up to a limit") {
   Waiting waiting{.polls = 11};
   waiting.wait();
   std::vector<int64_t> slept;
@@ -36,7 +36,7 @@ TEST_CASE("Each poll that finds nothing is followed by a sleep, longer each time
   CHECK(slept == std::vector<int64_t>{5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000});
 }
 
-TEST_CASE("An error of a poll is thrown, and not slept for") {
+TEST_CASE("an error of a poll is thrown without a sleep") {
   int sleeps = 0;
   CHECK_THROWS_AS(poll_patiently([]() -> bool { throw std::runtime_error("the network is down"); },
                                  [&](Pauses::Duration) { ++sleeps; }),
@@ -44,7 +44,7 @@ TEST_CASE("An error of a poll is thrown, and not slept for") {
   CHECK(sleeps == 0);
 }
 
-TEST_CASE("Pauses are short again once something has moved") {
+TEST_CASE("pauses are short again after progress") {
   Pauses pauses;
   for (int i = 0; i < 10; ++i) pauses.next();
   CHECK(pauses.next() == microseconds(1000));

@@ -24,7 +24,7 @@ void finish(Transfers& transfers) {
 
 }  // namespace
 
-TEST_CASE("Messages arrive in their places, and their ends are told in order, however many are under way") {
+TEST_CASE("messages arrive in place, and their completion is reported in order, for any number in flight") {
   const Ring ring;
   constexpr int64_t kCount = 40;
   for (const int64_t under_way : {1, 3, 64}) {
@@ -52,7 +52,7 @@ TEST_CASE("Messages arrive in their places, and their ends are told in order, ho
   }
 }
 
-TEST_CASE("A transfer begins once it may") {
+TEST_CASE("a transfer begins only when permitted") {
   const Ring ring;
   // What was received is passed on, so that after one round everybody has its own again.
   const int ranks = mpi().world_size();
@@ -75,7 +75,7 @@ TEST_CASE("A transfer begins once it may") {
   CHECK(values.back() == 7 + ring.rank);
 }
 
-TEST_CASE("Nothing is sent or received of 0 bytes") {
+TEST_CASE("messages of 0 bytes are neither sent nor received") {
   const Ring ring;
   int value = 5;
   int calls = 0;
@@ -87,7 +87,7 @@ TEST_CASE("Nothing is sent or received of 0 bytes") {
   CHECK(calls == 3);
 }
 
-TEST_CASE("A message that is too long, and a rank that is not there, are refused") {
+TEST_CASE("a message that is too long and a rank that does not exist are refused") {
   const Ring ring;
   std::vector<char> memory(Transfers::kMostBytes + 1);
   const auto send = [&](int to, int64_t bytes) {
@@ -100,7 +100,7 @@ TEST_CASE("A message that is too long, and a rank that is not there, are refused
   CHECK_THROWS_WITH(send(mpi().world_size() + 3, 1), Catch::Contains("MPI_Isend"));
 }
 
-TEST_CASE("What MPI may still write to stays when transfers end early") {
+TEST_CASE("memory that MPI may still write stays allocated if transfers end early") {
   const Ring ring;
   const auto memory = std::make_shared<int>(0);
   {

@@ -7,7 +7,7 @@
 using namespace mpzero;
 using namespace mpzero::parallel;
 
-TEST_CASE("ranks of two hosts open as many channels, or both say why not") {
+TEST_CASE("ranks of two hosts use the same number of channels, or both report why not") {
   const Setting host("NCCL_HOSTID", "host" + std::to_string(mpi().rank()));
   const NetworkPlan plan = choose_network(NetworkChoice::kSocket, mpi());
   CHECK(plan.several_nodes);

@@ -126,7 +126,7 @@ void check_equal(const NetworkProof& proof, const NetworkProof& expected) {
 
 }  // namespace
 
-TEST_CASE("on EFA, NCCL is set to use the plugin's network only") {
+TEST_CASE("with EFA, NCCL is restricted to the plugin's network") {
   for (const NetworkChoice choice : {NetworkChoice::kAuto, NetworkChoice::kEfa}) {
     const NetworkPlan efa = plan(choice, {kEfaA, kEfaB});
     CHECK(efa.proof == Proof::kEfa);
@@ -144,7 +144,7 @@ TEST_CASE("on EFA, NCCL is set to use the plugin's network only") {
   CHECK(own == std::map<std::string, std::string>{{"NCCL_NET", "Libfabric"}});
 }
 
-TEST_CASE("one node has no network to choose") {
+TEST_CASE("a single node has no network to choose") {
   const NodeNetwork other_rank = kEfaA;
   for (const NetworkChoice choice : {NetworkChoice::kAuto, NetworkChoice::kEfa, NetworkChoice::kSocket}) {
     const NetworkPlan one = plan(choice, {kEfaA, other_rank}, {{"NCCL_NET", "whatever"}}, {});
@@ -182,7 +182,7 @@ TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socke
   CHECK(socket.settings.size() == 3);
 }
 
-TEST_CASE("who tells NCCL how many channels to open gets as many, on all hosts or none") {
+TEST_CASE("a user-defined number of channels applies to all hosts or none") {
   const std::vector<std::string> names = {"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
                                           "NCCL_MAX_NRINGS",    "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS"};
   for (const std::string& name : names) {
@@ -201,7 +201,7 @@ TEST_CASE("who tells NCCL how many channels to open gets as many, on all hosts o
   }
 }
 
-TEST_CASE("the flag of mpzero train") {
+TEST_CASE("parses the flag of mpzero train") {
   CHECK(parse_command_line({"--network", "efa"}).network == "efa");
   CHECK(parse_command_line({}).network == "auto");
   CHECK_THROWS_WITH(parse_command_line({"--network=tcp"}), Catch::Contains("--network"));
@@ -217,7 +217,7 @@ TEST_CASE("EFA on only some of the nodes is refused") {
   CHECK(plan(NetworkChoice::kSocket, {kEfaA, kTcpB}).proof == Proof::kSocket);
 }
 
-TEST_CASE("an environment variable that contradicts the choice is named") {
+TEST_CASE("an environment variable that conflicts with the choice is reported") {
   const auto efa = [](const std::map<std::string, std::string>& variables) {
     return plan(NetworkChoice::kAuto, {kEfaA, kEfaB}, variables);
   };
@@ -290,7 +290,7 @@ TEST_CASE("the proof is parsed from NCCL's log, for several releases") {
   CHECK(infiniband.provider.empty());
 }
 
-TEST_CASE("the proofs of the ranks become a line and warnings") {
+TEST_CASE("the proofs of all ranks are formatted as a log line and warnings") {
   const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
   const NetworkProof p5 = kSaid[3].proof, g5 = kSaid[2].proof, old = kSaid[0].proof;
   CHECK(describe_network({p5, p5}) ==
@@ -311,7 +311,7 @@ TEST_CASE("the proofs of the ranks become a line and warnings") {
              Catch::Contains("rank 0 has aws-ofi-nccl 1.16.2 and rank 2 has aws-ofi-nccl 1.17.0"));
 }
 
-TEST_CASE("the proofs say which of --network's choices it is, where all ranks have the same") {
+TEST_CASE("the proofs determine the value of --network if all ranks agree") {
   const NetworkProof p5 = kSaid[3].proof, g5 = kSaid[2].proof;
   const NetworkProof socket{.net = "Socket", .provider = "", .plugin = "", .gpu_direct = std::nullopt};
   const NetworkProof tcp{.net = "Libfabric", .provider = "tcp;ofi_rxm", .plugin = "", .gpu_direct = std::nullopt};
@@ -342,7 +342,7 @@ TEST_CASE("libfabric without EFA, and sockets, are not accepted as EFA") {
   CHECK_FALSE(missing_proof(efa, {}, "a").empty());
 }
 
-TEST_CASE("the reason for a network that does not start is found in the log") {
+TEST_CASE("the reason why a network fails to start is found in the log") {
   const std::string loaded = "h:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v10)\n";
   const std::string failed =
       "\n[2026-01-05 10:00:00] h:1:1 [0] plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin\n";
@@ -378,7 +378,7 @@ TEST_CASE("the reason for a network that does not start is found in the log") {
   CHECK(parse_network_failure(loaded).empty());
 }
 
-TEST_CASE("a met deadline does nothing, a missed one ends the process") {
+TEST_CASE("a deadline that is met does nothing, and a missed deadline ends the process") {
   std::string said;
   {
     const Deadline met(

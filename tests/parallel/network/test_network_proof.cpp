@@ -31,7 +31,7 @@ TEST_CASE("NCCL's log is captured, and the user's settings are restored") {
   CHECK_FALSE(process_environment("NCCL_DEBUG_SUBSYS"));
 }
 
-TEST_CASE("a user who set NCCL_DEBUG gets the captured log too") {
+TEST_CASE("a user who set NCCL_DEBUG also gets the captured log") {
   const std::string folder = "nccl_log_for_tests";
   std::filesystem::create_directories(folder);
   const std::string file = fmt::format("{}/100%.{}", folder, getpid());

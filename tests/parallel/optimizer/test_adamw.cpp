@@ -169,7 +169,7 @@ float next_bf16(float value, uint64_t random) {
 
 TEST_CASE("host AdamW agrees with the paper's formula in fp64") { check_adamw_everywhere(at::kCPU); }
 
-TEST_CASE("AVX-512 and portable AdamW round the same way", "[avx512]") {
+TEST_CASE("AVX-512 and portable AdamW round in the same way", "[avx512]") {
   if (!cpu_has_avx512()) {
     skip_test("a processor with AVX-512");
     return;
@@ -191,11 +191,11 @@ TEST_CASE("AVX-512 and portable AdamW round the same way", "[avx512]") {
   REQUIRE(tensors.parameter.equal(master.to(at::kBFloat16)));
 }
 
-TEST_CASE("AdamW on the host has the same bits with AVX-512", "[avx512]") { check_same_bits(HostKernel::kAvx512); }
+TEST_CASE("AdamW on the host gives the same bits with AVX-512", "[avx512]") { check_same_bits(HostKernel::kAvx512); }
 
-TEST_CASE("AdamW on the host has the same bits with AVX2", "[avx2]") { check_same_bits(HostKernel::kAvx2); }
+TEST_CASE("AdamW on the host gives the same bits with AVX2", "[avx2]") { check_same_bits(HostKernel::kAvx2); }
 
-TEST_CASE("AdamW on the host has the same bits in place and to separate memory") {
+TEST_CASE("AdamW on the host gives the same bits in place and in separate memory") {
   for (const HostKernel kernel : {HostKernel::kPortable, HostKernel::kAvx2, HostKernel::kAvx512}) {
     if (!cpu_runs(kernel)) continue;
     for (const bool low_moments : {false, true}) check_separate_memory(kernel, low_moments);
@@ -218,7 +218,7 @@ TEST_CASE("AdamW on the host gives an element the same bits at any position") {
 }
 
 // Oracles: hash_of() and next_bf16().
-TEST_CASE("moments in bf16 are those in fp32, rounded by a hash of position and update") {
+TEST_CASE("bf16 moments equal fp32 moments rounded by a hash of position and update") {
   for (const int step : {1, 2, 1000}) {
     HostArrays exact = make_host_arrays(4000, 10);
     // From bf16 values, whose next ones in fp32 are finite.
@@ -246,7 +246,7 @@ TEST_CASE("moments in bf16 are those in fp32, rounded by a hash of position and 
 }
 
 // Oracle: an average of a constant is the constant. With rounding to nearest, 0.999 of a bf16 number is the number.
-TEST_CASE("moments in bf16 decay without bias") {
+TEST_CASE("bf16 moments decay without bias") {
   constexpr int64_t kElements = 200'000, kSteps = 1000;
   AdamWTensors tensors{.gradient = at::full({kElements}, 0.3),
                        .master = at::zeros({kElements}),
@@ -303,7 +303,7 @@ TEST_CASE("a NaN gradient stays NaN in the rounded parameter") {
   REQUIRE(at::isnan(tensors.parameter).all().item<bool>());
 }
 
-TEST_CASE("bias correction can be off") {
+TEST_CASE("bias correction can be disabled") {
   const AdamWOptions options{.bias_correction = false};
   AdamWTensors tensors{.gradient = at::randn({100}),
                        .master = at::randn({100}),

@@ -15,7 +15,7 @@ const UnitSpec kUnit{.name = "layer",
                                     {"o_proj.weight", {10, 4}}}};
 const std::vector<std::string> kNoDecay{"norm", "bias"};
 
-TEST_CASE("a pattern is any part of a parameter's name") {
+TEST_CASE("a pattern matches any part of a parameter's name") {
   CHECK(matches_any("model.layers.0.input_layernorm.weight", kNoDecay));
   CHECK(matches_any("model.norm.weight", kNoDecay));
   CHECK(matches_any("model.layers.0.self_attn.q_proj.bias", kNoDecay));
@@ -23,7 +23,7 @@ TEST_CASE("a pattern is any part of a parameter's name") {
   CHECK_FALSE(matches_any("model.norm.weight", {}));
 }
 
-TEST_CASE("neighbours with the same decay are one run, and padding is decayed") {
+TEST_CASE("adjacent parameters with the same decay form one run, and padding is decayed") {
   CHECK(DecayRanges(kUnit, 0, 128, kNoDecay).runs() ==
         std::vector<Run>{{0, 10, false}, {10, 50, true}, {50, 60, false}, {60, 128, true}});
   CHECK(DecayRanges(kUnit, 0, 128, {}).runs() == std::vector<Run>{{0, 128, true}});

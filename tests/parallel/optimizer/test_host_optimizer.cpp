@@ -17,7 +17,7 @@ struct PlannedBench : Bench {
 
 }  // namespace
 
-TEST_CASE("a team does each block once, in the order of its tasks") {
+TEST_CASE("a team runs each block once and tasks in order") {
   for (const int threads : {1, 2, 7}) {
     ThreadTeam team(threads);
     CHECK(team.size() == threads);
@@ -43,7 +43,7 @@ TEST_CASE("wait() throws an exception of a block") {
   team.run(10, [](int64_t) {});
 }
 
-TEST_CASE("a team finishes its tasks before it ends") {
+TEST_CASE("a team completes its tasks before it is destroyed") {
   std::atomic<int> done{0};
   {
     ThreadTeam team(3);
@@ -55,7 +55,7 @@ TEST_CASE("a team finishes its tasks before it ends") {
   CHECK(done == 50);
 }
 
-TEST_CASE("the host optimizer's updates have the bits of one thread's") {
+TEST_CASE("the host optimizer's updates are bitwise equal to a single thread's") {
   for (const at::ScalarType moments : {at::kFloat, at::kBFloat16}) {
     for (const int threads : {1, 2, 5}) {
       PlannedBench bench(threads, int64_t{1} << 40, lengths(), moments);
@@ -66,7 +66,7 @@ TEST_CASE("the host optimizer's updates have the bits of one thread's") {
   }
 }
 
-TEST_CASE("an update ahead with a right expectation has the same bits") {
+TEST_CASE("an update before the norm is known, with a right expectation, has the same bits") {
   PlannedBench bench(3, int64_t{1} << 40, lengths(), GENERATE(at::kFloat, at::kBFloat16));
   bench.optimizer->expect(some_update());
   bench.take_gradients();
@@ -80,7 +80,7 @@ TEST_CASE("an update ahead with a right expectation has the same bits") {
   bench.check();
 }
 
-TEST_CASE("only as many units are updated ahead as there are spare states") {
+TEST_CASE("at most as many units as there are spare states are updated before the norm is known") {
   // Spare states for one of two units of the same length; the later one's gradient comes first.
   PlannedBench bench(2, 1'000'000 * 12, {1'000'000, 1'000'000});
   CHECK(bench.optimizer->memory_use().host_spares == 12'000'000);
@@ -92,7 +92,7 @@ TEST_CASE("only as many units are updated ahead as there are spare states") {
   bench.check();
 }
 
-TEST_CASE("a unit can be waited for while later ones are updated") {
+TEST_CASE("a unit can be waited for while later units are updated") {
   PlannedBench bench(1, 0, std::vector<int64_t>(12, 2 * kHostBlock));
   // The last one waits, because its states are held.
   StateHold hold = bench.optimizer->hold(11);
@@ -108,7 +108,7 @@ TEST_CASE("a unit can be waited for while later ones are updated") {
   bench.check();
 }
 
-TEST_CASE("an optimizer is destroyed with work left") {
+TEST_CASE("an optimizer can be destroyed with unfinished work") {
   PlannedBench bench(2);
   bench.optimizer->expect(some_update());
   bench.take_gradients();
@@ -116,7 +116,7 @@ TEST_CASE("an optimizer is destroyed with work left") {
   bench.optimizer.reset();
 }
 
-TEST_CASE("every later wait throws a failure of the optimizer's thread") {
+TEST_CASE("after a failure of the optimizer's thread, every later wait throws") {
   PlannedBench bench(2, 0);
   // A gradient of a type that AdamW does not support has no memory to read: its access fails in the other thread.
   for (size_t u = bench.shards.size(); u-- > 0;) bench.optimizer->take_gradient(u, at::Tensor(), bench.parameters[u]);

@@ -124,7 +124,7 @@ TEST_CASE("discarding restores parameters and keeps states for all holds, spares
   }
 }
 
-TEST_CASE("released gradients may be overwritten at any moment of an update") {
+TEST_CASE("released gradients may be overwritten at any time during an update") {
   for (const bool right : {true, false}) {
     for (const Moment moment : {Moment::kNotBegun, Moment::kRunning, Moment::kComputed}) {
       CAPTURE(right, static_cast<int>(moment));
@@ -181,7 +181,7 @@ TEST_CASE("a confirmed update is neither discarded nor updated twice concurrentl
   }
 }
 
-TEST_CASE("an update without spare states continues when there are some") {
+TEST_CASE("an update without spare states continues when some become available") {
   // Two units of one length, both held, and spare states for one of them.
   Step step(1, {12 * kHostBlock, kUnitLength, kUnitLength});
   const size_t other = 2;
@@ -218,7 +218,7 @@ TEST_CASE("a unit with several holds is held until the last one is released") {
   CHECK(same_bits(moved.states(), before));
 }
 
-TEST_CASE("an optimizer is destroyed while an update waits for a hold, and the hold outlives it") {
+TEST_CASE("an optimizer can be destroyed while an update waits for a hold, and the hold outlives it") {
   Step step(0);
   const OptimizerStates before = copy_of(step.expected[kUnit]);
   const StateHold hold = step.optimizer->hold(kUnit);
@@ -229,7 +229,7 @@ TEST_CASE("an optimizer is destroyed while an update waits for a hold, and the h
   CHECK(same_bits(hold.states(), before));
 }
 
-TEST_CASE("states are released, and loaded, once they are no longer held") {
+TEST_CASE("states are released and loaded once they are no longer held") {
   Step step(1);
   StateHold hold = step.optimizer->hold(kUnit);
   auto released = std::async(std::launch::async, [&] { step.optimizer->release(kUnit); });
@@ -241,7 +241,7 @@ TEST_CASE("states are released, and loaded, once they are no longer held") {
   CHECK_FALSE(step.optimizer->updates(kUnit));
 }
 
-TEST_CASE("taking a gradient twice in one step is an error of the caller") {
+TEST_CASE("passing a gradient twice in one step is a caller error") {
   Step step(0);
   step.take_gradients();
   CHECK_THROWS_WITH(step.take_gradient(kUnit), Catch::Contains("twice"));

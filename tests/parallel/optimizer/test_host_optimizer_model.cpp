@@ -2,7 +2,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("random interleavings and every snapshot have the bits of sequential execution") {
+TEST_CASE("random interleavings and all snapshots are bitwise equal to sequential execution") {
   // 60 times 40 steps.
   for (uint32_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);

@@ -36,7 +36,7 @@ void check_rate(double rate, double expected) {
 }
 
 // Oracle: deepspeed.runtime.lr_schedules, see make_lr_schedules.py.
-TEST_CASE("every update applies the rate of DeepSpeed's schedulers") {
+TEST_CASE("every update uses the learning rate of DeepSpeed's schedulers") {
   std::ifstream file(kSource / "tests/parallel/fixtures/lr_schedules.json");
   REQUIRE(file.good());
   const json document = json::parse(file);
@@ -52,7 +52,7 @@ TEST_CASE("every update applies the rate of DeepSpeed's schedulers") {
 }
 
 // Oracle: transformers.optimization.get_scheduler and torch's StepLR, see make_lr_schedules.py.
-TEST_CASE("every update applies the rate of the Trainer's schedules") {
+TEST_CASE("every update uses the learning rate of the Trainer's schedules") {
   std::ifstream file(kSource / "tests/parallel/fixtures/trainer_lr_schedules.json");
   REQUIRE(file.good());
   const json document = json::parse(file);
@@ -88,7 +88,7 @@ const std::vector<LrSchedule> kKinds = {WarmupLr{0.0, 1e-3, 5, WarmupType::kLog}
                                         TrainerLr{TrainerDecay::kAtTheEnd, 1e-3, 5, 30, 10},
                                         TrainerLr{TrainerDecay::kInSteps, 1e-3, 5, 30, 10, 0.5}};
 
-TEST_CASE("a schedule that starts after a step warms up from the rate there and then is as it was") {
+TEST_CASE("a schedule that restarts after a step warms up from the given learning rate, then is unchanged") {
   for (const LrSchedule& schedule : kKinds) {
     for (const double first : {1e-4, 0.0, 2e-3}) {
       const LrSchedule resumed = schedule.started_after(50, first);
@@ -104,7 +104,7 @@ TEST_CASE("a schedule that starts after a step warms up from the rate there and 
   }
 }
 
-TEST_CASE("a schedule that is held keeps the rate of its last update") {
+TEST_CASE("a held schedule keeps the learning rate of its last update") {
   for (const LrSchedule& schedule : kKinds) {
     const LrSchedule kept = schedule.held_after(20);
     for (int64_t update = 1; update <= 20; ++update) CHECK(kept.lr(update) == schedule.lr(update));
@@ -113,7 +113,7 @@ TEST_CASE("a schedule that is held keeps the rate of its last update") {
   }
 }
 
-TEST_CASE("a schedule that is paced by half gives every second update the rate that it had") {
+TEST_CASE("a schedule at half pace assigns each learning rate to every second update") {
   for (const LrSchedule& schedule : kKinds) {
     const LrSchedule slower = schedule.paced_after(10, 0.5);
     for (int64_t update = 10; update <= 40; ++update) CHECK(slower.lr(2 * update - 10) == schedule.lr(update));
@@ -153,7 +153,7 @@ TEST_CASE("the cosine schedule starts, peaks and ends as DeepSpeed's tests requi
 }
 
 // Rates that DeepSpeed 0.19.8 applied in full training runs.
-TEST_CASE("rates of recorded DeepSpeed runs are reproduced") {
+TEST_CASE("learning rates of recorded DeepSpeed runs are reproduced") {
   const LrSchedule decay = WarmupDecayLr{1e-5, 1e-3, 5, 15, WarmupType::kLinear};
   const std::vector<double> decay_rates = {1e-05, 1e-05,    0.000208, 0.000406, 0.000604, 0.000802,
                                            0.001, 0.000901, 0.000802, 0.000703, 0.000604, 0.000505};
@@ -175,7 +175,7 @@ TEST_CASE("rates of recorded DeepSpeed runs are reproduced") {
   for (size_t i = 0; i < cosine_rates.size(); ++i) check_rate(cosine.lr(static_cast<int64_t>(i) + 1), cosine_rates[i]);
 }
 
-TEST_CASE("rates of the golden runs are reproduced") {
+TEST_CASE("learning rates of the golden runs are reproduced") {
   const std::filesystem::path golden = kSource / "tests/golden";
   for (const char* run : {"llama-zero3-fp32", "qwen3-zero2-fp32", "qwen3-zero2-bf16"}) {
     std::ifstream config_file(golden / run / "ds_config.json");
@@ -192,13 +192,13 @@ TEST_CASE("rates of the golden runs are reproduced") {
   }
 }
 
-TEST_CASE("without a scheduler the rate is constant") {
+TEST_CASE("without a scheduler, the learning rate is constant") {
   const LrSchedule schedule = ConstantLr{3e-4};
   CHECK(schedule.lr(1) == 3e-4);
   CHECK(schedule.lr(1'000'000) == 3e-4);
 }
 
-TEST_CASE("another length changes only the schedules that have one") {
+TEST_CASE("a different length changes only the schedules that have a length") {
   const WarmupCosineLr cosine{1e-3, 0.0, 0.1, 4, 20, WarmupType::kLog};
   WarmupCosineLr longer = cosine;
   longer.total_num_steps = 40;
@@ -209,7 +209,7 @@ TEST_CASE("another length changes only the schedules that have one") {
   CHECK(warmup.with_total_num_steps(3).lr(8) == warmup.lr(8));
 }
 
-TEST_CASE("another warm-up changes only the schedules that have one") {
+TEST_CASE("a different warm-up changes only the schedules that have a warm-up") {
   const TrainerLr linear{TrainerDecay::kLinear, 1e-3, 0, 20};
   TrainerLr warmed = linear;
   warmed.warmup_num_steps = 5;

@@ -25,7 +25,7 @@ at::Tensor read_nf4(const at::Tensor& message, int64_t count) {
 
 }  // namespace
 
-TEST_CASE("NF4 is decoded by its description, and nearer than any neighbour") {
+TEST_CASE("NF4 is decoded as specified, to the nearest level") {
   const int64_t count = 5 * kNf4Group;
   const at::Tensor values = mixed_values(count, 1);
   const at::Tensor message = at::zeros({code_bytes(WeightCodes::kNf4, count)}, at::kByte);
@@ -45,7 +45,7 @@ TEST_CASE("NF4 is decoded by its description, and nearer than any neighbour") {
   CHECK(at::all((errors - 0.1521 * scales).view({-1, 256}) <= of_scale).item<bool>());
 }
 
-TEST_CASE("a value that is not finite makes its group NaN") {
+TEST_CASE("a non-finite value makes its group NaN") {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     const at::Tensor values = at::ones({2 * kNf4Group});
     values.narrow(0, 70, 1).fill_(bad);
@@ -58,7 +58,7 @@ TEST_CASE("a value that is not finite makes its group NaN") {
   }
 }
 
-TEST_CASE("no sign changes in a block that is small beside its group") {
+TEST_CASE("no sign changes in a block that is small compared with its group") {
   const at::Tensor values = at::ones({kNf4Group});
   values.narrow(0, kNf4Block, kNf4Block).fill_(3.9);
   values.narrow(0, 2 * kNf4Block, kNf4Block).fill_(0.001);

@@ -15,7 +15,7 @@ double rounding_of(at::ScalarType type) { return type == at::kFloat ? 1e-6 : 1.0
 
 }  // namespace
 
-TEST_CASE("a message and the new residual are the values and the old residual together") {
+TEST_CASE("a message plus the new residual equals the values plus the old residual") {
   for (const BlockFormat& format : kFormats) {
     for (const int64_t count : kCounts) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -40,7 +40,7 @@ TEST_CASE("a message and the new residual are the values and the old residual to
   }
 }
 
-TEST_CASE("random rounding is right on average, with steps, units and senders of their own") {
+TEST_CASE("stochastic rounding is unbiased, and differs between steps, units and senders") {
   const int64_t count = 256;
   at::Tensor values = at::linspace(-1, 1, count);
   for (const BlockFormat& format : kFormats) {
@@ -66,7 +66,7 @@ TEST_CASE("random rounding is right on average, with steps, units and senders of
   }
 }
 
-TEST_CASE("the same key gives the same bits, from any part of the values on") {
+TEST_CASE("the same key gives the same bits, from any position") {
   const int64_t count = 1024;
   const at::Tensor values = mixed_values(count, 5);
   const RoundingKey key = rounding_key(7, 8, 9, 10);
@@ -82,7 +82,7 @@ TEST_CASE("the same key gives the same bits, from any part of the values on") {
   }
 }
 
-TEST_CASE("a difference is rounded to the nearest code, and adding it brings the copy nearer") {
+TEST_CASE("a difference is rounded to the nearest code, and adding it brings the copy closer") {
   for (const int64_t count : kCounts) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       INFO(count << " of " << c10::toString(type));
@@ -103,7 +103,7 @@ TEST_CASE("a difference is rounded to the nearest code, and adding it brings the
   }
 }
 
-TEST_CASE("messages and this rank's own values are added up in order") {
+TEST_CASE("messages and this rank's own values are added in order") {
   constexpr int64_t kRows = 3;
   for (const BlockFormat& format : kFormats) {
     for (const int64_t count : kCounts) {
@@ -136,7 +136,7 @@ TEST_CASE("messages and this rank's own values are added up in order") {
   }
 }
 
-TEST_CASE("numbers that are not finite arrive as NaN, in their block only") {
+TEST_CASE("non-finite values arrive as NaN, only in their block") {
   for (const BlockFormat& format : kFormats) {
     for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::quiet_NaN()}) {
@@ -155,7 +155,7 @@ TEST_CASE("numbers that are not finite arrive as NaN, in their block only") {
   }
 }
 
-TEST_CASE("sizes and types that do not belong together are refused") {
+TEST_CASE("sizes and dtypes that do not match are refused") {
   const at::Tensor values = at::zeros({128});
   CHECK_THROWS(quantize_difference(values, at::zeros({64}), empty_message(128, kInt8, at::kCPU), kInt8));
   CHECK_THROWS(quantize_difference(values, values, empty_message(64, kInt8, at::kCPU), kInt8));
@@ -163,7 +163,7 @@ TEST_CASE("sizes and types that do not belong together are refused") {
   CHECK_THROWS(quantize_difference(at::zeros({100}), at::zeros({100}), empty_message(100, kInt8, at::kCPU), kInt8));
 }
 
-TEST_CASE("a message of an element takes little more than its bits") {
+TEST_CASE("a message takes few more bits per element than its format") {
   CHECK(kInt8.message_bytes(1 << 20) == (1 << 20) + (1 << 20) / 256 * 4);
   CHECK(kInt4.message_bytes(1 << 20) == (1 << 19) + (1 << 20) / 128 * 4);
   CHECK(kInt8.message_bytes(64) == 80);

@@ -10,7 +10,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("codes, scale and residual of a small block, by hand") {
+TEST_CASE("codes, scale and residual of a small block match hand-computed values") {
   // Whole multiples of the scale need no random number: any of them, floored, gives them.
   const at::Tensor values = at::zeros({64});
   values[0] = 127;
@@ -42,7 +42,7 @@ TEST_CASE("codes, scale and residual of a small block, by hand") {
   CHECK(residual.equal(at::zeros({64})));
 }
 
-TEST_CASE("halves of a scale go to the nearest even code in a difference") {
+TEST_CASE("in a difference, half a scale is rounded to the nearest even code") {
   const at::Tensor wanted = at::zeros({64});
   wanted[0] = 127;
   wanted[1] = 0.5;

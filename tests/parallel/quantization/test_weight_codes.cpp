@@ -24,7 +24,7 @@ at::Tensor decoded_weights(WeightCodes codes, const at::Tensor& values) {
 
 }  // namespace
 
-TEST_CASE("codes of a range are the same in one message and in several") {
+TEST_CASE("the codes of a range are the same in one message and in several") {
   const int64_t count = 4 * kCodedGroup;
   const at::Tensor values = mixed_values(count, 2);
   for (const WeightCodes codes : {WeightCodes::kNf4, WeightCodes::kInt8}) {
@@ -35,14 +35,14 @@ TEST_CASE("codes of a range are the same in one message and in several") {
   }
 }
 
-TEST_CASE("int8 weights are off by half a step at most") {
+TEST_CASE("int8 weights have an error of at most half a step") {
   const at::Tensor values = mixed_values(2 * kCodedGroup, 3);
   const at::Tensor result = decoded_weights(WeightCodes::kInt8, values);
   const at::Tensor errors = (result - values).to(at::kDouble).abs();
   CHECK(at::all(errors <= 0.5001 * steps_of(values, kInt8) + kSmallestMaximum).item<bool>());
 }
 
-TEST_CASE("zeros stay zeros, and what is not finite is not read as a number") {
+TEST_CASE("zeros stay zeros, and non-finite values are not read as numbers") {
   for (const WeightCodes codes : {WeightCodes::kNf4, WeightCodes::kInt8}) {
     at::Tensor values = at::zeros({kCodedGroup});
     CHECK(decoded_weights(codes, values).eq(0).all().item<bool>());
@@ -53,7 +53,7 @@ TEST_CASE("zeros stay zeros, and what is not finite is not read as a number") {
   }
 }
 
-TEST_CASE("NF4 takes 4.13 bits a weight, and int8 8.13") {
+TEST_CASE("NF4 takes 4.13 bits per weight, and int8 takes 8.13") {
   const int64_t count = 100 * kCodedGroup;
   CHECK(static_cast<double>(code_bytes(WeightCodes::kNf4, count)) * 8 / static_cast<double>(count) ==
         Approx(4.129).epsilon(1e-4));

@@ -53,7 +53,7 @@ class DeviceCommunicator final : public StubCommunicator {
 
 }  // namespace
 
-TEST_CASE("A collective that completes within its call is recorded as completed, with its operation and bytes") {
+TEST_CASE("a collective that completes within its call is recorded as completed, with its operation and bytes") {
   FlightRecorder recorder;
   RecordedCommunicator communicator(std::make_unique<LocalCommunicator>(), recorder.channel("parameters"));
   const at::Tensor one = at::ones({3});
@@ -80,7 +80,7 @@ TEST_CASE("A collective that completes within its call is recorded as completed,
   CHECK(recorder.events() == 8);
 }
 
-TEST_CASE("A collective that throws, e.g. because its peer has exited, stays open") {
+TEST_CASE("a collective that throws, e.g. because its peer has exited, stays open") {
   FlightRecorder recorder;
   RecordedCommunicator communicator(std::make_unique<DeviceCommunicator>(), recorder.channel("gradients"));
   REQUIRE_THROWS(communicator.all_reduce_sum(at::ones({1})));
@@ -91,7 +91,7 @@ TEST_CASE("A collective that throws, e.g. because its peer has exited, stays ope
   CHECK(record.last.front().state == CollectiveState::kStarted);
 }
 
-TEST_CASE("Work on a device counts as started and completed once poll() has seen it") {
+TEST_CASE("work on a device counts as started and completed once poll() has detected it") {
   FlightRecorder recorder;
   auto device = std::make_unique<DeviceCommunicator>();
   DeviceCommunicator& inner = *device;
@@ -128,7 +128,7 @@ TEST_CASE("Work on a device counts as started and completed once poll() has seen
   CHECK_THROWS_WITH(recorder.poll(), Catch::Contains("the device is lost"));
 }
 
-TEST_CASE("A ring drops the oldest, even if open, and still detects that all have completed") {
+TEST_CASE("a ring buffer drops the oldest collectives, even open ones, and still detects that all have completed") {
   FlightRecorder recorder;
   auto device = std::make_unique<DeviceCommunicator>();
   DeviceCommunicator& inner = *device;
@@ -147,7 +147,7 @@ TEST_CASE("A ring drops the oldest, even if open, and still detects that all hav
   CHECK(record.last.size() < 1000);
 }
 
-TEST_CASE("A control plane's calls are recorded and show no progress") {
+TEST_CASE("calls of the control plane are recorded and do not count as progress") {
   FlightRecorder recorder;
   FlightRecorder::Channel& control = recorder.channel("control", FlightRecorder::Shows::kNothing);
   control.complete(control.begin("barrier", 0));
@@ -155,14 +155,14 @@ TEST_CASE("A control plane's calls are recorded and show no progress") {
   CHECK(recorder.records(1).front().completed == 1);
 }
 
-TEST_CASE("Errors are forwarded") {
+TEST_CASE("errors are forwarded") {
   FlightRecorder recorder;
   RecordedCommunicator communicator(std::make_unique<DeviceCommunicator>(), recorder.channel("parameters"));
   CHECK(communicator.asynchronous_error() == "the network is down");
   CHECK(LocalCommunicator().asynchronous_error() == std::nullopt);
 }
 
-TEST_CASE("One thread records while another reads") {
+TEST_CASE("one thread records while another reads") {
   FlightRecorder recorder;
   auto device = std::make_unique<DeviceCommunicator>();
   DeviceCommunicator& inner = *device;

@@ -111,7 +111,7 @@ void check_same_on_all_ranks(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-TEST_CASE("a rerun, and a run without overlap, have the same bits") {
+TEST_CASE("a repeated run, and a run without overlap, have the same bits") {
   for_each_run([](ToyRun run, const Levels& parameters, const Levels& gradients) {
     const std::vector<at::Tensor> one = outcome_of(run, at::kCPU, parameters, gradients, mpi());
     check_same(one, outcome_of(run, at::kCPU, parameters, gradients, mpi()));
@@ -132,7 +132,7 @@ TEST_CASE("all ranks train with the same parameters") {
   });
 }
 
-TEST_CASE("a resumed run has the bits of one that never stopped, given what compression carries") {
+TEST_CASE("a run resumed with carried state is bitwise equal to an uninterrupted run") {
   for_each_run([](const ToyRun& run, const Levels& parameters, const Levels& gradients) {
     ZeroEngine straight = make_toy_engine(run, at::kCPU, parameters, gradients);
     straight.initialize(ToyWeights(), mpi());
@@ -154,7 +154,7 @@ TEST_CASE("a resumed run has the bits of one that never stopped, given what comp
   });
 }
 
-TEST_CASE("without what was carried a run begins with equal parameters and no residuals") {
+TEST_CASE("without carried state, a run begins with equal parameters and no residuals") {
   for_each_run([](const ToyRun& run, const Levels& parameters, const Levels& gradients) {
     ZeroEngine engine = make_toy_engine(run, at::kCPU, parameters, gradients);
     engine.initialize(ToyWeights(), mpi());
@@ -173,7 +173,7 @@ TEST_CASE("without what was carried a run begins with equal parameters and no re
   });
 }
 
-TEST_CASE("compressed runs stay near the exact one") {
+TEST_CASE("compressed runs stay close to the exact run") {
   for_each_run([](const ToyRun& run, const Levels& parameters, const Levels& gradients) {
     ToyRun exact = run;
     exact.compression = {};
@@ -199,12 +199,12 @@ TEST_CASE("compressed runs stay near the exact one") {
   });
 }
 
-TEST_CASE("each update of an engine rounds with random numbers of its own") {
+TEST_CASE("each update of an engine rounds with different random numbers") {
   VirtualNodes parameters(1), gradients(1);
   check_engine_rounding(at::kCPU, parameters.levels(), gradients.levels(), mpi());
 }
 
-TEST_CASE("gradients that are not finite are noticed on all ranks") {
+TEST_CASE("non-finite gradients are detected on all ranks") {
   for_each_run([](ToyRun run, const Levels& parameters, const Levels& gradients) {
     run.steps = 1;
     run.factor = [](int64_t) { return std::numeric_limits<double>::infinity(); };

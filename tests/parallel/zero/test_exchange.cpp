@@ -74,7 +74,7 @@ at::Tensor residuals_of_others(const at::Tensor& residual, int ranks_per_node) {
 
 }  // namespace
 
-TEST_CASE("over many steps what arrives is the exact sum but for what has not been sent yet") {
+TEST_CASE("over many steps, the received sum is exact except for the remaining residual") {
   for (const int size : node_sizes()) {
     for (const int bits : {8, 4}) {
       for (const at::ScalarType kept : {at::kFloat, at::kBFloat16}) {
@@ -94,7 +94,7 @@ TEST_CASE("over many steps what arrives is the exact sum but for what has not be
   }
 }
 
-TEST_CASE("one step alone is as near as its codes") {
+TEST_CASE("the error of a single step is within the quantization step") {
   for (const int size : node_sizes()) {
     const Exchanged fine = run(size, {.gradient_bits = 8}, 1, at::kFloat);
     const Exchanged coarse = run(size, {.gradient_bits = 4}, 1, at::kFloat);
@@ -108,7 +108,7 @@ TEST_CASE("one step alone is as near as its codes") {
   }
 }
 
-TEST_CASE("a rerun has the same bits, another seed has others") {
+TEST_CASE("a repeated run has the same bits, and a different seed gives different bits") {
   for (const int size : node_sizes()) {
     const Compression compression{.gradient_bits = 8, .weights = false, .seed = 5};
     const Exchanged one = run(size, compression, 3, at::kBFloat16);
@@ -124,7 +124,7 @@ TEST_CASE("a rerun has the same bits, another seed has others") {
   }
 }
 
-TEST_CASE("each step, unit, sender and receiver is rounded with random numbers of its own") {
+TEST_CASE("each step, unit, sender and receiver is rounded with different random numbers") {
   for (const int size : node_sizes()) {
     VirtualNodes ranks(size);
     const Levels levels = ranks.levels();

@@ -5,7 +5,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("shards are equal, aligned, and cover the unit once") {
+TEST_CASE("shards are equal and aligned, and cover the unit once") {
   for (const int64_t numel : {1, 63, 64, 65, 1000, 4096}) {
     for (const int num_shards : {1, 2, 3, 4, 7, 16}) {
       const FlatLayout layout(numel, num_shards);

@@ -122,7 +122,7 @@ std::vector<size_t> forward_and_backward(size_t units) {
 
 }  // namespace
 
-TEST_CASE("a gather within the node waits for the host's update of its own unit, and of none after it") {
+TEST_CASE("a gather within the node waits only for the host updates of its own and earlier units") {
   constexpr size_t kUnits = 7;
   // Nothing is gathered ahead, or the next two units and one more.
   for (const int64_t prefetch : {0, 20'000}) {
@@ -143,7 +143,7 @@ TEST_CASE("a gather within the node waits for the host's update of its own unit,
   }
 }
 
-TEST_CASE("ranks whose hosts are done at different times start the same gathers in the same order") {
+TEST_CASE("ranks whose hosts finish at different times start the same gathers in the same order") {
   std::ptrdiff_t gathers_of_codes = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
@@ -190,7 +190,7 @@ TEST_CASE("ranks whose hosts are done at different times start the same gathers 
   CHECK(gathers_of_codes > 0);
 }
 
-TEST_CASE("each published shard crosses between nodes once, whether or not its unit is used") {
+TEST_CASE("each published shard is gathered between nodes once, whether or not its unit is used") {
   constexpr size_t kUnits = 4;
   for (const Written when : {Written::kNow, Written::kLater}) {
     Rank rank(kUnits, kFewest);
@@ -206,7 +206,7 @@ TEST_CASE("each published shard crosses between nodes once, whether or not its u
   }
 }
 
-TEST_CASE("shards that are there at once cross between nodes before anything is used") {
+TEST_CASE("shards that are available at once are gathered between nodes before the first use") {
   Rank rank(4, kFewest);
   rank.store->plan(forward_and_backward(4));
   rank.publish(std::vector<Written>(4, Written::kNow), 0);

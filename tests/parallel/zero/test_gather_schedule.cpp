@@ -104,13 +104,13 @@ void follow(Follower& follower, const Units& uses, std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("without room each unit is gathered for its use and released after it") {
+TEST_CASE("without spare memory, each unit is gathered for its use and released afterwards") {
   const Trace trace = run(planned(kFrugal));
   CHECK(trace.gathered == std::vector<Units>{{0}, {1}, {2}, {3}, {4}, {3}, {2}, {1}});
   CHECK(trace.released == std::vector<bool>(kStep.size(), true));
 }
 
-TEST_CASE("the next unit is gathered ahead as far as live parameters allow, others by the prefetch bucket") {
+TEST_CASE("the next unit is prefetched up to max_live_parameters, and others up to the prefetch bucket") {
   GatherLimits limits = kFrugal;
   limits.max_live_parameters = 550;
   CHECK(run(planned(limits)).gathered == std::vector<Units>{{0}, {1, 2}, {3}, {}, {4}, {3, 2}, {1}, {}});
@@ -121,7 +121,7 @@ TEST_CASE("the next unit is gathered ahead as far as live parameters allow, othe
   CHECK(run(planned(limits)).gathered.front() == Units{0, 1, 2, 3});
 }
 
-TEST_CASE("a unit that is needed again soon is kept between its uses") {
+TEST_CASE("a unit that is reused soon is kept between its uses") {
   GatherLimits limits = kFrugal;
   limits.max_live_parameters = 10'000;
   limits.max_reuse_distance = 499;
@@ -136,7 +136,7 @@ TEST_CASE("a unit that is needed again soon is kept between its uses") {
   CHECK(run(planned(limits)).released == std::vector<bool>{true, true, true, false, true, true, true, true});
 }
 
-TEST_CASE("a small unit stays until the parameters change") {
+TEST_CASE("a small unit is kept until the parameters change") {
   GatherLimits limits = kFrugal;
   limits.param_persistence_threshold = 100;
   GatherSchedule schedule = planned(limits);
@@ -147,7 +147,7 @@ TEST_CASE("a small unit stays until the parameters change") {
   CHECK(schedule.invalidate() == Units{1, 2, 3});
 }
 
-TEST_CASE("after an update only units with new parameters are gathered ahead") {
+TEST_CASE("after an update, only units with new parameters are prefetched") {
   GatherLimits limits;
   GatherSchedule schedule = planned(limits);
   schedule.invalidate();
@@ -166,7 +166,7 @@ TEST_CASE("the buffers that a plan needs are known before it runs") {
   CHECK(planned(limits).most_at_once() == std::map<int64_t, int64_t>{{100, 3}, {500, 1}});
 }
 
-TEST_CASE("no run through any plan holds more units than there are buffers") {
+TEST_CASE("no execution of any plan needs more units than there are buffers") {
   for (unsigned seed = 0; seed < 4000; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -202,7 +202,7 @@ TEST_CASE("no run through any plan holds more units than there are buffers") {
   }
 }
 
-TEST_CASE("a later plan keeps to the buffers of the first") {
+TEST_CASE("a later plan uses the buffers of the first") {
   GatherLimits limits = kFrugal;
   limits.max_live_parameters = 10'000;
   GatherSchedule schedule = planned(limits);
@@ -215,7 +215,7 @@ TEST_CASE("a later plan keeps to the buffers of the first") {
   CHECK(schedule.buffers() == std::map<int64_t, int64_t>{{100, buffers.at(100)}, {500, 2}});
 }
 
-TEST_CASE("a kept unit gives its buffer to one that is used now") {
+TEST_CASE("a retained unit releases its buffer to a unit that is used now") {
   GatherLimits limits = kFrugal;
   limits.max_live_parameters = 10'000;
   limits.max_reuse_distance = 10'000;
@@ -234,7 +234,7 @@ TEST_CASE("a kept unit gives its buffer to one that is used now") {
   CHECK(moves.gather == Units{2});
 }
 
-TEST_CASE("more units in use at a time than there are buffers are refused") {
+TEST_CASE("using more units at a time than there are buffers is refused") {
   GatherSchedule schedule({100, 100, 100}, kFrugal);
   schedule.plan({0, 1, 2});
   schedule.use(0);

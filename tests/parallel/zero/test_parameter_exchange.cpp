@@ -34,7 +34,7 @@ void check_equal_on_all_nodes(const at::Tensor& node_shard, Communicator& inter_
 
 }  // namespace
 
-TEST_CASE("all nodes hold equal bits, which follow what the optimizers write") {
+TEST_CASE("all nodes have bitwise equal copies, which follow the optimizers' values") {
   for (const int size : node_sizes()) {
     VirtualNodes ranks(size);
     const Levels levels = ranks.levels();
@@ -74,7 +74,7 @@ TEST_CASE("all nodes hold equal bits, which follow what the optimizers write") {
   }
 }
 
-TEST_CASE("a copy that was set is sent as it is, and the next difference starts from it") {
+TEST_CASE("a copy that was set is sent unchanged, and the next difference starts from it") {
   for (const int size : node_sizes()) {
     VirtualNodes ranks(size);
     const Levels levels = ranks.levels();

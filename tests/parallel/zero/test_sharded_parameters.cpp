@@ -68,7 +68,7 @@ std::shared_ptr<const WeightCodec> random_codec(const Units& units, std::mt19937
 
 }  // namespace
 
-TEST_CASE("gathers create no buffers beyond those of the plan, and share none") {
+TEST_CASE("gathers create no buffers beyond those of the plan and do not share buffers") {
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

@@ -180,19 +180,19 @@ void check_all(const Levels& parameters, const Levels& gradients) {
 
 }  // namespace
 
-TEST_CASE("frozen parameters keep their bits, and the others are trained as if those were constants") {
+TEST_CASE("frozen parameters keep their bits, and the others are trained as if frozen ones were constants") {
   MpiCommunicator parameters(mpi()), gradients(mpi());
   check_all(parameters, gradients);
 }
 
-TEST_CASE("frozen parameters keep their bits on nodes, too") {
+TEST_CASE("frozen parameters keep their bits with several nodes") {
   for (const int size : node_sizes()) {
     VirtualNodes parameters(size), gradients(size);
     check_all(parameters.levels(), gradients.levels());
   }
 }
 
-TEST_CASE("a unit with frozen and trainable parameters is two parts, in the order of its parameters") {
+TEST_CASE("a unit with frozen and trainable parameters has two parts, in the order of its parameters") {
   const UnitParts parts(toy_units(), kFrozen);
   const auto names = [&](size_t part) {
     std::string all = parts.parts()[part].name;
@@ -210,7 +210,7 @@ TEST_CASE("a unit with frozen and trainable parameters is two parts, in the orde
   CHECK((UnitParts(toy_units(), {}).parts() == toy_units()));
 }
 
-TEST_CASE("frozen matrices of a unit with trainable parameters are a part in codes") {
+TEST_CASE("frozen matrices of a unit with trainable parameters form a quantized part") {
   const std::vector<UnitSpec> units{{"layer", {{"norm", {4}, false}, {"q", {4, 4}, false}, {"a", {2, 4}}}},
                                     {"head", {{"output", {8, 4}, false}}}};
   const UnitParts parts(units, {}, /*coded=*/true);

@@ -11,27 +11,27 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("every ZeRO stage trains as a serial fp64 run does") {
+TEST_CASE("every ZeRO stage matches a serial fp64 run") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   check_engine(at::kCPU, parameters, gradients, mpi());
 }
 
-TEST_CASE("every ZeRO stage trains on nodes as a serial fp64 run does") {
+TEST_CASE("every ZeRO stage on several nodes matches a serial fp64 run") {
   for (const int size : node_sizes()) {
     VirtualNodes parameters(size), gradients(size);
     check_engine(at::kCPU, parameters.levels(), gradients.levels(), mpi());
   }
 }
 
-TEST_CASE("host updates change no bit with nodes either") {
+TEST_CASE("host updates do not change results with several nodes") {
   for (const int size : node_sizes()) {
     VirtualNodes parameters(size), gradients(size);
     check_host_overlap(at::kCPU, parameters.levels(), gradients.levels(), mpi());
   }
 }
 
-TEST_CASE("the shards of all ranks are all of a unit, whatever the nodes") {
+TEST_CASE("the shards of all ranks cover a unit, for any number of nodes") {
   for (const int size : node_sizes()) {
     VirtualNodes parameters(size), gradients(size);
     const ZeroEngine engine =
@@ -51,7 +51,7 @@ TEST_CASE("the shards of all ranks are all of a unit, whatever the nodes") {
   }
 }
 
-TEST_CASE("all ranks get the same bits of a sum, in the order of the nodes") {
+TEST_CASE("all ranks get bitwise equal sums, added in node order") {
   for (const int size : node_sizes()) {
     VirtualNodes parameters(size), gradients(size);
     ZeroEngine engine =
@@ -72,13 +72,13 @@ TEST_CASE("all ranks get the same bits of a sum, in the order of the nodes") {
   }
 }
 
-TEST_CASE("host updates concurrent with the run and before the norm is known change no bit") {
+TEST_CASE("results do not change if host updates run concurrently and before the norm is known") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   check_host_overlap(at::kCPU, parameters, gradients, mpi());
 }
 
-TEST_CASE("released gradients change no bit, also if units share their memory") {
+TEST_CASE("released gradients do not change results, even if units share their memory") {
   check_shared_gradients(at::kCPU, 5000);
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
@@ -89,7 +89,7 @@ TEST_CASE("released gradients change no bit, also if units share their memory") 
   }
 }
 
-TEST_CASE("a trained engine that is initialized again trains as a new one") {
+TEST_CASE("a trained engine that is initialized again trains like a new one") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   for (const auto placement : {Placement::kDevice, Placement::kHost}) {
@@ -116,7 +116,7 @@ TEST_CASE("a trained engine that is initialized again trains as a new one") {
 }
 
 // Oracle: stage 0, where each rank has all states.
-TEST_CASE("moments in bf16 have the same bits at every ZeRO stage, on the host, and after a resume") {
+TEST_CASE("bf16 moments have the same bits at every ZeRO stage, on the host, and after a resume") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   ToyRun run{.stage = 0, .samples = 2 * mpi().world_size(), .steps = 5, .moments = at::kBFloat16, .clip = 0};
@@ -175,7 +175,7 @@ TEST_CASE("states move from the host to the device between two steps") {
   }
 }
 
-TEST_CASE("the host keeps the units that do not fit into the device's fraction") {
+TEST_CASE("the host keeps the units beyond the device's fraction") {
   // 48, 1001 and 90 parameters.
   CHECK(units_on_host(toy_units(), 1.0) == std::vector<bool>{true, true, true});
   CHECK(units_on_host(toy_units(), 0.0) == std::vector<bool>{false, false, false});
@@ -220,7 +220,7 @@ TEST_CASE("a single rank needs no MPI") {
   check_engine(at::kCPU, parameters, gradients, mpi());
 }
 
-TEST_CASE("clipping off leaves gradients alone") {
+TEST_CASE("disabled clipping does not change gradients") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   ToyRun run{.samples = 2 * mpi().world_size()};
