@@ -51,8 +51,8 @@ struct GpuSurvey {
 };
 
 // Returns the used memory of a GPU and its processes: "7.0 GiB (pid 4242: 6.5 GiB)". Returns an empty string below 2
-// GiB, because the driver and idle contexts use memory, and in MIG mode, because the other instances may belong to
-// other jobs.
+// GiB, because the driver and idle contexts use memory, and in MIG mode, because other instances of the GPU may belong
+// to other jobs.
 std::string memory_in_use(const GpuState& gpu);
 
 // Queries NVIDIA's management library (NVML). Uses the first library in `libraries` that can be loaded. Never throws;

@@ -41,7 +41,7 @@ bool is_ec2(const System& system);
 
 // Returns the instance type, e.g. "p5.48xlarge"; empty outside EC2 or if the type is unknown. Uses the same sources as
 // NCCL's plugin: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. Does not query EC2's metadata
-// service, because containers often cannot reach it and NCCL's plugin does not query it.
+// service, because containers often cannot reach the service and NCCL's plugin does not query it either.
 std::string instance_type(const System& system);
 
 }  // namespace mpzero::doctor

@@ -12,7 +12,8 @@ struct RunRecord {
   // Hash of the initial weights, 16 hexadecimal digits (io/weights/initial_weights.hpp); empty for random weights or if
   // unknown.
   std::string init_from_hash{};
-  // Absolute path and hash of the initial adapters; both are empty if they are new or unknown, or if there are none.
+  // Absolute path and hash of the initial adapters; both are empty if the adapters are new or unknown, or if there are
+  // none.
   std::string init_adapters{};
   std::string init_adapters_hash{};
 };

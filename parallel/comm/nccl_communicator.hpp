@@ -33,8 +33,8 @@ enum class NcclEngine {
   kCopyEngines
 };
 
-// Returns the number of ranks per host among which communicators use copy engines; 1 if they do not. Uses the rank's
-// current CUDA device. Collective.
+// Returns the number of ranks per host among which communicators use copy engines; 1 if copy engines are not used. Uses
+// the rank's current CUDA device. Collective.
 int copy_engine_ranks(MpiRuntime& mpi);
 
 // Collectives on GPU tensors, on a separate high-priority stream, so that they overlap with compute. Parameters and

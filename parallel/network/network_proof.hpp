@@ -55,7 +55,7 @@ NetworkProof parse_network_proof(std::string_view log);
 // contain the reason.
 std::string parse_network_failure(std::string_view log);
 
-// Returns a sentence that describes how `proof` contradicts `plan`, or an empty string if it does not.
+// Returns a sentence that describes how `proof` contradicts `plan`, or an empty string if there is no contradiction.
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host);
 
 }  // namespace mpzero::parallel

@@ -22,11 +22,11 @@ struct PlanComparison {
 
 // Compares ZeRO stages, offload, layouts, micro-batches and recomputation on the hosts `asked`. For --instance, also
 // compares the same number of GPUs of every other calibrated type. Offload is tried only for configurations
-// that, without offload, do not fit or need recomputation. If `asked` has several entries, they are compared only with
-// each other, each with the global batch rounded up to a multiple of its ranks. Micro-batches are divisors of a rank's
-// share of the batch, each at least 1.5 times the previous one, up to the largest that fits. `line`: flags of `mpzero
-// train`. `setup`: run configured by these flags on the first entry of `asked` whose number of ranks divides the global
-// batch size.
+// that, without offload, do not fit or need recomputation. If `asked` has several entries, only these entries are
+// compared, each with the global batch rounded up to a multiple of its number of ranks. Micro-batches are divisors of a
+// rank's share of the batch, each at least 1.5 times the previous one, up to the largest that fits. `line`: flags of
+// `mpzero train`. `setup`: run configured by these flags on the first entry of `asked` whose number of ranks divides
+// the global batch size.
 PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, const std::vector<PlanMachine>& asked,
                              const PlanOptions& options);
 
