@@ -24,7 +24,7 @@ const char* name(Status status);
 enum class Fault : uint8_t {
   kHost,    // the host, regardless of how many hosts fail; another host may work
   kShared,  // the job (settings, image, cluster configuration) if all hosts of a multi-host job fail; else the host
-  kFolder,  // the job if all hosts (or the only host) fail, because they share the folder; else the host
+  kFolder,  // the job if all hosts (or the only host) fail, because all hosts share the folder; else the host
   kJob      // the job
 };
 

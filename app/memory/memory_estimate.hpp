@@ -42,9 +42,9 @@ class MemoryEstimate {
   int64_t cast_bytes(int64_t layers) const;
   // Returns the number of layers whose FP8 casts fit in `bytes` bytes, or the configured number of layers if set.
   int64_t kept_casts_within(int64_t bytes) const;
-  // Returns true if the run releases gradients: as configured or, by default, as `preferred` if the run then fits
-  // within `limit`, otherwise only if the run does not fit with all activations on the GPU. Later calls of scenario()
-  // include this choice.
+  // Returns true if the run releases gradients: the configured value or, by default, `preferred` if the run then fits
+  // within `limit`. Otherwise, the run releases gradients only if it does not fit with all activations on the GPU.
+  // Later calls of scenario() include this choice.
   bool choose_release(const MemoryNeed& limit, std::optional<bool> preferred = std::nullopt);
   // Returns the run's current memory settings.
   MemoryScenario scenario() const;
@@ -58,7 +58,7 @@ class MemoryEstimate {
   // Returns the recompute levels that the run uses: for --recompute auto, the fastest levels that fit in `room` bytes
   // of device memory; if no levels fit, and for all other values of --recompute, the levels of leanest(). Offloaded
   // activations use at most `on_host` bytes of host memory if the run would not otherwise fit, and at most half of
-  // `on_host` if offloading only saves time, which leaves memory for snapshots.
+  // `on_host` if offloading only saves time, to leave memory for snapshots.
   LayerLevels levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host = 0) const;
   // Returns true if activations can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }
