@@ -35,7 +35,7 @@ struct DataParallel {
   int size = 1;
 };
 // Position of this rank among the ranks that share sequences. Each rank reads a part of each sequence; the parts have
-// equal length and follow each other in rank order.
+// equal length and are in rank order.
 struct SequenceParallel {
   int rank = 0;
   int size = 1;

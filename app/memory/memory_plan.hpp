@@ -70,9 +70,9 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 // std::nullopt if no levels fit. The time includes recomputation at `full` (the whole forward pass) and at `attention`
 // (all of it except attention). The time excludes recomputation at `selective`, which is less than a tenth of that at
 // `full`; ties are resolved in favor of fewer layers at `selective`. `tiled` keeps as many activations as `full` and
-// reduces the peak only if all layers use it. `host` and `host_attention` require at most `host_budget` of host memory.
-// The time also includes PCIe copies to the extent that they exceed the forward pass: copies of activations, and copies
-// of offloaded parameters that do not fit in the remaining device memory.
+// reduces the peak only if all layers use it. `host` and `host_attention` may use at most `host_budget` bytes of host
+// memory. The time also includes PCIe copies to the extent that they exceed the forward pass: copies of activations,
+// and copies of offloaded parameters that do not fit in the remaining device memory.
 std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget, int64_t host_budget = 0);
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);

@@ -59,8 +59,8 @@ struct UnitCall {
   }
 };
 
-// Groups layers that perform the same work: the same FP8 matmuls, frozen parameters and result of `more`, and
-// model::same_layers() is true. The layers of each group are in ascending order.
+// Groups layers that perform the same work: layers with equal FP8 matmuls, frozen parameters and results of `more`, for
+// which model::same_layers() is true. The layers of each group are in ascending order.
 std::vector<std::vector<int64_t>> layer_kinds(
     const model::Decoder& decoder, const std::vector<std::string>& frozen,
     const std::function<std::pair<bool, bool>(int64_t layer)>& more = [](int64_t) { return std::pair(false, false); });
