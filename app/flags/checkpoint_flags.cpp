@@ -43,7 +43,7 @@ FlagGroup checkpoint_flags() {
             .trainer = TrainersFlag{}},
            {.name = "allow_changed",
             .value = Names{.field = field<&Settings::allow_changed>, .remark = "; example: rope_theta,rms_norm_eps"},
-            .help = "settings that may differ from the checkpoint: rope_theta, rope_scaling, rms_norm_eps (e.g. to "
+            .help = "settings that may differ from the checkpoint's: rope_theta, rope_scaling, rms_norm_eps (e.g. to "
                     "extend the context) and tokenizer (of the token files)",
             .unit = "KEYS",
             .default_text = "none"},

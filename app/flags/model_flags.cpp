@@ -66,8 +66,7 @@ FlagGroup model_flags() {
         .help = "activation checkpointing: none, selective (recompute cheap operations), attention (store layer "
                 "inputs and attention outputs), full (store only layer inputs), tiled (full, with the MLP in tiles of "
                 "8,192 tokens), host (tiled, with layer inputs in host memory), host_attention (host, with attention "
-                "outputs also in host memory) or auto (the levels with the least recomputation time that fit in "
-                "memory)",
+                "outputs also in host memory) or auto (the fastest levels that fit in memory)",
         .file = FileKey{.name = "activation_checkpointing.cpu_checkpointing"}},
        {.name = "gradient_checkpointing",
         .value = Boolean{field<&Settings::gradient_checkpointing>},

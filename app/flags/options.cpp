@@ -93,8 +93,8 @@ void check_decay(const CommandLine& line) {
   if (!line.lr_gamma) throw_user_error("--lr_scheduler_type step_lr requires --lr_gamma, e.g. --lr_gamma 0.7.");
   if (!line.num_decay_steps && !line.epochs && !line.num_train_epochs) {
     throw_user_error(
-        "--lr_scheduler_type step_lr decays once per epoch by default, but the run has no epochs; pass "
-        "--num_train_epochs or --num_decay_steps.");
+        "--lr_scheduler_type step_lr decays once per epoch by default, but the run length is set in steps; "
+        "pass --num_train_epochs or --num_decay_steps.");
   }
 }
 

@@ -53,8 +53,7 @@ struct LoraSettings {
 
 // Activation checkpointing of decoder layers. kSelective recomputes cheap operations, kFull the whole layer, and
 // kAttention the layer except attention. kTiled is kFull with a tiled MLP, kHost is kTiled with layer inputs in host
-// memory, kHostAttention also keeps attention outputs there, and kAuto selects the levels that fit with the least
-// recomputation time.
+// memory, kHostAttention also keeps attention outputs there, and kAuto selects the fastest levels that fit.
 enum class Recomputation : uint8_t { kNone, kSelective, kAttention, kFull, kTiled, kHostAttention, kHost, kAuto };
 
 // Checkpoint interval: never, every checkpoint_freq steps, or after each pass over the training data.
@@ -168,7 +167,7 @@ struct Settings {
   bool async_save = true;              // save in the background
   bool deepspeed_format = false;       // write DeepSpeed's format instead of HDF5
   std::string resume_from_checkpoint;  // folder; "none": new run; empty: checkpoint_dir, if it contains a checkpoint
-  std::vector<std::string> allow_changed;  // keys that may differ from the checkpoint: see kChangedOnPurpose
+  std::vector<std::string> allow_changed;  // keys that may differ from the checkpoint's: see kChangedOnPurpose
   bool overwrite = false;                  // move other runs' checkpoints out of checkpoint_dir
   bool resume_strict = false;              // fail if the newest checkpoint is damaged
 

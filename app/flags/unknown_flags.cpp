@@ -70,7 +70,7 @@ const std::vector<Answer>& trainers() {
        "the launcher sets the number of ranks (NPROC=4 for mpzero's launch scripts, mpirun -n 4, or --nproc_per_node 4 "
        "for mpzero plan)"},
       {{"do_train"}, "mpzero train always trains; omit the flag"},
-      {{"do_predict"}, "mpzero generate completes prompts from a checkpoint; omit the flag"},
+      {{"do_predict"}, "mpzero generate completes prompts with a checkpoint's model; omit the flag"},
       {{"eval_on_start", "eval_delay"}, "--validation_freq STEPS sets the validation interval; omit the flag"},
       {{"per_device_eval_batch_size", "eval_accumulation_steps", "batch_eval_metrics", "eval_do_concat_batches",
         "eval_use_gather_object", "include_for_metrics", "prediction_loss_only", "label_names"},
