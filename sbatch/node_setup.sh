@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prepares a node for mpzero, as root, when the node starts: OnNodeConfigured of ParallelCluster (docs/parallelcluster.md), a lifecycle script
-# of SageMaker HyperPod (docs/hyperpod.md). The script is self-contained and idempotent.
+# Prepares a node for mpzero when the node starts. Run it as root: from ParallelCluster's OnNodeConfigured (docs/parallelcluster.md) or a
+# lifecycle script of SageMaker HyperPod (docs/hyperpod.md). The script is self-contained and idempotent.
 #   node_setup.sh [slurmd | containerd]    the daemon that starts jobs on this node: Slurm's (default) or Kubernetes'
 set -euo pipefail
 

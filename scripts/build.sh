@@ -11,8 +11,8 @@ build_jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
-# joins_sources: CMake's MPZERO_JOIN_SOURCES, ON or OFF: as in the existing build folder, else ON with few cores. With many cores, joined
-# sources compile more slowly than separate files in parallel.
+# joins_sources: CMake's MPZERO_JOIN_SOURCES, ON or OFF: as in the existing build folder, else ON with few cores. With many cores,
+# compiling separate files in parallel is faster.
 joins_sources() {
   local joined=OFF
   if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then
@@ -118,7 +118,7 @@ build_programs() {
   [[ $state == built ]] || set_configured_options "$wanted"
 }
 
-# build_progress: replaces ninja's lines per file with one line per tenth of the build. Ignores the signals of the job, as keep_log does.
+# build_progress: replaces ninja's per-file lines with one line per tenth of the build. Ignores the signals of the job, as keep_log does.
 build_progress() {
   local line tenth last=0
   trap '' INT TERM HUP USR1 USR2
@@ -153,7 +153,7 @@ build_quietly() {
 # is_built TARGET...: succeeds if the targets are up to date.
 is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2>/dev/null) == *"ninja: no work to do."* ]]; }
 
-# end_if_stopped: exits if the Slurm job was stopped, which is not a failed build. (ninja may exit with 2, a user error.)
+# end_if_stopped: exits if the Slurm job was stopped: a stop is not a build failure. (ninja may exit with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
 # built_by_another: succeeds if this checkout is built and belongs to another user, so that this user cannot write to it.

@@ -218,7 +218,7 @@ follow_environment() {
   done
 }
 
-# replace_folder FROM FILE: replaces FROM with MPZERO_VENV in a new file of that name, because other files may be hard links to it.
+# replace_folder FROM FILE: replaces FROM with MPZERO_VENV in a new file of that name, because FILE may be hard-linked elsewhere.
 # The first line of a script cannot contain a path with a space, so it starts sh instead of Python.
 replace_folder() {
   local from=$1 file=$2 text

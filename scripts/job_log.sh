@@ -2,8 +2,8 @@
 # Renames a Slurm job and its log to include the model.
 #
 # Slurm opens the log as logs/NAME_JOB.out (#SBATCH --job-name and --output) before the script has determined the model. Later starts use
-# the job's current name for the log. The log of an array task is NAME_ARRAY_TASK.out, because no single sbatch pattern suits both kinds of
-# jobs.
+# the job's current name for the log. The log of an array task is renamed to NAME_ARRAY_TASK.out, because no single sbatch pattern suits
+# both jobs and array tasks.
 
 readonly MPZERO_JOB_NAME=mpzero # --job-name in train.sbatch
 
@@ -13,7 +13,7 @@ name_job() {
   [[ -n $name ]] || return 0
   mapfile -t logs < <(own_logs "$name")
   new=$name
-  # A log with a different pattern may depend on the job's name.
+  # Keep the job's name if the log has a different pattern, which may contain this name.
   if [[ $name == "$MPZERO_JOB_NAME" ]] && ((${#logs[@]} > 0)); then
     new=$(model_file_name)-mpzero
     ask_slurm scontrol update "JobId=$(slurm_job)" "JobName=$new" >/dev/null 2>&1 || return 0

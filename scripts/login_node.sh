@@ -8,8 +8,8 @@ explain_job() {
   sed -n 's/^\([A-Z_]*\)=${\1:-[^}]*} *# /  \1: /p' "$1"
 }
 
-# plan_job SCRIPT: exits with mpzero's output of --dry_run for the nodes in the script's #SBATCH lines and the GPUs of the largest
-# node in the partition (SBATCH_PARTITION; empty: all partitions). --world_size and --nproc_per_node override these numbers.
+# plan_job SCRIPT: exits with mpzero's output of --dry_run for the number of nodes in the script's #SBATCH lines and the GPUs of the
+# largest node in the partition (SBATCH_PARTITION; empty: all partitions). --world_size and --nproc_per_node override these numbers.
 plan_job() {
   local nodes gpus=0 cores=0 resources count listed
   local found="Slurm lists no GPUs"

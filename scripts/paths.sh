@@ -10,7 +10,7 @@ MPZERO_PATH_FLAGS=(
 )
 MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG METRICS_FILE)
 
-# "Qwen/Qwen3-0.6B", as in is_hub_name() in io/hub, except for punctuation inside names.
+# Matches "Qwen/Qwen3-0.6B". Unlike is_hub_name() in io/hub, does not restrict punctuation within names.
 readonly MPZERO_HUB_NAME='^[[:alnum:]_][[:alnum:]_.-]*/[[:alnum:]_][[:alnum:]_.-]*$'
 
 # Succeeds if the user's folder is the checkout, in which the scripts run.

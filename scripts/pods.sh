@@ -197,7 +197,7 @@ judge_driver() {
 # has is slower. Without EFA devices in the pod, NCCL would find devices in /sys and fail to open them.)
 judge_pod() {
   local host=$1 line=$2 gpus=$3 efa=$4 devices has all older
-  older="resourcesPerNode of the TrainJob requests them, but an older Kubeflow Trainer assigns them only to the launcher"
+  older="resourcesPerNode of the TrainJob requests them, but older releases of Kubeflow Trainer assign them only to the launcher"
   has=$(surveyed gpus "$line")
   [[ -z $gpus ]] || ((gpus == 0 || has == 0 || has >= gpus)) ||
     refuse "$host has $(counted "$has" GPU), but the job requests $gpus per node (MPZERO_GPUS): a GPU has failed; run 'nvidia-smi' in the pod to identify it, and exclude the node from the next start: kubectl cordon $(surveyed node "$line")."

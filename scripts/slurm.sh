@@ -11,7 +11,7 @@ readonly MPZERO_RUNNING="JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|
 # retry_seconds: the delay before retrying a controller that does not respond.
 retry_seconds() { if [[ ${MPZERO_RETRY_SECONDS:-} =~ ^[0-9]{1,3}$ ]]; then echo "$((10#$MPZERO_RETRY_SECONDS))"; else echo 3; fi; }
 
-# Unix time in seconds until which decisive requests to an unavailable controller are retried (remember_end); 0: the job has no time limit;
+# Unix time in seconds until which essential requests to an unavailable controller are retried (remember_end); 0: the job has no time limit;
 # empty: ten attempts.
 MPZERO_ASK_UNTIL=""
 

@@ -29,7 +29,7 @@ catch_stops() {
   trap stop_the_clock EXIT
 }
 
-# pass_on SIGNAL: stops the child. Ignores Slurm's warning once if bound_grace expects it too early.
+# pass_on SIGNAL: stops the child. Ignores Slurm's warning once if bound_grace expects it to come too early.
 pass_on() {
   if [[ $1 == "$MPZERO_EARLY_WARNING" ]] && ((EPOCHSECONDS < MPZERO_EARLY_UNTIL)); then
     MPZERO_EARLY_WARNING=""

@@ -296,7 +296,7 @@ prepare_data() {
   unlock
 }
 
-# make_folder VARIABLE FOLDER: creates the run's output folder that the variable sets.
+# make_folder VARIABLE FOLDER: creates an output folder of the run. VARIABLE: the variable to report in an error.
 make_folder() {
   local reason
   reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be created (${reason##*: }); choose a different folder or fix its permissions."
