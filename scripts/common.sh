@@ -5,7 +5,7 @@
 set +o posix
 unset POSIXLY_CORRECT
 
-# Most programs fall back to C for a missing locale, but each bash prints a warning.
+# Most programs fall back to C for a missing locale, but every bash process prints a warning.
 if [[ -n $(locale charmap 2>&1 >/dev/null) ]]; then
   unset LC_ALL LANGUAGE "${!LC_@}"
   LANG=$(locale -a 2>/dev/null | grep -ix 'c.utf-\?8' | head -n 1) || true

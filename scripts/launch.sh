@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Starts the ranks of a Slurm job.
 
-# Additional return values of launch_ranks, as in timeout(1), which mpzero does not use as exit statuses.
+# Additional return values of launch_ranks, as in timeout(1). mpzero never exits with these values.
 readonly MPZERO_TOO_LONG=124 # the command exceeded its time limit
 readonly MPZERO_NO_STEP=125  # Slurm did not create a step, so the ranks have not started
 readonly MPZERO_NO_TASKS=123 # srun could not start tasks on some nodes
@@ -9,9 +9,9 @@ readonly MPZERO_NO_TASKS=123 # srun could not start tasks on some nodes
 MPZERO_NO_TASKS_ON="" # these nodes, comma-separated
 MPZERO_SRUN_SAID=""   # the first task or node that srun reported as terminated
 
-# hyperpod_arguments GPUS: makes SageMaker HyperPod replace a failed node and restart the step within the job. Not used if Slurm manages
-# GPUs (GPUS per node is not 0): Slurm cannot change the nodes of a job with generic resources, so HyperPod would requeue the job in a race
-# with the job itself.
+# hyperpod_arguments GPUS: prints the srun option that makes SageMaker HyperPod replace a failed node and restart the step within the job.
+# Prints nothing if Slurm manages GPUs (GPUS per node is not 0): Slurm cannot change the nodes of a job with generic resources, so HyperPod
+# would requeue the job in a race with the job itself.
 hyperpod_arguments() {
   if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]] && (($1 == 0)); then echo --auto-resume=1; fi
 }

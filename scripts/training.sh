@@ -354,7 +354,7 @@ latest_tag() {
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 
-# sample FLAG...: prints a completion by the newest checkpoint, on the CPU because the model is small.
+# sample FLAG...: prints a completion generated from the newest checkpoint, on the CPU because the model is small.
 sample() {
   "$MPZERO_BUILD/bin/mpzero" generate "$CHECKPOINT_DIR" --prompt "$MPZERO_PROMPT" --max_tokens 200 --device cpu "$@"
 }
@@ -384,7 +384,7 @@ show_samples() {
     warn "could not generate the sample completion; run the command below to see the reason."
     return 0
   fi
-  # A run that started from weights has no completion before training.
+  # --untrained fails for a run with --init_from.
   if before=$(sample --untrained 2>/dev/null); then
     printf '\nSample completion of "%s" before training:\n' "$MPZERO_PROMPT"
     quoted_text "$before"

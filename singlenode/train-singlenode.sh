@@ -91,7 +91,7 @@ run_on_host() {
   exit "$status"
 }
 
-# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. The first flag unknown to this script begins mpzero's flags.
+# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. mpzero's flags start at the first unknown flag.
 read_arguments() {
   host="" build_only=false
   while (($# > 0)); do

@@ -127,7 +127,7 @@ std::string flag_after_help(const std::vector<std::string>& arguments) {
   if (arguments.end() - help < 2) return "";
   const std::string& next = help[1];
   const size_t begin = next.find_first_not_of('-');
-  // Flags with dashes may also belong to a command line to which the user has added --help.
+  // --help in the middle of a command line does not refer to the next flag.
   if (begin == std::string::npos || (begin > 0 && help + 2 != arguments.end())) return "";
   const std::string name = next.substr(begin, next.find('=') - begin);
   return asks_for_help("--" + name) || asks_for_help(next) ? "" : name;

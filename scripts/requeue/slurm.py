@@ -148,7 +148,7 @@ class Slurm:
     job: str  # as in Slurm's commands: "7", or "7_3" for a task of a job array
     nodelist: str
     partition: str
-    ask_until: float = 0  # Unix time in seconds: retry decisive requests until then
+    ask_until: float = 0  # Unix time in seconds: retry essential requests until then
 
     def job_record(self, patiently: bool = True) -> JobRecord | None:
         """Returns None if Slurm does not respond. `patiently`: retries until ask_until."""
