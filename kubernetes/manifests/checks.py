@@ -78,7 +78,7 @@ def check_capacity(options: argparse.Namespace) -> None:
         )
     for flag in ("placement_group", "reservation"):
         if "," in options.zone and getattr(options, flag):
-            raise Mistake(f"--{flag} {getattr(options, flag)} is in a single zone; pass only that --zone.")
+            raise Mistake(f"--{flag} {getattr(options, flag)} is in one zone; pass only that zone with --zone.")
 
 
 def check_hyperpod(options: argparse.Namespace, node: Node) -> None:
