@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 namespace mpzero::io {
 
@@ -47,5 +48,11 @@ inline float from_float16(uint16_t bits) {
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;  // 2^-14 / 2^10 per unit of the mantissa
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
 }
+
+// The same conversions of arrays, vectorized. `out` is at least as long as `in`.
+void from_bfloat16(std::span<const uint16_t> in, std::span<float> out);
+void from_float16(std::span<const uint16_t> in, std::span<float> out);
+void to_bfloat16(std::span<const float> in, std::span<uint16_t> out);
+using Widening = void (*)(std::span<const uint16_t>, std::span<float>);  // one of the first two
 
 }  // namespace mpzero::io

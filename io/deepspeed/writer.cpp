@@ -113,7 +113,7 @@ void write_piece(OpenFiles& files, const Piece& piece, std::span<const float> of
     const std::span<const float> values = of_shard.subspan(piece.first + at, std::min(kCachedNumel, piece.count - at));
     std::span<const std::byte> bytes = std::as_bytes(values);
     if (piece.rounded) {
-      std::transform(values.begin(), values.end(), rounded.begin(), &to_bfloat16);
+      to_bfloat16(values, rounded);
       bytes = std::as_bytes(std::span<const uint16_t>(rounded).first(values.size()));
     }
     const auto count = static_cast<int64_t>(bytes.size());

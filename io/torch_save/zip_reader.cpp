@@ -256,7 +256,7 @@ std::string prefix_of(const File& file, const std::map<std::string, ZipRecord>& 
   throw_damaged(file.path(), "the file contains no data.pkl, so it was not written by torch.save");
 }
 
-void widen(const File& file, int64_t offset, std::span<float> out, float (*convert)(uint16_t), RangeChecksums& read,
+void widen(const File& file, int64_t offset, std::span<float> out, Widening convert, RangeChecksums& read,
            int64_t position) {
   constexpr size_t kValues = size_t{1} << 18;
   std::vector<uint16_t> bits(std::min(out.size(), kValues));
@@ -265,7 +265,7 @@ void widen(const File& file, int64_t offset, std::span<float> out, float (*conve
     const auto bytes = static_cast<int64_t>(done * sizeof(uint16_t));
     file.read(offset + bytes, std::as_writable_bytes(std::span(bits)));
     read.add(position + bytes, std::as_bytes(std::span(bits)));
-    std::transform(bits.begin(), bits.end(), out.begin() + static_cast<std::ptrdiff_t>(done), convert);
+    convert(bits, out.subspan(done));
   }
 }
 

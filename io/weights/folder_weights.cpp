@@ -29,12 +29,12 @@ namespace {
 
 constexpr size_t kConversionFloats = size_t{1} << 18;  // 512 KiB of 16-bit values, which fit into the CPU cache
 
-void read_16bit(const File& file, int64_t offset, std::span<float> out, float (*convert)(uint16_t)) {
+void read_16bit(const File& file, int64_t offset, std::span<float> out, Widening convert) {
   std::vector<uint16_t> bits(std::min(out.size(), kConversionFloats));
   for (size_t done = 0; done < out.size(); done += bits.size()) {
     bits.resize(std::min(bits.size(), out.size() - done));
     file.read(offset + static_cast<int64_t>(done * sizeof(uint16_t)), std::as_writable_bytes(std::span(bits)));
-    std::transform(bits.begin(), bits.end(), out.begin() + static_cast<std::ptrdiff_t>(done), convert);
+    convert(bits, out.subspan(done));
   }
 }
 
@@ -51,7 +51,7 @@ class SafetensorsFile final : public WeightFile {
     if (tensor.dtype == "F32") {
       file_.read(offset, std::as_writable_bytes(out));
     } else {
-      read_16bit(file_, offset, out, tensor.dtype == "BF16" ? &from_bfloat16 : &from_float16);
+      read_16bit(file_, offset, out, tensor.dtype == "BF16" ? Widening(from_bfloat16) : Widening(from_float16));
     }
   }
 

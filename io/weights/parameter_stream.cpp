@@ -44,7 +44,7 @@ void stream_parameters(std::span<const Destination> destinations, const Paramete
     std::span<const std::byte> bytes = std::as_bytes(std::span<const float>(values));
     if (type == WeightType::kBFloat16) {
       rounded.resize(values.size());
-      std::transform(values.begin(), values.end(), rounded.begin(), &to_bfloat16);
+      to_bfloat16(values, rounded);
       bytes = std::as_bytes(std::span<const uint16_t>(rounded));
     }
     const int64_t position = piece.begin * bytes_of(type);

@@ -1,6 +1,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "io/bytes/float_formats.hpp"
 #include "tests/catch.hpp"
@@ -61,6 +63,27 @@ TEST_CASE("fp32 is rounded to the nearest binary16, ties to even") {
   }
   CHECK(to_float16(std::numeric_limits<float>::infinity()) == kInfinity);
   CHECK(std::isnan(from_float16(to_float16(std::bit_cast<float>(0x7F800001)))));
+}
+
+// Oracle: the functions for one value.
+TEST_CASE("arrays are converted like single values, whatever their length") {
+  for (const size_t length : {size_t{0}, size_t{1}, size_t{31}, size_t{65536}}) {
+    std::vector<uint16_t> bits(length), rounded(length);
+    std::iota(bits.begin(), bits.end(), uint16_t{});
+    std::vector<float> values(length);
+    from_float16(bits, values);
+    for (size_t i = 0; i < length; ++i) {
+      if (std::bit_cast<uint32_t>(values[i]) != std::bit_cast<uint32_t>(from_float16(bits[i]))) FAIL(bits[i]);
+    }
+    to_bfloat16(values, rounded);
+    for (size_t i = 0; i < length; ++i) {
+      if (rounded[i] != to_bfloat16(values[i])) FAIL(bits[i]);
+    }
+    from_bfloat16(bits, values);
+    for (size_t i = 0; i < length; ++i) {
+      if (std::bit_cast<uint32_t>(values[i]) != std::bit_cast<uint32_t>(from_bfloat16(bits[i]))) FAIL(bits[i]);
+    }
+  }
 }
 
 }  // namespace mpzero::io
