@@ -157,7 +157,8 @@ def test_a_stop_before_the_first_step_ends_immediately(
     run = TinyRun(tmp_path)
     run.train("--max_steps=1")
     before = {path.name for path in run.checkpoints.iterdir()}
-    hang_at("latest", run, monkeypatch)
+    # Opened after the folder is locked.
+    hang_at("metrics.jsonl", run, monkeypatch)
     with LiveRun(run, *ENDLESS) as live:
         live.wait_for(lambda: any(tmp_path.glob("hangs-*")), "rank 0 that hangs")
         live.wait_for(lambda: len(live.ranks()) == run.ranks, "ranks")
