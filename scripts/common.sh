@@ -175,6 +175,13 @@ lock() {
   fi
   ((code <= 128)) || end_with "$code"
   ((code == 0)) || warn "$(shown_path "$file") cannot be locked: do not run two jobs that $what at the same time."
+  # An interrupted script may have removed the file (discard_folders).
+  if [[ ! $file -ef /dev/fd/$MPZERO_LOCK ]]; then
+    unlock
+    mkdir -p "${file%/*}"
+    lock "$@"
+    return
+  fi
   printf 'process %s on %s%s\n' "$$" "$(hostname -s)" "${SLURM_JOB_ID:+ (job $SLURM_JOB_ID)}" >"$file"
 }
 unlock() { exec {MPZERO_LOCK}>&-; }

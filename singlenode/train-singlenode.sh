@@ -123,6 +123,26 @@ read_arguments() {
   [[ $build_only == false || $# == 0 ]] || die "'$*' has no effect with --build-only; remove it."
 }
 
+# expect_folders FOLDER...: sets new_folders to the folders that do not exist, and to their parents that do not exist.
+expect_folders() {
+  local folder
+  new_folders=()
+  for folder in "$@"; do
+    while [[ -n $folder && ! -e $folder ]]; do
+      new_folders+=("$folder")
+      [[ $folder == */* ]] || break
+      folder=${folder%/*}
+    done
+  done
+}
+
+# discard_folders: removes new_folders that are empty except for this script's lock.
+discard_folders() {
+  local lock=$DATA_FOLDER/prepare.lock
+  if [[ $(ls -A -- "$DATA_FOLDER" 2>/dev/null) == prepare.lock && $(<"$lock") == "process $$ on "* ]]; then rm -f -- "$lock"; fi
+  rmdir -- "${new_folders[@]}" 2>/dev/null || true
+}
+
 # catch_signals: must be called before mpirun or srun starts. Forwards the first signal as SIGUSR1, on which mpzero saves and exits (SIGTERM
 # or SIGINT would make mpirun kill its ranks). A second signal ends the run immediately. `signals` counts the signals.
 catch_signals() {
@@ -289,8 +309,11 @@ require_machine "$ranks" "$gpus"
 check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
 export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$LOG_DIR}
+expect_folders "$DATA_FOLDER" "$CHECKPOINT_DIR"
+trap discard_folders EXIT
 make_checkpoint_folder
 prepare_data
+trap - EXIT
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
 catch_signals
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."

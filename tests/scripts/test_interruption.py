@@ -185,6 +185,43 @@ def test_a_second_start_waits_for_the_data_of_the_first(checkout):
     assert checkout.prepared() != []
 
 
+def test_an_interrupted_preparation_leaves_no_folders(checkout):
+    asked = checkout.record / "asked"
+    checkout.program(checkout.root / ".venv/bin/python", f"#!/bin/bash\n: >{asked}\nexec sleep 300\n")
+    process = start(checkout)
+    wait_until(asked.exists)
+    assert (checkout.root / "checkpoints/first_run").is_dir()
+    os.killpg(process.pid, signal.SIGINT)
+    finish(checkout, process)
+    assert process.returncode == -signal.SIGINT
+    assert not (checkout.root / "checkpoints").exists() and not (checkout.root / "data").exists()
+
+
+def test_an_interrupted_wait_for_the_data_of_another_keeps_its_lock(checkout):
+    lock = checkout.root / "data/tiny_corpus-bytes/prepare.lock"
+    lock.parent.mkdir(parents=True)
+    with open(lock, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = start(checkout)
+        next(line for line in process.stdout if "Waiting" in line)
+        os.killpg(process.pid, signal.SIGINT)
+        finish(checkout, process)
+        assert lock.exists()
+
+
+def test_a_start_that_has_waited_for_a_lock_that_was_removed_locks_the_next_file(checkout):
+    lock = checkout.root / "data/tiny_corpus-bytes/prepare.lock"
+    lock.parent.mkdir(parents=True)
+    with open(lock, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = start(checkout)
+        next(line for line in process.stdout if "Waiting" in line)
+        shutil.rmtree(lock.parent)
+    finish(checkout, process)
+    assert process.returncode == 0
+    assert lock.read_text().startswith("process ")
+
+
 @pytest.mark.parametrize("program", ["prepare_data.py", "report.py"])
 def test_an_interrupted_import_has_no_traceback(tmp_path, program):
     (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
