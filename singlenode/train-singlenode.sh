@@ -148,12 +148,19 @@ discard_folders() {
 catch_signals() {
   signals=0
   ranks_pid=""
-  trap stop_ranks INT TERM USR1 USR2
+  trap 'stop_ranks Ctrl-C' INT
+  local signal
+  for signal in TERM USR1 USR2; do
+    # shellcheck disable=SC2064 # this signal's name
+    trap "stop_ranks SIG$signal" "$signal"
+  done
   # When the terminal is closed, both the shell and the kernel send SIGHUP.
-  trap '((signals > 0)) || stop_ranks' HUP
+  trap '((signals > 0)) || stop_ranks SIGHUP' HUP
 }
 
+# stop_ranks SIGNAL
 stop_ranks() {
+  ((signals > 0)) || record_stop "$1"
   signals=$((signals + 1))
   # Erase the ^C that the terminal has echoed after the progress bar.
   [[ ! -t 1 ]] || printf '\r\033[K'

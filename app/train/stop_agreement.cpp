@@ -23,12 +23,14 @@ constexpr double kMargin = 1.25;
 
 StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
   struct Request {
-    int64_t own;  // 1: requested by mpzero itself; 64 bits to avoid padding
+    int32_t own;        // 1: requested by mpzero itself
+    int32_t forwarded;  // 1: by a launch script that signals all ranks
     double since, save,
         has_left;  // seconds: since the request, expected for a save, until the host shuts down (0: unknown)
   };
-  static_assert(sizeof(Request) == sizeof(int64_t) + 3 * sizeof(double));
-  const Request mine = {request_.is_own() ? 1 : 0, request_.seconds_since(), save_seconds, request_.seconds_left()};
+  static_assert(sizeof(Request) == 2 * sizeof(int32_t) + 3 * sizeof(double));
+  const Request mine = {request_.is_own() ? 1 : 0, request_.is_forwarded() ? 1 : 0, request_.seconds_since(),
+                        save_seconds, request_.seconds_left()};
   const std::vector<Request> requests = all_gather(group_, mine);
   const std::vector<std::pair<std::string, std::string>> texts =
       all_gather(group_, std::pair(request_.reason(), doctor::host_name(doctor::System{})));
@@ -42,7 +44,8 @@ StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
     if (theirs.has_left != 0) cause.time_left = std::min(cause.time_left.value_or(theirs.has_left), theirs.has_left);
     if (theirs.own != 0) cause.hosts.push_back(host);
     if (reason.empty() || std::exchange(named, true)) continue;
-    cause.reason = theirs.own != 0 || group_.world_size() == 1 ? reason : fmt::format("{} to rank {}", reason, rank);
+    const bool is_complete = theirs.own != 0 || theirs.forwarded != 0 || group_.world_size() == 1;
+    cause.reason = is_complete ? reason : fmt::format("{} to rank {}", reason, rank);
   }
   if (!named) cause.reason = "a signal";
   if (config_.grace_period > 0) {

@@ -11,6 +11,8 @@
 #include "tests/app/captured_output.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
+#include "tests/setting.hpp"
 
 namespace mpzero {
 namespace {
@@ -75,6 +77,14 @@ TEST_CASE("a stopped run saves and reports the signal") {
   CHECK(run.is_saved());
   CHECK_THAT(output.text(), Contains("Stopping on " + reason() + " after step 3: saving") &&
                                 Contains("and saved a checkpoint: the same command resumes the run"));
+}
+
+TEST_CASE("a stopped run reports the signal that a launch script has forwarded to all ranks") {
+  const io::testing::TemporaryFolder folder;
+  const Setting start("MPZERO_START_FILE", folder / "start");
+  std::ofstream(folder / "start.stop") << "Ctrl-C\n";
+  AskedToStop run({"--grace_period=0"});
+  CHECK(run.save_and_stop() == "Ctrl-C");
 }
 
 TEST_CASE("a run saves within the grace period") {
