@@ -105,6 +105,15 @@ std::string minimal_ds_config(bool bf16, const std::vector<std::string>& zero) {
                      bf16 ? R"("bf16": {"enabled": true}, )" : "", fmt::join(zero, ", "));
 }
 
+std::string ratio_remedy(const RunConfig& config) {
+  return "keep some of the optimizer states on the GPUs with " +
+         (config.ds_config_path.empty()
+              ? "--deepspeed_config FILE, where FILE contains " +
+                    minimal_ds_config(config.dtype == "bf16",
+                                      {R"("stage": 2)", R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})"})
+              : R"("ratio" in offload_optimizer)");
+}
+
 int RankPlacement::hosts() const {
   return per_host ? world_size / *per_host : static_cast<int>(std::set<int>(host_of.begin(), host_of.end()).size());
 }

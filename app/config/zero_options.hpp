@@ -16,6 +16,9 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
 // Returns a ds_config.json that changes only "zero_optimization" of a run without a file. `zero`: keys of this section.
 std::string minimal_ds_config(bool bf16, const std::vector<std::string>& zero);
 
+// Returns the remedy that moves optimizer states from the host to the GPUs.
+std::string ratio_remedy(const RunConfig& config);
+
 struct RankPlacement {
   int world_size = 1;
   std::optional<int> per_host;    // ranks per host; unset if counts differ or a host's ranks are not consecutive

@@ -121,8 +121,8 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
   const auto [needed, given] = compared_sizes(host, machine.host);
   return fmt::format(
       "the run does not fit in host memory: a host needs {} for {}, but this host has only {} available; use more "
-      "hosts or ranks, reduce \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
-      needed, counted(ranks.per_host, "rank"), given);
+      "hosts or ranks, {}, or raise the memory limit of the job or container",
+      needed, counted(ranks.per_host, "rank"), given, ratio_remedy(setup.config));
 }
 
 }  // namespace mpzero

@@ -190,9 +190,8 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
         counted(local_size_, "rank"), available,
         config_.recompute == Recomputation::kHostAttention ? "use --recompute host or full"
         : config_.recompute == Recomputation::kHost        ? "use --recompute full" + yields_for(config_, {"recompute"})
-        : config_.zero.release_gradients.value_or(false)
-            ? "remove \"release_gradients\" from offload_optimizer"
-            : "keep some of the optimizer states on the GPUs with \"ratio\" in offload_optimizer");
+        : config_.zero.release_gradients.value_or(false)   ? "remove \"release_gradients\" from offload_optimizer"
+                                                           : ratio_remedy(config_));
   });
   if (host_bytes(estimate_.states_of(estimate_.scenario())) - host_bytes(use) <= left) return std::nullopt;
   return left;

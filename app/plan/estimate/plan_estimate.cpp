@@ -132,10 +132,8 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                  : fmt::format("shorten the sequences, or pass --recompute full{}, which keeps layer inputs on the "
                                "GPU",
                                yields_for(setup.config, {"recompute"})))
-          : fmt::format(
-                "{} to shard the states, or keep some of them on the GPUs with \"ratio\" in "
-                "offload_optimizer",
-                hosts ? "use " + hosts->text + "," : "use more hosts");
+          : fmt::format("{} to shard the states, or {}", hosts ? "use " + hosts->text + "," : "use more hosts",
+                        ratio_remedy(setup.config));
   return fmt::format("{}; {}", on_host(need.host), remedy);
 }
 

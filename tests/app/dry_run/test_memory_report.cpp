@@ -87,7 +87,12 @@ TEST_CASE("a run that does not fit is refused if this machine can be one of its 
   CHECK_FALSE(memory_problem(setup, ranks, machine));
   const auto host = memory_problem(set_up(kOffloaded, 1), ranks, machine);
   REQUIRE(host);
-  CHECK_THAT(*host, Contains("host memory") && Contains("1.00 GiB available"));
+  CHECK_THAT(*host, Contains("host memory") && Contains("1.00 GiB available") && Contains("ratio") && !Contains("{"));
+  const std::string without_file = memory_problem(set_up("", 1), ranks, machine).value();
+  const size_t begin = without_file.find('{');
+  CHECK_THAT(without_file, Contains("--deepspeed_config"));
+  const std::string file = without_file.substr(begin, without_file.rfind('}') + 1 - begin);
+  CHECK(set_up(file, 1).config.zero.offload_optimizer_ratio < 1);
 }
 
 }  // namespace
