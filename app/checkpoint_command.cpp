@@ -366,18 +366,22 @@ int prune(const Arguments& arguments) {
 }  // namespace
 
 std::string checkpoint_command_help() {
-  return "Usage: mpzero checkpoint COMMAND DIR\n"
-         "\n"
-         "  ls DIR              list the checkpoints of DIR, or of each run in DIR, newest first. State \"complete\":\n"
-         "                      all files in the manifest exist and have the recorded sizes\n"
-         "  verify DIR [-t TAG] verify the checksums of all checkpoints, or only of TAG; status 1 if any is damaged\n"
-         "  show DIR [-t TAG]   print the run, step, model, settings and layout of a checkpoint\n"
-         "  diff A B            compare two checkpoints, excluding their weights: status 0 if equal, 1 if different,\n"
-         "                      2 if unreadable. For a folder of checkpoints, diff reads the latest checkpoint\n"
-         "  prune DIR --keep_last N [--run ID] [--dry_run]\n"
-         "                      remove unfinished saves and all but the newest N good checkpoints of a run.\n"
-         "                      --run: ID from ls, or none for checkpoints without an ID (default: the run of the\n"
-         "                      newest checkpoint). --dry_run lists the checkpoints without removing them\n";
+  return "Usage: mpzero checkpoint COMMAND DIR\n\n" +
+         in_columns(
+             {{"ls DIR",
+               "list the checkpoints of DIR, or of each run in DIR, newest first. State \"complete\": all files in the "
+               "manifest exist and have the recorded sizes"},
+              {"verify DIR [-t TAG]",
+               "verify the checksums of all checkpoints, or only of TAG; status 1 if any is damaged"},
+              {"show DIR [-t TAG]", "print the run, step, model, settings and layout of a checkpoint"},
+              {"diff A B",
+               "compare two checkpoints, excluding their weights: status 0 if equal, 1 if different, 2 if unreadable. "
+               "For a folder of checkpoints, diff reads the latest checkpoint"},
+              {"prune DIR --keep_last N [--run ID] [--dry_run]",
+               "remove unfinished saves and all but the newest N good checkpoints of a run. --run: ID from ls, or none "
+               "for checkpoints without an ID (default: the run of the newest checkpoint). --dry_run lists the "
+               "checkpoints without removing them"}},
+             23);
 }
 
 int checkpoint_command(const std::vector<std::string>& arguments) {

@@ -52,15 +52,15 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero doctor              check the nodes of a job\n"
     "  mpzero checkpoint ls|verify|prune DIR      list, verify or remove checkpoints\n"
     "  mpzero checkpoint show DIR                 print a checkpoint's settings\n"
-    "  mpzero checkpoint diff A B                 compare the settings of two checkpoints\n"
-    "  mpzero plan FLAGS                          estimate the memory, throughput and cost of a run\n"
-    "  mpzero plan --calibrate FILE               measure this machine's kernels for plans\n"
+    "  mpzero checkpoint diff A B                 compare two checkpoints\n"
+    "  mpzero plan FLAGS                          estimate memory, speed and cost\n"
+    "  mpzero plan --calibrate FILE               measure this machine for plans\n"
     "  mpzero generate CHECKPOINT --prompt TEXT   complete a prompt\n"
     "  mpzero top RUN|JOB                         monitor a run in the terminal\n"
     "  mpzero failure DIR                         find the rank that failed\n"
     "  mpzero help COMMAND                        list the flags of a command\n"
     "  mpzero train --help FLAG                   explain one flag\n"
-    "  mpzero --version                           print the versions of mpzero and its libraries\n"
+    "  mpzero --version                           print versions\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT             export fp32 safetensors\n";
 
 const std::vector<std::string> kCommands = {"train", "doctor",  "checkpoint", "plan",   "generate",

@@ -56,13 +56,13 @@ std::string options_help() {
   return "Usage: mpzero doctor [FLAGS], or mpirun -n RANKS mpzero doctor [FLAGS]\n"
          "\n"
          "Checks this host or, under mpirun or srun, all hosts of the job.\n"
-         "Exit status: 0 if a run should work, 1 if a host should be excluded, 2 if only the job's settings or shared\n"
-         "resources must be fixed, 122 if a host hung.\n"
+         "Exit status: 0 if a run should work, 1 if a host should be excluded, 2 if only\n"
+         "the job's settings or shared resources must be fixed, 122 if a host hung.\n"
          "\n" +
          describe_flags(doctor_flags(defaults)) +
          "\n"
-         "Flags for tests: --system_root DIR (parent of /proc, /sys and /dev), --nvml_library, --cuda_library,\n"
-         "--fabric_library and --plugin_library FILE.\n";
+         "Flags for tests: --system_root DIR (parent of /proc, /sys and /dev),\n"
+         "--nvml_library, --cuda_library, --fabric_library and --plugin_library FILE.\n";
 }
 
 }  // namespace mpzero::doctor

@@ -231,7 +231,7 @@ std::vector<Flag> schedule_flags() {
 
 FlagGroup optimization_flags() {
   FlagGroup group{
-      "Batch and optimization (flags must match --deepspeed_config if both set a value)",
+      "Batch and optimization (must match --deepspeed_config if both set a value)",
       {{.name = "deepspeed_config",
         .value = Text{field<&Settings::deepspeed_config>},
         .help = "DeepSpeed's ds_config.json",

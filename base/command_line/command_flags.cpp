@@ -68,7 +68,7 @@ std::optional<std::string> nearest_flag(const std::string& argument, const std::
 }
 
 std::string in_columns(const HelpRows& rows, size_t column) {
-  constexpr size_t kLineLength = 100;
+  constexpr size_t kLineLength = 80;
   std::string text;
   for (const auto& [name, explanation] : rows) {
     std::string line = "  " + name;

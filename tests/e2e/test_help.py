@@ -29,6 +29,11 @@ def test_help_explains_one_flag() -> None:
     assert say("train", "--help", "--max_steps", "3") == say("train", "--help")
 
 
+@pytest.mark.parametrize("command", ["train", "plan", "doctor", "checkpoint", "generate", ""])
+def test_help_fits_a_terminal_of_80_columns(command: str) -> None:
+    assert [line for line in say(*command.split(), "--help").splitlines() if len(line) > 80] == []
+
+
 def test_help_for_programs_names_the_same_flags() -> None:
     flags = [flag for group in json.loads(say("train", "--help=json"))["groups"] for flag in group["flags"]]
     text = say("train", "--help")

@@ -180,16 +180,17 @@ std::string plan_help(const std::string& flag) {
     std::erase_if(flags, [&](const CommandFlag& one) { return one.name != flag; });
     return describe_flags(flags);
   }
-  return "Usage: mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config FILE\n"
+  return "Usage: mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b\n"
          "\n"
-         "Estimates the memory, step time, training hours and cost of a run by simulating a step with measured\n"
-         "kernel times. Requires neither a GPU nor MPI.\n"
+         "Estimates the memory, step time, training hours and cost of a run by simulating\n"
+         "a step with measured kernel times. Requires neither a GPU nor MPI.\n"
          "\n" +
          describe_flags(flags, {{"--device cpu",
                                  "train on the CPUs of --instance, or of hosts like this machine; --nproc_per_node "
                                  "sets the ranks per host (default: 1; with --instance, its number of sockets)"}}) +
          "\n"
-         "All flags of `mpzero train` are accepted, and --train_data is optional. --network socket plans for TCP.\n";
+         "All flags of `mpzero train` are accepted, and --train_data is optional.\n"
+         "--network socket plans for TCP.\n";
 }
 
 }  // namespace mpzero::plan
