@@ -191,7 +191,7 @@ def problems_of_json(
         else:
             yield from of_keys(f"{name}={path}", values)
     except OSError as error:
-        yield f"{name}={path} cannot be read ({error.strerror}; relative to {os.getcwd()}); use another file."
+        yield f"{name}={path} cannot be read ({error.strerror}; working directory: {os.getcwd()}); use another file."
     except ValueError as error:
         yield f"{name}={path} is not JSON: {error}; fix it."
 

@@ -23,7 +23,7 @@ struct Fact {
 std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
                                 const parallel::PluginSearch& plugin);
 
-// Returns a finding with the facts of host `own` that differ from the majority of the hosts. `facts`: one entry per
+// Returns a finding that lists the facts in which host `own` differs from the majority of hosts. `facts`: one entry per
 // host. If there is no majority, all hosts get a finding, so that the failure is attributed to the job.
 Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const std::vector<std::vector<Fact>>& facts);
 

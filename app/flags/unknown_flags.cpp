@@ -122,8 +122,8 @@ const std::vector<Answer>& trainers() {
       {{"use_peft"}, "--lora_r RANK trains adapters; omit the flag"},
       {{"use_dora"}, "mpzero supports only LoRA and rsLoRA (--use_rslora); omit the flag"},
       {{"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "use_bnb_nested_quant", "bnb_4bit_compute_dtype"},
-       "--load_in_4bit always uses NF4 with double quantization, and matmuls use the dtype of --bf16; omit the "
-       "flag"},
+       "--load_in_4bit always uses NF4 with double quantization, and matmuls use the dtype selected by --bf16; "
+       "omit the flag"},
       {{"modules_to_save"}, "only adapters are trained; omit the flag"},
       {{"torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"},
        "the kernels are already compiled and fused; omit the flag"},

@@ -48,11 +48,11 @@ class Selection:
         known = ", ".join(sorted(self.by_split))
         if not self.split_matters:
             return PrepareError(
-                f"{shown(self.root)} has no files of split '{split}', because its file names contain no splits: omit "
-                "--split to read all files, or choose files with --files."
+                f"{shown(self.root)} contains no files for split '{split}', because its file names contain no splits: "
+                "omit --split to read all files, or choose files with --files."
             )
         return PrepareError(
-            f"{shown(self.root)} has no files of split '{split}', only {known}: choose one with --split, or "
+            f"{shown(self.root)} contains no files for split '{split}', only for {known}: choose one with --split, or "
             "choose files with --files."
         )
 
@@ -81,7 +81,7 @@ class Selection:
         return "convert those files, or select the files to read with --files, such as --files '*.txt'"
 
 
-NO_SPLIT = "its name contains no split, unlike other file names"
+NO_SPLIT = "its name contains no split, but names of other files do"
 
 
 def select(root: Path, config_name: str | None, patterns: list[str]) -> Selection:

@@ -108,7 +108,7 @@ class Run:
         return float(known[-1]) if len(known) else math.nan
 
     def mean_rate(self, name: str) -> float:
-        """Returns the mean of a rate over the time of all steps, or NaN if there is none."""
+        """Returns the time-weighted mean of a rate over all steps, or NaN if the rate was not recorded."""
         values = self.columns.get(name, np.empty(0))
         known = values[np.isfinite(values) & (values > 0)]
         with np.errstate(all="ignore"):

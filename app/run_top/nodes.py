@@ -114,7 +114,7 @@ class Nodes:
     def _view(self, host: str, port: int, answer: Samples | str) -> NodeView:
         if isinstance(answer, str):
             self._before.pop(host, None)
-            return NodeView(host, problem=f"port {port} cannot be read: {answer}")
+            return NodeView(host, problem=f"cannot read metrics from port {port}: {answer}")
         now = time.monotonic()
         then, before = self._before.get(host, (now, []))
         self._before[host] = now, answer

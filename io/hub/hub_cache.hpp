@@ -17,7 +17,7 @@ bool is_hub_name(std::string_view text);
 // existing path. Otherwise, returns `given`. COMMIT is the content of refs/main. The snapshot may be incomplete.
 std::filesystem::path hub_snapshot_or(const std::filesystem::path& given);
 
-// Returns the snapshot folder of the model `name` at a branch, tag or commit. The folder may not exist.
+// Returns the snapshot folder of the model `name` at a branch, tag or commit. The folder might not exist.
 std::filesystem::path hub_snapshot(const std::filesystem::path& name, const std::string& revision);
 
 // Returns the Hub name of the model in a snapshot folder, or an empty string if `folder` is not a snapshot folder.

@@ -28,8 +28,8 @@ namespace mpzero::parallel {
 // spare states are dropped and the old states remain valid. The results are bitwise identical in both cases.
 //
 // With HostMemoryPlan::keeps_gradients, take_gradient() starts the copy of the full gradient, so that the caller can
-// reuse the gradient's memory while the update waits for the norm. The copy remains valid until the unit's next
-// gradient is taken, which waits for all updates of the unit.
+// reuse the gradient's memory while the update waits for the norm. The copy remains valid until the next
+// take_gradient() of the unit, which waits for all updates of the unit.
 //
 // A unit's states do not change while a StateHold of the unit exists. An update of a held unit writes to spare states,
 // and waits if all spare states are in use.

@@ -174,6 +174,6 @@ def how_to_resume(place: Placement) -> str:
         return ""
     more = ",..." if len(names) > MOST_NAMED else ""
     return (
-        " An administrator returns repaired nodes with 'scontrol update "
+        " After repairing nodes, an administrator returns them to service with 'scontrol update "
         f"NodeName={','.join(names[:MOST_NAMED])}{more} State=RESUME'."
     )

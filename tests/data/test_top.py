@@ -109,13 +109,13 @@ def test_what_the_terminal_has_is_never_exceeded(tmp_path):
         i: {"utilization_ratio": 0.98, "sm_clock_hertz": 1.98e9, "power_watts": 650, "throttled": 1} for i in range(8)
     }
     nodes = [
-        NodeView("n2", problem="port 9410 cannot be read: Connection refused"),
+        NodeView("n2", problem="cannot read metrics from port 9410: Connection refused"),
         NodeView("n1", cpu=0.5, sent=1.5e9, memory_available=3 << 30, gpus=gpus),
     ]
     run = view(tmp_path, STEP | {"rank_seconds": [0.1] * 100})
     text = shown(run, rows=40, nodes=nodes)
     assert "n1  CPU 50%  3 GiB free  sends 1.50 GB/s\n  GPU 0   98%  1980 MHz   650 W  throttled\n" in text
-    assert "n2: port 9410 cannot be read: Connection refused\n" in text
+    assert "n2: cannot read metrics from port 9410: Connection refused\n" in text
     run.warning = "\033[2Jrank 3 is slow" + "x" * 300
     run.start["model_type"] = "ä\u009b2J\x7f\udcff\u202e" + "m" * 100
     for rows in (1, 2, 5, 7, 8, 9, 10, 24, 40, 200):

@@ -80,8 +80,8 @@ struct PlanAssumptions {
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions);
 
-// Returns the step time if gradients are clipped in every step; std::nullopt if all steps take the same time. `plan`:
-// result of estimate_plan() with the same arguments.
+// Returns the step time assuming that gradients are clipped in every step, or std::nullopt if clipping does not affect
+// it. `plan`: result of estimate_plan() with the same arguments.
 std::optional<double> clipped_seconds(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                                       PlanAssumptions assumptions, const PlanEstimate& plan);
 
