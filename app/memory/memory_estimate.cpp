@@ -1,12 +1,16 @@
 #include "app/memory/memory_estimate.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
+#include "app/memory/memory_limit.hpp"
 #include "app/simulation/planned_states.hpp"
 #include "base/device/simulated.hpp"
+#include "base/words.hpp"
 #include "model/kernels/cublas_lt.hpp"
 
 namespace mpzero {
@@ -23,6 +27,36 @@ std::pair<double, double> flops_of(const plan::UnitCall& call) {
 }
 
 }  // namespace
+
+std::vector<PlannedMemory::Part> PlannedMemory::device_parts() const {
+  return {{"parameters", states.parameters},
+          {"gradients", states.gradients, states.host_gradients > 0 ? "copied to the host" : ""},
+          {"optimizer states", states.optimizer_states},
+          {"units in flight", states.units_in_flight},
+          {"activations", activations, fmt::format("recompute {}", describe(levels))},
+          {"weights in FP8", cast_weights, fmt::format("{} layers", kept_casts)},
+          {"workspace", workspace}};
+}
+
+std::vector<PlannedMemory::Part> PlannedMemory::host_parts() const {
+  return {{"optimizer states", states.host_optimizer_states},
+          {"parameters", states.host_parameters},
+          {"gradients", states.host_gradients},
+          {"transfer buffers", states.host_staging},
+          {"spare states", states.host_spares, "for early updates"},
+          {"layer inputs", host_inputs},
+          {"attention outputs", host_activations - host_inputs}};
+}
+
+std::string describe(const std::vector<PlannedMemory::Part>& parts) {
+  std::vector<std::string> shown;
+  for (const PlannedMemory::Part& part : parts) {
+    if (part.bytes == 0) continue;
+    shown.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
+                                part.note.empty() ? "" : fmt::format(" ({})", part.note)));
+  }
+  return fmt::format("{}", fmt::join(shown, ", "));
+}
 
 plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel::ZeroOptions& options,
                                         const parallel::ParallelLayout& ranks) {
@@ -211,6 +245,91 @@ LayerLevels MemoryEstimate::levels_within(const ActivationSizes& sizes, int64_t 
   const bool is_known = on_host < std::numeric_limits<int64_t>::max() / 2;
   return config_.zero.pin_memory && is_known ? cheapest_levels(sizes, room, on_host / 2).value_or(*on_device)
                                              : *on_device;
+}
+
+LayerLevels MemoryEstimate::levels_beside(const parallel::MemoryUse& states, const MemoryNeed& limit) const {
+  const int64_t on_host = may_offload_activations() ? std::max<int64_t>(0, limit.host - host_bytes(states)) : 0;
+  return levels_within(activation_sizes(config_.micro_batch_size), limit.device - device_bytes(states), on_host);
+}
+
+PlannedMemory MemoryEstimate::planned(const parallel::MemoryUse& states, const LayerLevels& levels) const {
+  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
+  PlannedMemory memory{.states = states,
+                       .levels = levels,
+                       .activations = kept_activations(levels, sizes),
+                       .host_activations = host_activations(levels, sizes),
+                       .host_inputs = host_inputs(levels, sizes),
+                       .cast_weights = cast_bytes(kept_casts()),
+                       .kept_casts = kept_casts()};
+  memory.workspace = activation_peak(levels, sizes) - memory.activations - memory.cast_weights;
+  return memory;
+}
+
+PlannedMemory MemoryEstimate::plan(const parallel::MemoryUse& states, const MemoryNeed& limit) {
+  const LayerLevels levels = levels_beside(states, limit);
+  // Activations have priority, because recomputation costs more than casting weights again.
+  const int64_t left = limit.device - planned(states, levels).need().device;
+  keep_casts(kept_casts_within(device_.is_cpu() ? std::numeric_limits<int64_t>::max() : left));
+  return planned(states, levels);
+}
+
+std::optional<int64_t> MemoryEstimate::host_extra_bytes(const MemoryNeed& limit) const {
+  const parallel::MemoryUse least = states_of(scenario(), 0);
+  const int64_t left = limit.host - planned(least, levels_beside(least, limit)).need().host;
+  if (host_bytes(states_of(scenario())) - host_bytes(least) <= left) return std::nullopt;
+  return std::max<int64_t>(0, left);
+}
+
+std::vector<MemoryChange> MemoryEstimate::changes(const MemoryNeed& limit,
+                                                  const std::optional<LayerLevels>& planned) const {
+  return changes_that_fit(scenario(), ranks_.ranks(), limit, [&](const MemoryScenario& changed) {
+    return planned && changed.recompute == config_.recompute ? need(changed, planned) : need_within(limit, changed);
+  });
+}
+
+std::string MemoryEstimate::problem(const PlannedMemory& memory, const MemoryRoom& room,
+                                    const std::optional<MemoryChange>& more_hosts) const {
+  const MemoryNeed need = memory.need(), limit = room.limit(), &available = room.available;
+  const auto on_host = [&](int64_t bytes) {
+    const auto [needed, given] = compared_sizes(bytes * room.ranks, available.host * room.ranks);
+    return fmt::format("a host needs {} of memory for {}, but {} is available", needed, counted(room.ranks, "rank"),
+                       given);
+  };
+  if (need.device > available.device || need.host <= available.host) {
+    std::vector<MemoryChange> found = changes(limit);
+    if (found.size() < 2 && more_hosts) found.push_back(*more_hosts);
+    const std::string remedy = describe_changes(found);
+    // With more host memory, the run might offload more.
+    const MemoryNeed offloaded =
+        need_within({.device = limit.device, .host = std::numeric_limits<int64_t>::max()}, scenario(), 0);
+    if (offloaded.device <= limit.device && offloaded.host > limit.host) {
+      return fmt::format("to fit in GPU memory, {}; {}", on_host(offloaded.host), remedy);
+    }
+    if (need.device <= available.device) {
+      return fmt::format("the run leaves {} MiB of GPU memory free, {} MiB less than the required margin",
+                         (available.device - need.device) >> 20,
+                         std::max<int64_t>(1, (need.device - limit.device) >> 20));
+    }
+    // As in reports, GPU memory includes the context.
+    const auto [needed, given] = device_.is_cpu()
+                                     ? compared_sizes(process_bytes(need.device), available.host)
+                                     : compared_sizes(need.device + room.context, available.device + room.context);
+    return fmt::format("the run needs {} of {}, but {} is available; {}", needed,
+                       device_.is_cpu() ? "memory per rank" : "GPU memory", given, remedy);
+  }
+  if (host_bytes(states_of(scenario(), 0)) <= available.host) {
+    return fmt::format(
+        "{}; shorten the sequences, or pass --recompute {}", on_host(need.host),
+        config_.recompute == Recomputation::kHostAttention
+            ? "host, which recomputes attention"
+            : fmt::format("full{}, which keeps layer inputs on the GPU", yields_for(config_, {"recompute"})));
+  }
+  return fmt::format("{}; {}, or {}", on_host(need.host),
+                     more_hosts ? "use " + more_hosts->text
+                                : "use more hosts or ranks, raise the memory limit of the job or container",
+                     config_.zero.release_gradients.value_or(false)
+                         ? "remove \"release_gradients\" from offload_optimizer"
+                         : ratio_remedy(config_));
 }
 
 LayerLevels MemoryEstimate::leanest(const ActivationSizes& sizes, Recomputation recompute) const {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -21,6 +22,35 @@
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
+
+// Planned memory of a rank.
+struct PlannedMemory {
+  struct Part {
+    std::string name;
+    int64_t bytes = 0;
+    std::string note = {};
+  };
+
+  parallel::MemoryUse states;
+  LayerLevels levels;
+  int64_t activations = 0;       // kept from forward to backward
+  int64_t host_activations = 0;  // activations offloaded to the host
+  int64_t host_inputs = 0;       // layer inputs of host_activations
+  int64_t cast_weights = 0;      // FP8 weights kept by `kept_casts` layers
+  int64_t kept_casts = 0;
+  int64_t workspace = 0;
+
+  MemoryNeed need() const {
+    return {.device = device_bytes(states) + activations + cast_weights + workspace,
+            .host = host_bytes(states) + host_activations};
+  }
+  // Return the parts of need() on the device and on the host.
+  std::vector<Part> device_parts() const;
+  std::vector<Part> host_parts() const;
+};
+
+// Formats parts that are not empty, e.g. "parameters 1.11 GiB, activations 0.90 GiB (recompute none x 28)".
+std::string describe(const std::vector<PlannedMemory::Part>& parts);
 
 // Returns the shape of a rank's micro-batches, without documents and loss mask.
 plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel::ZeroOptions& options,
@@ -62,6 +92,21 @@ class MemoryEstimate {
   LayerLevels levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host = 0) const;
   // Returns true if activations can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }
+  // Returns the recompute levels that the run uses beside `states`; see levels_within().
+  LayerLevels levels_beside(const parallel::MemoryUse& states, const MemoryNeed& limit) const;
+  // Returns the memory of a rank with these states and levels.
+  PlannedMemory planned(const parallel::MemoryUse& states, const LayerLevels& levels) const;
+  // Chooses the recompute levels and the number of kept FP8 casts. Returns the planned memory.
+  PlannedMemory plan(const parallel::MemoryUse& states, const MemoryNeed& limit);
+  // Returns the bytes of host memory that the run has for optimizer updates before the gradient norm is known, or
+  // std::nullopt for no limit.
+  std::optional<int64_t> host_extra_bytes(const MemoryNeed& limit) const;
+  // Returns changes that fit in `limit`; see changes_that_fit(). `planned`: levels that changes keep.
+  std::vector<MemoryChange> changes(const MemoryNeed& limit, const std::optional<LayerLevels>& planned = {}) const;
+  // Explains why `memory` exceeds `room` or leaves less than its margin, with changes that would make the run fit.
+  // `more_hosts`: a change of the number of hosts.
+  std::string problem(const PlannedMemory& memory, const MemoryRoom& room,
+                      const std::optional<MemoryChange>& more_hosts = {}) const;
   // Returns the memory that a rank requires with the recompute levels `levels` (default: leanest()).
   // `host_extra_bytes`: see states_of().
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt,

@@ -6,14 +6,18 @@
 
 namespace mpzero {
 
-MemoryNeed memory_limit(const MachineSizes& machine) {
-  MemoryNeed limit{.device = std::numeric_limits<int64_t>::max(),
-                   .host = within_host_margin(machine.host) / machine.ranks};
-  if (!machine.gpu) return limit;
-  const int64_t others = std::max<int64_t>(0, machine.gpu_used - kContextAlone);
-  const int64_t available = *machine.gpu - kUsualContext - others;
-  limit.device = available - memory_margin(available);
-  return limit;
+MemoryRoom memory_room(const MachineSizes& machine) {
+  const int64_t host =
+      machine.host > 0 ? within_host_margin(machine.host) / machine.ranks : std::numeric_limits<int64_t>::max();
+  if (!machine.gpu) {
+    return {.available = {.device = std::max<int64_t>(0, tensors_within(host)), .host = host}, .ranks = machine.ranks};
+  }
+  const int64_t context = machine.context + std::max<int64_t>(0, machine.gpu_used - kContextAlone);
+  const int64_t device = *machine.gpu - context;
+  return {.available = {.device = device, .host = host},
+          .margin = memory_margin(device),
+          .context = context,
+          .ranks = machine.ranks};
 }
 
 double smallest_host_ratio(const parallel::MemoryUse& use, int64_t device_bytes) {

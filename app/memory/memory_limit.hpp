@@ -14,15 +14,15 @@ constexpr int64_t kContextAlone = int64_t{655} << 20;
 
 // Memory of a host before the run starts, in bytes.
 struct MachineSizes {
-  std::optional<int64_t> gpu;  // capacity of the smallest GPU; std::nullopt: no limit
-  int64_t gpu_used = 0;        // GPU memory used by CUDA contexts and other processes
-  int64_t host = 0;            // available host memory
-  int ranks = 1;               // ranks per host
+  std::optional<int64_t> gpu = {};  // capacity of the smallest GPU; std::nullopt: the run trains on CPUs
+  int64_t gpu_used = 0;             // GPU memory used by CUDA contexts and other processes
+  int64_t host = 0;                 // available host memory; 0: unknown
+  int ranks = 1;                    // ranks per host
+  int64_t context = kUsualContext;  // of CUDA and NCCL
 };
 
-// Returns the memory limit per rank, which both a dry run and the run itself use to choose a layout. On a GPU, the
-// limit excludes the memory of CUDA, NCCL and other processes, and memory_margin().
-MemoryNeed memory_limit(const MachineSizes& machine);
+// Returns the memory that a rank may use. On a GPU, excludes the memory of CUDA, NCCL and other processes.
+MemoryRoom memory_room(const MachineSizes& machine);
 
 // Returns the memory of a CPU rank's process with `tensors` bytes of tensors at the peak. The allocator caches up to an
 // eighth more (TensorMemory), and the program, libraries and small objects need kProcessAlone.

@@ -107,6 +107,16 @@ struct MemoryNeed {
   int64_t host = 0;
 };
 
+// Memory that a rank may use for states and activations.
+struct MemoryRoom {
+  MemoryNeed available;
+  int64_t margin = 0;   // device memory that a plan leaves free
+  int64_t context = 0;  // GPU memory beside `available`
+  int ranks = 1;        // ranks per host
+
+  MemoryNeed limit() const { return {.device = available.device - margin, .host = available.host}; }
+};
+
 struct MemoryChange {
   MemoryScenario scenario;
   std::string text;   // e.g. "train_micro_batch_size_per_gpu 2 with gradient_accumulation_steps 8"

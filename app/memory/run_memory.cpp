@@ -1,10 +1,9 @@
 #include "app/memory/run_memory.hpp"
 
 #include <c10/util/Exception.h>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "app/config/model_limits.hpp"
 #include "app/flags/training_flags.hpp"
@@ -12,35 +11,10 @@
 #include "app/machine/host_limits.hpp"
 #include "app/memory/memory_limit.hpp"
 #include "base/collectives.hpp"
-#include "base/words.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
-
-struct Part {
-  std::string name;
-  int64_t bytes;
-  std::string note;
-};
-
-std::vector<Part> device_parts(const parallel::MemoryUse& states, const LayerLevels& levels,
-                               const ActivationSizes& sizes, int64_t context, const MemoryEstimate& estimate) {
-  const int64_t kept = kept_activations(levels, sizes), casts = estimate.cast_bytes(estimate.kept_casts());
-  std::vector<Part> parts{{"parameters", states.parameters, ""},
-                          {"gradients", states.gradients,
-                           states.host_gradients > 0          ? "copied to the host"
-                           : states.host_optimizer_states > 0 ? "kept until the update"
-                                                              : ""},
-                          {"optimizer states", states.optimizer_states, ""},
-                          {"units in flight", states.units_in_flight, ""},
-                          {"activations", kept, fmt::format("recompute {}", describe(levels))},
-                          {"weights in FP8", casts, fmt::format("{} layers", estimate.kept_casts())},
-                          {"workspace", activation_peak(levels, sizes) - kept - casts, ""},
-                          {"CUDA and NCCL", context, ""}};
-  std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
-  return parts;
-}
 
 std::string first_line(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
@@ -83,18 +57,20 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
 }
 
 std::vector<MemoryChange> RunMemory::changes(int64_t device_limit) const {
-  const MemoryNeed limit{.device = device_limit, .host = host_available_};
-  return changes_that_fit(estimate_.scenario(), world_size_, limit, [&](const MemoryScenario& changed) {
-    const bool as_planned = plan_ && changed.recompute == config_.recompute;
-    return as_planned ? estimate_.need(changed, plan_->levels) : estimate_.need_within(limit, changed);
-  });
+  return estimate_.changes({.device = device_limit, .host = host_available_},
+                           plan_ ? std::optional(plan_->memory.levels) : std::nullopt);
 }
 
-parallel::MemoryUse RunMemory::states() const {
-  return plan_ ? plan_->states : estimate_.states_of(estimate_.scenario());
+PlannedMemory RunMemory::memory() const {
+  if (plan_) return plan_->memory;
+  return estimate_.planned(estimate_.states_of(estimate_.scenario()), estimate_.leanest(config_.recompute));
 }
 
-LayerLevels RunMemory::levels() const { return plan_ ? plan_->levels : estimate_.leanest(config_.recompute); }
+std::vector<PlannedMemory::Part> RunMemory::device_parts() const {
+  std::vector<PlannedMemory::Part> parts = memory().device_parts();
+  parts.push_back({"CUDA and NCCL", plan_ ? plan_->room.context : at_start_.outside_allocator()});
+  return parts;
+}
 
 void RunMemory::prepare_changes() const {
   try {
@@ -104,19 +80,8 @@ void RunMemory::prepare_changes() const {
   }
 }
 
-int64_t RunMemory::host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const {
-  if (!estimate_.may_offload_activations()) return 0;
-  return std::max<int64_t>(0, min(group, host_available_ - host_bytes(states)));
-}
-
-LayerLevels RunMemory::expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
-                                       ProcessGroup& group) const {
-  return estimate_.levels_within(sizes, expected_limit(group).device - device_bytes(states),
-                                 host_budget(states, group));
-}
-
 MemoryNeed RunMemory::expected_limit(ProcessGroup& group) const {
-  const MemoryNeed limit = memory_limit({.gpu = at_start_.total, .gpu_used = at_start_.outside_allocator()});
+  const MemoryNeed limit = memory_room({.gpu = at_start_.total, .gpu_used = at_start_.outside_allocator()}).limit();
   return {.device = min(group, limit.device), .host = min(group, host_available_)};
 }
 
@@ -124,145 +89,94 @@ bool RunMemory::choose_release(ProcessGroup& group, std::optional<bool> preferre
   return !device_.is_cpu() && estimate_.choose_release(expected_limit(group), preferred);
 }
 
-int64_t RunMemory::planned_bytes() const {
-  return device_bytes(states()) + activation_peak(levels(), estimate_.activation_sizes(config_.micro_batch_size));
-}
-
 std::string RunMemory::recompute() const {
-  const std::string text = describe(levels());
+  const std::string text = describe(plan_->memory.levels);
   return text.find(',') == std::string::npos ? text.substr(0, text.find(' ')) : text;
 }
 
 std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states, ProcessGroup& group) {
-  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  const int64_t on_host = config_.recompute == Recomputation::kAuto ? host_budget(states, group) : 0;
-  Plan plan{.states = states, .levels = {}};
+  Plan plan{.memory = {}, .room = {.available = {.host = min(group, host_available_)}, .ranks = local_size_}};
+  MemoryRoom& room = plan.room;
   if (device_.is_cpu()) {
-    plan.process = min(group, host_available_);
-    plan.available = tensors_within(plan.process);
-    // All ranks must use the same levels, because the levels determine the collectives. Buffer sizes may differ by
-    // rank.
-    plan.levels = broadcast(group, estimate_.levels_within(sizes, plan.available - device_bytes(states)));
-    estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
+    room.available.device = tensors_within(room.available.host);
   } else {
     const GpuMemory now = gpu_memory(device_);
     plan.registered = std::max<int64_t>(0, device_bytes(states) - now.allocated);
-    plan.context = std::max<int64_t>(0, now.outside_allocator() - plan.registered);
-    plan.available = min(group, now.total - plan.context);
-    // All ranks must use the same levels.
-    const int64_t room = min(group, plan.available - device_bytes(states));
-    const int64_t within_margin = room - memory_margin(plan.available);
-    plan.levels = estimate_.levels_within(sizes, within_margin, on_host);
-    if (config_.recompute == Recomputation::kAuto && activation_peak(plan.levels, sizes) > room) {
-      const auto [needed, available] = compared_sizes(planned_bytes(), plan.available);
-      throw UserError(
-          fmt::format("the run does not fit: it needs at least {} of GPU memory, but a GPU has {} available; {}",
-                      needed, available, describe_changes(changes(plan.available - memory_margin(plan.available)))),
-          ErrorScope::kAllRanks);
-    }
-    // Activations have priority, because recomputation costs more than casting weights again.
-    estimate_.keep_casts(estimate_.kept_casts_within(within_margin - activation_peak(plan.levels, sizes)));
+    room.context = std::max<int64_t>(0, now.outside_allocator() - plan.registered);
+    room.available.device = min(group, now.total - room.context);
+    room.margin = memory_margin(room.available.device);
+  }
+  // All ranks must use the same levels, because the levels determine the collectives. Buffer sizes may differ by rank.
+  const int64_t left = min(group, room.available.device - device_bytes(states));
+  const int64_t left_on_host = min(group, host_available_ - host_bytes(states));
+  plan.memory = estimate_.plan(
+      states, {.device = device_bytes(states) + left - room.margin, .host = host_bytes(states) + left_on_host});
+  if (device_.is_cuda() && config_.recompute == Recomputation::kAuto &&
+      plan.memory.need().device - device_bytes(states) > left) {
+    throw UserError(estimate_.problem(plan.memory, room), ErrorScope::kAllRanks);
   }
   plan_ = plan;
   if (device_.is_cuda()) prepare_changes();  // the number of kept casts may have changed
-  return by_layer(plan.levels);
+  return by_layer(plan.memory.levels);
 }
 
 std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   if (device_.is_cpu()) return std::nullopt;
   prepare_changes();
-  const parallel::MemoryUse use = estimate_.states_of(estimate_.scenario(), 0);
-  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  const int64_t activations = host_activations(expected_levels(use, sizes, group), sizes);
-  const int64_t needed = host_bytes(use) + activations;
-  if (needed == 0) return std::nullopt;
-  const int64_t left = min(group, host_available_) - needed;
+  const MemoryNeed limit = expected_limit(group);
+  const parallel::MemoryUse least = estimate_.states_of(estimate_.scenario(), 0);
+  const PlannedMemory memory = estimate_.planned(least, estimate_.levels_beside(least, limit));
   run_on_all_ranks(group, [&] {
-    if (left >= 0) return;
-    const auto [of_host, available] =
-        compared_sizes(needed * local_size_, std::max<int64_t>(0, (left + needed) * local_size_));
-    throw_user_error(
-        "the run does not fit in host memory: a rank needs {} (optimizer states {}, parameters {}, gradients {}, "
-        "transfer buffers {}, activations {}), a host needs {} for {}, but {} is available; use more "
-        "hosts or ranks, {}, or raise the memory limit of the job or container",
-        gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
-        gibibytes(use.host_gradients), gibibytes(use.host_staging), gibibytes(activations), of_host,
-        counted(local_size_, "rank"), available,
-        config_.recompute == Recomputation::kHostAttention ? "use --recompute host or full"
-        : config_.recompute == Recomputation::kHost        ? "use --recompute full" + yields_for(config_, {"recompute"})
-        : config_.zero.release_gradients.value_or(false)   ? "remove \"release_gradients\" from offload_optimizer"
-                                                           : ratio_remedy(config_));
+    if (memory.need().host <= limit.host) return;
+    throw UserError(estimate_.problem(memory, {.available = limit, .ranks = local_size_}));
   });
-  if (host_bytes(estimate_.states_of(estimate_.scenario())) - host_bytes(use) <= left) return std::nullopt;
-  return left;
+  return estimate_.host_extra_bytes(limit);
 }
 
 int64_t RunMemory::measured_spare(ProcessGroup& group) const {
-  const int64_t left = plan_->available - memory_margin(plan_->available) - peak().total;
-  return std::max<int64_t>(0, min(group, left));
+  return std::max<int64_t>(0, min(group, plan_->room.limit().device - peak().total));
 }
 
-int64_t RunMemory::spare() const {
-  return std::max<int64_t>(0, plan_->available - memory_margin(plan_->available) - planned_bytes());
-}
+int64_t RunMemory::spare() const { return std::max<int64_t>(0, plan_->room.limit().device - planned_bytes()); }
 
 void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
-  if (world_size_ > 1) plan_->registered += device_bytes(states) - device_bytes(plan_->states);
-  plan_->states = states;
+  if (world_size_ > 1) plan_->registered += device_bytes(states) - device_bytes(plan_->memory.states);
+  plan_->memory.states = states;
 }
 
 std::vector<std::string> RunMemory::breakdown() const {
   if (!plan_) return {};
+  const PlannedMemory& memory = plan_->memory;
   if (device_.is_cpu()) {
     if (config_.recompute != Recomputation::kAuto || recompute() == "none") return {};
     return {fmt::format("Planned memory, per rank: {} of {} available (recompute {})",
-                        gibibytes(process_bytes(planned_bytes())), gibibytes(plan_->process), describe(levels()))};
+                        gibibytes(process_bytes(planned_bytes())), gibibytes(plan_->room.available.host),
+                        describe(memory.levels))};
   }
-  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   std::vector<std::string> lines{fmt::format("Planned GPU memory, per GPU of {} x {}:", world_size_,
                                              parallel::gpu_properties(device_.index()).name)};
-  for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context, estimate_)) {
+  for (const PlannedMemory::Part& part : device_parts()) {
+    if (part.bytes == 0) continue;
     lines.push_back(fmt::format("  {:<18}{:>12}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format("  ({})", part.note)));
   }
-  lines.push_back(fmt::format("  {:<18}{:>12}  of {}", "total", gibibytes(planned_bytes() + plan_->context),
+  lines.push_back(fmt::format("  {:<18}{:>12}  of {}", "total", gibibytes(planned_bytes() + plan_->room.context),
                               gibibytes(at_start_.total)));
-  const parallel::MemoryUse& states = plan_->states;
-  if (host_bytes(states) > 0) {
-    lines.push_back(fmt::format(
-        "Host memory, per rank: optimizer states {}, spare states for early updates {}; {}parameters {}, gradients {}, "
-        "transfer buffers {}",
-        gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
-        config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_gradients),
-        gibibytes(states.host_staging)));
-  }
-  if (const int64_t activations = host_activations(plan_->levels, sizes); activations > 0) {
-    const int64_t inputs = host_inputs(plan_->levels, sizes);
-    lines.push_back(fmt::format("Host memory, per rank: layer inputs {}, attention outputs {}{}", gibibytes(inputs),
-                                gibibytes(activations - inputs), config_.zero.pin_memory ? ", pinned" : ""));
+  if (memory.need().host > 0) {
+    lines.push_back("Host memory, per rank: " + describe(memory.host_parts()));
   }
   return lines;
 }
 
 std::optional<std::string> RunMemory::warning() const {
-  const bool fits = !plan_ || planned_bytes() <= plan_->available;
+  const bool fits = !plan_ || planned_bytes() <= plan_->room.available.device;
   if (fits && device_.is_cpu() && offloads_activations(config_.recompute)) {
     const Origin& origin = config_.origins.of("recompute");
     return fmt::format(
         "{} is equivalent to --recompute tiled on the CPU, where all activations are in host memory",
         origin.kind == Origin::Kind::kFile ? origin.name : "--recompute " + flag_named("recompute").show(config_));
   }
-  if (fits) return std::nullopt;
-  if (device_.is_cpu()) {
-    const auto [needed, available] =
-        compared_sizes(process_bytes(planned_bytes()), std::max<int64_t>(0, plan_->process));
-    return fmt::format(
-        "a rank needs about {} of memory, but {} is available, so the OOM killer may terminate the run; {}", needed,
-        available, describe_changes(changes(plan_->available)));
-  }
-  const auto [needed, available] = compared_sizes(planned_bytes(), plan_->available);
-  return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", needed, available,
-                     describe_changes(changes(plan_->available - memory_margin(plan_->available))));
+  return fits ? std::nullopt : std::optional(estimate_.problem(plan_->memory, plan_->room));
 }
 
 std::optional<int64_t> RunMemory::planned() const {
@@ -301,9 +215,9 @@ std::optional<std::string> RunMemory::comparison() const {
 }
 
 std::string RunMemory::explain_out_of_memory(const std::exception& error) const {
-  const int64_t context = plan_ ? plan_->context : at_start_.outside_allocator();
-  const int64_t planned = planned_bytes();
-  const int64_t available = plan_ ? plan_->available : at_start_.total - context;
+  const std::vector<PlannedMemory::Part> parts = device_parts();
+  const int64_t context = parts.back().bytes, planned = planned_bytes();
+  const int64_t available = plan_ ? plan_->room.available.device : at_start_.total - context;
   int64_t limit = available - memory_margin(available);
   std::string what = first_line(error);
   if (refused_ && refused_->last()) {
@@ -313,25 +227,18 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
     // A suggested change must save at least the bytes of the failed allocation.
     limit = std::min(limit, planned - refused.asked);
   }
-  std::vector<std::string> parts;
-  for (const Part& part :
-       device_parts(states(), levels(), estimate_.activation_sizes(config_.micro_batch_size), context, estimate_)) {
-    parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
-                                part.note.empty() ? "" : fmt::format(" ({})", part.note)));
-  }
   return fmt::format("out of GPU memory while {}: {}; planned: {}, {} in total; {}",
-                     plan_ ? "training" : "allocating the training state", what, fmt::join(parts, ", "),
+                     plan_ ? "training" : "allocating the training state", what, describe(parts),
                      gibibytes(planned + context), describe_changes(changes(limit)));
 }
 
 MemoryNeed memory_limit(at::Device device, parallel::MpiRuntime& mpi) {
-  MachineSizes machine{.gpu = std::nullopt, .host = available_host_bytes(), .ranks = mpi.local_size()};
-  if (device.is_cuda()) {
-    const GpuMemory now = gpu_memory(device);
-    machine.gpu = now.total;
-    machine.gpu_used = now.outside_allocator();
-  }
-  const MemoryNeed limit = memory_limit(machine);
+  const GpuMemory now = device.is_cuda() ? gpu_memory(device) : GpuMemory();
+  const MemoryNeed limit = memory_room({.gpu = device.is_cuda() ? std::optional(now.total) : std::nullopt,
+                                        .gpu_used = now.outside_allocator(),
+                                        .host = available_host_bytes(),
+                                        .ranks = mpi.local_size()})
+                               .limit();
   return {.device = min(mpi, limit.device), .host = min(mpi, limit.host)};
 }
 

@@ -62,7 +62,7 @@ class RunMemory {
   // Records that the training state has grown.
   void states_have_grown(const parallel::MemoryUse& states);
   // Records that states have moved between host and GPU.
-  void states_have_moved(const parallel::MemoryUse& states) { plan_->states = states; }
+  void states_have_moved(const parallel::MemoryUse& states) { plan_->memory.states = states; }
 
   // Return the log lines of the plan (none on the CPU), and a warning if --recompute does not fit. Require plan().
   std::vector<std::string> breakdown() const;
@@ -85,29 +85,22 @@ class RunMemory {
 
  private:
   struct Plan {
-    parallel::MemoryUse states;
-    LayerLevels levels;
+    PlannedMemory memory;
+    MemoryRoom room;         // minimum over all ranks
     int64_t registered = 0;  // part of the states in NCCL's memory
-    int64_t context = 0;     // used by CUDA and NCCL
-    int64_t available = 0;   // for states and activations, minimum over all ranks
-    int64_t process = 0;     // memory for a rank's process on a CPU, minimum over all ranks
   };
 
   std::vector<MemoryChange> changes(int64_t device_limit) const;
   // Simulates in advance all changes that an error message may suggest, so that other ranks do not wait for the
   // simulations.
   void prepare_changes() const;
-  // Return the planned training state and recompute levels or, before plan(), their estimates.
-  parallel::MemoryUse states() const;
-  LayerLevels levels() const;
-  // Predicts the levels that plan() chooses after `states` are allocated. Collective.
-  LayerLevels expected_levels(const parallel::MemoryUse& states, const ActivationSizes& sizes,
-                              ProcessGroup& group) const;
+  // Returns the planned memory or, before plan(), an estimate.
+  PlannedMemory memory() const;
+  // Returns the parts of the planned GPU memory, CUDA and NCCL last.
+  std::vector<PlannedMemory::Part> device_parts() const;
   // Returns the expected memory limit per rank, as the minimum over all ranks. Collective.
   MemoryNeed expected_limit(ProcessGroup& group) const;
-  // Returns the bytes of host memory that `states` leave for activations, as the minimum over all ranks. Collective.
-  int64_t host_budget(const parallel::MemoryUse& states, ProcessGroup& group) const;
-  int64_t planned_bytes() const;
+  int64_t planned_bytes() const { return memory().need().device; }
 
   RunConfig config_;
   at::Device device_;

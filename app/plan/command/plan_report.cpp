@@ -59,30 +59,19 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   lines.push_back(fmt::format("Memory per {}: {}{}{}", cpu ? "rank" : "GPU", gibibytes(memory.total),
                               memory.of_gpu > 0 ? " of " + gibibytes(memory.of_gpu) : "",
                               memory.fits ? "" : ": the run does not fit"));
-  const auto part = [&](const char* name, int64_t bytes, const std::string& note = "") {
-    if (bytes >= kLeastShown) lines.push_back(row(name, gibibytes(bytes), note));
+  const auto add = [&](const std::vector<PlannedMemory::Part>& parts, int64_t ranks) {
+    for (const PlannedMemory::Part& part : parts) {
+      if (part.bytes * ranks >= kLeastShown) lines.push_back(row(part.name, gibibytes(part.bytes * ranks), part.note));
+    }
   };
-  part("parameters", memory.states.parameters);
-  part("gradients", memory.states.gradients, memory.states.host_gradients > 0 ? "copied to the host" : "");
-  part("optimizer states", memory.states.optimizer_states);
-  part("units in flight", memory.states.units_in_flight);
-  part("activations", memory.activations, fmt::format("recompute {}", describe(memory.levels)));
-  part("weights in FP8", memory.cast_weights, fmt::format("{} layers", memory.kept_casts));
-  part("workspace", memory.workspace);
-  part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "typical");
+  add(memory.device_parts(), 1);
+  lines.push_back(row(cpu ? "program and libraries" : "CUDA and NCCL", gibibytes(memory.context), "typical"));
   if (cpu) lines.push_back(row("", "", "plus up to 1/8, cached by the allocator between steps"));
   if (memory.host > 0) {
     lines.push_back(fmt::format("Memory per host: {}{} for {}", gibibytes(memory.host),
                                 memory.of_host > 0 ? " of " + gibibytes(memory.of_host) : "",
                                 counted(facts.machine.gpus, "rank")));
-    const int64_t ranks = facts.machine.gpus;
-    part("optimizer states", memory.states.host_optimizer_states * ranks);
-    part("parameters", memory.states.host_parameters * ranks);
-    part("gradients", memory.states.host_gradients * ranks);
-    part("transfer buffers", memory.states.host_staging * ranks);
-    part("spare states", memory.states.host_spares * ranks, "for early updates");
-    part("layer inputs", memory.host_inputs * ranks);
-    part("attention outputs", (memory.host_activations - memory.host_inputs) * ranks);
+    add(memory.host_parts(), facts.machine.gpus);
   }
   if (!memory.fits)
     lines.push_back(

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
 #include "app/gpu/gpu_models.hpp"
 #include "app/log/bottleneck.hpp"
 #include "app/memory/layout_choice.hpp"
-#include "app/memory/memory_estimate.hpp"
 #include "app/memory/memory_limit.hpp"
 #include "app/plan/estimate/plan_error.hpp"
 #include "app/plan/estimate/rates.hpp"
@@ -24,50 +22,11 @@
 namespace mpzero::plan {
 namespace {
 
-constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-
-int64_t context_of(const PlanMachine& machine) {
-  if (machine.is_cpu()) return kProcessAlone;
-  return machine.world_size() == 1 ? kContextAlone : kUsualContext;
-}
-
-int64_t host_limit(const PlanMachine& machine) {
-  return machine.host_bytes > 0 ? within_host_margin(machine.host_bytes) / machine.gpus : kUnlimited;
-}
-
-// Returns the memory available for states and activations of a rank.
-int64_t available(const PlanMachine& machine) {
-  if (!machine.is_cpu()) return machine.gpu_bytes - context_of(machine);
-  if (machine.host_bytes == 0) return kUnlimited;
-  return tensors_within(host_limit(machine));
-}
-
-const char* memory_name(const PlanMachine& machine) { return machine.is_cpu() ? "memory per rank" : "GPU memory"; }
-
-// Returns the memory that a plan may use per rank.
-MemoryNeed limit_of(const PlanMachine& machine) {
-  const int64_t room = available(machine);
-  return {.device = room - (machine.is_cpu() ? 0 : memory_margin(room)), .host = host_limit(machine)};
-}
-
-// Returns the levels of a run with these states.
-LayerLevels levels_beside(const parallel::MemoryUse& states, const ActivationSizes& sizes,
-                          const MemoryEstimate& estimate, const PlanMachine& machine) {
-  const int64_t on_host =
-      estimate.may_offload_activations() ? std::max<int64_t>(0, host_limit(machine) - host_bytes(states)) : 0;
-  return estimate.levels_within(sizes, limit_of(machine).device - device_bytes(states), on_host);
-}
-
-// Returns the memory for updates before the norm is known; see RunMemory::host_extra_bytes().
-std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, int64_t micro_batch_size,
-                                        const PlanMachine& machine) {
-  const parallel::MemoryUse least = estimate.states_of(estimate.scenario(), 0);
-  const ActivationSizes sizes = estimate.activation_sizes(micro_batch_size);
-  const int64_t activations = host_activations(levels_beside(least, sizes, estimate, machine), sizes);
-  const int64_t left =
-      host_limit(machine) == kUnlimited ? kUnlimited : host_limit(machine) - host_bytes(least) - activations;
-  if (host_bytes(estimate.states_of(estimate.scenario())) - host_bytes(least) <= left) return std::nullopt;
-  return std::max<int64_t>(0, left);
+MemoryRoom room_of(const PlanMachine& machine) {
+  return memory_room({.gpu = machine.is_cpu() ? std::nullopt : std::optional(machine.gpu_bytes),
+                      .host = machine.host_bytes,
+                      .ranks = machine.gpus,
+                      .context = machine.world_size() == 1 ? kContextAlone : kUsualContext});
 }
 
 // Doubles the number of hosts, and so the global batch, until the run fits without other changes.
@@ -81,7 +40,7 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
         setup.config, setup.model, machine.device(),
         {.nodes = 1, .ranks_per_node = more.world_size(), .sequence_ranks = setup.layout.sequence_ranks},
         machine.peer_gpus());
-    const MemoryNeed limit = limit_of(more);
+    const MemoryNeed limit = room_of(more).limit();
     const MemoryNeed need = there.need_within(limit, there.scenario());
     if (need.device > limit.device || need.host > limit.host) continue;
     return MemoryChange{.scenario = estimate.scenario(),
@@ -92,91 +51,33 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
   return std::nullopt;
 }
 
-std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate, const PlanMachine& machine,
-                           const MemoryNeed& need) {
-  const bool device = need.device > available(machine) || need.host <= host_limit(machine);
-  const MemoryNeed limit = limit_of(machine);
-  std::vector<MemoryChange> changes =
-      changes_that_fit(estimate.scenario(), machine.world_size(), limit,
-                       [&](const MemoryScenario& changed) { return estimate.need_within(limit, changed); });
-  const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
-  const auto on_host = [&](int64_t bytes) {
-    const auto [needed, given] = compared_sizes(bytes * machine.gpus, host_limit(machine) * machine.gpus);
-    return fmt::format("a host needs {} of memory for {}, but {} is available", needed, counted(machine.gpus, "rank"),
-                       given);
-  };
-  if (device) {
-    if (changes.size() < 2 && hosts) changes.push_back(*hosts);
-    const std::string remedy = describe_changes(changes);
-    // With more host memory, the run might offload more.
-    const MemoryNeed offloaded =
-        estimate.need_within({.device = limit.device, .host = kUnlimited}, estimate.scenario(), 0);
-    if (offloaded.device <= limit.device && offloaded.host > limit.host) {
-      return fmt::format("to fit in GPU memory, {}; {}", on_host(offloaded.host), remedy);
-    }
-    if (need.device <= available(machine)) {
-      return fmt::format("the run leaves {} MiB of GPU memory free, {} MiB less than the required margin",
-                         (available(machine) - need.device) >> 20,
-                         std::max<int64_t>(1, (need.device - limit.device) >> 20));
-    }
-    // As in the report, GPU memory includes the context.
-    const int64_t context = machine.is_cpu() ? 0 : context_of(machine);
-    const auto [needed, given] = compared_sizes(need.device + context, available(machine) + context);
-    return fmt::format("the run needs {} of {}, but {} is available; {}", needed, memory_name(machine), given, remedy);
-  }
-  const bool by_activations = host_bytes(estimate.states_of(estimate.scenario(), 0)) <= host_limit(machine);
-  const std::string remedy =
-      by_activations
-          ? (setup.config.recompute == Recomputation::kHostAttention
-                 ? "shorten the sequences, or pass --recompute host, which recomputes attention"
-                 : fmt::format("shorten the sequences, or pass --recompute full{}, which keeps layer inputs on the "
-                               "GPU",
-                               yields_for(setup.config, {"recompute"})))
-          : fmt::format("{} to shard the states, or {}", hosts ? "use " + hosts->text + "," : "use more hosts",
-                        ratio_remedy(setup.config));
-  return fmt::format("{}; {}", on_host(need.host), remedy);
-}
-
-// Plans memory as RunMemory does.
+// Plans memory as RunMemory does. `extra`: see MemoryEstimate::host_extra_bytes().
 PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machine, MemoryEstimate& estimate,
                                  std::optional<int64_t> extra) {
-  const RunConfig& config = setup.config;
-  const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-  PlanEstimate::Memory memory{.states = estimate.states_of(estimate.scenario(), extra),
-                              .levels = {},
-                              .context = context_of(machine),
-                              .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
-                              .of_host = machine.host_bytes,
-                              .problem = {}};
-  const int64_t room = limit_of(machine).device - device_bytes(memory.states);
-  memory.levels = levels_beside(memory.states, sizes, estimate, machine);
-  const int64_t states = host_bytes(estimate.states_of(estimate.scenario(), 0));
-  const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes),
-                        .host = states + host_activations(memory.levels, sizes)};
-  memory.fits = need.device <= available(machine) && need.host <= host_limit(machine);
-  memory.beyond_margin = std::max<int64_t>(0, need.device - limit_of(machine).device);
+  const MemoryRoom room = room_of(machine);
+  const parallel::MemoryUse states = estimate.states_of(estimate.scenario(), extra);
+  const ActivationSizes sizes = estimate.activation_sizes(setup.config.micro_batch_size);
+  PlanEstimate::Memory memory{estimate.plan(states, room.limit())};
+  memory.context = machine.is_cpu() ? kProcessAlone : room.context;
+  memory.of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes;
+  memory.of_host = machine.host_bytes;
+  const MemoryNeed need = memory.need();
+  memory.fits = need.device <= room.available.device && need.host <= room.available.host;
+  memory.beyond_margin = std::max<int64_t>(0, need.device - room.limit().device);
+  memory.needs_host = memory.host_activations > 0 && setup.config.recompute == Recomputation::kAuto &&
+                      !cheapest_levels(sizes, room.limit().device - device_bytes(states));
   // The search for changes takes longer than the rest of a plan.
   if (!memory.fits || memory.beyond_margin > 0) {
-    memory.problem = [setup, machine, estimate, need] { return memory_problem(setup, estimate, machine, need); };
+    memory.problem = [=, planned = PlannedMemory(memory)] {
+      return estimate.problem(planned, room, more_hosts(setup, estimate, machine));
+    };
   }
-  const int64_t left = room - activation_peak(memory.levels, sizes);
-  estimate.keep_casts(estimate.kept_casts_within(machine.is_cpu() ? kUnlimited : left));
-  memory.kept_casts = estimate.kept_casts();
-  memory.cast_weights = estimate.cast_bytes(memory.kept_casts);
-  const ActivationSizes with_casts = estimate.activation_sizes(config.micro_batch_size);
-  memory.activations = kept_activations(memory.levels, with_casts);
-  memory.host_activations = host_activations(memory.levels, with_casts);
-  memory.host_inputs = host_inputs(memory.levels, with_casts);
-  memory.needs_host =
-      memory.host_activations > 0 && config.recompute == Recomputation::kAuto && !cheapest_levels(sizes, room);
-  memory.workspace = activation_peak(memory.levels, with_casts) - memory.activations - memory.cast_weights;
   return memory;
 }
 
 void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
-  memory.total =
-      device_bytes(memory.states) + memory.activations + memory.cast_weights + memory.workspace + memory.context;
-  memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states) + memory.host_activations) * machine.gpus;
+  memory.total = memory.need().device + memory.context;
+  memory.host = (machine.is_cpu() ? memory.total : memory.need().host) * machine.gpus;
 }
 
 // Returns the times of the parts of a micro-batch.
@@ -257,7 +158,7 @@ LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const 
   RunSetup on_machine = setup;
   on_machine.peer_gpus = machine.peer_gpus();
   return choose_layout(on_machine, machine.device(), {.world_size = machine.world_size(), .per_host = machine.gpus},
-                       limit_of(machine), calibration != nullptr ? PredictStep(predict) : PredictStep());
+                       room_of(machine).limit(), calibration != nullptr ? PredictStep(predict) : PredictStep());
 }
 
 namespace {
@@ -267,8 +168,9 @@ PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machin
                                 const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
   MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout, machine.peer_gpus());
-  const bool releases = estimate.choose_release(limit_of(machine));
-  const std::optional<int64_t> extra = host_extra_bytes(estimate, config.micro_batch_size, machine);
+  const MemoryNeed limit = room_of(machine).limit();
+  const bool releases = estimate.choose_release(limit);
+  const std::optional<int64_t> extra = estimate.host_extra_bytes(limit);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
                     .tokens_per_step = config.train_batch_size * config.seq_length,
                     .micro_batch = config.micro_batch_size,
@@ -318,7 +220,7 @@ PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machin
   // Offload does not apply to a CPU.
   if (machine.is_cpu())
     run.options.optimizer_placement = run.options.parameter_placement = parallel::Placement::kDevice;
-  int64_t spare = std::max<int64_t>(0, limit_of(machine).device - (plan.memory.total - plan.memory.context));
+  int64_t spare = std::max<int64_t>(0, limit.device - plan.memory.need().device);
   if (config.zero.offload_ratio_automatic && !machine.is_cpu()) {
     plan.host_ratio = smallest_host_ratio(plan.memory.states, releases ? 0 : spare);
     run.options.optimizer_host_ratio = plan.host_ratio;

@@ -7,7 +7,7 @@
 
 #include "app/config/run_setup.hpp"
 #include "app/memory/layout_choice.hpp"
-#include "app/memory/memory_plan.hpp"
+#include "app/memory/memory_estimate.hpp"
 #include "app/plan/calibration.hpp"
 #include "app/plan/estimate/plan_machine.hpp"
 #include "app/plan/simulation/simulated_run.hpp"
@@ -16,26 +16,18 @@ namespace mpzero::plan {
 
 // Estimated memory (bytes per rank) and times (seconds) of a run.
 struct PlanEstimate {
-  struct Memory {
-    parallel::MemoryUse states;
-    LayerLevels levels;
-    int64_t activations = 0;       // kept from forward to backward
-    int64_t host_activations = 0;  // activations offloaded to the host
-    int64_t host_inputs = 0;       // layer inputs of host_activations
-    bool needs_host = false;       // --recompute auto fits only with activations on the host
-    int64_t cast_weights = 0;      // FP8 weights kept by `kept_casts` layers
-    int64_t kept_casts = 0;
-    int64_t workspace = 0;
-    int64_t context = 0;  // typical use by CUDA and NCCL; on a CPU, by the program
-    int64_t total = 0;    // GPU memory; on a CPU, memory of a rank's process
-    int64_t of_gpu = 0;   // GPU capacity; on a CPU, a rank's share of host memory; 0: unknown
-    int64_t host = 0;     // sum over all ranks of a host
-    int64_t of_host = 0;  // host capacity; 0: unknown
+  struct Memory : PlannedMemory {
+    bool needs_host = false;  // --recompute auto fits only with activations on the host
+    int64_t context = 0;      // typical use by CUDA and NCCL; on a CPU, by the program
+    int64_t total = 0;        // GPU memory; on a CPU, memory of a rank's process
+    int64_t of_gpu = 0;       // GPU capacity; on a CPU, a rank's share of host memory; 0: unknown
+    int64_t host = 0;         // sum over all ranks of a host
+    int64_t of_host = 0;      // host capacity; 0: unknown
     bool fits = true;
     // GPU memory that the run uses beyond the limit of --recompute auto; 0 if the run stays within the limit.
     int64_t beyond_margin = 0;
     // Returns the error and suggested changes; null if the run fits and leaves the margin.
-    std::function<std::string()> problem;
+    std::function<std::string()> problem = {};
   };
   struct Checkpoint {
     int64_t bytes = 0;

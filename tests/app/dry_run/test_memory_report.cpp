@@ -34,7 +34,7 @@ TEST_CASE("AdamW's states count as GPU memory, or as host memory if offloaded") 
   CHECK_THAT(on_gpus.at(1), Contains("optimizer states 1.67 GiB"));
   CHECK_THAT(on_gpus.back(), Contains("0.00 GiB for 2 ranks"));
   const auto offloaded = memory_report(set_up(kOffloaded, 4), ranks, true, limit);
-  CHECK_THAT(offloaded.at(1), Contains("optimizer states 0.00 GiB"));
+  CHECK_THAT(offloaded.at(1), !Contains("optimizer states"));
   CHECK_THAT(offloaded.back(), !Contains("without offloading"));
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("a dry run releases gradients as predicted for the run") {
 TEST_CASE("a dry run has the run's limits if this machine can be one of its hosts") {
   const DryRunRanks ranks{.world_size = 4, .per_host = 2};
   const MachineMemory machine{.gpus = 2, .smallest_gpu = 80 * kGiB, .host = 9 * kGiB, .gpu_used = 11 * kGiB};
-  const MemoryNeed run = memory_limit({.gpu = 80 * kGiB, .gpu_used = 11 * kGiB, .host = 9 * kGiB, .ranks = 2});
+  const MemoryNeed run = memory_room({.gpu = 80 * kGiB, .gpu_used = 11 * kGiB, .host = 9 * kGiB, .ranks = 2}).limit();
   CHECK(memory_limit(ranks, machine, true).device == run.device);
   CHECK(memory_limit(ranks, machine, true).host == run.host);
   const MachineMemory login{.gpus = 0, .smallest_gpu = std::nullopt, .host = 9 * kGiB};
@@ -87,7 +87,7 @@ TEST_CASE("a run that does not fit is refused if this machine can be one of its 
   CHECK_FALSE(memory_problem(setup, ranks, machine));
   const auto host = memory_problem(set_up(kOffloaded, 1), ranks, machine);
   REQUIRE(host);
-  CHECK_THAT(*host, Contains("host memory") && Contains("1.00 GiB available") && Contains("ratio") && !Contains("{"));
+  CHECK_THAT(*host, Contains("a host needs") && Contains("1.00 GiB is available") && Contains("ratio") && !Contains("{"));
   const std::string without_file = memory_problem(set_up("", 1), ranks, machine).value();
   const size_t begin = without_file.find('{');
   CHECK_THAT(without_file, Contains("--deepspeed_config"));

@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "app/memory/memory_limit.hpp"
 #include "tests/catch.hpp"
 
@@ -10,18 +8,18 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 
 TEST_CASE("the GPU limit excludes CUDA, NCCL, the margin and other processes") {
   // 80 - 3 for CUDA and NCCL, of which 1 in 25 is left free.
-  CHECK(memory_limit({.gpu = 80 * kGiB, .host = 9 * kGiB}).device == 77 * kGiB - 77 * kGiB / 25);
+  CHECK(memory_room({.gpu = 80 * kGiB, .host = 9 * kGiB}).limit().device == 77 * kGiB - 77 * kGiB / 25);
   // A context alone is part of the 3; the rest is others'.
   const auto limit = [](int64_t used) {
-    return memory_limit({.gpu = 80 * kGiB, .gpu_used = used, .host = 9 * kGiB}).device;
+    return memory_room({.gpu = 80 * kGiB, .gpu_used = used, .host = 9 * kGiB}).limit().device;
   };
   CHECK(limit(kContextAlone) == 77 * kGiB - 77 * kGiB / 25);
   CHECK(limit(kContextAlone + 10 * kGiB) == 67 * kGiB - 67 * kGiB / 25);
-  CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB}).device == std::numeric_limits<int64_t>::max());
+  CHECK(memory_room({.host = 9 * kGiB}).limit().device == tensors_within(8 * kGiB));
 }
 
 TEST_CASE("the ranks of a host share its memory, except for 1 GiB") {
-  CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB, .ranks = 4}).host == 2 * kGiB);
+  CHECK(memory_room({.host = 9 * kGiB, .ranks = 4}).limit().host == 2 * kGiB);
 }
 
 TEST_CASE("the smallest host ratio leaves no more states on the GPU than fit") {
