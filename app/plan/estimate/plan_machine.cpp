@@ -99,6 +99,21 @@ void assume_host(PlanMachine& machine) {
   }
 }
 
+// `nvlink`, `pcie`: GB/s of a GPU.
+PlanMachine gpu_machine(const std::string& name, std::string_view gpu, int gigabytes, int nodes, int gpus,
+                        double nvlink, double pcie, const Network& network) {
+  return {.name = name,
+          .gpu = std::string(gpu),
+          .nodes = nodes,
+          .gpus = gpus,
+          .gpu_gigabytes = gigabytes,
+          .gpu_bytes = memory_of(std::string(gpu), gigabytes),
+          .efa = network.efa,
+          .links = links_of(nvlink, pcie, network),
+          .network_basis = basis_of(network),
+          .network_error = error_of(network, nodes, nvlink > 0)};
+}
+
 PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bool efa, double gigabits) {
   std::string name = asked;
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -112,19 +127,8 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
     }
     throw_user_error("--gpu {} is unknown; use one of {}, or pass --instance.", asked, fmt::join(known, ", "));
   }
-  const Network network{.gigabits = gigabits, .efa = efa, .direct = found->nvlink > 0};
-  PlanMachine machine{.name = name,
-                      .gpu = std::string(found->name),
-                      .nodes = nodes,
-                      .gpus = per_host,
-                      .gpu_gigabytes = found->gigabytes,
-                      .gpu_bytes = static_cast<int64_t>(found->gibibytes * (1 << 30)),
-                      .assumed_host = "",
-                      .efa = efa,
-                      .links = links_of(found->nvlink, found->pcie, network),
-                      .network_basis = basis_of(network),
-                      .network_error = error_of(network, nodes, found->nvlink > 0),
-                      .price = std::nullopt};
+  PlanMachine machine = gpu_machine(name, found->name, found->gigabytes, nodes, per_host, found->nvlink, found->pcie,
+                                    {.gigabits = gigabits, .efa = efa, .direct = found->nvlink > 0});
   assume_host(machine);
   return machine;
 }
@@ -140,13 +144,11 @@ PlanMachine cpu_machine(const std::string& name, const std::string& processor, i
                         double host_rate, const Network& network) {
   const double between = 1e9 / 8 * collective_gigabits(network);
   return {.name = name,
-          .gpu = "",
           .processor = processor,
           .threads = threads,
           .nodes = nodes,
           .gpus = per_host,
           .host_bytes_per_second = host_rate,
-          .assumed_host = "",
           .efa = network.efa,
           .links = {.within_bytes_per_second = kOfHostMemory * host_rate / kPassesOfCopy / per_host,
                     .within_hop_seconds = kMessageHop,
@@ -156,8 +158,7 @@ PlanMachine cpu_machine(const std::string& name, const std::string& processor, i
                     .start_seconds = kMessageStart,
                     .peer_access = false},
           .network_basis = basis_of(network),
-          .network_error = per_host * nodes > 1 ? kErrorOfEstimate : 0,
-          .price = std::nullopt};
+          .network_error = per_host * nodes > 1 ? kErrorOfEstimate : 0};
 }
 
 // Assumed for an unknown host: one socket with eight channels of DDR4-3200.
@@ -196,24 +197,15 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
   const bool efa = network != "socket" && instance->efa_devices > 0;
   // Among the types for which NCCL's plugin does not require GPUDirect, only the P types support it (aws-ofi-nccl issue
   // 547).
-  const Network cards{.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
-                      .efa = efa,
-                      .direct = instance->gpu_direct || type.starts_with("p")};
-  return {.name = type,
-          .gpu = instance->gpu,
-          .nodes = nodes,
-          .gpus = instance->gpus,
-          .gpu_gigabytes = instance->gpu_gigabytes,
-          .gpu_bytes = memory_of(instance->gpu, instance->gpu_gigabytes),
-          .host_bytes = int64_t{instance->host_gibibytes} << 30,
-          .host_bytes_per_second = instance->host_gigabytes * 1e9,
-          .pcie_bytes_per_second = instance->pcie_gigabytes * 1e9,
-          .assumed_host = "",
-          .efa = efa,
-          .links = links_of(instance->nvlink_gigabytes, instance->pcie_gigabytes, cards),
-          .network_basis = basis_of(cards),
-          .network_error = error_of(cards, nodes, instance->nvlink_gigabytes > 0),
-          .price = std::nullopt};
+  PlanMachine machine = gpu_machine(type, instance->gpu, instance->gpu_gigabytes, nodes, instance->gpus,
+                                    instance->nvlink_gigabytes, instance->pcie_gigabytes,
+                                    {.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
+                                     .efa = efa,
+                                     .direct = instance->gpu_direct || type.starts_with("p")});
+  machine.host_bytes = int64_t{instance->host_gibibytes} << 30;
+  machine.host_bytes_per_second = instance->host_gigabytes * 1e9;
+  machine.pcie_bytes_per_second = instance->pcie_gigabytes * 1e9;
+  return machine;
 }
 
 PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,

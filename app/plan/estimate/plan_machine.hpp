@@ -16,7 +16,7 @@ inline constexpr double kOfHostMemory = 0.8;
 // Hosts of one type.
 struct PlanMachine {
   std::string name;  // EC2 instance type, GPU or processor
-  std::string gpu;
+  std::string gpu = {};
   // Processor and threads per rank, for training on CPUs; the GPU fields are then empty, and `gpus` is the number of
   // ranks per host.
   std::string processor = {};
@@ -31,12 +31,12 @@ struct PlanMachine {
   // Memory bandwidth per GPU of the instance `assumed_host`, used if neither the host type nor the calibration
   // determines the bandwidth.
   double assumed_host_bytes_per_second = 0;
-  std::string assumed_host;
+  std::string assumed_host = {};
   bool efa = false;
   Links links;
-  std::string network_basis;    // source of the rate between hosts
-  double network_error = 0;     // relative error of collectives; 0: same as the calibration's
-  std::optional<double> price;  // per host-hour
+  std::string network_basis;         // source of the rate between hosts
+  double network_error = 0;          // relative error of collectives; 0: same as the calibration's
+  std::optional<double> price = {};  // per host-hour
 
   bool is_cpu() const { return !processor.empty(); }
   at::Device device() const { return is_cpu() ? at::kCPU : at::kCUDA; }
