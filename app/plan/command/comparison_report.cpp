@@ -18,20 +18,8 @@ using Json = nlohmann::ordered_json;
 // Rows shown for a single requested host type, and for each of several types.
 constexpr int kRowsOfAsked = 8, kRowsOfEach = 3;
 
-// Duration and cost of the whole training.
-struct RowLength {
-  double hours = 0, gpu_hours = 0;
-  std::optional<double> cost;
-};
-
-// Returns std::nullopt if the number of tokens is unknown or the step's error is too large.
-std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
-  if (!(tokens > 0) || one.plan.error >= kVagueError) return std::nullopt;
-  const PlanMachine& machine = one.machine;
-  const double hours = tokens * seconds_of_token(one) / 3600;
-  return RowLength{.hours = hours,
-                   .gpu_hours = machine.is_cpu() ? 0 : hours * machine.world_size(),
-                   .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+std::optional<RunLength> length_of(const PlanCandidate& one, double tokens) {
+  return run_length(one.machine, one.plan, tokens / static_cast<double>(one.plan.tokens_per_step));
 }
 
 // Returns the fastest candidate on the requested hosts, or null if no candidate fits.
@@ -123,7 +111,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
     without.erase(hosts);
     const int rows = several ? kRowsOfEach : hosts == comparison.asked.front() ? kRowsOfAsked : 1;
     if (shown[hosts]++ >= rows) continue;
-    const std::optional<RowLength> length = length_of(one, tokens);
+    const std::optional<RunLength> length = length_of(one, tokens);
     const PlanEstimate::Memory& memory = one.plan.memory;
     const auto gibibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); };
     lines.push_back(fmt::format(
@@ -163,7 +151,7 @@ Json comparison_json(const PlanComparison& comparison, double tokens) {
   const auto positive = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); };
   Json ranked = Json::array();
   for (const PlanCandidate& one : comparison.ranked) {
-    const std::optional<RowLength> length = length_of(one, tokens);
+    const std::optional<RunLength> length = length_of(one, tokens);
     const PlanEstimate::Memory& memory = one.plan.memory;
     ranked.push_back(
         {{"instance", one.machine.name},

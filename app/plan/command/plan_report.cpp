@@ -23,23 +23,13 @@ std::string row(const std::string& name, const std::string& value, const std::st
   return fmt::format("  {:<30}{:>12}{}", name, value, note.empty() ? "" : "  " + note);
 }
 
-struct Length {
-  double steps = 0, hours = 0, gpu_hours = 0;
-  std::optional<double> cost;
-};
-
 // Returns std::nullopt if the length depends on epochs (a plan reads no data), or if the step's error is too large.
-std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
-  if (facts.tokens <= 0 && facts.setup.config.counts_epochs()) return std::nullopt;
-  if (plan.error >= kVagueError) return std::nullopt;
-  const double steps = facts.tokens > 0 ? std::ceil(facts.tokens / static_cast<double>(plan.tokens_per_step))
-                                        : static_cast<double>(facts.setup.config.max_steps);
-  const double hours = steps * plan.step.seconds / 3600;
-  const PlanMachine& machine = facts.machine;
-  return Length{.steps = steps,
-                .hours = hours,
-                .gpu_hours = machine.is_cpu() ? 0 : hours * machine.world_size(),
-                .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+std::optional<RunLength> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
+  if (facts.tokens > 0) {
+    return run_length(facts.machine, plan, std::ceil(facts.tokens / static_cast<double>(plan.tokens_per_step)));
+  }
+  const RunConfig& config = facts.setup.config;
+  return run_length(facts.machine, plan, config.counts_epochs() ? 0 : static_cast<double>(config.max_steps));
 }
 
 // Returns the calibrated device, with ranks and threads for a CPU.
@@ -155,6 +145,15 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
 }
 
 }  // namespace
+
+std::optional<RunLength> run_length(const PlanMachine& machine, const PlanEstimate& plan, double steps) {
+  if (!(steps > 0) || plan.error >= kVagueError) return std::nullopt;
+  const double hours = steps * plan.step.seconds / 3600;
+  return RunLength{.steps = steps,
+                   .hours = hours,
+                   .gpu_hours = machine.is_cpu() ? 0 : hours * machine.world_size(),
+                   .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+}
 
 std::string hours_text(double hours) { return fmt::format("{:.{}f}", hours, hours < 1 ? 3 : 1); }
 
@@ -306,7 +305,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
                     {"pcie_down", step.of(Work::kDown)},
                     {"pcie_up", step.of(Work::kUp)}}},
                   {"collectives", collectives}};
-  const std::optional<Length> length = length_of(facts, plan);
+  const std::optional<RunLength> length = length_of(facts, plan);
   json["tokens_per_second_per_gpu"] = plan.tokens_per_second_per_gpu;
   json["mfu"] = optional(plan.mfu);
   json["length"] = length ? Json{{"steps", length->steps},

@@ -23,6 +23,15 @@ struct PlanFacts {
 // Reports omit hours and costs if the relative error of the step time is at least kVagueError.
 constexpr double kVagueError = 0.75;
 
+// Duration and cost of the whole training.
+struct RunLength {
+  double steps = 0, hours = 0, gpu_hours = 0;
+  std::optional<double> cost;
+};
+
+// Returns std::nullopt if `steps` is 0 (unknown) or the step's error is too large.
+std::optional<RunLength> run_length(const PlanMachine& machine, const PlanEstimate& plan, double steps);
+
 // Formats hours, e.g. "20.4" or "0.042".
 std::string hours_text(double hours);
 
