@@ -56,9 +56,9 @@ void add_ds_config(std::vector<std::string>& lines, const std::string& which, co
   for (std::string line; std::getline(text, line);) lines.push_back(line);
 }
 
-std::string placement(const PlanCandidate& candidate) {
-  if (candidate.offload_param) return "optimizer, parameters";
-  return candidate.offload_optimizer ? "optimizer" : "";
+std::string placement(const PlanChoice& choice) {
+  if (choice.offload_param) return "optimizer, parameters";
+  return choice.offload_optimizer ? "optimizer" : "";
 }
 
 std::string duration(double seconds) {
@@ -115,9 +115,9 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
     const PlanEstimate::Memory& memory = one.plan.memory;
     const auto gibibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); };
     lines.push_back(fmt::format(
-        "  {:<22} {:>4} {:<21} {:>6} {:>14} {:<14} {:>9} {:>10} {:>4} {:>12.0f} {:>6} {:>8} {:>9}", hosts, one.stage,
-        placement(one), one.layout.nodes,
-        fmt::format("{} x {} x {}", one.plan.micro_batch, one.plan.accumulation, one.layout.data_parallel_size()),
+        "  {:<22} {:>4} {:<21} {:>6} {:>14} {:<14} {:>9} {:>10} {:>4} {:>12.0f} {:>6} {:>8} {:>9}", hosts,
+        one.choice.stage, placement(one.choice), one.layout.nodes,
+        fmt::format("{} x {} x {}", one.choice.micro_batch, one.choice.accumulation, one.layout.data_parallel_size()),
         recomputed(memory.levels),
         memory.of_gpu > 0 ? fmt::format("{:.0f} of {:.0f}", gibibytes(memory.total), gibibytes(memory.of_gpu))
                           : fmt::format("{:.1f}", gibibytes(memory.total)),
@@ -153,32 +153,31 @@ Json comparison_json(const PlanComparison& comparison, double tokens) {
   for (const PlanCandidate& one : comparison.ranked) {
     const std::optional<RunLength> length = length_of(one, tokens);
     const PlanEstimate::Memory& memory = one.plan.memory;
-    ranked.push_back(
-        {{"instance", one.machine.name},
-         {"nodes", one.machine.nodes},
-         {"ranks", one.machine.world_size()},
-         {"zero_stage", one.stage},
-         {"nodes_of_zero", one.layout.nodes},
-         {"offload_optimizer", one.offload_optimizer},
-         {"offload_param", one.offload_param},
-         {"train_batch_size", one.plan.micro_batch * one.plan.accumulation * one.layout.data_parallel_size()},
-         {"train_micro_batch_size_per_gpu", one.plan.micro_batch},
-         {"gradient_accumulation_steps", one.plan.accumulation},
-         {"recompute", one.recompute},
-         {"memory",
-          {{one.machine.is_cpu() ? "rank_bytes" : "gpu_bytes", memory.total},
-           {"of", positive(memory.of_gpu)},
-           {"host_bytes", memory.host},
-           {"of_host", positive(memory.of_host)}}},
-         {"step_seconds", one.plan.step.seconds},
-         {"clipped_seconds", optional(one.clipped_seconds)},
-         {"relative_error", one.plan.error},
-         {"tokens_per_second_per_gpu", one.plan.tokens_per_second_per_gpu},
-         {"mfu", optional(one.plan.mfu)},
-         {"hours", length ? Json(length->hours) : Json(nullptr)},
-         {"gpu_hours", length ? Json(length->gpu_hours) : Json(nullptr)},
-         {"cost", length ? optional(length->cost) : Json(nullptr)},
-         {"price", optional(one.machine.price)}});
+    ranked.push_back({{"instance", one.machine.name},
+                      {"nodes", one.machine.nodes},
+                      {"ranks", one.machine.world_size()},
+                      {"zero_stage", one.choice.stage},
+                      {"nodes_of_zero", one.layout.nodes},
+                      {"offload_optimizer", one.choice.offload_optimizer},
+                      {"offload_param", one.choice.offload_param},
+                      {"train_batch_size", one.choice.batch},
+                      {"train_micro_batch_size_per_gpu", one.choice.micro_batch},
+                      {"gradient_accumulation_steps", one.choice.accumulation},
+                      {"recompute", one.recompute},
+                      {"memory",
+                       {{one.machine.is_cpu() ? "rank_bytes" : "gpu_bytes", memory.total},
+                        {"of", positive(memory.of_gpu)},
+                        {"host_bytes", memory.host},
+                        {"of_host", positive(memory.of_host)}}},
+                      {"step_seconds", one.plan.step.seconds},
+                      {"clipped_seconds", optional(one.clipped_seconds)},
+                      {"relative_error", one.plan.error},
+                      {"tokens_per_second_per_gpu", one.plan.tokens_per_second_per_gpu},
+                      {"mfu", optional(one.plan.mfu)},
+                      {"hours", length ? Json(length->hours) : Json(nullptr)},
+                      {"gpu_hours", length ? Json(length->gpu_hours) : Json(nullptr)},
+                      {"cost", length ? optional(length->cost) : Json(nullptr)},
+                      {"price", optional(one.machine.price)}});
   }
   Json json = {{"format", "mpzero-plan-comparison"}, {"version", 1},
                {"asked", comparison.asked},          {"train_batch_size", comparison.train_batch_size},

@@ -130,9 +130,7 @@ PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const Plan
                           .ds_config = ds_config_of(base, machine, choice),
                           .contradicting = contradicting(line, choice),
                           .recompute = flag_named("recompute").show(changed),
-                          .stage = choice.stage,
-                          .offload_optimizer = choice.offload_optimizer,
-                          .offload_param = choice.offload_param,
+                          .choice = choice,
                           .layout = {},
                           .plan = {},
                           .clipped_seconds = {}};

@@ -26,8 +26,7 @@ struct PlanCandidate {
   nlohmann::ordered_json ds_config;
   std::vector<std::string> contradicting;  // command-line flags, with values, that conflict with this candidate
   std::string recompute;                   // value of --recompute
-  int stage = 0;
-  bool offload_optimizer = false, offload_param = false;
+  PlanChoice choice;
   bool host_is_measured = true;  // false: AdamW's time on the host is an estimate
   parallel::ParallelLayout layout;
   PlanEstimate plan;

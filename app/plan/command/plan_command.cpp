@@ -276,9 +276,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     if ((options.compare && asked.size() == 1) || !options.calibration.empty()) throw;
     memory_only = fmt::format("only memory is estimated: {}", error.what());
   }
-  const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
-                                    .network_factor = options.network_factor,
-                                    .disk_rate = options.disk_rate};
+  const PlanAssumptions& assumptions = options.assumptions;
   const LargestRun run =
       options.limit != PlanLimit::kNone
           ? largest_run(options.limit, line, machine, assumptions)

@@ -45,7 +45,8 @@ std::vector<int64_t> micro_batches(int64_t of_rank) {
 
 // Returns true if more memory would make the candidate faster.
 bool recomputes_by_need(const PlanCandidate& candidate) {
-  return candidate.recompute == "auto" && by_layer(candidate.plan.memory.levels).front() != model::Recompute::kNone;
+  return candidate.choice.recompute == Recomputation::kAuto &&
+         by_layer(candidate.plan.memory.levels).front() != model::Recompute::kNone;
 }
 
 void add_price(PlanMachine& machine, const PlanOptions& options) {
@@ -94,7 +95,7 @@ std::vector<std::string> warnings_of(const PlanComparison& comparison, const Pla
     if (!one.machine.price) without_price.insert(one.machine.name);
     if (one.machine.nodes > 1 && hosts_of(one.machine) != comparison.asked.front())
       without_rate.insert(one.machine.name);
-    if (one.offload_optimizer) (one.host_is_measured ? measured : estimated) = true;
+    if (one.choice.offload_optimizer) (one.host_is_measured ? measured : estimated) = true;
   }
   if (options.network_rate && !without_rate.empty()) {
     warnings.push_back(fmt::format("--network_rate {} applies only to the requested hosts; {} use data-sheet rates.",
@@ -123,9 +124,6 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
                              const PlanOptions& options) {
   const PlanMachine& machine = asked.front();
   const bool several = asked.size() > 1;
-  const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
-                                    .network_factor = options.network_factor,
-                                    .disk_rate = options.disk_rate};
   std::vector<Recomputation> recomputations = {Recomputation::kAuto};
   if (setup.config.recompute != Recomputation::kAuto) recomputations.push_back(setup.config.recompute);
   PlanComparison comparison{
@@ -170,7 +168,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
         return fmt::format("on {}: {}", hosts_of(hosts), error.what());
       };
       try {
-        candidate = evaluate(line, setup, hosts, *calibration, assumptions, choice);
+        candidate = evaluate(line, setup, hosts, *calibration, options.assumptions, choice);
       } catch (const MissingTimes& error) {  // the configuration fits
         ++without_times[reason(error)];
         return fits = true;

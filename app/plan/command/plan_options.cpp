@@ -73,14 +73,14 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
       {"calibration", text(o.calibration), "FILE", "file with kernel times (default: a file in configs/calibrations)"},
       {"price", real(o.price, 0), "N", "price per host-hour, in any currency"},
       {"prices", text(o.prices), "FILE", "JSON file with prices for --compare, e.g. {\"p5.48xlarge\": 55.04}"},
-      {"disk_rate", real(o.disk_rate, kLeastRate), "N",
+      {"disk_rate", real(o.assumptions.disk_rate, kLeastRate), "N",
        "checkpoint write rate per host in GB/s (default: from the calibration)"},
       {"network_rate", real(o.network_rate, kLeastRate), "N",
        "collective bandwidth per host in GB/s, as measured by `mpzero doctor --bandwidth` (default: estimated from the "
        "network bandwidth)"},
-      {"straggler_factor", real(o.straggler_factor, 1, kFactorLimit), "X",
+      {"straggler_factor", real(o.assumptions.straggler_factor, 1, kFactorLimit), "X",
        "compute time of the slowest rank relative to the others"},
-      {"network_factor", real(o.network_factor, 1, kFactorLimit), "X",
+      {"network_factor", real(o.assumptions.network_factor, 1, kFactorLimit), "X",
        "duration of collectives relative to the estimate"},
       // Parsed by calibrate_command().
       {"calibrate",

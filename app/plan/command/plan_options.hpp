@@ -18,10 +18,8 @@ struct PlanOptions : HostOptions {
   bool json = false;
   bool compare = false;
   PlanLimit limit = PlanLimit::kNone;
-  double straggler_factor = 1;
-  double network_factor = 1;
-  std::optional<double> disk_rate;  // checkpoint write rate per host in GB/s
-  std::vector<std::string> rest;    // flags of `mpzero train`
+  PlanAssumptions assumptions = {};
+  std::vector<std::string> rest;  // flags of `mpzero train`
 };
 
 // Parses the arguments of `mpzero plan`. Throws UserError, with the flag in the message, for an invalid flag.

@@ -173,8 +173,6 @@ PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machin
   const std::optional<int64_t> extra = estimate.host_extra_bytes(limit);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
                     .tokens_per_step = config.train_batch_size * config.seq_length,
-                    .micro_batch = config.micro_batch_size,
-                    .accumulation = config.gradient_accumulation_steps,
                     .releases_gradients = releases,
                     .memory = plan_memory(setup, machine, estimate, extra),
                     .step = {},

@@ -38,7 +38,6 @@ struct PlanEstimate {
 
   int64_t parameters = 0;
   int64_t tokens_per_step = 0;
-  int64_t micro_batch = 1, accumulation = 1;
   bool releases_gradients = false;
   Memory memory;
   SimulatedStep step;
@@ -56,14 +55,6 @@ struct PlanEstimate {
   std::optional<PredictedStep> predicted() const {
     return memory.fits ? std::optional(PredictedStep{.seconds = step.seconds, .error = error}) : std::nullopt;
   }
-};
-
-// Assumptions of a plan that are not part of the run's configuration.
-struct PlanAssumptions {
-  double straggler_factor = 1;
-  double network_factor = 1;
-  std::optional<double> disk_rate = std::nullopt;  // GB/s per host
-  bool after_clipped_step = false;  // AdamW on the host waits for the gradient norm (ZeroEngine::begin_step)
 };
 
 // Estimates a run with the layout of `setup`. The step's time is 0 without a calibration, or if the run does not fit.

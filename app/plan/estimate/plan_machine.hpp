@@ -47,6 +47,14 @@ struct PlanMachine {
   int peer_gpus() const { return links.peer_access ? gpus : 1; }
 };
 
+// Assumptions of a plan that are not part of the run's configuration.
+struct PlanAssumptions {
+  double straggler_factor = 1;
+  double network_factor = 1;
+  std::optional<double> disk_rate = std::nullopt;  // checkpoint write rate per host in GB/s
+  bool after_clipped_step = false;  // AdamW on the host waits for the gradient norm (ZeroEngine::begin_step)
+};
+
 // Flags of `mpzero plan` that select hosts.
 struct HostOptions {
   std::string instance;                 // EC2 instance type
