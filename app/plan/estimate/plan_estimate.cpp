@@ -188,7 +188,7 @@ PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machin
     plan.checkpoint.bytes += bytes;
     if (setup.model.lora && !unit.trainable()) plan.checkpoint.of_base += bytes;
   }
-  const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
+  const double known_rate = calibration != nullptr ? calibration->data().host.disk_write_bytes_per_second : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;
   plan.checkpoint.by_calibration = disk > 0 && !assumptions.disk_rate;
   if (disk > 0) plan.checkpoint.seconds = static_cast<double>(plan.checkpoint.bytes) / (disk * machine.nodes);

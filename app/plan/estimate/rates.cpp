@@ -210,10 +210,6 @@ bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& m
   return calibration.shipped() || host_estimate(calibration, machine).bytes_per_second > 0;
 }
 
-double disk_bytes_per_second(const Calibration& calibration) {
-  return calibration.data().host.disk_write_bytes_per_second;
-}
-
 double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config) {
   const CalibrationData::Host& host = calibration.data().host;
   const bool same = !machine.is_cpu() || (host.threads == machine.threads && host.ranks == machine.gpus);

@@ -29,8 +29,6 @@ struct HostEstimate {
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
 // Returns true if AdamW's time on the host is estimated from data sheets or the host of a shipped calibration.
 bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& machine);
-// Returns the write rate of the calibrated host's disk in bytes per second, or 0 if not measured.
-double disk_bytes_per_second(const Calibration& calibration);
 // Returns the relative error of a step's time, e.g. 0.1 for +/- 10%. The error is larger if the calibration is for a
 // different device or for a CPU with different numbers of ranks or threads, or if it lacks the run's FP8 or fp32 times.
 double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config);
