@@ -9,6 +9,8 @@ namespace mpzero::plan {
 inline constexpr const char* kHeadUnit = "LM head";
 
 // Decoder on the simulated device. Instead of computing, each call queues work that takes the calibrated times.
+// Replaces model::Decoder because calibrations give mean times of units (UnitTimes), not the start and end of each
+// operator.
 class SimulatedDecoder final : public model::Decoder {
  public:
   // `slowdown`: factor applied to all times.
