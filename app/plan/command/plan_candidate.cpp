@@ -130,10 +130,7 @@ PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const Plan
                           .ds_config = ds_config_of(base, machine, choice),
                           .contradicting = contradicting(line, choice),
                           .recompute = flag_named("recompute").show(changed),
-                          .choice = choice,
-                          .layout = {},
-                          .plan = {},
-                          .clipped_seconds = {}};
+                          .choice = choice};
   const io::ScratchFile file;
   std::ofstream(file.path()) << candidate.ds_config.dump(2);
   changed.deepspeed_config = file.path().string();

@@ -28,9 +28,9 @@ struct PlanCandidate {
   std::string recompute;                   // value of --recompute
   PlanChoice choice;
   bool host_is_measured = true;  // false: AdamW's time on the host is an estimate
-  parallel::ParallelLayout layout;
-  PlanEstimate plan;
-  std::optional<double> clipped_seconds;  // see clipped_seconds()
+  parallel::ParallelLayout layout = {};
+  PlanEstimate plan = {};
+  std::optional<double> clipped_seconds = {};  // see clipped_seconds()
 };
 
 // Returns the hosts as text, e.g. "2 x p5.48xlarge".

@@ -130,9 +130,8 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       .ranked = {}, .asked = {}, .train_batch_size = setup.config.train_batch_size, .left_out = {}, .warnings = {}};
   for (const PlanMachine& one : asked) comparison.asked.push_back(hosts_of(one));
   std::vector<std::string> other_batches;
-  std::map<std::string, std::vector<std::string>> uncalibrated;  // GPU -> instances
-  std::map<std::string, std::vector<std::string>> without_fp8;   // GPU -> instances
-  std::map<std::string, int64_t> without_times, refused;         // reason -> number of configurations
+  std::map<std::string, std::vector<std::string>> excluded;  // reason -> instances
+  std::map<std::string, int64_t> without_times, refused;     // reason -> number of configurations
   const std::vector<PlanMachine> compared =
       several ? asked : machines(machine, options, line.network, comparison.left_out);
   ProgressBar bar("Comparing", kPartsOfBar * std::ssize(compared), /*enabled=*/::isatty(STDERR_FILENO) == 1);
@@ -147,7 +146,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       other_batches.push_back(fmt::format("{} has {} sequences per step", hosts_of(hosts), batch));
     }
     if (!multiplies(hosts, setup.config)) {
-      without_fp8[hosts.gpu].push_back(hosts.name);
+      excluded[fmt::format("{} does not support FP8 recipe {}", hosts.gpu, setup.config.fp8)].push_back(hosts.name);
       continue;
     }
     std::optional<Calibration> calibration;
@@ -155,7 +154,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       calibration = calibration_of(hosts, hosts.name == machine.name ? options.calibration : "");
     } catch (const UserError&) {
       if (!several && hosts.name == machine.name) throw;
-      uncalibrated[hosts.device_name()].push_back(hosts.name);
+      excluded["no calibration for " + hosts.device_name()].push_back(hosts.name);
       continue;
     }
     const int64_t of_rank = batch / ranks;
@@ -211,21 +210,17 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     }
   }
   bar.clear();
-  for (const auto& [gpu, types] : uncalibrated) {
-    comparison.left_out.push_back(fmt::format("{}: no calibration for {}", fmt::join(types, ", "), gpu));
+  for (const auto& [reason, types] : excluded) {
+    comparison.left_out.push_back(fmt::format("{}: {}", fmt::join(types, ", "), reason));
   }
-  for (const auto& [gpu, types] : without_fp8) {
-    comparison.left_out.push_back(
-        fmt::format("{}: {} does not support FP8 recipe {}", fmt::join(types, ", "), gpu, setup.config.fp8));
-  }
-  for (const auto& [reason, count] : without_times) {
-    comparison.without_times += count;
-    comparison.left_out.push_back(fmt::format("{} {}", counted(count, "configuration"), reason));
-  }
-  for (const auto& [reason, count] : refused) {
-    comparison.refused += count;
-    comparison.left_out.push_back(fmt::format("{} {}", counted(count, "configuration"), reason));
-  }
+  const auto add_up = [&](const std::map<std::string, int64_t>& reasons, int64_t& total) {
+    for (const auto& [reason, count] : reasons) {
+      total += count;
+      comparison.left_out.push_back(fmt::format("{} {}", counted(count, "configuration"), reason));
+    }
+  };
+  add_up(without_times, comparison.without_times);
+  add_up(refused, comparison.refused);
   std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(),
                    [](const auto& a, const auto& b) { return seconds_of_token(a) < seconds_of_token(b); });
   comparison.warnings = warnings_of(comparison, options);

@@ -207,7 +207,6 @@ PlanEstimate estimate_by_memory(const RunSetup& setup, const PlanMachine& machin
                    .costs = {},
                    .host_adamw = {},
                    .links = machine.links,
-                   .within_host = {},
                    .straggler_factor = assumptions.straggler_factor,
                    .network_factor = assumptions.network_factor};
   run.options.codec = weight_codec(config.fp8_options, setup.model);
