@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from manifests.instances import Node
+from manifests.instances import Mistake, Node
 from manifests.request import Request
 
 NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
@@ -23,10 +23,6 @@ RESERVED_CAPACITIES = ("reserved", "block")
 CAPACITIES = ("on-demand", "spot", *RESERVED_CAPACITIES)
 # Minimum memory of a pod in GiB, excluding huge pages, for mpzero itself and /dev/shm.
 LEAST_MEMORY = 4
-
-
-class Mistake(ValueError):
-    """A user error; the message is one sentence."""
 
 
 def check_options(options: argparse.Namespace) -> None:

@@ -136,7 +136,7 @@ def requirement(key: str, *values: str) -> Manifest:
 
 def storage(request: Request) -> list[Manifest]:
     """Returns a volume and a claim for an existing file system, which must be writable by uid 1000."""
-    amount = {"storage": f"{request.storage_gib}Gi"}
+    amount, region = {"storage": f"{request.storage_gib}Gi"}, request.zones[0][:-1]
     name = f"mpzero-fsx-{request.namespace}"
     return [
         {
@@ -156,7 +156,7 @@ def storage(request: Request) -> list[Manifest]:
                     "driver": "fsx.csi.aws.com",
                     "volumeHandle": request.file_system,
                     "volumeAttributes": {
-                        "dnsname": f"{request.file_system}.fsx.{request.region}.amazonaws.com",
+                        "dnsname": f"{request.file_system}.fsx.{region}.amazonaws.com",
                         "mountname": request.mount_name,
                     },
                 },

@@ -5,21 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from manifests import cluster, instances, job
-from manifests.checks import (
-    Mistake,
-    check_hugepages,
-    check_hyperpod,
-    check_network,
-    check_options,
-    read_secrets,
-    read_variables,
-)
+from manifests.checks import check_hugepages, check_hyperpod, check_network, check_options, read_secrets, read_variables
+from manifests.instances import Mistake
 from manifests.request import Request
 
 
@@ -28,7 +22,7 @@ def main(arguments: list[str]) -> int:
         options = parse(arguments)
         request = request_of(options)
         write(Path(options.folder), request, base=options.base)
-    except (Mistake, instances.UnknownInstance) as error:
+    except Mistake as error:
         print(f"kubernetes/render: error: {error}", file=sys.stderr)
         return 2
     for line in notices(options):
@@ -44,27 +38,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--instance", required=True, help="EC2 instance type of the nodes, or comma-separated types; ml.… on HyperPod")
     add("--nodes", type=int, required=True)
     add("--namespace", default="default")
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="VARIABLE=VALUE",
-        help="variable to set (docs/slurm.md); repeatable",
-    )
-    add(
-        "--secret",
-        action="append",
-        default=[],
-        metavar="VARIABLE=SECRET:KEY",
-        help="variable to set from a Secret, e.g. HF_TOKEN; repeatable",
-    )
-    add(
-        "--flag",
-        action="append",
-        default=[],
-        metavar="FLAG[=VALUE]",
-        help="flag to pass to mpzero train, without --; repeatable",
-    )
+    for flag, form, meaning in (
+        ("--set", "VARIABLE=VALUE", "variable to set (docs/slurm.md)"),
+        ("--secret", "VARIABLE=SECRET:KEY", "variable to set from a Secret, e.g. HF_TOKEN"),
+        ("--flag", "FLAG[=VALUE]", "flag to pass to mpzero train, without --"),
+    ):
+        add(flag, action="append", default=[], metavar=form, help=f"{meaning}; repeatable")
     add("--ranks", type=int, default=2, help="ranks per node without GPUs")
     add("--grace_seconds", type=int, default=600, help="time for pods to save and exit")
     add("--hugepages_mib", type=int, default=0, help="memory per node in 2 MiB huge pages, for EFA, in MiB; 0: none")
@@ -90,37 +69,26 @@ def request_of(options: argparse.Namespace) -> Request:
     check_hugepages(options.hugepages_mib, node)
     variables = read_variables(options.set)
     secrets = read_secrets(options.secret, variables)
-    zones = tuple((options.zone or "us-west-2a").split(","))
     # Set NETWORK=efa explicitly, because a run would silently be slower without EFA.
     if options.no_efa and options.nodes > 1:
         variables.setdefault("NETWORK", "socket")
     elif options.nodes > 1 and node.efa and node.gpus:
         variables.setdefault("NETWORK", "efa")
-    request = Request(
-        name=options.name,
-        node=node,
-        nodes=options.nodes,
-        namespace=options.namespace,
-        variables=variables,
-        secrets=secrets,
-        flags=tuple(f"--{flag}" for flag in options.flag),
-        ranks=options.ranks,
-        grace_seconds=options.grace_seconds,
-        hugepages_mib=options.hugepages_mib,
-        capacity=tuple(options.capacity.split(",")),
-        zones=zones,
-        region=zones[0][:-1],
-        cluster=options.cluster or "my-cluster",
-        placement_group=options.placement_group,
-        reservation=options.reservation,
-        file_system=options.file_system or "fs-0123456789abcdef0",
-        mount_name=options.mount_name or "fsx",
-        storage_gib=options.storage_gib,
-        queue=options.queue,
-        topology=options.topology,
+    options_as_given = {field.name: getattr(options, field.name, None) for field in fields(Request)}
+    changed = {
+        "node": node,
+        "variables": variables,
+        "secrets": secrets,
+        "flags": tuple(f"--{flag}" for flag in options.flag),
+        "capacity": tuple(options.capacity.split(",")),
+        "zones": tuple((options.zone or "us-west-2a").split(",")),
+        "cluster": options.cluster or "my-cluster",
+        "file_system": options.file_system or "fs-0123456789abcdef0",
+        "mount_name": options.mount_name or "fsx",
         # CPU ranks communicate with MPI over TCP.
-        efa=not options.no_efa and node.gpus > 0,
-    )
+        "efa": not options.no_efa and node.gpus > 0,
+    }
+    request = Request(**{**options_as_given, **changed})
     check_network(request, options.no_efa)
     return request
 

@@ -21,8 +21,8 @@ RESERVED_CPUS = 1
 RESERVED_MEMORY = 0.05  # fraction of memory for system pods and errors in Karpenter's estimate
 
 
-class UnknownInstance(ValueError):
-    pass
+class Mistake(ValueError):
+    """A user error; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,10 @@ class Node:
         return ",".join(f"{HYPERPOD if self.hyperpod else ''}{kind}" for kind in self.types)
 
 
-def known_types() -> list[str]:
-    return [row["type"] for row in offered()]
-
-
-def offered() -> list[dict[str, str]]:
+def offered() -> dict[str, dict[str, str]]:
+    """Returns the rows of instances.csv by instance type."""
     lines = [line for line in OFFERED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines))
+    return {row["type"]: row for row in csv.DictReader(lines)}
 
 
 def devices() -> dict[str, tuple[int, int]]:
@@ -62,7 +59,7 @@ def find(names: str) -> Node:
     first, *others = [find_one(name) for name in dict.fromkeys(names.split(","))]
     for other in others:
         if (other.gpus, other.efa_cards, other.hyperpod) != (first.gpus, first.efa_cards, first.hyperpod):
-            raise UnknownInstance(
+            raise Mistake(
                 f"--instance {names}: {first.name} and {other.name} differ in GPUs, EFA devices or use of HyperPod;"
                 " pass interchangeable types."
             )
@@ -73,12 +70,13 @@ def find(names: str) -> Node:
 
 def find_one(name: str) -> Node:
     kind = name.removeprefix(HYPERPOD)
-    row = next((row for row in offered() if row["type"] == kind), None)
-    if row is None:
-        near = get_close_matches(kind, known_types(), n=1)
+    rows = offered()
+    if kind not in rows:
+        near = get_close_matches(kind, rows, n=1)
         prefix = name[: len(name) - len(kind)]
         advice = f"did you mean {prefix}{near[0]}?" if near else f"{OFFERED.name} lists known types."
-        raise UnknownInstance(f"--instance {name} is not known; {advice}")
+        raise Mistake(f"--instance {name} is not known; {advice}")
+    row = rows[kind]
     gpus, efa = devices().get(kind, (0, 1))
     first, _, last = row["efa_cards"].partition("-")
     return Node(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 
 from manifests.instances import Node
@@ -13,25 +13,24 @@ class Request:
     name: str
     node: Node
     nodes: int
-    namespace: str = "default"
-    variables: dict[str, str] = field(default_factory=dict)  # see docs/slurm.md
-    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)  # (Secret, key) by variable
-    flags: tuple[str, ...] = ()  # flags of mpzero train
-    ranks: int = 0  # ranks per node without GPUs
-    grace_seconds: int = 600
-    hugepages_mib: int = 0
-    capacity: tuple[str, ...] = ("on-demand",)
-    zones: tuple[str, ...] = ("us-west-2a",)
-    cluster: str = "my-cluster"
-    placement_group: str = ""
-    reservation: str = ""  # id of a capacity reservation or block
-    file_system: str = "fs-0123456789abcdef0"
-    mount_name: str = "fsx"
-    region: str = "us-west-2"
-    storage_gib: int = 1200
-    queue: bool = False
-    topology: bool = False
-    efa: bool = True
+    namespace: str
+    variables: dict[str, str]  # see docs/slurm.md
+    secrets: dict[str, tuple[str, str]]  # (Secret, key) by variable
+    flags: tuple[str, ...]  # flags of mpzero train
+    ranks: int  # ranks per node without GPUs
+    grace_seconds: int
+    hugepages_mib: int
+    capacity: tuple[str, ...]
+    zones: tuple[str, ...]
+    cluster: str
+    placement_group: str
+    reservation: str  # id of a capacity reservation or block
+    file_system: str
+    mount_name: str
+    storage_gib: int
+    queue: bool
+    topology: bool
+    efa: bool
 
     @property
     def efa_devices(self) -> int:
