@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Flags and keys from `mpzero train --help=json`, written by docs/flag_table.py.
 TABLE = json.loads((ROOT / "scripts/flags.json").read_text(encoding="utf-8"))
 FLAGS = {name: flag for flag in TABLE["flags"] for name in (flag["name"], flag["trainer"])}
+UNKNOWN = {name: text.replace("--NAME", f"--{name}") for text, names in TABLE["unknown"].items() for name in names}
 KEYS = TABLE["ds_config"]
 OTHERS = ("help", "local_rank")  # accepted flags that are not settings
 TYPES = {
@@ -106,7 +107,7 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         if name in OTHERS:
             continue
         if flag is None:
-            yield TABLE["unknown"].get(name.replace("-", "_")) or unknown(name)
+            yield UNKNOWN.get(name.replace("-", "_")) or unknown(name)
         elif not has_value and not alone:
             yield f"--{name} needs a value; add a value, or omit the flag."
         elif name in seen:

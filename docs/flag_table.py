@@ -75,15 +75,19 @@ def tables(text: str) -> str:
 
 
 def check_table(text: str) -> str:
-    """Returns the JSON without the fields that only the documentation shows, with one flag or key per line."""
+    """Returns the JSON without the fields that only the documentation shows, with one flag, message or key per line. A
+    message contains --NAME for the flags to which it applies."""
     found = json.loads(text)
     flags = [flag for group in found["groups"] for flag in group["flags"]]
     for flag in flags:
         for field in ("help", "takes", "required", "ds_config"):
             del flag[field]
     parts = ['"flags": [\n' + ",\n".join(map(json.dumps, flags)) + "\n]"]
-    for name in ("unknown", "ds_config"):
-        lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found[name].items())
+    unknown: dict[str, list[str]] = {}
+    for name, message in found["unknown"].items():
+        unknown.setdefault(message.replace(f"--{name}", "--NAME"), []).append(name)
+    for name, entries in (("unknown", unknown), ("ds_config", found["ds_config"])):
+        lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
         parts.append(f'"{name}": {{\n' + ",\n".join(lines) + "\n}")
     return "{" + ",\n".join(parts) + "}\n"
 
@@ -103,9 +107,13 @@ def completion(text: str) -> str:
         f"    {command}) names{'+' if command == 'plan' else ''}='{' ' * (command == 'plan')}{flags}' ;;"
         for command, flags in own.items()
     )
-    choices = [(flag["name"], flag.get("choices", ["true", "false"])) for flag in flags if flag["type"] in KINDS]
+    choices: dict[str, list[str]] = {}
+    for flag in flags:
+        if flag["type"] in KINDS:
+            choices.setdefault(" ".join(flag.get("choices", ["true", "false"])), []).append(f"--{flag['name']}")
     cases = "\n".join(
-        f"    --{name}) COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$word\")) ;;" for name, words in choices
+        f"    {' | '.join(names)}) COMPREPLY=($(compgen -W '{words}' -- \"$word\")) ;;"
+        for words, names in choices.items()
     )
     return BASH.format(names=" ".join(names), commands=commands, cases=cases)
 

@@ -15,33 +15,18 @@ _mpzero() {
     top | failure | help | version) names='' ;;
   esac
   case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --bf16) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --bf16 | --gradient_checkpointing | --deterministic | --local_dataset | --shuffle | --deepspeed_config_yields | --use_rslora | --load_in_8bit | --load_in_4bit | --wall_clock_breakdown | --ec2_notices | --dry_run | --save_final | --async_save | --overwrite | --resume_strict) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --fp8) COMPREPLY=($(compgen -W 'none tensorwise rowwise' -- "$word")) ;;
     --recompute) COMPREPLY=($(compgen -W 'none selective attention full tiled host_attention host auto' -- "$word")) ;;
-    --gradient_checkpointing) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --deterministic) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --local_dataset) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --document_mask) COMPREPLY=($(compgen -W 'auto true false' -- "$word")) ;;
-    --shuffle) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --deepspeed_config_yields) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --use_rslora) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --load_in_8bit) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --load_in_4bit) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --quantized_gradient_bits) COMPREPLY=($(compgen -W '8 4' -- "$word")) ;;
     --lr_scheduler_type) COMPREPLY=($(compgen -W 'linear cosine constant constant_with_warmup warmup_stable_decay step_lr' -- "$word")) ;;
     --schedule_on_resume) COMPREPLY=($(compgen -W 'keep rewarm extend' -- "$word")) ;;
-    --wall_clock_breakdown) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --device) COMPREPLY=($(compgen -W 'auto cuda cpu' -- "$word")) ;;
     --network) COMPREPLY=($(compgen -W 'auto efa socket' -- "$word")) ;;
-    --ec2_notices) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --profile_ranks) COMPREPLY=($(compgen -W '0 all' -- "$word")) ;;
-    --dry_run) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --save_strategy) COMPREPLY=($(compgen -W 'no steps epoch' -- "$word")) ;;
-    --save_final) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --async_save) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --checkpoint_format) COMPREPLY=($(compgen -W 'hdf5 deepspeed' -- "$word")) ;;
-    --overwrite) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
-    --resume_strict) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     *) [[ $word != -* ]] || COMPREPLY=($(compgen -W "$names" -- "$word")) ;;
   esac
 }
