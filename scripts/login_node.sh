@@ -1,12 +1,5 @@
 # shellcheck shell=bash
-# train.sbatch outside of a job, e.g. on a login node: --help, and --dry_run for the job that sbatch would start.
-
-# explain_job SCRIPT: prints its usage and variables.
-explain_job() {
-  sed -n '2,/^#SBATCH/{/^#SBATCH/d;s/^# \{0,1\}//;p}' "$1"
-  printf '"mpzero train --help" lists the flags of mpzero train.\nVariables:\n'
-  sed -n 's/^\([A-Z_]*\)=${\1:-[^}]*} *# /  \1: /p' "$1"
-}
+# train.sbatch outside of a job, e.g. on a login node: --dry_run for the job that sbatch would start.
 
 # plan_job SCRIPT: exits with mpzero's output of --dry_run for the number of nodes in the script's #SBATCH lines and the GPUs of the
 # largest node in the partition (SBATCH_PARTITION; empty: all partitions). --world_size and --nproc_per_node override these numbers.

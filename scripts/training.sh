@@ -28,20 +28,6 @@ gives_any() {
   return 1
 }
 
-# drop_flag NAME: removes --NAME and its value from the extra flags.
-drop_flag() {
-  local i
-  local -a kept=()
-  for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
-    case ${MPZERO_EXTRA_FLAGS[i]} in
-      --"$1"=*) ;;
-      --"$1") i=$((i + 1)) ;;
-      *) kept+=("${MPZERO_EXTRA_FLAGS[i]}") ;;
-    esac
-  done
-  MPZERO_EXTRA_FLAGS=("${kept[@]}")
-}
-
 # means_true WORD: parses a boolean like mpzero (parse_boolean in app/flags/flag.cpp).
 means_true() { [[ ${1,,} =~ ^(true|t|yes|y|1)$ ]]; }
 
@@ -58,8 +44,8 @@ has_switch() {
   return 1
 }
 
-# drop_switch NAME: removes --NAME and its value, if any, from the extra flags.
-drop_switch() {
+# drop_flag NAME: removes --NAME and its value, if any, from the extra flags.
+drop_flag() {
   local i
   local -a kept=()
   for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
@@ -179,7 +165,7 @@ ask_requeue() {
     "start asked") ;;
     "start own")
       drop_flag resume_from_checkpoint
-      drop_switch overwrite
+      drop_flag overwrite
       ;;
     *)
       [[ $answer =~ ^exit\ ([0-9]{1,3})$ ]] || return 1
@@ -302,9 +288,6 @@ make_folder() {
   reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be created (${reason##*: }); choose a different folder or fix its permissions."
   [[ -w $2 ]] || die "$1=$2 is not writable by $(id -un); choose a different folder or fix its permissions."
 }
-
-# make_checkpoint_folder: creates the folder of checkpoints, metrics and the plot.
-make_checkpoint_folder() { make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"; }
 
 # training_flags: fills MPZERO_FLAGS with the flags for mpzero: the settings, then the extra flags.
 training_flags() {

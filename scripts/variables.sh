@@ -11,6 +11,19 @@ MPZERO_VARIABLES=(
   MPZERO_WAIT MPZERO_PASS MPZERO_NODES MPZERO_GPUS MPZERO_EFA
 )
 
+# define_variables: sets those that are unset to the empty string.
+define_variables() {
+  local variable
+  for variable in "${MPZERO_VARIABLES[@]}"; do printf -v "$variable" '%s' "${!variable:-}"; done
+}
+
+# explain_script SCRIPT: prints the script's comment and variables.
+explain_script() {
+  sed -n '2,/^set /{/^set \|^#SBATCH/d;s/^# \{0,1\}//;p}' "$1"
+  printf '"mpzero train --help" lists the flags of mpzero train.\nVariables:\n'
+  sed -n 's/^\([A-Z_]*\)=${\1:-[^}]*} *# /  \1: /p' "$1"
+}
+
 # mistyped_variables: one line "GIVEN MEANT" for each environment variable that is not in the list but differs from an entry only by one
 # letter, two swapped letters, an underscore or case.
 mistyped_variables() {

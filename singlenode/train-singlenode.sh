@@ -38,12 +38,6 @@ CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 prepends /usr/local/cuda-12.
 SINK=${SINK:-}                               # tensorboard, wandb or mlflow: forward metrics while training; empty: none
 SINK_ARGS=${SINK_ARGS:-}                     # additional flags for app/follow.py, e.g. "--project llama"
 
-usage() {
-  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
-  printf '"mpzero train --help" lists the flags of mpzero train.\nVariables:\n'
-  sed -n 's/^\([A-Z_]*\)=${\1:-} *# /  \1: /p' "${BASH_SOURCE[0]}"
-}
-
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 [[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
@@ -77,9 +71,7 @@ run_on_host() {
   fi
   # Within the user's own job, srun starts a step of that job.
   if [[ -n ${SLURM_JOB_ID:-} ]]; then build_slurm_environment; else forget_ranks; fi
-  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE MODEL_CONFIG DS_CONFIG SEQ_LENGTH \
-    MAX_STEPS CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR TRAIN_DATA VALIDATION_DATA VALIDATION_FREQ METRICS_FILE NPROC CUDA_VERSION \
-    SINK SINK_ARGS MPZERO_USER_FOLDER
+  export "${MPZERO_VARIABLES[@]}" MPZERO_USER_FOLDER
   # srun forwards SIGUSR1 to the script on the node, which forwards it to its ranks. srun runs in its own session, because it would prompt
   # the user on Ctrl-C.
   catch_signals
@@ -97,7 +89,7 @@ read_arguments() {
   while (($# > 0)); do
     case $1 in
       -h | --help | help)
-        usage
+        explain_script "${BASH_SOURCE[0]}"
         exit 0
         ;;
       version | --version | train | doctor | checkpoint | plan | generate | top | failure)
@@ -318,7 +310,7 @@ make_folder LOG_DIR "$LOG_DIR"
 export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$LOG_DIR}
 expect_folders "$DATA_FOLDER" "$CHECKPOINT_DIR"
 trap discard_folders EXIT
-make_checkpoint_folder
+make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"
 prepare_data
 trap - EXIT
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
