@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ import h5py
 import torch
 from hugging_face import make_model
 from measures import read_metrics, read_model
+from visit import run_logged
 
 OPTIMIZER = {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 WARM_UP_STEPS, FLOOR, CLIP = 10, 0.1, 1.0
@@ -124,10 +124,9 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
         "metrics_file": metrics,
         "device": arguments.device,
     }
-    command = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "1", str(arguments.build / "bin" / "mpzero")]
+    command = ["mpirun", "--bind-to", "none", "-n", "1", str(arguments.build / "bin" / "mpzero")]
     command += ["train", *(f"--{flag}={value}" for flag, value in flags.items())]
-    with (folder / "mpzero.log").open("w", encoding="utf-8") as log:
-        status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=600).returncode
+    status = run_logged(command, folder / "mpzero.log", 600)
     if status != 0:
         sys.exit(f"mpzero exited with status {status}:\n{(folder / 'mpzero.log').read_text(encoding='utf-8')[-2000:]}")
     return read_metrics(metrics)

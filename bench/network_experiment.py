@@ -20,13 +20,12 @@ import argparse
 import json
 import re
 import shlex
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from measures import medians, read_metrics, read_peers
-from visit import end
+from visit import TIMED_OUT, run_logged
 
 PARTS = ("forward", "backward", "optimizer", "data", "exposed_gradients", "exposed_parameters")
 # Flags that this program sets for each run.
@@ -170,18 +169,9 @@ def run(row: Row, settings: Settings) -> None:
     metrics.unlink(missing_ok=True)
     is_deepspeed = row.ranks_per_node == DEEPSPEED
     words = words_of_deepspeed(row, file, settings) if is_deepspeed else words_of_mpzero(row, own, file, settings)
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            command_of(settings.launch, words), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-        status = None
-        try:
-            status = process.wait(timeout=settings.limit)
-        except subprocess.TimeoutExpired:
-            row.error = f"timed out after {settings.limit:g} s"
-        finally:
-            if status is None:
-                end(process)
+    status = run_logged(command_of(settings.launch, words), log, settings.limit)
+    if status == TIMED_OUT:
+        row.error = f"timed out after {settings.limit:g} s"
     text = log.read_text(errors="replace", encoding="utf-8")
     found = re.search(r"Using network (\S+)" if is_deepspeed else r"^Network: (\S+)", text, re.MULTILINE)
     row.over = found[1].rstrip(":,;") if found else ""

@@ -31,14 +31,13 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import network_experiment
 import two_hosts
-from measures import MPI_AS_ROOT, REPOSITORY, medians, planned_memory, read_metrics, read_model
+from measures import REPOSITORY, medians, planned_memory, read_metrics, read_model
 from plan_against_measured import (
     CALIBRATIONS,
     DEFAULTS,
@@ -51,8 +50,8 @@ from plan_against_measured import (
     step_seconds,
 )
 from plan_rows import cpu_rows, rows
+from visit import gpus_here
 
-BENCH = Path(__file__).resolve().parent
 HOSTS = ("host0", "host1")
 # Time to measure TCP streams and run mpzero doctor before runs on two hosts.
 NETWORK_SECONDS = 60.0
@@ -182,7 +181,7 @@ def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
         "model_type": run["model"],
         **run["model_flags"],
         "deepspeed_config": config,
-        "train_data": tokens(visit, vocabulary),
+        "train_data": visit.tokens(f"tokens_{vocabulary}.h5", vocabulary),
         "seq_length": run["length"],
         "recompute": run["recompute"],
         "max_steps": run["steps"],
@@ -202,17 +201,6 @@ def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
     return network_experiment.command_of(
         f"mpirun --oversubscribe --bind-to none -n {run['ranks'] or max(1, run['gpus'])}", words
     )
-
-
-def tokens(visit: Visit, vocabulary: int) -> Path:
-    """Returns --train_data, or a file of random token IDs, which is created if it does not exist."""
-    if visit.args.train_data is not None:
-        return visit.args.train_data.resolve()
-    path = visit.folder / f"tokens_{vocabulary}.h5"
-    if not path.exists():
-        made = [sys.executable, str(BENCH / "random_tokens.py"), str(path), f"--vocab_size={vocabulary}"]
-        subprocess.run([*made, f"--tokens={1 << 21}"], check=True, cwd=REPOSITORY)
-    return path
 
 
 def measure(visit: Visit, run: dict) -> dict:
@@ -289,15 +277,6 @@ def dry_run(visit: Visit, wanted: list[dict]) -> int:
     return 1 if without or seconds > visit.args.budget else 0
 
 
-def gpus_here() -> list[str]:
-    if shutil.which("nvidia-smi") is None:
-        return []
-    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    return subprocess.run(
-        words, capture_output=True, text=True, check=False, timeout=60, encoding="utf-8"
-    ).stdout.splitlines()
-
-
 def name_after(run: dict, gpus: list[str]) -> None:
     """Renames runs whose GPU type differs from that of the first session."""
     if not gpus:
@@ -338,7 +317,6 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
         "--only", nargs="*", default=[], help="perform only runs whose names contain one of these words"
     )
     args = parser.parse_args(arguments)
-    os.environ |= MPI_AS_ROOT
     words, args.only = args.only, []
     gpus = gpus_here() if args.device == "cuda" else []
     if args.dry:

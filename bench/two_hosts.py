@@ -38,8 +38,8 @@ from pathlib import Path
 import network_experiment
 import tcp_streams
 from deepspeed_peer import on_gpu
-from measures import MPI_AS_ROOT, REPOSITORY, read_model, read_peers
-from visit import end
+from measures import REPOSITORY, read_model, read_peers
+from visit import run_logged
 
 BENCH = Path(__file__).resolve().parent
 MODEL = "qwen3_0_6b"
@@ -84,15 +84,17 @@ class Visit:
     def run(self, name: str, command: list[str], limit: float) -> tuple[int, Path]:
         """Runs a command for at most `limit` seconds, within the budget. Returns the exit status and the log."""
         log = self.folder / f"{name}.log"
-        with log.open("w", encoding="utf-8") as output:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-            try:
-                return process.wait(timeout=max(1.0, min(limit, self.left()))), log
-            except subprocess.TimeoutExpired:
-                return 124, log
-            finally:
-                if process.poll() is None:
-                    end(process)
+        return run_logged(command, log, max(1.0, min(limit, self.left()))), log
+
+    def tokens(self, name: str, vocabulary: int) -> Path:
+        """Returns --train_data, or a file of random token IDs, which is created if it does not exist."""
+        if self.args.train_data is not None:
+            return self.args.train_data.resolve()
+        path = self.folder / name
+        if not path.exists():
+            made = [sys.executable, str(BENCH / "random_tokens.py"), str(path), f"--vocab_size={vocabulary}"]
+            subprocess.run([*made, f"--tokens={1 << 21}"], check=True, cwd=REPOSITORY)
+        return path
 
 
 def interface_to_others() -> str:
@@ -225,14 +227,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stream_seconds", type=float, default=0.8)
     parser.add_argument("--only", nargs="*", default=[], help="names of the parts to run")
     args = parser.parse_args(arguments)
-    os.environ |= MPI_AS_ROOT
     visit = Visit(args)
-    if args.train_data is None:
-        args.train_data = visit.folder / "tokens.h5"
-        made = [sys.executable, str(BENCH / "random_tokens.py"), str(args.train_data)]
-        vocabulary = read_model(MODEL)["vocab_size"]
-        subprocess.run([*made, f"--vocab_size={vocabulary}", f"--tokens={1 << 21}"], check=True, cwd=REPOSITORY)
-    args.train_data = args.train_data.resolve()
+    args.train_data = visit.tokens("tokens.h5", read_model(MODEL)["vocab_size"])
     visit.part("streams", lambda: streams(visit))
     visit.part("doctor", lambda: doctor(visit))
     rows = {f"mpzero_zero{stage}_two_levels": on_gpu(stage, 4, gas=4) for stage in (2, 3)}

@@ -33,6 +33,7 @@ from measures import (
 REPOSITORY = Path(__file__).resolve().parents[1]
 WARM_UP_STEPS = 10
 POLL_SECONDS = 0.02
+TIMED_OUT = 124
 SKIPPED = 77  # exit status of a skipped test program (tests/skip.hpp)
 
 
@@ -109,6 +110,45 @@ def end(process: subprocess.Popen) -> None:
         process.wait(timeout=30)
 
 
+def run_logged(command: list[str], log: Path, limit: float, until: Callable[[float], bool] = lambda _: False) -> int:
+    """Runs a command with its output in `log`. Returns the exit status, or TIMED_OUT after `limit` seconds.
+
+    `until`: called every 20 ms with the seconds since the start. If it returns True, the program is terminated and
+    counts as successful.
+    """
+    start = time.monotonic()
+    with log.open("w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **MPI_AS_ROOT},
+        )
+        try:
+            while (status := process.poll()) is None:
+                seconds = time.monotonic() - start
+                if until(seconds):
+                    return 0
+                if seconds >= limit:
+                    return TIMED_OUT
+                time.sleep(POLL_SECONDS)
+            return status
+        finally:
+            if process.poll() is None:
+                end(process)
+
+
+def gpus_here() -> list[str]:
+    """Returns the names of this machine's GPUs."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=60, encoding="utf-8"
+    ).stdout.splitlines()
+
+
 class Visit:
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -119,45 +159,18 @@ class Visit:
         self.logs.mkdir(parents=True)
         self.results: dict[str, dict] = {}
         self.peers: list[dict] = []
-        gpus = []
-        if shutil.which("nvidia-smi"):
-            listed = subprocess.run(
-                ["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60, encoding="utf-8"
-            )
-            gpus = listed.stdout.splitlines()
+        gpus = gpus_here()
         self.gpus = len(gpus)
-        self.results["machine"] = {"gpus": [line.split("(")[0].strip() for line in gpus], "cores": os.cpu_count()}
+        self.results["machine"] = {"gpus": gpus, "cores": os.cpu_count()}
 
     def wanted(self, name: str) -> bool:
         return not self.settings.only or any(word in name for word in self.settings.only)
 
-    def run(self, name: str, command: list[str], limit: float, until: Callable[[float], bool] | None = None) -> dict:
-        """Runs a command with its output in NAME.log, and returns the record.
-
-        `until`: called every 20 ms with the seconds since the start. If it returns True, the program is terminated
-        and counts as successful.
-        """
+    def run(self, name: str, command: list[str], limit: float, **options) -> dict:
+        """Runs a command with its output in NAME.log, and returns the record. `options`: as in run_logged()."""
         log = self.logs / f"{name}.log"
-        environment = {**os.environ, **MPI_AS_ROOT}
         start = time.monotonic()
-        stopped = False
-        with log.open("w", encoding="utf-8") as stream:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=environment
-            )
-            try:
-                while process.poll() is None and time.monotonic() - start < limit:
-                    if until is not None and until(time.monotonic() - start):
-                        stopped = True
-                        break
-                    time.sleep(POLL_SECONDS)
-                status = process.poll()
-                if status is None:
-                    end(process)
-                    status = 0 if stopped else 124
-            finally:
-                if process.poll() is None:
-                    end(process)
+        status = run_logged(command, log, limit, **options)
         result = {"command": " ".join(command), "status": status, "seconds": round(time.monotonic() - start, 2)}
         self.results[name] = result
         tail = log.read_text(errors="replace", encoding="utf-8").splitlines()[-3:]
@@ -300,7 +313,7 @@ class Visit:
             return endless and lines >= steps
 
         label = f"{name}_resumed" if resume else name
-        result = self.run(label, command, options.get("limit", 150), watch)
+        result = self.run(label, command, options.get("limit", 150), until=watch)
         if first_step:
             result["first_step_seconds"] = round(first_step[0], 2)
         if metrics.exists():
