@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = json.loads((ROOT / "scripts/flags.json").read_text(encoding="utf-8"))
 FLAGS = {name: flag for flag in TABLE["flags"] for name in (flag["name"], flag["trainer"])}
 UNKNOWN = {name: text.replace("--NAME", f"--{name}") for text, names in TABLE["unknown"].items() for name in names}
-KEYS = TABLE["ds_config"]
+KEYS = {key: accepted for keys, accepted in TABLE["ds_config"].items() for key in keys.split()}
 OTHERS = ("help", "local_rank")  # accepted flags that are not settings
 TYPES = {
     "integer": "an integer",

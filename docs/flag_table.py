@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,8 +76,8 @@ def tables(text: str) -> str:
 
 
 def check_table(text: str) -> str:
-    """Returns the JSON without the fields that only the documentation shows, with one flag, message or key per line. A
-    message contains --NAME for the flags to which it applies."""
+    """Returns the JSON without the fields that only the documentation shows. Each line is a flag, a message with --NAME
+    for the flags to which it applies, or a run of keys that accept the same values."""
     found = json.loads(text)
     flags = [flag for group in found["groups"] for flag in group["flags"]]
     for flag in flags:
@@ -86,7 +87,9 @@ def check_table(text: str) -> str:
     unknown: dict[str, list[str]] = {}
     for name, message in found["unknown"].items():
         unknown.setdefault(message.replace(f"--{name}", "--NAME"), []).append(name)
-    for name, entries in (("unknown", unknown), ("ds_config", found["ds_config"])):
+    runs = groupby(found["ds_config"].items(), key=lambda item: item[1])
+    keys = {" ".join(name for name, _ in run): accepted for accepted, run in runs}
+    for name, entries in (("unknown", unknown), ("ds_config", keys)):
         lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
         parts.append(f'"{name}": {{\n' + ",\n".join(lines) + "\n}")
     return "{" + ",\n".join(parts) + "}\n"
