@@ -113,34 +113,36 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
             return plan(run, program, file)
     if not is_on_cpu(run) and run["device"] not in GPUS:
         raise SystemExit(f"{run['name']}: {run['device']} is not one of {', '.join(GPUS)}")
+    flags = [
+        "--device=cpu" if is_on_cpu(run) else f"--gpu={GPUS[run['device']]}",
+        f"--nodes={run['nodes']}",
+        f"--nproc_per_node={run['ranks'] if is_on_cpu(run) else run['gpus'] // run['nodes']}",
+        f"--model_config={ROOT / 'configs' / 'models' / run['model']}.json",
+        f"--seq_length={run['length']}",
+        f"--recompute={run['recompute']}",
+    ]
+    flags += [f"--{flag}={value}" for flag, value in run["model_flags"].items()]
+    if run["vocab_size"]:
+        flags.append(f"--vocab_size={run['vocab_size']}")
+    if run["nodes"] > 1:
+        flags += ["--network=socket", f"--network_rate={run['network_rate']}"]
+    if is_on_cpu(run):
+        calibration = str(ROOT / run["calibration"])
+    if calibration:
+        flags.append(f"--calibration={calibration}")
+    result = run_plan(program, ds_config(run), flags)
+    if result.returncode != 0:
+        raise SystemExit(f"{run['name']}: {result.stderr or result.stdout}")
+    return json.loads(result.stdout)
+
+
+def run_plan(program: Path, config: dict, flags: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs `mpzero plan --json`. `config`: content of ds_config.json."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump(ds_config(run), file)
+        json.dump(config, file)
         file.flush()
-        command = [
-            str(program),
-            "plan",
-            "--json",
-            "--device=cpu" if is_on_cpu(run) else f"--gpu={GPUS[run['device']]}",
-            f"--nodes={run['nodes']}",
-            f"--nproc_per_node={run['ranks'] if is_on_cpu(run) else run['gpus'] // run['nodes']}",
-            f"--model_config={ROOT / 'configs' / 'models' / run['model']}.json",
-            f"--seq_length={run['length']}",
-            f"--recompute={run['recompute']}",
-            f"--deepspeed_config={file.name}",
-        ]
-        command += [f"--{flag}={value}" for flag, value in run["model_flags"].items()]
-        if run["vocab_size"]:
-            command.append(f"--vocab_size={run['vocab_size']}")
-        if run["nodes"] > 1:
-            command += ["--network=socket", f"--network_rate={run['network_rate']}"]
-        if is_on_cpu(run):
-            calibration = str(ROOT / run["calibration"])
-        if calibration:
-            command.append(f"--calibration={calibration}")
-        result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
-        if result.returncode != 0:
-            raise SystemExit(f"{run['name']}: {result.stderr or result.stdout}")
-        return json.loads(result.stdout)
+        command = [str(program), "plan", "--json", f"--deepspeed_config={file.name}", *flags]
+        return subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
 
 
 def gibibytes(value: float) -> str:

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,8 +20,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from plan_against_measured import ROOT, run_plan
 
-ROOT = Path(__file__).resolve().parents[1]
 NODES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 GPUS_PER_NODE = 8
 # Columns: name, ZeRO stage, two levels, network.
@@ -65,24 +63,12 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
         "zero_optimization": zero,
         "bf16": {"enabled": True},
     }
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump(config, file)
-        file.flush()
-        command = [
-            str(program),
-            "plan",
-            "--json",
-            f"--instance={instance}",
-            f"--nodes={nodes}",
-            "--seq_length=8192",
-            f"--model_config={ROOT / 'configs/models/llama_3_8b.json'}",
-            f"--deepspeed_config={file.name}",
-            f"--network={network}",
-        ]
-        result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    flags = [f"--instance={instance}", f"--nodes={nodes}", "--seq_length=8192", f"--network={network}"]
+    model = ROOT / "configs/models/llama_3_8b.json"
+    result = run_plan(program, config, [*flags, f"--model_config={model}"])
     # A run that does not fit still has a plan; only a missing plan is an error.
     if not result.stdout.startswith("{"):
-        raise SystemExit(f"{' '.join(command)}: {result.stderr.strip()}")
+        raise SystemExit(f"{' '.join(result.args)}: {result.stderr.strip()}")
     found = json.loads(result.stdout)
     if found["memory"]["fits"] and not found["step"]:
         raise SystemExit(f"{instance}: only memory is estimated: {result.stderr.strip()}")
