@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prepare import shown
-from prepare.not_trained import refusal_of
-from prepare.row_kinds import CHAT, KINDS
+from prepare.row_kinds import CHAT, KINDS, refusal_of
 
 ROOT = Path(__file__).resolve().parents[1]
 # Flags and keys from `mpzero train --help=json`, written by docs/flag_table.py.

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from chat_template import OWN_VARIABLES, REASONING
 
 from . import PrepareError, shown
-from .not_trained import refusal_of
-from .row_kinds import FORMATS, KINDS, TEXT
+from .row_kinds import FORMATS, KINDS, TEXT, refusal_of
 from .rows import DoubleKey, Row, two_keys
 
 ROLES = ("system", "developer", "user", "assistant", "tool")

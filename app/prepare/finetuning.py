@@ -21,7 +21,7 @@ from .offsets import decoding
 from .packing import GROUP, best_fit_decreasing, laid_out
 from .pairs import OF_PAIRS, PAIRS, check_lengths
 from .plan import Input, source_of, target_of
-from .row_kinds import CHAT, TEXT
+from .row_kinds import CHAT, PROMPT_COMPLETION, TEXT
 from .sources import Source
 from .spans import OF_SPANS, SPANS
 from .spans import check_lengths as check_window
@@ -32,8 +32,15 @@ SHOWN = 3  # number of printed examples
 BEGIN_SHOWN, END_SHOWN = 300, 100  # characters of each piece
 TRAINED, PLAIN = "\x1b[32m", "\x1b[0m"
 OF_TEMPLATE = ("chat_template", "chat_template_kwargs", "rewritten_turns")  # flags
-OF_CHAT = ("seq_length", "packing", *OF_TEMPLATE)  # flags that have no effect on plain text
 OF_TEXT = ("text_column", "document_separator", "skip_empty")
+# Flags that have no effect, by format.
+UNUSED = {
+    TEXT: ("seq_length", "packing", *OF_TEMPLATE, *OF_PAIRS, *OF_SPANS),
+    CHAT: (*OF_TEXT, "add_bos", *OF_PAIRS, *OF_SPANS),
+    PROMPT_COMPLETION: (*OF_TEXT, *OF_PAIRS, *OF_SPANS),
+    PAIRS: (*OF_TEMPLATE, *OF_TEXT, *OF_SPANS, "packing", "add_bos"),
+    SPANS: (*OF_TEMPLATE, *(name for name in OF_PAIRS if name != "source_length"), "packing"),
+}
 
 
 def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
@@ -56,26 +63,16 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
                 "prepare them separately."
             )
         format = next(iter(formats.values()))
-    unused = OF_CHAT if format == TEXT else OF_TEXT + (("add_bos",) if format == CHAT else ())
-    unused += (*OF_PAIRS, *OF_SPANS)
-    if format == PAIRS:
-        unused = (*OF_TEMPLATE, *OF_TEXT, *OF_SPANS, "packing", "add_bos")
-    if format == SPANS:
-        unused = (*OF_TEMPLATE, *(name for name in OF_PAIRS if name != "source_length"), "packing")
-    for name in unused:
+    for name in UNUSED[format]:
         if name in arguments.given:
             raise PrepareError(f"--{name} has no effect with --format {format}: omit it.")
-    if format == TEXT:
-        return format
     if format == PAIRS:
         check_lengths(arguments)
-        return format
-    if format == SPANS:
+    elif format == SPANS:
         check_window(arguments)
-        return format
-    if arguments.seq_length is None:
+    elif format != TEXT and arguments.seq_length is None:
         raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows, as in training.")
-    if arguments.special_tokens == "text":
+    elif format != TEXT and arguments.special_tokens == "text":
         raise PrepareError(f"--special_tokens text has no effect with --format {format}: omit it.")
     return format
 
@@ -123,7 +120,7 @@ class PackedOutput:
         if self.made.examples:
             self._write(self.made.examples)
         # The last row needs one more token as its last target.
-        self._append(np.array([self._padding]), np.zeros(1, np.uint8), np.array([1]))
+        self.file.append(np.array([self._padding]), np.array([1]), np.zeros(1, np.uint8))
 
     def attributes(self) -> dict[str, int | str]:
         found = {
@@ -145,14 +142,10 @@ class PackedOutput:
             # Shuffle the rows, because validation and --shuffle false begin with the first rows (the longest examples).
             rows = [packed[i] for i in np.random.default_rng(0).permutation(len(packed))]
         tokens, mask, ends = laid_out(examples, rows, self._seq_length, self._padding)
-        self._append(tokens, mask, ends)
+        self.file.append(tokens, ends, mask)
         self.num_examples += len(examples)
         self.num_rows += len(rows)
         self.num_trained += int(mask.sum())
-
-    def _append(self, tokens: np.ndarray, mask: np.ndarray, ends: np.ndarray) -> None:
-        self.file.append(tokens, ends)
-        self.file.append_mask(mask)
 
 
 def units_of(source: Source, share: float, limit: int | None) -> Iterator[Unit]:

@@ -29,17 +29,19 @@ _NOTES = (
 
 def kind_of(name: str) -> str | None:
     """Returns the format of a file, a value of KINDS, or None if it is not supported."""
-    lower = name.lower()
-    compressed = compression_of(lower) is not None
-    kind = KINDS.get(Path(Path(lower).stem if compressed else lower).suffix)
-    return None if kind == "parquet" and compressed else kind
+    kind = KINDS.get(_ending(name))
+    return None if kind == "parquet" and compression_of(name) is not None else kind
+
+
+def _ending(name: str) -> str:
+    """Returns the extension, without that of a compression."""
+    path = Path(name.lower())
+    return Path(path.stem if compression_of(name) is not None else path).suffix
 
 
 def why_not_read(name: str) -> str:
     """Returns the reason why kind_of() returns None."""
-    lower = name.lower()
-    compressed = compression_of(lower) is not None
-    ending = Path(Path(lower).stem if compressed else lower).suffix
+    ending = _ending(name)
     if ending in ARCHIVES:
         return "archives are not supported: unpack them"
     if ending in (".h5", ".hdf5"):

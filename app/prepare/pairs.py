@@ -129,13 +129,13 @@ class PairsOutput:
             row[: len(source)] = source
             row[begin : begin + len(target)] = target
             weights[begin : None if self._trains_padding else begin + len(target)] = 1
-        self._append(tokens.ravel(), mask.ravel(), self._row * np.arange(1, len(tokens) + 1))
+        self.file.append(tokens.ravel(), self._row * np.arange(1, len(tokens) + 1), mask.ravel())
         self.num_rows += len(tokens)
         self.num_trained += int(mask.sum())
 
     def finish(self) -> None:
         # As in packed files, one token follows the last row.
-        self._append(np.array([self._work.padding]), np.zeros(1, np.uint8), np.array([1]))
+        self.file.append(np.array([self._work.padding]), np.array([1]), np.zeros(1, np.uint8))
 
     def attributes(self) -> dict[str, int | str]:
         return {
@@ -147,10 +147,6 @@ class PairsOutput:
             "trained_tokens": self.num_trained,
             "special_tokens_in_text": self.counts[SPECIAL],
         }
-
-    def _append(self, tokens: np.ndarray, mask: np.ndarray, ends: np.ndarray) -> None:
-        self.file.append(tokens, ends)
-        self.file.append_mask(mask)
 
 
 def work_of(encoder: Encoder, arguments: argparse.Namespace) -> Pairs:

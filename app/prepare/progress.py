@@ -12,7 +12,7 @@ class Progress:
     """`total` and `done` are in bytes, or in rows if the size in bytes is unknown. total: None if unknown."""
 
     def __init__(self, title: str, total: int | None):
-        self._title, self._total, self._done, self._tokens = title, total, 0, 0
+        self._title, self._total, self._done = title, total, 0
         self._start = self._last = time.monotonic()
         self._bar = None
         if sys.stderr.isatty():
@@ -30,7 +30,7 @@ class Progress:
             self._last = time.monotonic()
             share = f"{100 * done / self._total:.0f}%, " if self._total else ""
             print(f"{self._title}: {share}{note}", file=sys.stderr, flush=True)
-        self._done, self._tokens = done, tokens
+        self._done = done
 
     def close(self) -> float:
         """Removes the bar. Returns the elapsed time in seconds."""

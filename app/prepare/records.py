@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, shown_size
+from . import OVERWRITE, PrepareError, encoders, shown, shown_count, shown_size
 from .fingerprints import File, is_unchanged
 from .masks import SPLIT
 from .pairs import OF_PAIRS, PAIRS
@@ -13,11 +13,18 @@ from .plan import Input
 from .row_kinds import TEXT
 from .spans import OF_SPANS, SPANS
 from .token_file import arguments_of, is_hdf5
+from .tokenizer_files import CONFIG
 
 CONTENT = "content"
 TOO_FEW = "none: too few documents"  # value of "validation" for a training file that contains all documents
 # Minimum size at which the comparison of file contents is announced.
 MANY_BYTES = 1_000_000_000
+# Before --add_bos and --special_tokens, documents did not begin with BOS, special token names in text were encoded as
+# ids, and only tokenizer_config.json was read for declarations of special tokens.
+NO_SPECIAL_TOKENS = (
+    "{}: kept, although it was created by an older version: documents do not begin with BOS, and special token names "
+    f"in the text are encoded as ids; {OVERWRITE} recreates it."
+)
 
 
 def record_of(arguments: argparse.Namespace, local: bool) -> dict:
@@ -104,10 +111,10 @@ def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> li
     content = made_from.pop(CONTENT)
     notes = []
     if "add_bos" not in made_from:
-        made_from |= legacy.special_tokens_of(record)
-        record = {**record, "tokenizer": legacy.fingerprint(arguments.tokenizer)}
+        made_from |= entries_of_old(record)
+        record = {**record, "tokenizer": fingerprint_of_old(arguments.tokenizer)}
         if arguments.tokenizer != "bytes":
-            notes.append(legacy.NO_SPECIAL_TOKENS.format(shown(path)))
+            notes.append(NO_SPECIAL_TOKENS.format(shown(path)))
     # The detected format depends only on the content.
     format = made_from.get("format") if arguments.format == "auto" else arguments.format
     record = {**record, **record_of_format(arguments, format)}
@@ -115,6 +122,18 @@ def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> li
     for item, fingerprint in zip(inputs, content if len(inputs) > 1 else [content], strict=True):
         _check_input(path, item, fingerprint)
     return notes
+
+
+def entries_of_old(record: dict) -> dict:
+    """Returns entries that old records lack. Defaults count as unchanged, so that a requeued job keeps its file."""
+    made_with = {"add_bos": "false", "special_tokens": "ids"}
+    defaults = {"add_bos": "auto", "special_tokens": "text"}
+    return {name: value if record[name] == value else made_with[name] for name, value in defaults.items()}
+
+
+def fingerprint_of_old(tokenizer: str) -> str:
+    path = Path(tokenizer).expanduser()
+    return encoders.fingerprint_of(path, (CONFIG,)) if path.exists() else tokenizer
 
 
 def _check_input(path: Path, item: Input, fingerprint: dict | None) -> None:

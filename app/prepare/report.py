@@ -18,8 +18,8 @@ def print_files_read(output: str, dataset: str, files: list[File]) -> None:
     for file in files:
         kinds[kind_of(file.path.name) or Path(file.name).suffix.removeprefix(".")] += 1
     counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-    size = shown_size(sum(file.size for file in files))
-    print(f"{output}: read {shown_count(len(files), 'file')} of {dataset}, {size} ({counted}): {_names(files)}.")
+    size, names = shown_size(sum(file.size for file in files)), some([file.name for file in files])
+    print(f"{output}: read {shown_count(len(files), 'file')} of {dataset}, {size} ({counted}): {names}.")
 
 
 def print_files_left_out(dataset: str, left_out: list[LeftOut]) -> None:
@@ -34,7 +34,3 @@ def print_files_left_out(dataset: str, left_out: list[LeftOut]) -> None:
     for reason in sorted(reasons, key=lambda reason: -sizes[reason]):
         names = some([left.name for left in reasons[reason]])
         print(f"  {names} ({shown_size(sizes[reason])}): {reason}")
-
-
-def _names(files: list[File]) -> str:
-    return some([file.name for file in files])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from . import PrepareError, shown, shown_count, shown_size
 from .configurations import configuration_named, files_by_split
 from .fingerprints import File
 from .kinds import READABLE
-from .splits import split_of
 from .survey import LeftOut, Survey, survey
 
 NAMES_SHOWN = 4
+SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
+SPLITS |= {"val": "validation", "dev": "validation"}
+SPLITS |= dict.fromkeys(("test", "testing", "eval", "evaluation"), "test")
+# "train 01", "train (2)" and "train3" mean train.
+_NUMBER = re.compile(r"^\d+|[\s\d()\[\]]+$")
 
 
 @dataclass
@@ -154,6 +159,21 @@ def _by_names(found: Survey, prefix: str = "") -> Selection:
     elif unnamed:
         by_split["train"] = unnamed
     return Selection(found.root, dict(by_split), left_out, split_matters=says_splits)
+
+
+def split_of(name: str) -> str | None:
+    """Returns train, validation, test or None. name: relative to the dataset, with "/".
+
+    The outermost folder with a split determines the result, otherwise the file name. A name has a split if one of its
+    parts, between dots, dashes and underscores, is a word of SPLITS, with or without a number. "a train journey" is one
+    part and has no split. A name with words of two splits has no split.
+    """
+    for part in PurePosixPath(name.lower()).parts:
+        words = (_NUMBER.sub("", word) for word in re.split(r"[-._]", part))
+        said = {SPLITS[word] for word in words if word in SPLITS}
+        if len(said) == 1:
+            return said.pop()
+    return None
 
 
 def some(names: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -101,18 +101,27 @@ class Source:
 
 
 @dataclass
-class FileSource(Source):
+class LocalSource(Source):
     files: list[File] = field(default_factory=list)
 
     def __post_init__(self):
-        self.total = self.num_bytes
         self._fingerprinter: Fingerprinter | None = None
-        self._before = 0
-        self.blank: list[Path] = []  # text files that contain only whitespace
 
     @property
     def num_bytes(self) -> int:
         return sum(file.size for file in self.files)
+
+    def fingerprint(self) -> dict:
+        return (self._fingerprinter or Fingerprinter(self.files)).finish()
+
+
+@dataclass
+class FileSource(LocalSource):
+    def __post_init__(self):
+        super().__post_init__()
+        self.total = self.num_bytes
+        self._before = 0
+        self.blank: list[Path] = []  # text files that contain only whitespace
 
     @property
     def num_read(self) -> int:
@@ -122,9 +131,6 @@ class FileSource(Source):
     def copies(self) -> list[tuple[File, File]]:
         """Returns (duplicate, original) pairs of files with identical content."""
         return [] if self._fingerprinter is None else self._fingerprinter.copies()
-
-    def fingerprint(self) -> dict:
-        return (self._fingerprinter or Fingerprinter(self.files)).finish()
 
     def documents(self) -> Iterator[Document]:
         self._fingerprinter = Fingerprinter(self.files)
@@ -218,21 +224,10 @@ class FileSource(Source):
 
 
 @dataclass
-class SavedSource(Source):
+class SavedSource(LocalSource):
     """A folder written by `save_to_disk` of Hugging Face datasets."""
 
     root: Path = Path()
-    files: list[File] = field(default_factory=list)
-
-    def __post_init__(self):
-        self._fingerprinter: Fingerprinter | None = None
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(file.size for file in self.files)
-
-    def fingerprint(self) -> dict:
-        return (self._fingerprinter or Fingerprinter(self.files)).finish()
 
     def documents(self) -> Iterator[Document]:
         self._fingerprinter = Fingerprinter(self.files)
@@ -373,26 +368,22 @@ def has_hub_split(dataset: str, config_name: str | None, split: str) -> bool:
         return split in datasets.get_dataset_split_names(dataset, config_name)
 
 
-class hub_errors:
+@contextmanager
+def hub_errors(dataset: str) -> Iterator[None]:
     """Converts an error of the Hugging Face libraries to a one-sentence message with alternatives that work offline."""
+    from huggingface_hub import logging
 
-    def __init__(self, dataset: str):
-        self._dataset = dataset
-
-    def __enter__(self):
-        from huggingface_hub import logging
-
-        logging.set_verbosity_error()  # the message below reports the error once
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        if error is None or isinstance(error, (PrepareError, GeneratorExit, KeyboardInterrupt, SystemExit)):
-            return False
-        if refused := refusal("dataset", self._dataset, error):
+    logging.set_verbosity_error()  # the message below reports the error once
+    try:
+        yield
+    except PrepareError:
+        raise
+    except Exception as error:
+        if refused := refusal("dataset", dataset, error):
             raise PrepareError(refused) from error
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
-            f"Dataset '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: "
+            f"Dataset '{dataset}' could not be read from Hugging Face ({type(error).__name__}: "
             f"{first_line[:200]}): check the name, --dataset_config_name, --split and the network, or use a local "
             ".txt, .jsonl, .csv or .parquet file, a folder of such files, or a folder written by save_to_disk."
         ) from error

@@ -55,7 +55,7 @@ class TokenFile:
     """Writes a temporary file next to the final path. `commit` moves it to that path; otherwise, it is removed."""
 
     def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None, masked: bool = False):
-        """mode: the file's permissions; None: the default. masked: True to write /loss_mask (append_mask)."""
+        """mode: the file's permissions; None: the default. masked: True to write /loss_mask."""
         import h5py
 
         self.path = path
@@ -81,11 +81,16 @@ class TokenFile:
         self._blocks = _Blocks(chunk * self._dtype.itemsize)
         self._content = xxhash.xxh3_64()
 
-    def append(self, tokens: np.ndarray, document_ends: np.ndarray) -> None:
-        """document_ends: end positions of documents in `tokens`, ascending."""
+    def append(self, tokens: np.ndarray, document_ends: np.ndarray, mask: np.ndarray | None = None) -> None:
+        """document_ends: end positions of documents in `tokens`, ascending. mask: 1 if a token is a target of the loss,
+        else 0; None for a file without /loss_mask."""
         ends = document_ends + self.num_tokens
         self.append_tokens(tokens)
         self.append_ends(ends)
+        if mask is not None:
+            self._extend(self._mask, mask)
+            self._mask_content.update(mask)
+            self._check_written()
 
     def append_tokens(self, tokens: np.ndarray) -> None:
         tokens = np.ascontiguousarray(tokens, self._dtype)
@@ -103,12 +108,6 @@ class TokenFile:
         """document_ends: counted from the first token of the file, ascending."""
         self._extend(self._offsets, document_ends.astype(np.uint64))
         self.num_documents += len(document_ends)
-        self._check_written()
-
-    def append_mask(self, mask: np.ndarray) -> None:
-        """Appends the loss mask of the appended tokens: 1 if a token is a target of the loss, else 0."""
-        self._extend(self._mask, mask)
-        self._mask_content.update(mask)
         self._check_written()
 
     def commit(self, attributes: dict[str, int | str], arguments: dict | None) -> None:

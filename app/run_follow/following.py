@@ -89,16 +89,22 @@ def start_of(metrics: Path | None, run_id: str) -> tuple[str, dict[str, object]]
     """Returns the run's name, formed from its model and folder, and the known settings of its last start."""
     if metrics is None:
         return run_id, {}
-    start: dict = {}
-    with contextlib.suppress(NotReadable):
-        for _, event in JsonLines(metrics.parent / "events.jsonl").objects():
-            if event.get("event") == "start" and event.get("run") == run_id:
-                start = event
+    start = last_start(metrics.parent / "events.jsonl", run_id)
     rows = start.get("settings") if isinstance(start.get("settings"), list) else []
     settings = {row[0]: row[1] for row in rows if isinstance(row, list) and len(row) == 3 and isinstance(row[0], str)}
     facts = {name: start[name] for name in FACTS if name in start}
     folder = metrics.resolve().parent.name
     return encodable(f"{facts['model_type']} {folder}" if "model_type" in facts else folder), facts | settings
+
+
+def last_start(events: Path, run_id: str) -> dict:
+    """Returns the run's last start event, or {} if there is none."""
+    start: dict = {}
+    with contextlib.suppress(NotReadable):
+        for _, event in JsonLines(events).objects():
+            if event.get("event") == "start" and event.get("run") == run_id:
+                start = event
+    return start
 
 
 def encodable(name: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from run_files.metric_names import validation_losses
@@ -43,10 +45,15 @@ def tag_of(metric: str) -> str:
     return GROUPS.get(metric) or (f"time/{metric}" if metric.endswith("_seconds") else f"other/{metric}")
 
 
-def missing(package: str) -> SinkMissing:
-    return SinkMissing(
-        f"{package} is not installed: install it into mpzero's environment with '{install_command(package)}'."
-    )
+@contextlib.contextmanager
+def needs(package: str) -> Iterator[None]:
+    """Raises SinkMissing if an import fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise SinkMissing(
+            f"{package} is not installed: install it into mpzero's environment with '{install_command(package)}'."
+        ) from error
 
 
 def install_command(package: str) -> str:
@@ -64,12 +71,10 @@ class TensorBoard(Sink):
     most_unsaved = 1000  # a repeated step replaces the earlier one
 
     def __init__(self, folder: Path, project: str):
-        try:
+        with needs("tensorboard"):
             from tensorboard.compat.proto.event_pb2 import Event, SessionLog
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError as error:
-            raise missing("tensorboard") from error
         self.event, self.session, self.summary, self.record_writer = Event, SessionLog, Summary, RecordWriter
         self.folder = folder
         self.run_folder: Path | None = None
@@ -136,10 +141,8 @@ class WeightsAndBiases(Sink):
     """A W&B run with the run's id. The x axis is the "step" metric, which may decrease."""
 
     def __init__(self, folder: Path, project: str):
-        try:
+        with needs("wandb"):
             import wandb
-        except ImportError as error:
-            raise missing("wandb") from error
         self.wandb = wandb
         self.folder, self.project = folder, project
         self.run = None
@@ -171,10 +174,8 @@ class MLflow(Sink):
     """An MLflow run with the tag mpzero.run."""
 
     def __init__(self, folder: Path, project: str):
-        try:
+        with needs("mlflow"):
             import mlflow
-        except ImportError as error:
-            raise missing("mlflow") from error
         self.metric, self.param = mlflow.entities.Metric, mlflow.entities.Param
         self.client = mlflow.MlflowClient()
         self.uri, self.project = mlflow.get_tracking_uri(), project

@@ -20,12 +20,11 @@ import urllib.parse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from run_files.json_lines import JsonLines
 from run_files.metric_names import validation_losses
 from run_files.regular_files import NotReadable, read_text
-from run_files.values import is_whole
+from run_files.values import whole
 
-from run_follow.following import FollowError, Row, Sink
+from run_follow.following import FollowError, Row, Sink, last_start
 
 ADDRESS, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
 # A shorter interval would overload the cluster's API server.
@@ -69,7 +68,8 @@ class TrainJobStatus(Sink):
     def _send(self) -> None:
         row, self.row, self.sent = self.row, None, time.monotonic()
         try:
-            post(self.address, status_of(row, max_steps(self.events, row.run_id)))
+            steps = whole(last_start(self.events, row.run_id).get("max_steps"))
+            post(self.address, status_of(row, steps))
         except (OSError, ValueError, NotReadable, http.client.HTTPException) as error:
             if not self.warned:
                 reason = " ".join(str(error).split())
@@ -123,8 +123,8 @@ def post(address: str, status: dict[str, object]) -> None:
             raise OSError(f"HTTP status {answer.status} {answer.reason}")
 
 
-def status_of(row: Row, steps: int | None) -> dict[str, object]:
-    """Returns the TrainJob's status. `steps`: length of the run; None: unknown."""
+def status_of(row: Row, steps: int) -> dict[str, object]:
+    """Returns the TrainJob's status. `steps`: length of the run; 0: unknown."""
     metrics = [{"name": "step", "value": str(row.step)}]
     names = [name for name in METRICS if name in row.values] + list(validation_losses(row.values))
     metrics += [{"name": name, "value": f"{row.values[name]:.6g}"} for name in names]
@@ -139,15 +139,3 @@ def status_of(row: Row, steps: int | None) -> dict[str, object]:
         if 0 <= remaining < LONGEST_SECONDS:
             status["estimatedRemainingSeconds"] = round(remaining)
     return status
-
-
-def max_steps(events: Path, run_id: str) -> int | None:
-    """Returns max_steps of the run's latest start, or None if unknown."""
-    newest = None
-    try:
-        for _, fields in JsonLines(events).objects():
-            if fields.get("event") == "start" and fields.get("run") == run_id:
-                newest = fields.get("max_steps")
-    except NotReadable:
-        return None
-    return newest if is_whole(newest) and newest > 0 else None

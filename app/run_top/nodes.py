@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from run_files.values import is_whole
@@ -132,13 +133,10 @@ def address_of(host: str, run: RunView) -> str:
 def ask(answers: dict[str, Samples | str], host: str, address: str, port: int, run: object) -> None:
     """Stores the samples or an error in `answers`. Rejects samples of another run, which may use the same port."""
     try:
-        connection = http.client.HTTPConnection(address, port, timeout=PATIENCE_SECONDS)
-        try:
+        with closing(http.client.HTTPConnection(address, port, timeout=PATIENCE_SECONDS)) as connection:
             connection.request("GET", "/metrics")
             answer = connection.getresponse()
             page = answer.read(MOST_BYTES).decode(errors="replace")
-        finally:
-            connection.close()
     except (OSError, ValueError, http.client.HTTPException) as error:
         answers[host] = str(error) or type(error).__name__
         return

@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import prepare_module, read_tokens
 
-split_of = prepare_module("splits").split_of
+split_of = prepare_module("selection").split_of
 
 
 def fill(folder, files: dict[str, str]) -> None:

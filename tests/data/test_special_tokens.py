@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from .conftest import app_module, prepare_module, read_tokens
 
 encoders = prepare_module("encoders")
-legacy = prepare_module("legacy")
+records = prepare_module("records")
 PrepareError = prepare_module("").PrepareError
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin|>", "[CLS]"]
@@ -475,7 +475,7 @@ def make_older(path: Path, tokenizer: str) -> None:
     with h5py.File(path, "r+") as file:
         record = json.loads(file.attrs["arguments"])
         del record["add_bos"], record["special_tokens"]
-        record["tokenizer"] = legacy.fingerprint(tokenizer)
+        record["tokenizer"] = records.fingerprint_of_old(tokenizer)
         file.attrs["arguments"] = json.dumps(record)
 
 

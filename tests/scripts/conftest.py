@@ -175,7 +175,6 @@ CHECKED = [
         "follow",
         "prepare/__init__",
         "prepare/arguments",
-        "prepare/not_trained",
         "prepare/row_kinds",
     )
 ]
