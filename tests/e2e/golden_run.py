@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -83,13 +83,17 @@ def train_golden(
     return metrics(metrics_file), result
 
 
-def train_with_deepspeed(name: str, result: Path, *flags: object, ranks: int, stage: int) -> list[dict]:
-    """Runs tests/interop/deepspeed_run.py; returns its steps, skips the test where DeepSpeed is not installed."""
+def train_with_deepspeed(folder: Path, *runs: tuple[str, int, Sequence[object]], ranks: int) -> list[list[dict]]:
+    """Runs tests/interop/deepspeed_run.py with the name, stage and flags of each run, in processes that start once;
+    returns the steps of each. Skips the test where DeepSpeed is not installed."""
     pytest.importorskip("deepspeed")
-    words = [sys.executable, DEEPSPEED_RUN, GOLDEN / name, result, "--ranks", ranks, "--stage", stage, *flags]
-    operators = deepspeed_operators() if "--cpu_adam" in flags else contextlib.nullcontext(CACHE)
-    with operators as folder, (result.parent / f"{result.stem}.log").open("w+") as log:
-        environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(folder)}
+    words, results = [sys.executable, DEEPSPEED_RUN], [folder / f"result{i}.json" for i in range(len(runs))]
+    for result, (name, stage, flags) in zip(results, runs, strict=True):
+        words += ["--then"] if result != results[0] else []
+        words += [GOLDEN / name, result, "--ranks", ranks, "--stage", stage, *flags]
+    operators = deepspeed_operators() if "--cpu_adam" in words else contextlib.nullcontext(CACHE)
+    with operators as extensions, (folder / "deepspeed.log").open("w+") as log:
+        environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(extensions)}
         # In its own session, so that no rank outlives the test.
         process = subprocess.Popen([*map(str, words)], stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
@@ -100,7 +104,7 @@ def train_with_deepspeed(name: str, result: Path, *flags: object, ranks: int, st
             process.wait()
         log.seek(0)
         assert process.returncode == 0, log.read()[-6000:]
-    return json.loads(result.read_text())
+    return [json.loads(result.read_text()) for result in results]
 
 
 def saved_by_deepspeed(name: str) -> Path:

@@ -18,7 +18,6 @@ from golden_run import (
     WITHOUT_ZERO,
     WITHOUT_ZERO_BF16,
     assert_follows,
-    nightly,
     saved_by_deepspeed,
     train_golden,
     train_with_deepspeed,
@@ -77,51 +76,47 @@ def test_recorded_without_zero(tmp_path: Path) -> None:
         assert "7 AdamW updates" in said  # updates, where 6 were made
 
 
+def save_with_deepspeed(folder: Path, *runs: tuple[str, int, list[str]], ranks: int) -> list[Path]:
+    """The folder of checkpoints of each run that stock DeepSpeed begins, with its stage and flags."""
+    saved = [folder / f"saved{number}" for number in range(len(runs))]
+    upto = ["--save_after", SAVED_AFTER, "--steps", SAVED_AFTER]
+    words = [
+        (name, stage, ["--save", path, *upto, *flags]) for path, (name, stage, flags) in zip(saved, runs, strict=True)
+    ]
+    train_with_deepspeed(folder, *words, ranks=ranks)
+    return saved
+
+
+def test_stage_1_in_fp32_and_in_bf16_with_gradients_in_fp32(tmp_path: Path) -> None:
+    """The latter by DeepSpeed's BF16_Optimizer, whose files do not record their stage."""
+    fp32, bf16 = "qwen3-zero2-fp32", "qwen3-zero2-bf16"
+    runs = (fp32, 1, []), (bf16, 1, ["--bf16", "--no-offload", "--fp32_gradients"])
+    saved = save_with_deepspeed(tmp_path, *runs, ranks=2)
+    resume(fp32, saved[0], tmp_path / "fp32", ranks=2, stage=3, tolerance=FP32_TOLERANCE)
+    resume(bf16, saved[1], tmp_path / "bf16", ranks=2, stage=3, tolerance=BF16_TOLERANCE, norm_tolerance=3e-2)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("name", "saved_stage", "saved_ranks", "flags"),
+    ("name", "stage", "ranks", "flags"),
     [
-        ("qwen3-zero2-fp32", 1, 2, []),
-        nightly("qwen3-zero2-fp32", 2, 4, ["--no-offload"]),
-        nightly("llama-zero3-fp32", 3, 3, ["--cpu_adam", "--zero", '{"sub_group_size": 20000}']),
-        nightly("llama-zero3-fp32", 2, 3, ["--zero", '{"elastic_checkpoint": true, "round_robin_gradients": true}']),
-        nightly("llama-zero3-fp32", 2, 3, ["--zero", '{"parameter_alignment": true}']),
+        ("qwen3-zero2-fp32", 2, 4, ["--no-offload"]),
+        ("llama-zero3-fp32", 3, 3, ["--cpu_adam", "--zero", '{"sub_group_size": 20000}']),
+        ("llama-zero3-fp32", 2, 3, ["--zero", '{"elastic_checkpoint": true, "round_robin_gradients": true}']),
+        ("llama-zero3-fp32", 2, 3, ["--zero", '{"parameter_alignment": true}']),
     ],
 )
-def test_other_stages_ranks_and_options(
-    tmp_path: Path, name: str, saved_stage: int, saved_ranks: int, flags: list[str]
-) -> None:
-    saved = tmp_path / "saved"
-    train_with_deepspeed(
-        name,
-        tmp_path / "result.json",
-        *["--save", saved, "--save_after", SAVED_AFTER, "--steps", SAVED_AFTER, *flags],
-        ranks=saved_ranks,
-        stage=saved_stage,
-    )
+def test_other_stages_ranks_and_options(tmp_path: Path, name: str, stage: int, ranks: int, flags: list[str]) -> None:
+    (saved,) = save_with_deepspeed(tmp_path, (name, stage, flags), ranks=ranks)
     resume(name, saved, tmp_path / "resumed", ranks=2, stage=3, tolerance=FP32_TOLERANCE)
-
-
-def test_bf16_with_gradients_in_fp32_at_stage_1(tmp_path: Path) -> None:
-    """DeepSpeed's BF16_Optimizer, whose files do not record their stage."""
-    name = "qwen3-zero2-bf16"
-    saved = tmp_path / "saved"
-    flags = ["--bf16", "--no-offload", "--fp32_gradients", "--save", saved, "--save_after", SAVED_AFTER]
-    train_with_deepspeed(name, tmp_path / "result.json", *flags, "--steps", SAVED_AFTER, ranks=2, stage=1)
-    resume(name, saved, tmp_path / "run", ranks=2, stage=3, tolerance=BF16_TOLERANCE, norm_tolerance=3e-2)
 
 
 @pytest.mark.nightly
 def test_groups_of_weight_decay_are_not_a_silent_change(tmp_path: Path) -> None:
     """The Hugging Face Trainer's two parameter groups: training continues, and a line says what differs."""
-    saved = tmp_path / "saved"
-    train_with_deepspeed(
-        "llama-zero3-fp32",
-        tmp_path / "result.json",
-        *["--save", saved, "--save_after", SAVED_AFTER, "--steps", SAVED_AFTER, "--weight_decay_groups"],
-        ranks=2,
-        stage=2,
-    )
-    said = resume("llama-zero3-fp32", saved, tmp_path / "run", ranks=2, stage=2, tolerance=FP32_TOLERANCE)
+    name = "llama-zero3-fp32"
+    (saved,) = save_with_deepspeed(tmp_path, (name, 2, ["--weight_decay_groups"]), ranks=2)
+    said = resume(name, saved, tmp_path / "run", ranks=2, stage=2, tolerance=FP32_TOLERANCE)
     assert "weight decay" not in said  # both groups have the configuration's
 
 

@@ -15,17 +15,16 @@ from test_t5 import ADAMW, BATCH, CLIPPING, STEPS, T5Run, expected_steps, loss_o
 pytestmark = pytest.mark.e2e
 
 SAVED_AFTER = 2
+# Gated, stage.
+CASES = [(False, 3), (True, 2)]
+NIGHTLY = [(False, 2), (True, 3)]
 
 
 def train_with_deepspeed(weights: Path, stage: int, last: int, load: str, save: str) -> list[float]:
     """Steps up to `last`, without dropout; load and save: a folder of checkpoints, or empty."""
     import deepspeed
-    import torch
     import transformers
 
-    # Its op for collectives over shared memory takes minutes to compile; gloo computes the same sums.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
     model = transformers.T5ForConditionalGeneration.from_pretrained(weights, attn_implementation="eager").train()
     config = {
         "train_batch_size": BATCH,
@@ -47,11 +46,11 @@ def train_with_deepspeed(weights: Path, stage: int, last: int, load: str, save: 
         losses.append(loss.item())
     if save:
         engine.save_checkpoint(save)
-    torch.distributed.destroy_process_group()
     return losses
 
 
-def run_deepspeed(folder: Path, *arguments) -> list[float]:
+def run_deepspeed(folder: Path, runs: list[list]) -> list[list[float]]:
+    """Runs train_with_deepspeed() with each of these arguments, in one process."""
     pytest.importorskip("deepspeed")
     environment = {
         "MASTER_ADDR": "127.0.0.1",
@@ -62,32 +61,65 @@ def run_deepspeed(folder: Path, *arguments) -> list[float]:
         "PYTHONPATH": str(Path(__file__).parent),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    command = [sys.executable, __file__, folder / "losses.json", *arguments]
-    subprocess.run(
-        list(map(str, command)), env={**os.environ, **environment}, check=True, timeout=900, capture_output=True
-    )
+    command = [sys.executable, __file__, str(folder / "losses.json"), json.dumps(runs, default=str)]
+    subprocess.run(command, env={**os.environ, **environment}, check=True, timeout=900, capture_output=True)
     return json.loads((folder / "losses.json").read_text())
 
 
-@pytest.mark.parametrize(("gated", "stage"), [(False, 3), (True, 2), nightly(False, 2), nightly(True, 3)])
-def test_each_resumes_from_the_others_files(tmp_path: Path, gated: bool, stage: int) -> None:
-    losses, _ = expected_steps(tiny_model(tmp_path / "weights", gated))
-    weights, theirs = tmp_path / "weights", tmp_path / "deepspeed"
-    before = run_deepspeed(tmp_path, weights, stage, SAVED_AFTER, "", theirs)
-    assert before == pytest.approx(losses[:SAVED_AFTER], rel=1e-4)
-    ours = T5Run(tmp_path / "resumed", weights, stage)
-    ours.train(f"--resume_from_checkpoint={theirs}")
-    assert [line["loss"] for line in ours.steps()] == pytest.approx(losses[SAVED_AFTER:], rel=1e-4)
+Resumed = dict[tuple[bool, int], tuple[list[float], list[float], list[float]]]
 
-    saved = T5Run(tmp_path / "saved", weights, stage)
-    saved.train(f"--max_steps={SAVED_AFTER}", "--checkpoint_format=deepspeed")
-    after = run_deepspeed(tmp_path, weights, stage, STEPS, saved.checkpoints, "")
+
+def resume_each_others_files(folder: Path, cases: list[tuple[bool, int]]) -> Resumed:
+    """By case: DeepSpeed's first losses, ours from its files, and its own from ours."""
+    runs, ours = [], {}
+    for gated, stage in cases:
+        own = folder / f"{gated}{stage}"
+        own.mkdir()
+        tiny_model(own / "weights", gated)
+        saved = T5Run(own / "saved", own / "weights", stage)
+        saved.train(f"--max_steps={SAVED_AFTER}", "--checkpoint_format=deepspeed")
+        runs.append([own / "weights", stage, SAVED_AFTER, "", own / "deepspeed"])
+        runs.append([own / "weights", stage, STEPS, saved.checkpoints, ""])
+        ours[gated, stage] = T5Run(own / "resumed", own / "weights", stage)
+    losses = run_deepspeed(folder, runs)
+    for run in ours.values():
+        run.train(f"--resume_from_checkpoint={run.folder.parent / 'deepspeed'}")
+    return {
+        case: (losses[2 * i], [line["loss"] for line in run.steps()], losses[2 * i + 1])
+        for i, (case, run) in enumerate(ours.items())
+    }
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    return resume_each_others_files(tmp_path_factory.mktemp("resumed"), CASES)
+
+
+@pytest.fixture(scope="module")
+def resumed_at_night(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    return resume_each_others_files(tmp_path_factory.mktemp("resumed"), NIGHTLY)
+
+
+@pytest.mark.parametrize(
+    ("case", "fixture"),
+    [*((case, "resumed") for case in CASES), *(nightly(case, "resumed_at_night") for case in NIGHTLY)],
+)
+def test_each_resumes_from_the_others_files(
+    tmp_path: Path, request: pytest.FixtureRequest, case: tuple[bool, int], fixture: str
+) -> None:
+    losses, _ = expected_steps(tiny_model(tmp_path / "weights", case[0]))
+    before, ours, after = request.getfixturevalue(fixture)[case]
+    assert before == pytest.approx(losses[:SAVED_AFTER], rel=1e-4)
+    assert ours == pytest.approx(losses[SAVED_AFTER:], rel=1e-4)
     assert after == pytest.approx(losses[SAVED_AFTER:], rel=1e-4)
 
 
 if __name__ == "__main__":
-    result, weights, stage, last, load, save = sys.argv[1:]
-    losses = train_with_deepspeed(Path(weights), int(stage), int(last), load, save)
-    Path(result).write_text(json.dumps(losses))
+    import deepspeed
+
+    # Its op for collectives over shared memory takes minutes to compile; gloo computes the same sums.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+    Path(sys.argv[1]).write_text(json.dumps([train_with_deepspeed(*run) for run in json.loads(sys.argv[2])]))
     # DeepSpeed and torch leave threads that are never joined, which may make the interpreter's exit fail.
     os._exit(0)

@@ -4,7 +4,7 @@
     deepspeed_run.py GOLDEN RESULT.json --ranks 2 --stage 2 [--bf16] [--save DIR --save_after 6] [--load DIR]
 
 GOLDEN is a folder of tests/golden. RESULT.json receives one object per step: step, loss, lr_applied, grad_norm.
-Starts one process per rank itself.
+Starts one process per rank itself. More runs on the same ranks may follow, each after a --then.
 """
 
 from __future__ import annotations
@@ -49,10 +49,6 @@ def train(arguments: argparse.Namespace) -> None:
     import torch.distributed as dist
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    torch.set_num_threads(1)
-    # Its op for collectives over shared memory takes minutes to compile; gloo computes the same sums.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     config = config_of(arguments)
     trace = json.loads((arguments.golden / "trace.json").read_text())
@@ -108,7 +104,19 @@ def train(arguments: argparse.Namespace) -> None:
     if rank == 0:
         arguments.result.write_text(json.dumps(lines, indent=1))
     dist.barrier()
-    dist.destroy_process_group()
+
+
+def train_all(runs: list[argparse.Namespace]) -> None:
+    import deepspeed
+    import torch
+
+    torch.set_num_threads(1)
+    # Its op for collectives over shared memory takes minutes to compile; gloo computes the same sums.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+    for arguments in runs:
+        train(arguments)
+    torch.distributed.destroy_process_group()
     # Everything is written. DeepSpeed and torch leave threads that are never joined, which sometimes makes the
     # interpreter's exit fail with "terminate called without an active exception".
     sys.stdout.flush()
@@ -170,10 +178,15 @@ def main() -> int:
     parser.add_argument("--save", type=Path)
     parser.add_argument("--save_after", type=int, default=6)
     parser.add_argument("--load", type=Path)
-    arguments = parser.parse_args()
+    words, runs = sys.argv[1:], []
+    while "--then" in words:
+        place = words.index("--then")
+        runs.append(parser.parse_args(words[:place]))
+        words = words[place + 1 :]
+    runs.append(parser.parse_args(words))
     if "RANK" not in os.environ:
-        return launch(arguments.ranks)
-    train(arguments)
+        return launch(runs[0].ranks)
+    train_all(runs)
     return 0
 
 
