@@ -60,8 +60,8 @@ def command(*arguments) -> list[str]:
 
 
 def run_here(folder: Path, words: list[str]) -> subprocess.CompletedProcess:
-    """prepare_data.py in this process, which has its libraries already: they take a second to import."""
-    program = app_module("prepare_data")
+    """A program of app/ in this process, which has its libraries already: they take seconds to import."""
+    program = app_module(Path(words[0]).stem)
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)

@@ -183,7 +183,8 @@ def test_ids_of_pieces_are_those_of_the_full_text(made, tmp_path, monkeypatch, n
     encoder = encoder_of(made(name), tmp_path, special_tokens)
     # Special tokens as text: tests/data/test_special_tokens.py
     whole = encoders.encoding_tokenizer(encoder.definition, special_tokens)
-    for seed in range(12):
+    # Both kinds have texts of their own.
+    for seed in range(6) if special_tokens == "text" else range(6, 12):
         text = random_text(seed)
         ids, count = ids_in_pieces(encoder, text, random.Random(seed).choice([1, 10, 100]))
         assert count > 5, "nothing was cut"

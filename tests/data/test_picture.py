@@ -1,13 +1,12 @@
 """The picture shows the values of the metrics file."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from .conftest import REPOSITORY
+from .conftest import REPOSITORY, run_here
 
 sys.path.insert(0, str(REPOSITORY / "app"))
 from run_files.metric_names import STEP_PARTS
@@ -26,9 +25,8 @@ def write_rows(folder, steps: int, **of_step) -> None:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def run(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(REPOSITORY / "app/report.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def run(*arguments):
+    return run_here(REPOSITORY, ["app/report.py", *map(str, arguments)])
 
 
 @pytest.fixture

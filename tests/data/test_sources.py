@@ -62,9 +62,10 @@ def test_document_separator(prepare, tmp_path, separator, expected):
     assert read_tokens(tmp_path / "a.h5").texts() == expected
 
 
-def test_separators_across_read_blocks(prepare, tmp_path):
-    """A file of several blocks, in which lines and separators cross the ends of blocks at every offset."""
-    documents = [f"{i:07d}" * (1 + i % 5) for i in range(150_000)]
+def test_separators_across_read_blocks(prepare, tmp_path, monkeypatch):
+    """Lines and separators cross the ends of blocks at every offset."""
+    monkeypatch.setattr(prepare_module("sources"), "BLOCK", 101)
+    documents = [f"{i:07d}" * (1 + i % 5) for i in range(3000)]
     (tmp_path / "a.txt").write_text("<|end|>".join(documents))
     (tmp_path / "b.txt").write_text("\n".join(documents))
     prepare("a.txt", "a.h5", "--document_separator", "<|end|>")

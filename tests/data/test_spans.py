@@ -72,7 +72,7 @@ def restored(source: np.ndarray, target: np.ndarray) -> list[int]:
     return [token for kept in source[:-1].tolist() for token in spans.get(kept, [kept])]
 
 
-def test_every_token_of_a_text_is_in_one_row_once(prepare, tmp_path):
+def test_every_token_of_a_text_is_in_one_row_once_and_the_seed_gives_the_masks(prepare, tmp_path):
     out = prepare(CORPUS, "spans.h5", *FORMAT).stdout
     prepare(CORPUS, "text.h5")
     rows, mask, attributes = rows_of(tmp_path / "spans.h5")
@@ -88,16 +88,14 @@ def test_every_token_of_a_text_is_in_one_row_once(prepare, tmp_path):
     assert windows == text[: len(windows)].tolist()
     assert 0 <= len(text) - len(windows) < 70
     assert f"{len(rows):,} pairs" in out
-
-
-def test_masks_follow_from_the_seed(prepare, tmp_path):
-    for name, flags in {"a": (), "b": (), "c": ("--span_seed", 1)}.items():
+    # Masks follow from the seed.
+    for name, flags in {"again": (), "other": ("--span_seed", 1)}.items():
         prepare(CORPUS, f"{name}.h5", *FORMAT, *flags)
-    a, b, c = (rows_of(tmp_path / f"{name}.h5")[0] for name in "abc")
-    assert np.array_equal(a, b)
-    assert a.shape == c.shape and not np.array_equal(a, c)
-    positions = {tuple(np.flatnonzero(row > EOS)) for row in a[:, :64]}
-    assert len(a) > 10_000 and len(positions) > 1600  # of the 1,711 partitions of 60 kept tokens into 3 spans
+    again, other = (rows_of(tmp_path / f"{name}.h5")[0] for name in ("again", "other"))
+    assert np.array_equal(rows, again)
+    assert rows.shape == other.shape and not np.array_equal(rows, other)
+    positions = {tuple(np.flatnonzero(row > EOS)) for row in rows[:, :64]}
+    assert len(rows) > 10_000 and len(positions) > 1600  # of the 1,711 partitions of 60 kept tokens into 3 spans
 
 
 @pytest.mark.parametrize(
