@@ -395,13 +395,6 @@ def test_the_status_of_the_run_is_that_of_the_pod(pods, ends, status):
     assert ("SIGKILL" in result.stdout and "OOMKilled" in result.stdout) == (ends == "137")
 
 
-def test_sigterm_has_the_ranks_save_and_the_next_start_resumes(pods):
-    assert "qwen3_tiny-2steps" in pods.save_and_stop()
-    assert pods.run().returncode == 0
-    # The run is done: nothing counts any longer.
-    assert list(pods.checkpoints.glob("starts.*")) == []
-
-
 def test_a_job_whose_starts_save_nothing_fails_for_good(pods):
     for _ in range(3):
         assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 1
@@ -421,36 +414,36 @@ def test_a_start_that_saves_sets_the_count_back(pods):
     assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 77
 
 
-def test_flags_that_begin_a_run_count_once(pods):
-    pods.save_and_stop()
+def test_sigterm_has_the_ranks_save_and_the_next_start_resumes_whatever_began_the_run(pods):
+    assert "qwen3_tiny-2steps" in pods.save_and_stop()
     result = pods.run("--overwrite", "--resume_from_checkpoint=elsewhere")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "resumes from its own checkpoint" in result.stdout
     words = (pods.record / "mpzero.flags").read_text()
     assert "--overwrite" not in words and "elsewhere" not in words
+    # The run is done: nothing counts any longer.
+    assert list(pods.checkpoints.glob("starts.*")) == []
 
 
 def make_link(path):
     path.symlink_to("/etc/hostname")
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda path: path.write_text(""), os.mkfifo, make_link], ids=["empty", "pipe", "link"]
-)
-def test_a_record_that_others_have_damaged_does_not_let_overwrite_count_again(pods, damage):
+def test_a_record_that_others_have_damaged_does_not_let_overwrite_count_again(pods):
     pods.save_and_stop()
     record = pods.checkpoints / "starts.uid-1.txt"
     assert record.is_file() and not record.is_symlink()
-    record.unlink()
-    damage(record)
-    (pods.record / "mpzero.flags").unlink()
-    error = refused(pods.run("--overwrite"))
-    assert str(record) in error and "--overwrite" in error
-    assert not pods.trained()
-    # Without the flag nothing can be lost.
-    result = pods.run(FAKE_EXIT="1")
-    assert result.returncode == 1 and str(record) in result.stderr
-    assert record.read_text().startswith("1 unsaved ") and not record.is_symlink()
+    for damage in (lambda path: path.write_text(""), os.mkfifo, make_link):
+        record.unlink()
+        damage(record)
+        (pods.record / "mpzero.flags").unlink()
+        error = refused(pods.run("--overwrite"))
+        assert str(record) in error and "--overwrite" in error
+        assert not pods.trained()
+        # Without the flag nothing can be lost.
+        result = pods.run(FAKE_EXIT="1")
+        assert result.returncode == 1 and str(record) in result.stderr
+        assert record.read_text().startswith("1 unsaved ") and not record.is_symlink()
 
 
 def test_the_record_of_an_earlier_mpzero_counts(pods):

@@ -54,11 +54,6 @@ def test_a_cluster_whose_owner_is_killed_is_removed(cluster):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_tasks_of_a_step_run_on_both_nodes(cluster):
-    names = cluster.run(["srun", "--nodes=2", "--ntasks-per-node=2", "hostname"]).stdout.split()
-    assert sorted(names) == ["node0", "node0", "node1", "node1"]
-
-
 @pytest.mark.usefixtures("built")
 def test_two_nodes_train_resume_by_themselves_and_stop_when_finished(run):
     first = run.submit(MAX_STEPS="4")
