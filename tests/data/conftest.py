@@ -85,10 +85,12 @@ def prepare(tmp_path):
     """prepare(ARGUMENTS..., fails=False): the finished program; runs in its own folder, `apart`: as a process."""
 
     def run(*arguments, fails: bool = False, apart: bool = False) -> subprocess.CompletedProcess:
-        if "--tokenizer" in arguments:
-            apart = True  # it may start workers, which import the program again
-        else:
+        if "--tokenizer" not in arguments:
             arguments = (*arguments, "--tokenizer", "bytes")
+        elif "--workers" not in arguments:
+            arguments = (*arguments, "--workers", 1)
+        else:
+            apart = True  # workers import the program again
         words = command(*arguments)
         if apart:
             process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)

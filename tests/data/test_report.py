@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import REPOSITORY
+from .conftest import REPOSITORY, run_here
 
 sys.path.insert(0, str(REPOSITORY / "app"))
 from run_files.metric_names import STEP_PARTS
@@ -469,8 +469,7 @@ def test_a_mean_has_nothing_of_the_steps_that_it_does_not_cover(width):
 
 
 def run_program(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(REPOSITORY / "app/report.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return run_here(REPOSITORY, ["app/report.py", *map(str, arguments)])
 
 
 def test_the_program_writes_the_page_next_to_its_file_and_names_it(tmp_path):

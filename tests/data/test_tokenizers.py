@@ -150,6 +150,6 @@ def test_eos_token_must_be_in_the_vocabulary(prepare, tmp_path, small_bpe):
 def test_unreachable_tokenizer_names_the_alternatives(prepare, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "a.txt").write_text("text")
-    error = prepare("a.txt", "a.h5", "--tokenizer", "Qwen/Qwen3-0.6B", fails=True).stderr
+    error = prepare("a.txt", "a.h5", "--tokenizer", "Qwen/Qwen3-0.6B", fails=True, apart=True).stderr
     assert "cannot be downloaded from Hugging Face" in error
     assert "vocab.json and merges.txt" in error
