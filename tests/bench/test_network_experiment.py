@@ -23,52 +23,45 @@ def run(folder: Path, run: TinyRun, *own: str, launch: str = LAUNCH) -> int:
 
 
 def test_rows_differ_in_what_crosses_and_not_in_the_losses(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    folder = tmp_path / "out"
-    assert run(folder, TinyRun(tmp_path), "--networks", "auto", "--ranks_per_node", "one level", "2", "1", "3") == 0
+    """The ranks of LAUNCH are on one host: auto takes one level, and 4 ranks are no row of nodes."""
+    folder, layouts = tmp_path / "out", ("one level", "2", "1", "3", "auto", "4")
+    own = ["--networks", "auto", "--stages", "3", "--ranks_per_node", *layouts]
+    assert run(folder, TinyRun(tmp_path), *own) == 0
     found = json.loads((folder / "results.json").read_text())["rows"]
-    rows = {(row["stage"], row["ranks_per_node"]): row for row in found}
-    assert len(rows) == 8
-    for stage in (2, 3):
-        # One machine: one level sends nothing between hosts, and two nodes send half, four three quarters.
-        assert rows[stage, "one level"]["internode_megabytes"] == 0
-        assert rows[stage, "2"]["internode_megabytes"] > 0
-        ratio = rows[stage, "1"]["internode_megabytes"] / rows[stage, "2"]["internode_megabytes"]
-        assert math.isclose(ratio, 1.5, rel_tol=0.05)
-        assert "does not divide the run's 4 ranks" in rows[stage, "3"]["error"]
-        assert rows[stage, "3"]["step"] is None
+    rows = {row["ranks_per_node"]: row for row in found}
+    assert tuple(rows) == layouts and {row["stage"] for row in found} == {3}
+    # One machine: one level sends nothing between hosts, and two nodes send half, four three quarters.
+    assert rows["one level"]["internode_megabytes"] == 0
+    assert rows["2"]["internode_megabytes"] > 0
+    ratio = rows["1"]["internode_megabytes"] / rows["2"]["internode_megabytes"]
+    assert math.isclose(ratio, 1.5, rel_tol=0.05)
+    assert "does not divide the run's 4 ranks" in rows["3"]["error"]
+    assert rows["3"]["step"] is None
+    assert (rows["auto"]["nodes"], rows["auto"]["error"]) == (1, "") and rows["auto"]["step"] > 0
+    assert (rows["4"]["step"], rows["4"]["error"]) == (None, "the run had one level with 4 ranks per node")
     losses = [
         [json.loads(line)["loss"] for line in file.read_text().splitlines()]
         for file in sorted(folder.glob("*/metrics.jsonl"))
     ]
-    assert len(losses) == 6
+    assert len(losses) == 5
     for other in losses[1:]:
         assert other == pytest.approx(losses[0], rel=1e-4)
     printed = capsys.readouterr().out
     assert printed == (folder / "table.md").read_text()
-    assert printed.splitlines()[2].endswith("| 1.00 |")
-    assert "not run: " in printed
+    shown = printed.splitlines()[2:]
+    assert shown[0].endswith("| 1.00 |")
+    assert shown[4].startswith("| auto | 3 | auto: one level | ")
+    assert shown[5].startswith("| auto | 3 | 4 | not run: the run had one level with 4 ranks per node | ")
     assert (folder / "steps.png").stat().st_size > 1000
     assert (folder / "steps.svg").stat().st_size > 1000
 
 
 def test_two_ranks_of_this_machine_have_rows_of_two_levels(tmp_path: Path) -> None:
-    assert run(tmp_path / "out", TinyRun(tmp_path), "--networks", "auto", "--stages", "3", launch="") == 0
+    assert run(tmp_path / "out", TinyRun(tmp_path), "--networks", "auto", launch="") == 0
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
-    assert [(row["ranks_per_node"], row["nodes"]) for row in rows] == [("one level", 1), ("1", 2)]
-    assert rows[1]["internode_megabytes"] > 0
-
-
-def test_a_row_says_which_layout_auto_took(tmp_path: Path) -> None:
-    """The ranks of LAUNCH are on one host. A number that makes one node of them is no row of nodes."""
-    own = ["--networks", "auto", "--stages", "3", "--ranks_per_node", "auto", "4"]
-    assert run(tmp_path / "out", TinyRun(tmp_path), *own) == 0
-    auto, number = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
-    assert (auto["nodes"], auto["error"]) == (1, "")
-    assert auto["step"] > 0
-    assert (number["step"], number["error"]) == (None, "the run had one level with 4 ranks per node")
-    rows = (tmp_path / "out" / "table.md").read_text().splitlines()[2:]
-    assert rows[0].startswith("| auto | 3 | auto: one level | ")
-    assert rows[1].startswith("| auto | 3 | 4 | not run: the run had one level with 4 ranks per node | ")
+    layouts = [(row["stage"], row["ranks_per_node"], row["nodes"]) for row in rows]
+    assert layouts == [(stage, size, nodes) for stage in (2, 3) for size, nodes in (("one level", 1), ("1", 2))]
+    assert all((row["internode_megabytes"] > 0) == (row["nodes"] == 2) for row in rows)
 
 
 def test_the_layout_of_a_row() -> None:

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import h5py
 import pytest
 from tiny_run import MODEL, TinyRun
 from torch_training import tokens_of, train_in_torch
@@ -46,7 +45,7 @@ def base_model(kind: str):
 
 
 class Reference:
-    """PEFT's run in fp32: base/ and adapters/, losses and gradient norms by step, the first gradients, the result."""
+    """PEFT's run in fp32: base/ and adapters/, losses and gradient norms by step, the result."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         torch = pytest.importorskip("torch")
@@ -67,20 +66,12 @@ class Reference:
         self.losses, self.norms = [], []
         data, shape = TinyRun(folder / "data").data, {"steps": STEPS, "batch": BATCH, "seq_length": SEQ_LENGTH}
         for loss, norm in train_in_torch(model, data, **shape, lr=0.002, clip=1e9):
-            if not self.losses:
-                self.gradients = {
-                    self.own_name(name): weight.grad.flatten().clone() for name, weight in adapters.items()
-                }
             self.losses.append(loss)
             self.norms.append(norm)
         self.tokens = tokens_of(data, SEQ_LENGTH).view(1, SEQ_LENGTH)
         self.model = model.eval()
         with torch.no_grad():
             self.logits = self.model(self.tokens).logits
-
-    @staticmethod
-    def own_name(name: str) -> str:
-        return name.removeprefix("base_model.model.").replace(".default.", ".")
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
@@ -106,35 +97,6 @@ def convert(run: TinyRun, out: Path, *flags: str) -> subprocess.CompletedProcess
     return subprocess.run(words, check=True, capture_output=True, text=True)
 
 
-def first_gradients(run: TinyRun, beta1: float = 0.9) -> dict:
-    """By name, from the first moments of a checkpoint after one step on one rank: (1 - beta1) times the gradient."""
-    gradients = {}
-    with h5py.File(run.latest / "mp_rank_00_model_states.h5") as file:
-        units = json.loads(file.attrs["param_shapes"])
-    with h5py.File(run.latest / "zero_pp_rank_0_mp_rank_00_optim_states.h5") as file:
-        assert all(unit["unit"] in file for unit in units if not unit.get("in_base"))
-        for unit in units:
-            if unit.get("in_base"):
-                assert unit["unit"] not in file
-                continue
-            values, begin = file[unit["unit"]]["exp_avg"][:] / (1 - beta1), 0
-            for parameter in unit["parameters"]:
-                end = begin + parameter["shape"][0] * parameter["shape"][1]
-                gradients[parameter["name"]] = values[begin:end]
-                begin = end
-    return gradients
-
-
-def test_first_gradients_are_those_of_peft(reference: Reference, tmp_path: Path) -> None:
-    run = run_in(tmp_path, reference.folder / "base", ranks=1, stage=2)
-    run.train("--max_steps=1", "--shuffle=false", f"--init_from={reference.folder / 'adapters'}")
-    found = first_gradients(run)
-    assert found.keys() == reference.gradients.keys()
-    for name, gradient in reference.gradients.items():
-        largest = gradient.abs().max().item()
-        assert found[name] == pytest.approx(gradient.numpy(), abs=1e-5 * largest), name
-
-
 # Ranks and stage, before and after a resume.
 LAYOUTS = {"qwen3": ((1, 0), (2, 3)), "llama": ((2, 2), (3, 1)), "phi3": ((3, 3), (1, 2))}
 
@@ -153,7 +115,13 @@ def test_trains_as_peft_does(reference: Reference, tmp_path: Path) -> None:
 
     # PEFT loads the adapters, and transformers the merged weights.
     peft_out, merged_out = tmp_path / "peft", tmp_path / "merged"
-    convert(run, peft_out)
+    convert(run, peft_out, "--format=peft")
+    settings = [
+        json.loads((out / "adapter_config.json").read_text()) for out in (peft_out, reference.folder / "adapters")
+    ]
+    for key in ("peft_type", "r", "lora_alpha", "use_rslora", "bias", "base_model_name_or_path"):
+        assert settings[0][key] == settings[1][key], key
+    assert set(settings[0]["target_modules"]) == set(settings[1]["target_modules"])
     base = transformers.AutoModelForCausalLM.from_pretrained(reference.folder / "base")
     loaded = peft.PeftModel.from_pretrained(base, peft_out).eval()
     convert(run, merged_out, "--format=merged")
@@ -168,31 +136,6 @@ def test_trains_as_peft_does(reference: Reference, tmp_path: Path) -> None:
             assert torch.allclose(logits, reference.logits, atol=1e-5, rtol=1e-5)
         # The two exports are one model.
         assert torch.allclose(merged(reference.tokens).logits, loaded(reference.tokens).logits, atol=1e-5, rtol=1e-5)
-
-
-def test_peft_reads_what_was_read_from_peft(reference: Reference, tmp_path: Path) -> None:
-    """Adapters made elsewhere, after a step of rate 0: logits to 1e-5, and nothing else in the folder's settings."""
-    torch = pytest.importorskip("torch")
-    peft = pytest.importorskip("peft")
-    transformers = pytest.importorskip("transformers")
-    schedule = {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0}}
-    optimizer = {"type": "AdamW", "params": {"lr": 0, "weight_decay": 0}}
-    run = run_in(tmp_path, reference.folder / "base", 2, 2, scheduler=schedule, optimizer=optimizer)
-    run.train("--max_steps=1", f"--init_from={reference.folder / 'adapters'}")
-    convert(run, tmp_path / "out", "--format=peft")
-    with torch.no_grad():
-        logits = []
-        for folder in (reference.folder / "adapters", tmp_path / "out"):
-            base = transformers.AutoModelForCausalLM.from_pretrained(reference.folder / "base")
-            logits.append(peft.PeftModel.from_pretrained(base, folder).eval()(reference.tokens).logits)
-    assert torch.allclose(*logits, atol=1e-5, rtol=1e-5)
-    theirs, ours = (
-        json.loads((folder / "adapter_config.json").read_text())
-        for folder in (reference.folder / "adapters", tmp_path / "out")
-    )
-    for key in ("peft_type", "r", "lora_alpha", "use_rslora", "bias", "base_model_name_or_path"):
-        assert ours[key] == theirs[key], key
-    assert set(ours["target_modules"]) == set(theirs["target_modules"])
 
 
 def test_exported_adapters_go_with_their_base_alone(
@@ -242,27 +185,24 @@ def test_exported_adapters_go_with_their_base_alone(
     ],
 )
 def test_settings_of_the_file_that_mean_something_else_are_refused(tmp_path: Path, section: dict, named: str) -> None:
-    run = TinyRun(tmp_path, config={"lora": section})
+    run = TinyRun(tmp_path, ranks=1, config={"lora": section})
     result = run.train("--max_steps=1", check=False)
     assert result.returncode == 2
     assert named in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        ((), "--lora_dropout 0.1"),
-        (("--lora_r=4",), "--lora_alpha 8"),
-        (("--lora_r=2", "--lora_alpha=8"), "--lora_r 4"),
-        (("--lora_r=4", "--lora_alpha=8", "--use_rslora"), "--lora_alpha 8"),
-    ],
-)
-def test_a_resume_with_other_adapters_names_the_flags(tmp_path: Path, flags: tuple[str, ...], named: str) -> None:
+def test_a_resume_with_other_adapters_names_the_flags(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, ranks=1)
     run.train("--max_steps=1", "--lora_r=4", "--lora_alpha=8", "--lora_dropout=0.1")
-    result = run.train("--max_steps=2", *flags, check=False)
-    assert result.returncode == 2
-    assert named in " ".join(result.stderr.split())
+    for flags, named in (
+        ("", "--lora_dropout 0.1"),
+        ("--lora_r=4", "--lora_alpha 8"),
+        ("--lora_r=2 --lora_alpha=8", "--lora_r 4"),
+        ("--lora_r=4 --lora_alpha=8 --use_rslora", "--lora_alpha 8"),
+    ):
+        result = run.train("--max_steps=2", *flags.split(), check=False)
+        assert result.returncode == 2
+        assert named in " ".join(result.stderr.split()), flags
 
 
 def test_dropout_is_the_same_on_any_ranks_when_recomputed_and_after_a_resume(base: Path, tmp_path: Path) -> None:

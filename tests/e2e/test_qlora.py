@@ -143,7 +143,6 @@ def test_losses_are_those_of_the_decoded_base(base: Path, decoded: Path, kind: s
     offload = {"stage": 3, "offload_param": {"device": "cpu"}}
     for number, (ranks, stage, bf16, config, more) in enumerate(
         [
-            (1, 2, False, {}, []),
             (2, 2, True, {}, ["--recompute=full"]),
             (2, 3, True, {}, []),
             (2, 3, False, {"zero_optimization": offload}, ["--recompute=full"]),

@@ -75,17 +75,6 @@ def test_killed_after_a_checkpoint(tmp_path: Path) -> None:
     assert_same_bits(straight, killed)
 
 
-def test_finished_run_trains_no_further_step(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    run.train("--max_steps=3")
-    before = final_states(run)
-    result = run.train("--max_steps=3")
-    assert "step 3 of 3 is saved" in result.stdout
-    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
-    after = final_states(run)
-    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
-
-
 def test_other_data_is_not_a_silent_change(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=2")

@@ -122,8 +122,10 @@ def children_of(process: subprocess.Popen) -> list[str]:
 
 
 def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs `command`; with `check`, a failure fails the test with the program's output."""
+    """Runs `command`, without mpirun for one rank; with `check`, a failure fails the test with the program's output."""
     words = command(*flags, ranks=ranks)
+    if ranks == 1:
+        words = words[words.index("-n") + 2 :]
     environment = {**os.environ, **ENVIRONMENT}
     result = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
     if check:
