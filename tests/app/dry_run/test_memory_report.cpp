@@ -87,7 +87,8 @@ TEST_CASE("a run that does not fit is refused if this machine can be one of its 
   CHECK_FALSE(memory_problem(setup, ranks, machine));
   const auto host = memory_problem(set_up(kOffloaded, 1), ranks, machine);
   REQUIRE(host);
-  CHECK_THAT(*host, Contains("a host needs") && Contains("1.00 GiB is available") && Contains("ratio") && !Contains("{"));
+  CHECK_THAT(*host,
+             Contains("a host needs") && Contains("1.00 GiB is available") && Contains("ratio") && !Contains("{"));
   const std::string without_file = memory_problem(set_up("", 1), ranks, machine).value();
   const size_t begin = without_file.find('{');
   CHECK_THAT(without_file, Contains("--deepspeed_config"));
