@@ -87,7 +87,7 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
 std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRanks& ranks,
                                           const MachineMemory& machine) {
   if (!can_be_host_of(machine, ranks)) return std::nullopt;
-  // The run cannot start with all of the memory.
+  // Includes the context and the margin, so that only runs that cannot start are refused.
   const MemoryRoom room{.available = {.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host},
                         .ranks = ranks.per_host};
   MemoryEstimate estimate = estimate_of(setup, /*on_gpus=*/true);

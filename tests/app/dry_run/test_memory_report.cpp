@@ -48,6 +48,15 @@ TEST_CASE("a dry run releases gradients as predicted for the run") {
   CHECK(report(std::nullopt) == report(false));
 }
 
+TEST_CASE("a dry run counts only the spare states that fit in host memory") {
+  const DryRunRanks ranks{.world_size = 1, .per_host = 1};
+  const auto host = [&](int64_t bytes) {
+    return memory_report(set_up(kOffloaded, 1), ranks, true, {.device = 80 * kGiB, .host = bytes}).back();
+  };
+  CHECK_THAT(host(8 * kGiB), Contains("host: 7."));
+  CHECK_THAT(host(500 * kGiB), !Contains("host: 7."));
+}
+
 TEST_CASE("a dry run has the run's limits if this machine can be one of its hosts") {
   const DryRunRanks ranks{.world_size = 4, .per_host = 2};
   const MachineMemory machine{.gpus = 2, .smallest_gpu = 80 * kGiB, .host = 9 * kGiB, .gpu_used = 11 * kGiB};
