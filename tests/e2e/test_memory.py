@@ -108,7 +108,7 @@ def test_the_plan_of_several_micro_batches_matches_the_cpu(tmp_path: Path, stage
     """The head's two chunks are summed in fp32 beside a gradient in bf16: at ZeRO-2 in 12 of 98 MiB."""
     run = TinyRun(tmp_path, stage=stage, bf16=True, micro_batch=4, seq_length=32)
     (tmp_path / "tiny.json").write_text(json.dumps({**MODEL, "vocab_size": 100000, "tie_word_embeddings": False}))
-    output = run.train("--max_steps=3", "--validation_freq=0").stdout
+    output = run.train("--max_steps=2", "--validation_freq=0").stdout
     found = re.search(r"Peak memory: planned ([\d.]+) GiB, measured ([\d.]+) GiB \(tensors; process:", output)
     assert found, output
     planned, measured = float(found[1]), float(found[2])
@@ -160,9 +160,9 @@ def test_tiles_of_the_mlp_train_as_all_tokens_at_once(tmp_path: Path) -> None:
     for level in ("full", "tiled"):
         # 10,240 tokens in two tiles; on two ranks, and added to the gradients of another micro-batch.
         run = TinyRun(tmp_path / level, stage=3, micro_batch=640)
-        run.train("--max_steps=3", f"--recompute={level}")
+        run.train("--max_steps=2", f"--recompute={level}")
         steps[level] = [(line["loss"], line["grad_norm"]) for line in run.metrics()]
-    assert len(steps["full"]) == 3
+    assert len(steps["full"]) == 2
     assert steps["tiled"] != steps["full"]  # sums in another order
     for tiled, full in zip(steps["tiled"], steps["full"], strict=True):
         assert tiled == pytest.approx(full, rel=1e-4)
@@ -181,12 +181,12 @@ def test_tiles_are_refused_where_they_do_not_exist(flags: list[str], config: dic
 def test_inputs_on_the_host_train_as_tiles_also_with_adapters_and_fp8(tmp_path: Path) -> None:
     def steps(name: str, *flags: str, config: dict | None = None) -> list[tuple[float, float]]:
         run = TinyRun(tmp_path / name, stage=3, micro_batch=640, config=config or {})
-        result = run.train("--max_steps=3", *flags)
+        result = run.train("--max_steps=2", *flags)
         assert ("equivalent to --recompute tiled" in result.stderr) == name.startswith("host")
         return [(line["loss"], line["grad_norm"]) for line in run.metrics()]
 
     tiled = steps("tiled", "--recompute=tiled")
-    assert len(tiled) == 3
+    assert len(tiled) == 2
     assert steps("host", "--recompute=host") == tiled
     assert steps("host_attention", "--recompute=host_attention") == tiled
     key = {"activation_checkpointing": {"cpu_checkpointing": True}}
