@@ -1,4 +1,7 @@
-#pragma once
+// Not #pragma once, which compares contents: ccache ignores comments and may return a precompiled header with an earlier
+// version of this file.
+#ifndef MPZERO_TESTS_CATCH_HPP
+#define MPZERO_TESTS_CATCH_HPP
 
 #include <map>
 #include <set>
@@ -35,3 +38,5 @@ struct StringMaker<std::set<Types...>> {
   static std::string convert(const std::set<Types...>& range) { return rangeToString(range); }
 };
 }  // namespace Catch
+
+#endif
