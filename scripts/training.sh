@@ -223,12 +223,10 @@ read_prepare_args() {
 
 # prepare ARGUMENT...: runs prepare_data.py with messages that refer to the variables of this script.
 prepare() {
-  local again code=0
+  local again
   again="PREPARE_ARGS=$(printf %q "$(quoted_words "${PREPARATION[@]}" --overwrite)")"
   MPZERO_HOW_TO_OVERWRITE=$again MPZERO_HOW_TO_PASS_FLAGS="PREPARE_ARGS=\"--text_column body\"" \
-    run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@" ||
-    code=$?
-  return "$code"
+    run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@"
 }
 
 # lock_data FOLDER: acquires the lock of a dataset, so that only one job prepares it.

@@ -175,11 +175,11 @@ def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
         )
         carry_out(job, job.event(Kind.SHARED_FAILURE, reason=reason))
         return
-    for refusal in found.refusals:
-        warn(f"{refusal.host} is rejected: {refusal.message}")
     blamed = nodes_of_hosts((refusal.host for refusal in found.refusals), nodes)
-    reason = "; ".join(f"{refusal.host} is rejected: {refusal.message}" for refusal in found.refusals)
-    carry_out(job, job.event(Kind.REFUSED, reason=reason, nodes=blamed))
+    reasons = [f"{refusal.host} is rejected: {refusal.message}" for refusal in found.refusals]
+    for reason in reasons:
+        warn(reason)
+    carry_out(job, job.event(Kind.REFUSED, reason="; ".join(reasons), nodes=blamed))
 
 
 def is_one_of(host: str, nodes: list[Node]) -> bool:

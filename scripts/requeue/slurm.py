@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -168,10 +169,9 @@ class Slurm:
 
     def nodes(self) -> list[Node]:
         """Returns the nodes of the job. If Slurm does not respond, host names are assumed to equal node names."""
-        try:
+        record = ""
+        with contextlib.suppress(Silent):
             record = ask("scontrol", "show", "node", self.nodelist, "--oneliner")
-        except Silent:
-            return [Node(name) for name in self.expand(self.nodelist)]
         lines = [line for line in record.splitlines() if line.startswith("NodeName=")]
         nodes = [Node(field_of(line, "NodeName"), field_of(line, "NodeHostName")) for line in lines]
         return nodes or [Node(name) for name in self.expand(self.nodelist)]
