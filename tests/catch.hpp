@@ -1,5 +1,5 @@
-// Not #pragma once, which compares contents: ccache ignores comments and may return a precompiled header with an earlier
-// version of this file.
+// Not #pragma once, which compares contents: ccache ignores comments and may return a precompiled header with an
+// earlier version of this file.
 #ifndef MPZERO_TESTS_CATCH_HPP
 #define MPZERO_TESTS_CATCH_HPP
 
