@@ -127,12 +127,15 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
   const char* again = chosen.warmup_num_steps() > 0 ? "the learning rate warms up again"
                                                     : "the learning rate decays again from its last value";
   if (!warms_up) {
-    return {.schedule = chosen,
-            .is_explained = true,
-            .line =
-                "The schedule's length has changed: the run follows the checkpoint's schedule, then keeps its final "
-                "learning rate; to change this, pass --schedule_on_resume rewarm or extend",
-            .warning = ""};
+    return {
+        .schedule = chosen,
+        .is_explained = true,
+        .line = fmt::format("The schedule's length has changed: the run follows the checkpoint's schedule{}; to change "
+                            "this, pass --schedule_on_resume rewarm or extend",
+                            is_held            ? ", then keeps its final learning rate"
+                            : kept.held_from() ? " and ends before it does"
+                                               : ""),
+        .warning = ""};
   }
   return {.schedule = chosen,
           .is_explained = true,

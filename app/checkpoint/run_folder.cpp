@@ -210,10 +210,23 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const
       resumed ? "omit --resume_from_checkpoint to continue that run, " : "", overwrite);
 }
 
+void RunFolder::warn_of_newer(const io::RunRecord& run, const Resumed& resumed) {
+  int64_t newest = resumed.position.step;
+  for (const io::CatalogEntry& entry : io::list_checkpoints(config_.checkpoint_dir)) {
+    if (entry.run_id == run.id) newest = std::max(newest, io::step_of_tag(entry.tag, config_.model_type).value_or(0));
+  }
+  if (newest == resumed.position.step) return;
+  log_.warn(fmt::format(
+      "{} has a checkpoint of this run at step {}, but --resume_from_checkpoint selects step {}; to continue "
+      "from the newest checkpoint, omit --resume_from_checkpoint.",
+      config_.checkpoint_dir, newest, resumed.position.step));
+}
+
 void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& resumed) {
   run_on_all_ranks(group_, [&] {
     if (group_.rank() != 0) return;
     const std::vector<io::CatalogEntry> others = checkpoints_to_move(config_, run, resumed);
+    if (resumed && !config_.resume_from_checkpoint.empty()) warn_of_newer(run, *resumed);
     if (others.empty()) return;
     const fs::path folder = config_.checkpoint_dir;
     const bool all = others.size() == io::list_checkpoints(folder).size();

@@ -43,6 +43,8 @@ class RunFolder {
   void name_unread(const std::vector<io::Leftover>& unread);
 
  private:
+  // Warns if --resume_from_checkpoint goes back to an earlier step of the run. Only on rank 0.
+  void warn_of_newer(const io::RunRecord& run, const Resumed& resumed);
   // Returns the problems that have not been reported yet, and marks them as reported.
   std::vector<std::string> new_problems(const std::vector<io::Leftover>& found);
 

@@ -265,7 +265,12 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
                     of_file("sequence_parallel_size")});
   }
   rows.push_back({"ZeRO stage", fmt::to_string(config.zero.stage), of_file("zero_optimization.stage")});
-  rows.push_back({"offload", show_offload(setup), of_file("zero_optimization.offload_optimizer, offload_param")});
+  std::vector<std::string> offloads;
+  if (config.zero.offload_optimizer) offloads.emplace_back("offload_optimizer");
+  if (config.zero.offload_param) offloads.emplace_back("offload_param");
+  rows.push_back({"offload", show_offload(setup),
+                  offloads.empty() ? describe(Origin{})
+                                   : of_file(fmt::format("zero_optimization.{}", fmt::join(offloads, ", ")))});
   // On the CPU, all activations are in host memory.
   const bool on_cpu = setup.device == "cpu" && offloads_activations(config.recompute);
   const std::string level = on_cpu ? "tiled on the CPU" : setup.recompute;

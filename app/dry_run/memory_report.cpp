@@ -56,20 +56,23 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   estimate.choose_release(limit, release);
   const bool is_known = limit.host < kUnlimited;
   const parallel::MemoryUse states = estimate.states_of(estimate.scenario(), estimate.host_extra_bytes(limit));
-  const PlannedMemory memory =
-      is_known ? estimate.plan(states, limit) : estimate.planned(states, estimate.leanest(setup.config.recompute));
+  const int64_t least = estimate.planned(states, estimate.leanest(setup.config.recompute)).need().device;
+  const PlannedMemory memory = estimate.plan(states, limit);
   const MemoryNeed need = memory.need();
-  const std::string of_ranks = counted(ranks.per_host, "rank"), parts = "  " + describe(memory.device_parts());
+  // If the limit is unknown, recomputation may reduce the memory to `low`.
+  const auto range = [&](int64_t low, const std::string& high) {
+    return is_known || gibibytes(low) == high ? high : gibibytes(low) + " to " + high;
+  };
+  const std::string of_ranks = counted(ranks.per_host, "rank");
+  std::vector<PlannedMemory::Part> parts = memory.device_parts();
   std::vector<std::string> lines;
   if (!is_known) {
     lines.emplace_back(
-        "Memory not checked: the hosts are unknown. If memory is insufficient, the run may choose another layout "
-        "or more recomputation.");
+        "Memory not checked, because the hosts are unknown: the run may choose another layout or recompute more.");
   }
   if (on_gpus) {
-    lines.push_back(
-        fmt::format("Memory per GPU: {}{}, plus CUDA and NCCL", is_known ? "" : "at least ", gibibytes(need.device)));
-    lines.push_back(parts);
+    lines.push_back(fmt::format("Memory per GPU: {}, plus CUDA and NCCL", range(least, gibibytes(need.device))));
+    lines.push_back("  " + describe(parts));
     lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host), of_ranks,
                                 need.host == 0 ? ", without offloading" : ""));
     return lines;
@@ -78,9 +81,11 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   const bool fits = process <= limit.host;
   const auto [of_host, given] =
       compared_sizes(process * ranks.per_host, fits ? 0 : std::max<int64_t>(0, limit.host) * ranks.per_host);
-  lines.push_back(fmt::format("Memory per host (CPU run): about {} for {}{}; per rank:", of_host, of_ranks,
-                              fits ? "" : fmt::format(", more than the {} available", given)));
-  lines.push_back(parts);
+  lines.push_back(fmt::format(
+      "Memory per host (CPU run): about {} for {}{}; per rank:", range(process_bytes(least) * ranks.per_host, of_host),
+      of_ranks, fits ? "" : fmt::format(", more than the {} available", given)));
+  parts.push_back({"program and caches", process - need.device});
+  lines.push_back("  " + describe(parts));
   return lines;
 }
 

@@ -196,7 +196,7 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
 
 def what_stays(event: Event, verb: Verb) -> str:
     """Returns the resume point, and the job that will use it: a new job if this job has ended permanently."""
-    who = "'sbatch train.sbatch'" if verb is Verb.FINISH else "the same job"
+    who = "the same sbatch command" if verb is Verb.FINISH else "the same job"
     if event.newest.step > 0:
         return f"{who} resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
     return f"no checkpoint exists yet, so {who} starts from scratch"

@@ -41,7 +41,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     if record is not None and not record.running:
         # The same job resumes only if Slurm has requeued it.
         has_ended = was_requeued(record, restart) is False
-        why = action.why.replace("the same job", "'sbatch train.sbatch'") if has_ended else action.why
+        why = action.why.replace("the same job", "the same sbatch command") if has_ended else action.why
         say(f"{why} {what_slurm_does(slurm, record, restart)}")
         done()
         return

@@ -46,9 +46,7 @@ def write_tokens(
     packed examples, in rows of `mask_row` tokens."""
     file = TokenFile(path, np.dtype(np.uint16), masked=mask is not None)
     try:
-        file.append(tokens, np.array([len(tokens)]) if ends is None else ends)
-        if mask is not None:
-            file.append_mask(mask)
+        file.append(tokens, np.array([len(tokens)]) if ends is None else ends, mask)
         attributes = {
             **({} if mask is None else {"format_version": 2, "packed_sequence_length": mask_row}),
             "vocab_size": vocab_size,
@@ -81,8 +79,8 @@ def write_pairs(
         mask[i, source_length : source_length + len(target)] = 1
     file = TokenFile(path, np.dtype(np.uint16), masked=True)
     try:
-        file.append(np.append(tokens, padding), np.append(np.arange(1, len(sources) + 1) * row, tokens.size + 1))
-        file.append_mask(np.append(mask, np.uint8(0)))
+        ends = np.append(np.arange(1, len(sources) + 1) * row, tokens.size + 1)
+        file.append(np.append(tokens, padding), ends, np.append(mask, np.uint8(0)))
         attributes = {
             "format_version": 3,
             "packed_sequence_length": row,

@@ -84,6 +84,24 @@ TEST_CASE("a dry run reports that memory was not checked if the hosts are unknow
   CHECK_FALSE(is_reported({.world_size = 2, .per_host = 2}, false));
 }
 
+TEST_CASE("a dry run for unknown hosts shows the memory with and without recomputation") {
+  const RunSetup setup = set_up(kOnGpus, 4);
+  const DryRunRanks ranks{.world_size = 4, .per_host = 2};
+  const MachineMemory machine{.gpus = 0, .smallest_gpu = std::nullopt, .host = 9 * kGiB};
+  for (const bool on_gpus : {false, true}) {
+    const auto lines = memory_report(setup, ranks, on_gpus, memory_limit(ranks, machine, on_gpus));
+    CHECK_THAT(lines.at(1), Contains(" GiB to "));
+    CHECK_THAT(lines.at(2), Contains("recompute none x 28"));
+  }
+}
+
+TEST_CASE("a CPU dry run lists the memory of the program") {
+  const RunSetup setup = set_up(kOnGpus, 2);
+  const auto lines =
+      memory_report(setup, {.world_size = 2, .per_host = 2}, false, {.device = 80 * kGiB, .host = 90 * kGiB});
+  CHECK_THAT(lines.at(1), Contains("program and caches"));
+}
+
 TEST_CASE("a run that does not fit is refused if this machine can be one of its hosts") {
   const RunSetup setup = set_up(kOnGpus, 1);
   const DryRunRanks ranks{.world_size = 1, .per_host = 1};
