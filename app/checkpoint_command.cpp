@@ -189,7 +189,8 @@ int list_command(const Arguments& arguments) {
   const std::vector<fs::path> runs = entries.empty() ? io::runs_in(arguments.folder) : std::vector<fs::path>{};
   if (runs.empty()) list(arguments.folder, entries);
   for (const fs::path& run : runs) {
-    print_out("{}{}:\n", run == runs.front() ? "" : "\n", run.string());
+    if (run != runs.front()) print_out("\n");
+    print_out("{}:\n", run.string());
     list(run, io::list_checkpoints(run));
   }
   return 0;

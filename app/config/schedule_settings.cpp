@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/error.hpp"
+#include "base/words.hpp"
 
 namespace mpzero {
 namespace {
@@ -167,10 +168,10 @@ void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warn
       [&](const auto& schedule) {
         if constexpr (requires { schedule.total_num_steps; }) {
           if (schedule.total_num_steps <= schedule.warmup_num_steps) {
-            warnings.push_back(fmt::format(
-                "the schedule has {} warm-up steps but only {} steps in total, so the learning rate never {}.",
-                schedule.warmup_num_steps, schedule.total_num_steps,
-                schedule.total_num_steps < schedule.warmup_num_steps ? "reaches its peak" : "decays"));
+            warnings.push_back(
+                fmt::format("the schedule has {} warm-up steps but only {} in total, so the learning rate never {}.",
+                            schedule.warmup_num_steps, counted(schedule.total_num_steps, "step"),
+                            schedule.total_num_steps < schedule.warmup_num_steps ? "reaches its peak" : "decays"));
           }
         }
       },

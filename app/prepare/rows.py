@@ -207,7 +207,7 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]*")
 
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, column {error.pos + 1}"
+        return f"{error.msg.removesuffix(' at')}, column {error.pos + 1}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 

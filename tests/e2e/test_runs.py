@@ -121,7 +121,7 @@ def test_overwrite_moves_the_full_old_run_aside(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (runs / name).symlink_to(run.checkpoints)
     of_both = checkpoint_command("ls", runs).stdout
-    assert of_both.count("tiny-3steps") == 2 and f"{runs}/a:" in of_both and f"{runs}/b:" in of_both
+    assert of_both.count("tiny-3steps") == 2 and f"{runs}/a:\n" in of_both and f"\n\n{runs}/b:\n" in of_both
     for command in (["verify"], ["prune", "--keep_last=1"]):
         refused = checkpoint_command(command[0], runs, *command[1:])
         assert refused.returncode == 2 and f"{runs}/a, {runs}/b" in refused.stderr
