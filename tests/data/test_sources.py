@@ -180,7 +180,7 @@ def test_folder_takes_the_files_of_its_split(prepare, tmp_path):
     assert read_tokens(tmp_path / "validation.h5").texts() == ["valid"]
     (folder / "train-0.txt").unlink()
     (folder / "train-1.txt").unlink()
-    assert "only test, validation" in prepare("corpus", "x.h5", fails=True).stderr
+    assert "test, validation" in prepare("corpus", "x.h5", fails=True).stderr
 
 
 def test_folder_without_splits_takes_everything(prepare, tmp_path):
