@@ -79,11 +79,16 @@ class Encoder:
             "eos_token_id": self.eos_token_id,
             "bos_token_id": self.bos_token_id,
             "add_bos": int(self.add_bos),
-            "tokenizer": shown(self.name),
+            "tokenizer": shown(self._lasting_name()),
             "tokenizer_hash": self.tokenizer_hash,
             "special_tokens": self.special_tokens,
         }
         return {name: value for name, value in found.items() if value is not None}
+
+    def _lasting_name(self) -> str:
+        """Returns the name; for a local tokenizer, its absolute path, so that programs find it from any folder."""
+        path = Path(self.name).expanduser()
+        return self.name if self.definition is None or not path.exists() else str(path.absolute())
 
     def function(self):
         """Returns a function that maps a list of (preceding character, text) to (list of id arrays of `dtype`, number

@@ -53,7 +53,10 @@ def test_text_is_not_cut_for_a_tokenizer_that_depends_on_the_full_text(prepare, 
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "a.txt").write_bytes(text.encode())
     prepare("a.txt", "a.h5", "--tokenizer", "tokenizer.json", "--eos_token", "</s>")
-    assert np.array_equal(read_tokens(tmp_path / "a.h5").tokens, [*tokenizer.encode(text).ids, 1])
+    made = read_tokens(tmp_path / "a.h5")
+    assert np.array_equal(made.tokens, [*tokenizer.encode(text).ids, 1])
+    # Programs find the tokenizer from any folder.
+    assert made.attributes["tokenizer"] == str(tmp_path / "tokenizer.json")
 
 
 @pytest.fixture(scope="session")
