@@ -211,11 +211,11 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const
 }
 
 void RunFolder::warn_of_newer(const io::RunRecord& run, const Resumed& resumed) {
-  int64_t newest = resumed.position.step;
-  for (const io::CatalogEntry& entry : io::list_checkpoints(config_.checkpoint_dir)) {
-    if (entry.run_id == run.id) newest = std::max(newest, io::step_of_tag(entry.tag, config_.model_type).value_or(0));
-  }
-  if (newest == resumed.position.step) return;
+  const io::ResumeCandidates candidates = io::resume_candidates(config_.checkpoint_dir, config_.model_type);
+  if (candidates.folders.empty() || candidates.run.id != run.id) return;
+  const std::string tag = candidates.folders.front().filename().string();
+  const int64_t newest = io::step_of_tag(tag, config_.model_type).value_or(0);
+  if (newest <= resumed.position.step) return;
   log_.warn(fmt::format(
       "{} has a checkpoint of this run at step {}, but --resume_from_checkpoint selects step {}; to continue "
       "from the newest checkpoint, omit --resume_from_checkpoint.",
