@@ -122,7 +122,9 @@ void StopRequest::request(const std::string& reason, double seconds_left) {
 std::string StopRequest::reason() const {
   const int first = source();
   if (first == 0) return "";
-  if (is_forwarded()) return forwarded_signal();
+  if (first == SIGUSR1) {
+    if (std::string name = forwarded_signal(); !name.empty()) return name;
+  }
   if (first > 0) return signal_name(first);
   const std::lock_guard lock(mutex_);
   return own_reason_;
