@@ -42,8 +42,8 @@ TokenIdentity identity_of(std::span<const TokenIdentity> sources);
 // Returns the shuffle seed of a source in a mixture, independent of the other sources.
 uint64_t order_seed(uint64_t seed, const TokenIdentity& source);
 
-// Returns true if `a` and `b` identify the same tokens, or std::nullopt if their token counts match but
-// they have no type of hash in common.
+// Returns true if `a` and `b` identify the same tokens, or std::nullopt if their token counts match but they
+// have no type of hash in common.
 std::optional<bool> same_tokens(const TokenIdentity& a, const TokenIdentity& b);
 
 // Returns text such as "3001 tokens (1a2b3c4d)".

@@ -299,8 +299,7 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
   if (!found.adapters.empty()) {
     throw_user_error(
         "--init_from {}: the base model {} also contains adapters; merge them with zero_to_fp32 --format merged and "
-        "pass "
-        "the result as --base_model",
+        "pass the result as --base_model",
         adapters, of_base.string());
   }
   found.adapters = std::move(named.adapters);

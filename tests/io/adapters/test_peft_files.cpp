@@ -49,7 +49,7 @@ TEST_CASE("adapters with other shapes or unknown names are refused with the firs
   CHECK_THROWS_WITH(open_adapters(out, units), Contains("layers.1.self_attn.q_proj.lora_A"));
 }
 
-TEST_CASE("a folder contains either adapters or merged weights, whichever was exported last") {
+TEST_CASE("an export of adapters replaces merged weights in the folder, and vice versa") {
   const AdaptedCheckpoint saved;
   SingleProcess alone;
   const MergedCheckpoint merged(saved, "", alone);

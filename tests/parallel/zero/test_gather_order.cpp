@@ -122,7 +122,7 @@ std::vector<size_t> forward_and_backward(size_t units) {
 
 }  // namespace
 
-TEST_CASE("a gather within the node waits only for the host updates of its own and earlier units") {
+TEST_CASE("a gather within the node waits only for host updates of its unit and earlier units") {
   constexpr size_t kUnits = 7;
   // Nothing is gathered ahead, or the next two units and one more.
   for (const int64_t prefetch : {0, 20'000}) {

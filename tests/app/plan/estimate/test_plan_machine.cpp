@@ -69,7 +69,7 @@ TEST_CASE("an unknown name is refused in one sentence") {
   CHECK_THAT(error_from([&] { find_machine(options, "auto", 1); }), Contains("--gpu v100") && Contains("H200"));
 }
 
-TEST_CASE("a GPU selected by name has PCIe of its own generation") {
+TEST_CASE("a GPU selected by name has the PCIe rate of its generation") {
   const auto rate = [](const char* gpu) {
     HostOptions options;
     options.gpu = gpu;
