@@ -150,17 +150,22 @@ catch_signals() {
   trap '((signals > 0)) || stop_ranks SIGHUP' HUP
 }
 
-# stop_ranks SIGNAL
+# stop_ranks SIGNAL: contains no command substitution, which bash 5.2 leaves empty if another signal arrives. Two SIGHUPs are counted as
+# one, even if the second interrupts this function.
 stop_ranks() {
   ((signals > 0)) || record_stop "$1"
-  signals=$((signals + 1))
+  if [[ $1 == SIGHUP ]]; then signals=$((signals > 0 ? signals : 1)); else signals=$((signals + 1)); fi
+  [[ -z $ranks_pid ]] || signal_ranks
   # Erase the ^C that the terminal has echoed after the progress bar.
   [[ ! -t 1 ]] || printf '\r\033[K'
-  ((signals > 1)) || say "Stopping: saving completed steps, if any; interrupt again to stop immediately."
-  [[ -z $ranks_pid ]] || signal_ranks
+  ((signals > 1)) || printf 'mpzero: Stopping: saving completed steps, if any; interrupt again to stop immediately.\n' || true
 }
 
-signal_ranks() { kill "-$( ((signals == 1)) && echo USR1 || echo TERM)" "$ranks_pid" 2>/dev/null || true; }
+signal_ranks() {
+  local signal=USR1
+  ((signals == 1)) || signal=TERM
+  kill "-$signal" "$ranks_pid" 2>/dev/null || true
+}
 
 # wait_for_ranks PID: waits for mpirun or srun and sets `status` to its exit status. catch_signals must be called before its start.
 wait_for_ranks() {
