@@ -24,32 +24,32 @@ std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t layers) {
   return rotated;
 }
 
-void read_options(ConfigReader& reader, ModelConfig& config) {
-  refuse_attention_bias(reader);
-  reader.only("mlp_bias", false, "use a model without MLP biases");
-  refuse_sliding_window(reader);
-  config.rotated_layers = read_rotated_layers(reader, config.num_hidden_layers);
-}
-
-void write_options(const ModelConfig& config, nlohmann::json& json) {
-  json["mlp_bias"] = false;
-  json["use_sliding_window"] = false;
-  json["sliding_window"] = nullptr;
-  json["no_rope_layers"] = nlohmann::json::array();
-  for (const bool rotated : config.rotated_layers) json["no_rope_layers"].push_back(rotated ? 1 : 0);
-}
-
 }  // namespace
 
 // SmolLM3: Llama with some layers without RoPE (NoPE).
-const Architecture kSmolLm3{.model_type = "smollm3",
-                            .causal_lm_class = "SmolLM3ForCausalLM",
-                            .tied_by_default = true,
-                            .default_rms_norm_eps = 1e-6,
-                            .default_rope_theta = 2000000.0,
-                            .default_key_value_heads = 4,
-                            .read_options = read_options,
-                            .write_options = write_options,
-                            .layer_parameters = llama_layer_parameters};
+const Architecture kSmolLm3{
+    .model_type = "smollm3",
+    .causal_lm_class = "SmolLM3ForCausalLM",
+    .tied_by_default = true,
+    .default_rms_norm_eps = 1e-6,
+    .default_rope_theta = 2000000.0,
+    .default_key_value_heads = 4,
+    .read_options =
+        [](ConfigReader& reader, ModelConfig& config) {
+          refuse_attention_bias(reader);
+          reader.only("mlp_bias", false, "use a model without MLP biases");
+          refuse_sliding_window(reader);
+          config.rotated_layers = read_rotated_layers(reader, config.num_hidden_layers);
+        },
+    .write_options =
+        [](const ModelConfig& config, nlohmann::json& json) {
+          json["mlp_bias"] = false;
+          json["use_sliding_window"] = false;
+          json["sliding_window"] = nullptr;
+          json["no_rope_layers"] = nlohmann::json::array();
+          for (const bool rotated : config.rotated_layers) json["no_rope_layers"].push_back(rotated ? 1 : 0);
+        },
+    .layer_parameters = llama_layer_parameters,
+};
 
 }  // namespace mpzero::model
