@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
+#include <stdexcept>
 
 #include "base/error.hpp"
 #include "base/words.hpp"
@@ -31,20 +31,18 @@ parallel::WeightCodes codes_of(const LoraSettings& lora) {
 
 using model::LayerRole;
 
-bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
-  std::regex regex;
+bool matches(std::vector<UnitSpec> units, const std::string& pattern) {
+  for (UnitSpec& unit : units) {
+    for (ParameterSpec& parameter : unit.parameters) parameter.trainable = true;
+  }
   try {
-    regex = std::regex(pattern);
-  } catch (const std::regex_error& error) {
+    return parallel::UnitParts(units, {pattern}).units() != units;
+  } catch (const std::runtime_error& error) {
     throw_user_error(
         "--freeze_parameters {} is not a valid regular expression (ECMAScript): {}; if the expression contains a "
         "comma, set it as \"freeze\" in ds_config.json",
         pattern, error.what());
   }
-  return std::ranges::any_of(units, [&](const UnitSpec& unit) {
-    return std::ranges::any_of(
-        unit.parameters, [&](const ParameterSpec& parameter) { return std::regex_search(parameter.name, regex); });
-  });
 }
 
 // Throws UserError if only some weights of a fused matmul are frozen: see model::LayerLayout.

@@ -17,7 +17,7 @@ class UnitParts {
  public:
   // Freezes parameters whose names contain a match of a regular expression in `frozen` (std::regex, ECMAScript), and
   // parameters that are not trainable in `units`. `coded`: frozen matrices of a unit with trainable parameters become a
-  // part with UnitSpec::coded.
+  // part with UnitSpec::coded. Throws std::regex_error.
   UnitParts(std::vector<UnitSpec> units, const std::vector<std::string>& frozen, bool coded = false);
 
   // Returns the units, with ParameterSpec::trainable set to false for frozen parameters.
