@@ -2,14 +2,13 @@
 # time, but a change in one file recompiles its room.
 option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
-# mpzero_add_room([SEPARATE] SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
+# mpzero_add_room(SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
 #                 [PRIVATE libraries...]):
 # Adds the files of one folder as a static library mpzero_<folder>, with _ for / in its name. CUDA: files for builds with
 # GPU kernels. NO_CUDA: files for builds without GPU kernels. USES: all folders whose headers the files include; they must
 # already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include lines.
-# SEPARATE: exclude the files from unity builds, because they intentionally define the same names.
 function(mpzero_add_room)
-  cmake_parse_arguments(arg "SEPARATE" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
   if(MPZERO_GPU_KERNELS)
@@ -20,12 +19,11 @@ function(mpzero_add_room)
     list(APPEND arg_SOURCES ${arg_NO_CUDA})
   endif()
   add_library(${room} STATIC ${arg_SOURCES})
-  if(NOT arg_SEPARATE)
-    mpzero_join_sources(${room})
-  endif()
+  mpzero_join_sources(${room})
   # base and io do not use ATen, and gcc rejects headers that were precompiled with different options.
-  if(MPZERO_JOIN_SOURCES AND NOT arg_SEPARATE AND folder MATCHES "^(app|model|parallel)/")
+  if(MPZERO_JOIN_SOURCES AND folder MATCHES "^(app|model|parallel)/")
     target_precompile_headers(${room} REUSE_FROM mpzero_precompiled)
+    target_link_libraries(${room} PUBLIC mpzero_precompiled)
   endif()
   target_link_libraries(${room} PUBLIC mpzero_fmt ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   foreach(used ${arg_USES})

@@ -23,3 +23,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+// Compiled once, in precompiled.cpp.
+extern template class nlohmann::basic_json<>;
+extern template class nlohmann::detail::serializer<nlohmann::json>;
+extern template class nlohmann::detail::json_sax_dom_parser<nlohmann::json>;
+extern template class nlohmann::detail::json_sax_dom_callback_parser<nlohmann::json>;

@@ -9,6 +9,8 @@
 
 namespace mpzero::model {
 
+inline constexpr const char* kOriginalPositions = "original_max_position_embeddings";
+
 // Reads one JSON object of a Hugging Face config.json key by key. finish() rejects all keys that were not read. As in
 // transformers, a null value counts as a missing key. All functions throw UserError with the file and the full path of
 // the key.

@@ -11,8 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kOriginal = "original_max_position_embeddings";
-
 // rope_theta and the path of its key.
 struct Theta {
   double value;
@@ -51,7 +49,8 @@ double yarn_magnitude(double factor, double mscale) { return factor > 1 ? 0.1 * 
 
 YarnRopeScaling read_yarn(ConfigReader& reader, const Positions& positions) {
   YarnRopeScaling yarn;
-  yarn.original_max_position_embeddings = positions.original.value_or(reader.integer(kOriginal, positions.max));
+  yarn.original_max_position_embeddings =
+      positions.original.value_or(reader.integer(kOriginalPositions, positions.max));
   // A null value, unlike a missing key, means max_position_embeddings / original_max_position_embeddings.
   yarn.factor = reader.object().contains("factor") && reader.find("factor") == nullptr
                     ? static_cast<double>(positions.max) / static_cast<double>(yarn.original_max_position_embeddings)
@@ -79,7 +78,8 @@ std::vector<double> read_factors(ConfigReader& reader, const char* key) {
 LongRopeScaling read_longrope(ConfigReader& reader, const Positions& positions) {
   LongRopeScaling made{.short_factor = read_factors(reader, "short_factor"),
                        .long_factor = read_factors(reader, "long_factor")};
-  made.original_max_position_embeddings = positions.original.value_or(reader.integer(kOriginal, positions.max));
+  made.original_max_position_embeddings =
+      positions.original.value_or(reader.integer(kOriginalPositions, positions.max));
   const auto original = static_cast<double>(made.original_max_position_embeddings);
   const double factor = reader.number("factor", static_cast<double>(positions.max) / original);
   made.attention_factor =
@@ -97,8 +97,9 @@ Rope read_flat(ConfigReader reader, const Positions& positions) {
     Llama3RopeScaling llama3{.factor = reader.number("factor"),
                              .low_freq_factor = reader.number("low_freq_factor"),
                              .high_freq_factor = reader.number("high_freq_factor")};
-    llama3.original_max_position_embeddings = positions.original ? *positions.original : reader.integer(kOriginal);
-    reader.harmless({kOriginal});
+    llama3.original_max_position_embeddings =
+        positions.original ? *positions.original : reader.integer(kOriginalPositions);
+    reader.harmless({kOriginalPositions});
     rope.scaling = llama3;
   } else if (type == "linear") {
     rope.scaling = LinearRopeScaling{reader.number("factor")};
@@ -134,7 +135,7 @@ void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConf
   };
   add(read_theta(reader));
   Positions positions{.max = config.max_position_embeddings, .original = {}};
-  if (reader.find(kOriginal) != nullptr) positions.original = reader.integer(kOriginal);
+  if (reader.find(kOriginalPositions) != nullptr) positions.original = reader.integer(kOriginalPositions);
   const std::optional<Rope> rope = read_section(reader, "rope_parameters", positions);
   const std::optional<Rope> old_spelling = read_section(reader, "rope_scaling", positions);
   if (rope) add(rope->theta);
@@ -165,7 +166,7 @@ json rope_json(const RopeScaling& scaling) {
   if (const auto* yarn = std::get_if<YarnRopeScaling>(&scaling)) {
     return {{"rope_type", "yarn"},
             {"factor", yarn->factor},
-            {kOriginal, yarn->original_max_position_embeddings},
+            {kOriginalPositions, yarn->original_max_position_embeddings},
             {"attention_factor", yarn->attention_factor},
             {"beta_fast", yarn->beta_fast},
             {"beta_slow", yarn->beta_slow},
@@ -175,7 +176,7 @@ json rope_json(const RopeScaling& scaling) {
     return {{"rope_type", "longrope"},
             {"short_factor", longrope->short_factor},
             {"long_factor", longrope->long_factor},
-            {kOriginal, longrope->original_max_position_embeddings},
+            {kOriginalPositions, longrope->original_max_position_embeddings},
             {"attention_factor", longrope->attention_factor}};
   }
   const auto& llama3 = std::get<Llama3RopeScaling>(scaling);
@@ -183,7 +184,7 @@ json rope_json(const RopeScaling& scaling) {
           {"factor", llama3.factor},
           {"low_freq_factor", llama3.low_freq_factor},
           {"high_freq_factor", llama3.high_freq_factor},
-          {kOriginal, llama3.original_max_position_embeddings}};
+          {kOriginalPositions, llama3.original_max_position_embeddings}};
 }
 
 void validate_rope(const ModelConfig& config, const std::string& source) {

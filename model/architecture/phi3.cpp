@@ -5,11 +5,6 @@
 #include "model/architecture/config_reader.hpp"
 
 namespace mpzero::model {
-namespace {
-
-constexpr const char* kOriginal = "original_max_position_embeddings";
-
-}  // namespace
 
 // Phi-3 and Phi-4 (not mini): Llama with one weight for queries, keys and values, and one weight for gate and up.
 const Architecture kPhi3{
@@ -29,12 +24,12 @@ const Architecture kPhi3{
                              reader.source());
           }
           // Required, because transformers' default for a missing key takes precedence over the scaling's value.
-          reader.integer(kOriginal);
+          reader.integer(kOriginalPositions);
         },
     .write_options =
         [](const ModelConfig& config, nlohmann::json& json) {
           write_sliding_window(config, json);
-          if (config.rope_scaling) json[kOriginal] = json["rope_parameters"][kOriginal];
+          if (config.rope_scaling) json[kOriginalPositions] = json["rope_parameters"][kOriginalPositions];
         },
     .layer_parameters = [](const ModelConfig& c) -> std::vector<LayerParameter> {
       const int64_t hidden = c.hidden_size, q = c.query_size(), kv = c.key_value_size(), inner = c.intermediate_size;

@@ -9,7 +9,7 @@ namespace mpzero::model::cpu {
 namespace {
 
 template <typename T>
-struct Rows {
+struct LossRows {
   T* logits;
   const int64_t* targets;
   float* losses;
@@ -19,7 +19,7 @@ struct Rows {
 };
 
 template <typename T>
-MPZERO_INLINE void loss_of_rows(const Rows<T>& r, int64_t begin, int64_t end) {
+MPZERO_INLINE void loss_of_rows(const LossRows<T>& r, int64_t begin, int64_t end) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (int64_t row = begin; row < end; ++row) {
     T* const logits = r.logits + row * r.columns;
@@ -45,8 +45,10 @@ MPZERO_INLINE void loss_of_rows(const Rows<T>& r, int64_t begin, int64_t end) {
     if (known) logits[target] = static_cast<T>(std::expm1(log_p) * scale);
   }
 }
-MPZERO_FOR_EACH_CPU void run(const Rows<float>& r, int64_t begin, int64_t end) { loss_of_rows(r, begin, end); }
-MPZERO_FOR_EACH_CPU void run(const Rows<c10::BFloat16>& r, int64_t begin, int64_t end) { loss_of_rows(r, begin, end); }
+MPZERO_FOR_EACH_CPU void run(const LossRows<float>& r, int64_t begin, int64_t end) { loss_of_rows(r, begin, end); }
+MPZERO_FOR_EACH_CPU void run(const LossRows<c10::BFloat16>& r, int64_t begin, int64_t end) {
+  loss_of_rows(r, begin, end);
+}
 
 }  // namespace
 
@@ -54,7 +56,7 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::opt
                    const at::Tensor& weights, at::Tensor& losses) {
   for_type(logits, [&](auto type) {
     using T = decltype(type);
-    Rows<T> rows{data<T>(logits), data<int64_t>(targets), data<float>(losses), logits.size(1), std::nullopt};
+    LossRows<T> rows{data<T>(logits), data<int64_t>(targets), data<float>(losses), logits.size(1), std::nullopt};
     if (weights.defined()) rows.weights = data<float>(weights);
     if (gradient_scale) rows.gradient_scale = static_cast<float>(*gradient_scale);
     for_rows(logits.size(0), logits.size(1), [&](int64_t begin, int64_t end) { run(rows, begin, end); });

@@ -8,14 +8,14 @@ namespace {
 MPZERO_INLINE Floats sigmoid(Floats x) { return 1.0F / (1.0F + exp(-x)); }
 
 template <typename T>
-struct Rows {
+struct SwigluRows {
   const T *dy, *gate_up;
   T *d_gate_up, *y;  // null if not requested
   int64_t inner;
 };
 
 template <typename T>
-MPZERO_INLINE void forward_rows(const Rows<T>& r, int64_t begin, int64_t end) {
+MPZERO_INLINE void forward_rows(const SwigluRows<T>& r, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T *const gates = r.gate_up + row * 2 * r.inner, *const ups = gates + r.inner;
     for_each_lanes(
@@ -25,13 +25,15 @@ MPZERO_INLINE void forward_rows(const Rows<T>& r, int64_t begin, int64_t end) {
         });
   }
 }
-MPZERO_FOR_EACH_CPU void forward(const Rows<float>& r, int64_t begin, int64_t end) { forward_rows(r, begin, end); }
-MPZERO_FOR_EACH_CPU void forward(const Rows<c10::BFloat16>& r, int64_t begin, int64_t end) {
+MPZERO_FOR_EACH_CPU void forward(const SwigluRows<float>& r, int64_t begin, int64_t end) {
+  forward_rows(r, begin, end);
+}
+MPZERO_FOR_EACH_CPU void forward(const SwigluRows<c10::BFloat16>& r, int64_t begin, int64_t end) {
   forward_rows(r, begin, end);
 }
 
 template <typename T>
-MPZERO_INLINE void backward_rows(const Rows<T>& r, int64_t begin, int64_t end) {
+MPZERO_INLINE void backward_rows(const SwigluRows<T>& r, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T *const gates = r.gate_up + row * 2 * r.inner, *const ups = gates + r.inner;
     T *const d_gates = r.d_gate_up + row * 2 * r.inner, *const d_ups = d_gates + r.inner;
@@ -46,8 +48,10 @@ MPZERO_INLINE void backward_rows(const Rows<T>& r, int64_t begin, int64_t end) {
         });
   }
 }
-MPZERO_FOR_EACH_CPU void backward(const Rows<float>& r, int64_t begin, int64_t end) { backward_rows(r, begin, end); }
-MPZERO_FOR_EACH_CPU void backward(const Rows<c10::BFloat16>& r, int64_t begin, int64_t end) {
+MPZERO_FOR_EACH_CPU void backward(const SwigluRows<float>& r, int64_t begin, int64_t end) {
+  backward_rows(r, begin, end);
+}
+MPZERO_FOR_EACH_CPU void backward(const SwigluRows<c10::BFloat16>& r, int64_t begin, int64_t end) {
   backward_rows(r, begin, end);
 }
 
@@ -56,7 +60,7 @@ MPZERO_FOR_EACH_CPU void backward(const Rows<c10::BFloat16>& r, int64_t begin, i
 void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y) {
   for_type(gate_up, [&](auto type) {
     using T = decltype(type);
-    const Rows<T> rows{nullptr, data<T>(gate_up), nullptr, data<T>(y), y.size(1)};
+    const SwigluRows<T> rows{nullptr, data<T>(gate_up), nullptr, data<T>(y), y.size(1)};
     for_rows(y.size(0), y.size(1), [&](int64_t begin, int64_t end) { forward(rows, begin, end); });
   });
 }
@@ -64,7 +68,7 @@ void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y) {
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y) {
   for_type(gate_up, [&](auto type) {
     using T = decltype(type);
-    const Rows<T> rows{data<T>(dy), data<T>(gate_up), data<T>(d_gate_up), data<T>(y), dy.size(1)};
+    const SwigluRows<T> rows{data<T>(dy), data<T>(gate_up), data<T>(d_gate_up), data<T>(y), dy.size(1)};
     for_rows(dy.size(0), dy.size(1), [&](int64_t begin, int64_t end) { backward(rows, begin, end); });
   });
 }
