@@ -63,8 +63,8 @@ class RowSums {
  public:
   // Queues the sum over the rows of `rows` ([R, H], fp32 or fp64) for the gradient of a weight [H].
   void add(Gradient& gradient, const at::Tensor& rows);
-  // Queues the sums of `rows` [R, sum of n_i] for several weights [n_i]. Gradients with adjacent views need only one
-  // sum.
+  // Queues the sums of `rows` [R, sum of n_i] for several weights [n_i]. A single sum covers all gradients if their
+  // views are adjacent in memory.
   void add(std::span<Gradient> gradients, const at::Tensor& rows);
   void run();
 

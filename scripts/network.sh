@@ -117,7 +117,7 @@ set_mpi_network() {
   if [[ -z ${network:-} ]]; then
     network=$(mpi_network "$@") || exit
     if [[ " $* " =~ \ ipv6\  && $(ompi_info --parsable 2>/dev/null) == *options:ipv6:no* ]]; then
-      die "These nodes have only IPv6, which this Open MPI cannot use ($(command -v mpirun)); assign IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
+      die "These nodes have only IPv6 addresses, which $(command -v mpirun) does not support; assign IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
     fi
     say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include overrides it."
   fi

@@ -23,7 +23,7 @@ struct Measurement {
 };
 
 // Returns the median of the seconds returned by `measure`, so that brief interference from other programs has no
-// effect. Calls `measure` at least 3 times, and up to 9 times until the sum of the returned seconds reaches 1.
+// effect. Calls `measure` at least 3 times, then until the returned times total 1 s, but at most 9 times.
 // `measure` must return the same value on all ranks.
 double typical_seconds(const std::function<double()>& measure);
 

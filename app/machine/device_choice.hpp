@@ -50,7 +50,7 @@ std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string&
 // Throws UserError if the GPU does not support FP8 matmuls or, with `rowwise`, rowwise scaling. `capability`: see
 // parallel::GpuProperties.
 void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise);
-// Overload for a GPU by name, e.g. "NVIDIA A100-SXM4-40GB" or "A100". Does not throw for names unknown to
+// Overload that takes the name of a GPU, e.g. "NVIDIA A100-SXM4-40GB" or "A100". Does not throw for names unknown to
 // find_gpu_model().
 void check_fp8_gpu(const std::string& gpu, bool rowwise);
 

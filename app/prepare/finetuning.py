@@ -199,13 +199,12 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
         print(f"{path}: truncated to --seq_length {arguments.seq_length}: {examples}.")
     for reason in _dropped(made):
         print(f"{path}: dropped {reason}.")
-    if made.counts[REWRITTEN]:
-        became = (
-            "each a separate example" if (arguments.rewritten_turns or SPLIT) == SPLIT else "excluded from the loss"
-        )
+    if rewritten := made.counts[REWRITTEN]:
+        split = (arguments.rewritten_turns or SPLIT) == SPLIT
+        became = "split into separate examples" if split else "excluded from the loss"
         print(
-            f"{path}: answers that the template renders differently when other messages follow, {became} "
-            f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
+            f"{path}: {became} (--rewritten_turns): {rewritten:,} answer{'s' * (rewritten != 1)} that the "
+            "template renders differently when other messages follow."
         )
     if made.counts[UNTAGGED]:
         print(f"{path}: assistant messages without generation tags, excluded from the loss: {made.counts[UNTAGGED]:,}.")

@@ -15,7 +15,7 @@ Encoded = tuple[np.ndarray, np.ndarray]  # ids, and [tokens, 2]: character range
 
 
 def encoding_with_offsets(encoder: Encoder):
-    """Returns a function that maps a list of texts to a list of Encoded, without BOS, which the template writes."""
+    """Returns a function that maps a list of texts to a list of Encoded. No BOS is added: the template writes it."""
     if encoder.definition is None:
         return lambda texts: [_of_bytes(text, encoder) for text in texts]
     from tokenizers import Tokenizer

@@ -125,7 +125,7 @@ class FileSource(LocalSource):
 
     @property
     def num_read(self) -> int:
-        """Number of `files` that were read, in order; the last file may be read partially."""
+        """Number of leading entries of `files` read so far; the last one may have been read only partially."""
         return 0 if self._fingerprinter is None else self._fingerprinter.num_read
 
     def copies(self) -> list[tuple[File, File]]:

@@ -35,7 +35,7 @@ class HeatMap:
 
 
 def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
-    """Returns None for fewer than two ranks. `step`: step number at each index; a repeated step uses its last times."""
+    """Returns None for fewer than two ranks. `step`: step at each index; a repetition of a step replaces its times."""
     ranks = max((len(row) for row in times.rows), default=0)
     if ranks < 2:
         return None

@@ -31,7 +31,7 @@ Samples = list[tuple[str, Labels, float]]  # name of the metric, labels, value
 
 @dataclass
 class NodeView:
-    """Values of a node between two scrapes. None: not reported."""
+    """Metrics of a node; rates are averages between two scrapes. None: not reported."""
 
     host: str
     problem: str = ""  # reason for missing values

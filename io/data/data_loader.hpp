@@ -47,7 +47,7 @@ struct LoaderOptions {
   std::optional<int64_t> first_window;
   // Sources of a mixture, one per dataset, with their state at first_window; empty for a single dataset.
   std::vector<MixtureSource> sources{};
-  // Decoder start token id, used only for files of pairs.
+  // Decoder start token id, used only for files of source-target pairs.
   std::optional<int64_t> decoder_start = {};
 };
 

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 
-// Excludes other processes from a folder without file locks. Intended for file systems without flock(2) or with locks
+// Reserves a folder for one process without using file locks. Intended for file systems without flock(2) or with locks
 // that are local to a host.
 //
 // The `.owner-<n>` file with the largest n contains the record of the owner: its identity and the number of renewals.
