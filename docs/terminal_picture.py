@@ -2,7 +2,7 @@
 """Runs a command on a terminal, and draws the terminal's content after the command has ended.
 
 docs/terminal_picture.py COLUMNSxROWS PICTURE.svg COMMAND ...
-docs/terminal_picture.py 80x29 docs/first_run_80.svg env MAX_STEPS=600 ./train-singlenode.sh
+docs/terminal_picture.py 80x29 docs/first_run_80.svg ./train-singlenode.sh
 
 Emulates the control sequences that mpzero and its scripts use: carriage return, erase to end of line, and no wrapping.
 """

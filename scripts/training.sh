@@ -137,13 +137,14 @@ choose_settings() {
   if [[ $MODEL_TYPE == qwen3_tiny ]]; then
     setting DS_CONFIG deepspeed_config configs/ds_config_tiny.json
     setting SEQ_LENGTH seq_length 256
+    setting MAX_STEPS max_steps 600
     setting CHECKPOINT_DIR checkpoint_dir checkpoints/first_run
   else
     setting DS_CONFIG deepspeed_config configs/ds_config.json
     setting SEQ_LENGTH seq_length ""
+    setting MAX_STEPS max_steps ""
     setting CHECKPOINT_DIR checkpoint_dir checkpoints
   fi
-  setting MAX_STEPS max_steps ""
   setting CHECKPOINT_FREQ checkpoint_freq ""
   setting VALIDATION_FREQ validation_freq ""
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"

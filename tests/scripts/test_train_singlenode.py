@@ -30,7 +30,7 @@ def test_the_first_run_without_a_gpu(checkout, tmp_path):
     result = subprocess.run(words, cwd="/", env=checkout.environment({}), capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     flags = checkout.flags()
-    expected = {"model_type": "qwen3_tiny", "seq_length": "256"}
+    expected = {"model_type": "qwen3_tiny", "seq_length": "256", "max_steps": "600"}
     expected["deepspeed_config"] = "configs/ds_config_tiny.json"
     expected["train_data"] = "data/tiny_corpus-bytes/train.h5"
     expected["validation_data"] = "data/tiny_corpus-bytes/validation.h5"
