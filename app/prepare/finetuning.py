@@ -22,6 +22,7 @@ from .packing import GROUP, best_fit_decreasing, laid_out
 from .pairs import OF_PAIRS, PAIRS, check_lengths
 from .plan import Input, source_of, target_of
 from .row_kinds import CHAT, PROMPT_COMPLETION, TEXT
+from .rows import no_such_column
 from .sources import Source
 from .spans import OF_SPANS, SPANS
 from .spans import check_lengths as check_window
@@ -65,6 +66,8 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         format = next(iter(formats.values()))
     for name in UNUSED[format]:
         if name in arguments.given:
+            if format == TEXT and not arguments.skip_empty:
+                check_text_columns(inputs)
             raise PrepareError(f"--{name} has no effect with --format {format}: omit it.")
     if format == PAIRS:
         check_lengths(arguments)
@@ -75,6 +78,14 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
     elif format != TEXT and arguments.special_tokens == "text":
         raise PrepareError(f"--special_tokens text has no effect with --format {format}: omit it.")
     return format
+
+
+def check_text_columns(inputs: list[Input]) -> None:
+    for item in inputs:
+        source = source_of(item.arguments, item.arguments.split or "train", item.plan)
+        columns, wanted = source.columns(), item.arguments.text_column
+        if columns and wanted not in columns:
+            raise no_such_column(wanted, columns, shown(source.dataset))
 
 
 def _detected(source: Source, column: str) -> tuple[str, str]:

@@ -17,6 +17,8 @@ from . import PrepareError, shown
 from .streams import BLOCK, compression_of, unreadable
 
 ROWS = 1000
+_FIX_LINE = "fix or remove the line, because each line must be a JSON object"
+_FIX_ELEMENT = "fix or remove the element, because each element must be a JSON object"
 _NAME_SHOWN = 40  # characters; in a file without a header, a "column name" may be an entire document
 
 
@@ -78,11 +80,13 @@ def text_of(value: object, column: str, where: str) -> str:
     return value
 
 
-def no_such_column(column: str, known, where: str) -> PrepareError:
+def no_such_column(column: str, known, where: str, skippable: bool = False) -> PrepareError:
+    """skippable: True if other rows may have the column."""
     names = ", ".join(shown(name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + "…") for name in sorted(known))
     pairs = ", or DATASET=NAME, where DATASET is the dataset as given on the command line" if "=" in column else ""
+    skip = ", or skip rows without the column with --skip_empty" if skippable else ""
     return PrepareError(
-        f"{where} has no column '{column}', only {names or 'none'}: choose one with --text_column NAME{pairs}."
+        f"{where} has no column '{column}', only {names or 'none'}: choose one with --text_column NAME{pairs}{skip}."
     )
 
 
@@ -109,9 +113,9 @@ def _rows_of_lines(stream: io.BufferedReader, path: Path, column: str | None, sk
         try:
             row = json.loads(line, object_pairs_hook=double)
         except (ValueError, RecursionError) as error:
-            raise PrepareError(f"{where} is not JSON ({_reason(error)}): one object per line is expected.") from error
+            raise PrepareError(f"{where} is not JSON ({_reason(error)}): {_FIX_LINE}.") from error
         if not isinstance(row, dict):
-            raise PrepareError(f"{where} is not a JSON object: one object per line is expected.")
+            raise PrepareError(f"{where} is not a JSON object: {_FIX_LINE}.")
         if double is not None:
             yield Row(where, row, double.name)
             continue
@@ -132,7 +136,7 @@ def _rows_of_list(stream: io.BufferedReader, path: Path, column: str | None, ski
             where = f"{shown(path)} element {number:,}"
             row, source = text.next_value(where)
             if not isinstance(row, dict):
-                raise PrepareError(f"{where} is not a JSON object: a list of objects is expected.")
+                raise PrepareError(f"{where} is not a JSON object: {_FIX_ELEMENT}.")
             if double is not None:
                 yield Row(where, row, double.name)
             else:
@@ -183,11 +187,11 @@ class _Ahead:
             except json.JSONDecodeError as error:
                 unfinished = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - self._INCOMPLETE
                 if self._ended or not unfinished:
-                    raise PrepareError(f"{where} is not JSON ({error.msg}): a list of objects is expected.") from error
+                    raise PrepareError(f"{where} is not JSON ({error.msg}): {_FIX_ELEMENT}.") from error
                 self._read()
                 continue
             except (ValueError, RecursionError) as error:  # ValueError: an integer with too many digits
-                raise PrepareError(f"{where} is not JSON ({_reason(error)}): a list of objects is expected.") from error
+                raise PrepareError(f"{where} is not JSON ({_reason(error)}): {_FIX_ELEMENT}.") from error
             text, self._begin = self._text[self._begin : end], end
             return value, text
 
@@ -215,7 +219,7 @@ def _text_of_row(row: dict, column: str, where: str, skip: bool, is_double: bool
     if column not in row:
         if skip:
             return ""
-        raise no_such_column(column, row, where)
+        raise no_such_column(column, row, where, skippable=True)
     if is_double:
         raise two_keys(where, column)
     return text_of(row[column], column, where)

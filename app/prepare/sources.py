@@ -295,7 +295,7 @@ class HubSource(Source):
                     if self.reading.skip_empty:
                         yield ""
                         continue
-                    raise no_such_column(column, row, where)
+                    raise no_such_column(column, row, where, skippable=True)
                 yield text_of(row[column], column, f"{where} row {self.done:,}")
 
 

@@ -206,9 +206,10 @@ def test_max_documents(prepare, tmp_path):
         ("a.txt", b"", "contains no text"),
         ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8"),
         ("a.txt", "caf\u00e9".encode()[:-1], "a.txt is not UTF-8"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl line 2 is not JSON (Expecting value, column 11)"),
-        ("a.jsonl", b'{"text": "a"}\n["b"]\n', "a.jsonl line 2 is not a JSON object"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl line 2 is not JSON (Expecting value, column 11): fix"),
+        ("a.jsonl", b'{"text": "a"}\n["b"]\n', "a.jsonl line 2 is not a JSON object: fix"),
         ("a.jsonl", b'{"body": "a"}\n', "a.jsonl line 1 has no column 'text', only body"),
+        ("a.jsonl", b'{"text": "a"}\n{"body": "a"}\n', "--skip_empty"),
         ("a.jsonl", b'{"text": 3}\n', "is int, not a string"),
         ("a.parquet", b"no parquet", "a.parquet cannot be read as Parquet"),
     ],
@@ -226,6 +227,13 @@ def test_how_to_pass_flags_is_shown_if_a_flag_helps(prepare, tmp_path, monkeypat
     monkeypatch.setenv("MPZERO_HOW_TO_PASS_FLAGS", "VARIABLE=value")
     (tmp_path / "a.jsonl").write_text(f"{row}\n")
     assert ("VARIABLE=value" in prepare("a.jsonl", "out.h5", fails=True).stderr) == hinted
+
+
+@pytest.mark.parametrize("flags", [("--seq_length", 8), ("--seq_length", 8, "--format", "text")])
+def test_a_missing_column_is_reported_before_flags_that_do_not_apply(prepare, tmp_path, flags):
+    (tmp_path / "a.jsonl").write_text('{"foo": "a", "bar": "b"}\n')
+    error = prepare("a.jsonl", "out.h5", *flags, fails=True).stderr
+    assert "a.jsonl has no column 'text', only bar, foo" in error and "--seq_length" not in error
 
 
 def test_empty_folder(prepare, tmp_path):
