@@ -66,8 +66,8 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         format = next(iter(formats.values()))
     for name in UNUSED[format]:
         if name in arguments.given:
-            if format == TEXT and not arguments.skip_empty:
-                check_text_columns(inputs)
+            if format == TEXT:
+                check_first_rows(inputs)
             raise PrepareError(f"--{name} has no effect with --format {format}: omit it.")
     if format == PAIRS:
         check_lengths(arguments)
@@ -80,12 +80,17 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
     return format
 
 
-def check_text_columns(inputs: list[Input]) -> None:
+def check_first_rows(inputs: list[Input]) -> None:
+    """Raises the error of a first row without text, which is the cause of a wrong format."""
     for item in inputs:
+        item.arguments.format = TEXT
         source = source_of(item.arguments, item.arguments.split or "train", item.plan)
         columns, wanted = source.columns(), item.arguments.text_column
-        if columns and wanted not in columns:
+        if columns and wanted not in columns and not item.arguments.skip_empty:
             raise no_such_column(wanted, columns, shown(source.dataset))
+        if not columns:
+            with closing(source.documents()) as documents:
+                next(documents, None)
 
 
 def _detected(source: Source, column: str) -> tuple[str, str]:

@@ -234,6 +234,11 @@ def test_a_missing_column_is_reported_before_flags_that_do_not_apply(prepare, tm
     (tmp_path / "a.jsonl").write_text('{"foo": "a", "bar": "b"}\n')
     error = prepare("a.jsonl", "out.h5", *flags, fails=True).stderr
     assert "a.jsonl has no column 'text', only bar, foo" in error and "--seq_length" not in error
+    (tmp_path / "a.jsonl").write_text("no JSON\n")
+    error = prepare("a.jsonl", "out.h5", *flags, fails=True).stderr
+    assert "a.jsonl line 1 is not JSON" in error and "--seq_length" not in error
+    (tmp_path / "a.txt").write_text("a text")
+    assert "--seq_length" in prepare("a.txt", "out.h5", *flags, fails=True).stderr
 
 
 def test_empty_folder(prepare, tmp_path):
