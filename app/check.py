@@ -78,7 +78,7 @@ def nearest(word: str, known: list[str]) -> str | None:
     distance = edits(word, best)
     if distance <= (1 if len(word) < 4 else 2):
         return best
-    parts = [name for name in known if len(word) >= 5 and word in name]
+    parts = [name for name in known if word in name and len(word) >= (3 if name.startswith(word) else 5)]
     return parts[0] if parts else best if distance <= len(word) // 3 else None
 
 

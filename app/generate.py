@@ -31,7 +31,7 @@ CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u20
 # Maximum number of buffered tokens: two UTF-8 characters of four single-byte tokens each.
 MOST_WAITING = 8
 # Flags that are passed to `mpzero generate`, whose --help describes them.
-PASSED_ON = ("tag", "base_model", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
+PASSED_ON = ("max_tokens", "temperature", "top_k", "seed", "device", "dtype", "tag", "base_model", "model_config")
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as in a shell
 
@@ -75,6 +75,9 @@ def parse_arguments() -> argparse.Namespace:
         metavar="JSON",
         help="with --chat: template variables, e.g. '{\"enable_thinking\": false}'",
     )
+    texts = descriptions() if {"-h", "--help"} & set(sys.argv[1:]) else {}
+    for name in PASSED_ON:
+        parser.add_argument(f"--{name}", metavar="VALUE", help=texts.get(name, "see mpzero generate --help"))
     parser.add_argument(
         "--tokenizer",
         metavar="NAME",
@@ -87,9 +90,6 @@ def parse_arguments() -> argparse.Namespace:
         help="prepend BOS to the prompt (auto: follow the training data if recorded, else the tokenizer's "
         "post-processor)",
     )
-    texts = descriptions() if {"-h", "--help"} & set(sys.argv[1:]) else {}
-    for name in PASSED_ON:
-        parser.add_argument(f"--{name}", metavar="VALUE", help=texts.get(name, "see mpzero generate --help"))
     parser.add_argument("--untrained", action="store_true", help=texts.get("untrained", "see mpzero generate --help"))
     return parse_known(parser)
 

@@ -31,7 +31,7 @@ std::string counted(int64_t count, std::string_view noun) {
 }
 
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known) {
-  constexpr size_t kShortestPart = 5;           // letters
+  constexpr size_t kShortestPart = 5, kShortestBeginning = 3;  // letters
   const size_t typo = word.size() < 4 ? 1 : 2;  // edits
   std::optional<std::string> nearest;
   size_t smallest = std::max(typo, word.size() / 3) + 1;
@@ -44,7 +44,8 @@ std::optional<std::string> nearest_name(const std::string& word, const std::vect
   }
   if (nearest && smallest <= typo) return nearest;
   for (const std::string& name : known) {
-    if (word.size() >= kShortestPart && name.find(word) != std::string::npos) return name;
+    const size_t at = name.find(word);
+    if (word.size() >= (at == 0 ? kShortestBeginning : kShortestPart) && at != std::string::npos) return name;
   }
   return nearest;
 }

@@ -170,9 +170,10 @@ def parse_known(parser: argparse.ArgumentParser) -> argparse.Namespace:
             or (parser.allow_abbrev and any(name.startswith(flag) for name in names))
         ):
             continue
-        near = get_close_matches(flag.replace("--val_", "--validation_"), names, 1)
-        if len(flag) == 2:  # "-p" abbreviates the first flag that begins with p
-            near = [name for name in names if name.startswith(f"-{flag}")]
+        # "-p" and "--pro" abbreviate the first flag that begins with these letters.
+        near = [name for name in names if name.startswith(flag if flag.startswith("--") else f"-{flag}")]
+        if not near and len(flag) > 2:
+            near = get_close_matches(flag.replace("--val_", "--validation_"), names, 1)
         hint = f"did you mean {near[0]}?" if near else "see --help."
         parser.exit(2, f"{parser.prog}: {shown(word)} is not a known flag; {hint}\n")
     arguments, unknown = parser.parse_known_args()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pty
@@ -215,6 +216,10 @@ def test_generate_py_leaves_bytes_to_mpzero(tmp_path: Path) -> None:
     for program in ("mpzero", "generate.py"):
         assert generate(out, *flags[1:], program=program).stdout == generate(*flags).stdout
     assert "did you mean --prompt?" in generate(out, "-p", "The", program="generate.py", check=False).stderr
+    for program, flag in itertools.product(("mpzero", "generate.py"), ("-t", "--temp", "--temprature")):
+        refused = generate(*flags, flag, "0.7", program=program, check=False)
+        assert refused.returncode == 2 and f"{flag} is not a " in refused.stderr
+        assert "did you mean --temperature?" in refused.stderr
     missing = generate(tmp_path / "none", "--prompt=a", program="generate.py", check=False)
     assert missing.returncode == 2 and "does not exist" in missing.stderr
 

@@ -46,6 +46,7 @@ TEST_CASE("rejects unknown and repeated flags, and invalid values") {
   CHECK_THAT(error({"--steps=0"}), Catch::Contains("--steps 0"));
   CHECK_THAT(error({"--rate=1"}), Catch::Contains("--rate 1"));
   CHECK(error({"--stps=3"}) == "--stps is not a flag of mpzero try; did you mean --steps?");
+  CHECK(error({"--dev=cpu"}) == "--dev is not a flag of mpzero try; did you mean --device?");
   CHECK(error({"-q"}) == "-q is not a flag of mpzero try; did you mean --quick?");
   CHECK(error({"-x"}) == "-x is not a flag of mpzero try; see `mpzero try --help`.");
   CHECK(error({"a", "bbbbbbbbbb"}) == "\"bbbbbbbbbb\" is not a valid argument of mpzero try; see `mpzero try --help`.");
