@@ -117,10 +117,10 @@ std::string describe(const RunTotals& totals, const std::string& run_id) {
       totals.step_seconds > 0 ? static_cast<double>(totals.tokens) / totals.step_seconds : 0.0;
   const double share = totals.elapsed_seconds > 0 ? totals.step_seconds / totals.elapsed_seconds : 0.0;
   const std::string after = totals.after_step > 0 ? fmt::format(" after step {}", totals.after_step) : "";
-  std::string line = fmt::format("Run {}: {}{} in {}, {} tokens, {:.0f} tokens/s; {:.0f}% of the time in steps, {}, {}",
-                                 run_id, counted(totals.steps, "step"), after, duration_text(totals.elapsed_seconds),
-                                 with_commas(totals.tokens), tokens_per_second, share * 100,
-                                 counted(totals.checkpoints, "checkpoint"), counted(totals.starts - 1, "restart"));
+  std::string line = fmt::format(
+      "Run {}: {}{}, {} tokens in {}; {:.0f}% of the time in steps ({:.0f} tokens/s), {}, {}", run_id,
+      counted(totals.steps, "step"), after, with_commas(totals.tokens), duration_text(totals.elapsed_seconds),
+      share * 100, tokens_per_second, counted(totals.checkpoints, "checkpoint"), counted(totals.starts - 1, "restart"));
   if (totals.stalls > 0) line += fmt::format(", {} over 3x the median", counted(totals.stalls, "step"));
   if (totals.gpu_seconds > 0) line += fmt::format(", {:.2f} GPU hours", totals.gpu_seconds / 3600);
   return line;

@@ -25,6 +25,7 @@
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
 #include "base/output.hpp"
+#include "base/words.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/shipped_folders.hpp"
 #include "model/decoder.hpp"
@@ -180,15 +181,15 @@ class Measurement {
       bar.update(++done, fmt::format("{} {} x {}", work.model->model_type, work.shape.sequences, work.shape.length));
     }
     must_measure_ = false;
-    bar.update(static_cast<int64_t>(works.size()));
     bar.clear();
     full_steps();
     const double least = data_.full_step.empty() ? kErrorUnseen : kError;
     data_.error = std::clamp(std::max(typical_spread(), spread_of_steps(data_.full_step)), least, kMostError);
-    data_.source = fmt::format("mpzero plan --calibrate: measured {} of {} micro-batches of {} models in {:.0f} s{}{}",
-                               done, works.size(), models_.size(), seconds(),
-                               ranks() > 1 ? fmt::format(" with {} concurrent ranks", ranks()) : "",
-                               left_out_ > 0 ? fmt::format("; {} measurements did not fit in memory", left_out_) : "");
+    data_.source =
+        fmt::format("mpzero plan --calibrate: measured {} of {} micro-batches of {} in {:.0f} s{}{}", done,
+                    works.size(), counted(std::ssize(models_), "model"), seconds(),
+                    ranks() > 1 ? fmt::format(" with {} concurrent ranks", ranks()) : "",
+                    left_out_ > 0 ? fmt::format("; {} did not fit in memory", counted(left_out_, "measurement")) : "");
     if (data_.matmuls.empty() || data_.attention.empty()) {
       throw_user_error("--calibrate: no micro-batch fits in the memory of {}; stop other processes on this device",
                        data_.device);

@@ -59,3 +59,10 @@ def test_a_calibration_by_several_ranks_is_of_a_cpu(tmp_path: Path) -> None:
     )
     assert result.returncode == 2
     assert result.stderr.count("--calibrate with 2 ranks measures CPUs") == 1
+
+
+def test_a_calibration_out_of_time_does_not_report_all_work_as_done(tmp_path: Path) -> None:
+    words = [PROGRAM, "plan", "--calibrate", str(tmp_path / "cpu.json"), "--device=cpu", "--calibrate_seconds=0.1"]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    assert "time limit" in result.stdout
+    assert "Calibrating: 0 of" in result.stderr and "100%" not in result.stderr

@@ -46,7 +46,7 @@ TEST_CASE("an attempt writes its events, and the run's summary at its end") {
   events.count_step(3.5, 100);
   events.warning("rank 1 is slow");
   const std::string line = events.end("stopped", "SIGUSR1");
-  CHECK(line.starts_with("Run 00000000aaaaaaaa: 11 steps in "));
+  CHECK(line.starts_with("Run 00000000aaaaaaaa: 11 steps, "));
   CHECK(line.find("1 checkpoint, 1 restart, 1 step over 3x the median, ") != std::string::npos);
 
   const std::vector<json> all = events_in(folder.path());
@@ -98,7 +98,7 @@ TEST_CASE("another process records the end of an attempt whose process died") {
   killed.checkpoint(1, 0.5, 4000, 0.25);
   CHECK(end_start({folder.path(), "00000000bbbbbbbb", "b"}, "failed", "", fail).empty());
   CHECK(end_start({folder.path(), run, "a"}, "failed", "", fail).empty());
-  CHECK(end_start(start, "failed", "rank 0 was killed", fail).starts_with("Run 00000000aaaaaaaa: 1 step in "));
+  CHECK(end_start(start, "failed", "rank 0 was killed", fail).starts_with("Run 00000000aaaaaaaa: 1 step, "));
   CHECK(end_start(start, "failed", "again", fail).empty());
   const json end = events_in(folder.path()).back();
   CHECK((end["event"] == "end" && end["start"] == "b" && end["reason"] == "rank 0 was killed"));

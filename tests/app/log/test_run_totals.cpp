@@ -85,7 +85,7 @@ TEST_CASE("if earlier attempts are in another folder, the totals report the step
   RunTotals totals = totals_of(path, run);
   CHECK(totals.after_step == 400);
   totals.steps = 200;
-  CHECK(describe(totals, run).starts_with("Run 00000000aaaaaaaa: 200 steps after step 400 in "));
+  CHECK(describe(totals, run).starts_with("Run 00000000aaaaaaaa: 200 steps after step 400, "));
   CHECK(to_json(totals)["after_step"] == 400);
 }
 
@@ -130,7 +130,8 @@ TEST_CASE("the last line of a run reports its totals") {
   totals.checkpoints = 1;
   totals.gpu_seconds = 8 * totals.elapsed_seconds;
   CHECK(describe(totals, run) ==
-        "Run 00000000aaaaaaaa: 800 steps in 3 h 2 min, 1,638,400 tokens, 181 tokens/s; 83% of the time in steps, 1 "
+        "Run 00000000aaaaaaaa: 800 steps, 1,638,400 tokens in 3 h 2 min; 83% of the time in steps (181 tokens/s), 1 "
         "checkpoint, 1 restart, 24.27 GPU hours");
-  CHECK(describe(RunTotals{}, run).starts_with("Run 00000000aaaaaaaa: 0 steps in 0.0 s, 0 tokens, 0 tokens/s"));
+  CHECK(describe(RunTotals{}, run)
+            .starts_with("Run 00000000aaaaaaaa: 0 steps, 0 tokens in 0.0 s; 0% of the time in steps (0 tokens/s)"));
 }
