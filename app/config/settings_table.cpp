@@ -71,13 +71,13 @@ std::string kind_of(const parallel::TrainerLr& schedule) {
   const std::string warmup = schedule.warmup_num_steps > 0 ? "0 to " : "";
   const char* end = schedule.decay == parallel::TrainerDecay::kConstant ? "" : " to 0";
   if (schedule.decay == parallel::TrainerDecay::kAtTheEnd) {
-    return fmt::format("{}, lr {}{} to 0 in the last {} steps", schedule_name(schedule), warmup, schedule.peak_lr,
-                       schedule.num_decay_steps);
+    return fmt::format("{}, lr {}{} to 0 in the last {}", schedule_name(schedule), warmup, schedule.peak_lr,
+                       counted(schedule.num_decay_steps, "step"));
   }
   if (schedule.decay == parallel::TrainerDecay::kInSteps) {
     return fmt::format("{}, lr {}{}, times {} every {}", schedule_name(schedule), warmup, schedule.peak_lr,
                        schedule.gamma,
-                       schedule.num_decay_steps > 0 ? fmt::format("{} steps", schedule.num_decay_steps) : "epoch");
+                       schedule.num_decay_steps > 0 ? counted(schedule.num_decay_steps, "step") : "epoch");
   }
   return fmt::format("{}, lr {}{}{}", schedule_name(schedule), warmup, schedule.peak_lr, end);
 }
@@ -178,11 +178,16 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
 }
 
 // Adds only a row, since validation_sequences is already recorded as a flag.
-void add_validation(const RunConfig& config, std::vector<Row>& rows) {
+// `sizes` is empty if the data is not prepared.
+void add_validation(const RunConfig& config, const std::vector<ValidationSize>& sizes, std::vector<Row>& rows) {
   if (config.validation_data.empty()) return;
   const int64_t sequences = config.validation_sequences;
-  const std::string length = sequences == 0 ? "all" : fmt::format("the first {}", sequences);
-  rows.push_back({"validation sequences", config.validation_data.size() > 1 ? length + " of each set" : length,
+  const bool one = config.validation_data.size() == 1;
+  const auto is_read = [&](const ValidationSize& size) { return size.sequences <= sequences; };
+  const bool all = sequences == 0 || (!sizes.empty() && std::ranges::all_of(sizes, is_read));
+  std::string length = all ? "all" : fmt::format("{} {}", one ? "the first" : "at most", sequences);
+  if (one && !sizes.empty()) length += fmt::format("{} {}", all ? "" : " of", sizes.front().sequences);
+  rows.push_back({"validation sequences", one ? length : length + " of each set",
                   describe(config.origins.of("validation_sequences"))});
 }
 
@@ -256,7 +261,8 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
   };
   const int64_t ranks = ranks_of(config);
   rows.push_back({"device", setup.device, describe(config.origins.of("device"))});
-  rows.push_back({"ranks", fmt::format("{} on {}", ranks, counted(setup.hosts, "host")), "from the launcher"});
+  rows.push_back({"ranks", fmt::format("{} on {}", ranks, counted(setup.hosts, "host")),
+                  config.world_size ? describe(config.origins.of("world_size")) : "from the launcher"});
   const std::string& key = config.zero.ranks_per_node_key;
   rows.push_back({"shard group", counted(setup.layout.ranks_per_node, "rank"),
                   key.empty() ? describe(Origin{}) : describe({Origin::Kind::kFile, key})});
@@ -279,12 +285,13 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
       {"recomputation", flag_named("recompute").show(config) + chosen, describe(config.origins.of("recompute"))});
 }
 
-std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters) {
+std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters,
+                         const std::vector<ValidationSize>& validation) {
   std::vector<Row> rows;
   add_optimizer(config, rows);
   add_schedule(config, rows);
   add_batch(config, rows);
-  add_validation(config, rows);
+  add_validation(config, validation, rows);
   add_types(config, rows);
   add_fp8(config, adapters, rows);
   add_base(config, rows);
@@ -293,7 +300,7 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters) {
 }
 
 std::vector<Row> rows_of(const RunSetup& setup) {
-  std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes, setup.model.lora.has_value());
+  std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes, setup.model.lora.has_value(), setup.validation);
   if (const auto& lora = setup.model.lora) {
     const std::string dropout = lora->dropout > 0 ? fmt::format(", dropout {}", lora->dropout) : "";
     rows.push_back({"adapters", describe_lora(*lora) + dropout,
@@ -332,7 +339,7 @@ std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup) {
 
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
-  for (const Row& row : rows_of(config, /*nodes=*/1, /*adapters=*/false)) record.update(row.record);
+  for (const Row& row : rows_of(config, /*nodes=*/1, /*adapters=*/false, /*validation=*/{})) record.update(row.record);
   if (config.epoch_batch > 0 && config.epoch_batch != config.train_batch_size) record[kEpochBatch] = config.epoch_batch;
   // A resumed run may have changed the schedule.
   if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);

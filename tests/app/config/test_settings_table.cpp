@@ -149,6 +149,28 @@ TEST_CASE("compression is shown with several nodes, and reported as unused other
   CHECK(!settings_record(run("").config).contains("zero_quantized_gradients"));
 }
 
+TEST_CASE("the validation line states how many sequences of the file are read") {
+  RunSetup setup;
+  const auto line = [&](const std::string& data, std::vector<int64_t> sizes) {
+    setup.config = run("", {"--validation_data=" + data, "--validation_sequences=128"}).config;
+    setup.validation.clear();
+    for (const int64_t size : sizes) setup.validation.push_back({.file = {}, .sequences = size});
+    return line_of(settings_table(setup), "validation sequences");
+  };
+  const std::string origin = " flag: --validation_sequences";
+  CHECK(line("v.h5", {}) == "validation sequences the first 128" + origin);
+  CHECK(line("v.h5", {227}) == "validation sequences the first 128 of 227" + origin);
+  CHECK(line("v.h5", {23}) == "validation sequences all 23" + origin);
+  CHECK(line("a=a.h5,b=b.h5", {23, 227}) == "validation sequences at most 128 of each set" + origin);
+  CHECK(line("a=a.h5,b=b.h5", {23, 128}) == "validation sequences all of each set" + origin);
+}
+
+TEST_CASE("ranks assumed by a dry run are described by their flag") {
+  RunSetup setup;
+  setup.config = run("", {"--dry_run", "--world_size=2"}).config;
+  CHECK(line_of(settings_table(setup), "ranks") == "ranks 2 on 1 host flag: --world_size");
+}
+
 TEST_CASE("the layout has separate lines and a separate record") {
   RunSetup setup;
   setup.config = run(R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
