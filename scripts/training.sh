@@ -86,6 +86,7 @@ warn_replaced() {
 saves_by_flags() { gives_any save_steps || [[ $(flag_value save_strategy || echo steps) != steps ]]; }
 
 default_tokenizer() {
+  [[ $MODEL_IS_FROM_WEIGHTS == false ]] || return 0
   case $MODEL_TYPE in
     qwen3_tiny) echo bytes ;;
     qwen3_*) echo Qwen/Qwen3-0.6B ;;
@@ -99,6 +100,13 @@ default_tokenizer() {
 
 # exported_tokenizer FILE: the tokenizer that an export of mpzero recorded in its config.json.
 exported_tokenizer() { sed -n 's/.*"mpzero_tokenizer": *"\([^"]*\)".*/\1/p' "$1" 2>/dev/null | head -n 1; }
+
+# recorded_tokenizer FOLDER: the tokenizer that a checkpoint records, if mpzero is built.
+recorded_tokenizer() {
+  [[ -d $1 && -x $MPZERO_BUILD/bin/mpzero ]] || return 0
+  (without_launcher timeout "$MPZERO_FOLDER_SECONDS" "$MPZERO_BUILD/bin/mpzero" generate "$1" --describe </dev/null 2>/dev/null || true) |
+    sed -n 's/.*"tokenizer":"\([^"]*\)".*/\1/p'
+}
 
 # choose_settings GPUS MODEL: sets defaults for the model, the files and the first run, a small Qwen3 that trains for two minutes on a CPU.
 # Empty settings are not passed to mpzero, which uses its own defaults.
@@ -125,6 +133,8 @@ choose_settings() {
     if [[ -f $INIT_FROM/tokenizer.json || -f $INIT_FROM/vocab.json && -f $INIT_FROM/merges.txt || ! -e $INIT_FROM && $INIT_FROM =~ $MPZERO_HUB_NAME ]]; then
       TOKENIZER=$INIT_FROM
     elif [[ -n $INIT_FROM ]] && TOKENIZER=$(exported_tokenizer "$INIT_FROM/config.json") && [[ -n $TOKENIZER ]]; then
+      :
+    elif TOKENIZER=$(recorded_tokenizer "$INIT_FROM") && [[ -n $TOKENIZER ]]; then
       :
     elif [[ -z $DATASET ]]; then
       TOKENIZER=bytes

@@ -34,6 +34,10 @@ if [[ " $* " == *" --dry_run"* ]]; then
   fi
   exit "${FAKE_DRY_RUN:-0}"
 fi
+if [[ " $* " == *" --describe "* ]]; then
+  [[ -z ${FAKE_TOKENIZER:-} ]] || printf '{"model":"step 3","tokenizer":"%s","eos_token_ids":[1]}\\n' "$FAKE_TOKENIZER"
+  exit
+fi
 if [[ $1 == generate ]]; then
   printf '%s\\n' "$*" >>"$RECORD/generate"
   [[ " $* " != *" --${FAKE_GENERATE_FAILS:-none} "* ]] || { echo "mpzero: error: a sentence" >&2; exit 2; }

@@ -193,6 +193,20 @@ def test_weights_bring_their_model_and_tokenizer(checkout):
     assert checkout.flags()["model_type"] == "llama_3_8b"
 
 
+def test_a_checkpoint_brings_the_tokenizer_that_it_records(checkout):
+    # The name is not a preset's, whose tokenizer would be a guess.
+    (checkout.root / "weights/qwen3_tiny-9steps").mkdir(parents=True)
+    (checkout.root / "a.txt").write_text("text")
+    flags = ("--", "--init_from", "weights/qwen3_tiny-9steps")
+    for more in ({}, {"DATASET": "a.txt"}):
+        assert checkout.run(*flags, FAKE_TOKENIZER="an-org/Recorded", **more).returncode == 0
+        assert tokenizer_of(checkout.prepared()) == "an-org/Recorded"
+        assert checkout.run(*flags, FAKE_TOKENIZER="an-org/Recorded", TOKENIZER="an-org/Given", **more).returncode == 0
+        assert tokenizer_of(checkout.prepared()) == "an-org/Given"
+    refused = checkout.run(*flags, DATASET="a.txt")
+    assert refused.returncode == 2 and "set TOKENIZER" in refused.stderr
+
+
 def test_only_a_file_that_the_user_names_must_agree_with_the_flags(checkout):
     assert checkout.run("--", "--learning_rate", "1e-4").returncode == 0
     assert checkout.flags()["deepspeed_config_yields"] == "true"
