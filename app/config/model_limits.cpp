@@ -9,6 +9,7 @@
 
 #include "app/flags/training_flags.hpp"
 #include "base/error.hpp"
+#include "base/words.hpp"
 #include "io/data/data_loader.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/layer_product.hpp"
@@ -120,7 +121,8 @@ void check_sequence_ranks(int64_t size, const std::string& where, int world_size
   };
   if (size == 1) return;
   if (model.t5) refuse("does not support T5 (--model_type t5); remove the key");
-  if (world_size % size != 0) refuse(fmt::format("does not divide the run's {} ranks; use a divisor", world_size));
+  if (world_size % size != 0)
+    refuse(fmt::format("does not divide the run's {}; use a divisor", counted(world_size, "rank")));
   if (model.num_attention_heads % size != 0) {
     refuse(fmt::format("does not divide the model's num_attention_heads {}; use a divisor", model.num_attention_heads));
   }

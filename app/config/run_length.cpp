@@ -7,6 +7,7 @@
 #include "app/config/schedule_settings.hpp"
 #include "base/error.hpp"
 #include "base/saturating_product.hpp"
+#include "base/words.hpp"
 
 namespace mpzero {
 namespace {
@@ -27,9 +28,9 @@ int64_t steps_of(double num_train_epochs, int64_t num_windows, int64_t batch) {
 void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_t steps, const RunConfig& config) {
   if (steps >= 1) return;
   throw_user_error(
-      "--{} {} is less than one optimizer step: --train_data has {} sequences, and train_batch_size is {}; raise --{} "
+      "--{} {} is less than one optimizer step: --train_data has {}, and train_batch_size is {}; raise --{} "
       "or reduce the batch size.",
-      flag, epochs, num_windows, config.train_batch_size, flag);
+      flag, epochs, counted(num_windows, "sequence"), config.train_batch_size, flag);
 }
 
 // Returns the Trainer's number of steps. --max_steps and --epochs, if set, must be consistent with this number.
@@ -38,15 +39,15 @@ int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) 
   const int64_t steps = steps_of(epochs, num_windows, epoch_batch(config));
   check_one_step("num_train_epochs", epochs, num_windows, steps, config);
   const auto refuse = [&](const char* other, int64_t value, const std::string& remark) {
-    throw_user_error("--num_train_epochs {} ({} steps of {} sequences) and --{} {}{} conflict; keep one of the two.",
-                     epochs, steps, epoch_batch(config), other, value, remark);
+    throw_user_error("--num_train_epochs {} ({} of {}) and --{} {}{} conflict; keep one of the two.", epochs,
+                     counted(steps, "step"), counted(epoch_batch(config), "sequence"), other, value, remark);
   };
   if (config.max_steps_given != kNoLimit && config.max_steps_given != steps) {
     refuse("max_steps", config.max_steps_given, "");
   }
   if (config.epochs) {
     const int64_t other = saturating_product(num_windows, *config.epochs) / epoch_batch(config);
-    if (other != steps) refuse("epochs", *config.epochs, fmt::format(" ({} steps)", other));
+    if (other != steps) refuse("epochs", *config.epochs, fmt::format(" ({})", counted(other, "step")));
   }
   return steps;
 }
@@ -56,8 +57,8 @@ void check_epochs(const RunConfig& config, int64_t num_windows, std::vector<std:
   check_one_step("epochs", static_cast<double>(*config.epochs), num_windows, steps, config);
   if (config.max_steps_given != kNoLimit) {
     warnings.push_back(fmt::format(
-        "--epochs {} results in {} steps, but --max_steps is {}; the run ends at the smaller limit, {}.",
-        *config.epochs, steps, config.max_steps_given, steps < config.max_steps_given ? "--epochs" : "--max_steps"));
+        "--epochs {} results in {}, but --max_steps is {}; the run ends at the smaller limit, {}.", *config.epochs,
+        counted(steps, "step"), config.max_steps_given, steps < config.max_steps_given ? "--epochs" : "--max_steps"));
   }
 }
 
@@ -92,9 +93,9 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
     config.checkpoint_freq = num_windows / batch;
     if (config.checkpoint_freq < 1) {
       throw_user_error(
-          "--save_strategy epoch: --train_data has {} sequences, fewer than train_batch_size {}; reduce the "
+          "--save_strategy epoch: --train_data has {}, fewer than train_batch_size {}; reduce the "
           "batch size, or use --save_strategy steps.",
-          num_windows, batch);
+          counted(num_windows, "sequence"), batch);
     }
   }
   if (!config.counts_epochs()) return;

@@ -301,8 +301,8 @@ void use_train_data(const TokenFile& first, RunSetup& setup) {
   apply_epochs(config, setup.train_windows, setup.warnings);
   if (config.train_batch_size > setup.train_windows) {
     setup.warnings.push_back(
-        fmt::format("train_batch_size {} exceeds the {} sequences of {}, so each step repeats some sequences.",
-                    config.train_batch_size, setup.train_windows, config.train_data));
+        fmt::format("train_batch_size {} exceeds the {} of {}, so each step repeats some sequences.",
+                    config.train_batch_size, counted(setup.train_windows, "sequence"), config.train_data));
   }
   setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", setup.train_windows, config.seq_length,
                                  first.tokens.tokenizer, config.shuffle ? "shuffled" : "in the file's order");
@@ -371,15 +371,15 @@ std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& l
 
 std::vector<std::string> describe_validation(const RunSetup& setup) {
   const RunConfig& config = setup.config;
-  const std::string when =
-      config.validation_freq == 0 ? "never" : fmt::format("every {} steps", config.validation_freq);
+  const std::string when = config.validation_freq == 0   ? "never"
+                           : config.validation_freq == 1 ? "every step"
+                                                         : fmt::format("every {} steps", config.validation_freq);
   std::vector<std::string> lines;
   for (const auto& [file, sequences] : setup.validation) {
     const int64_t read = io::validation_windows(config.validation_sequences, sequences);
-    lines.push_back(fmt::format(
-        "{}{}: {} sequences of {} tokens in {}", file.name.empty() ? "" : file.name + ", ", when,
-        read < sequences ? fmt::format("the first {} of {}", read, sequences) : fmt::format("all {}", sequences),
-        config.seq_length, file.path));
+    lines.push_back(fmt::format("{}{}: {} {} of {} tokens in {}", file.name.empty() ? "" : file.name + ", ", when,
+                                read < sequences ? fmt::format("the first {} of", read) : "all",
+                                counted(sequences, "sequence"), config.seq_length, file.path));
   }
   return lines;
 }
@@ -392,8 +392,8 @@ std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps) 
   const double sequences = static_cast<double>(steps) * static_cast<double>(setup.config.train_batch_size);
   for (const TrainFile& file : setup.train_files) {
     const double share = file.weight / weights;
-    lines.push_back(fmt::format("{}: {:.3g}% of the sequences, {:.3g} epochs in {} steps", file.path, 100 * share,
-                                sequences * share / static_cast<double>(file.num_windows), steps));
+    lines.push_back(fmt::format("{}: {:.3g}% of the sequences, {:.3g} epochs in {}", file.path, 100 * share,
+                                sequences * share / static_cast<double>(file.num_windows), counted(steps, "step")));
   }
   return lines;
 }

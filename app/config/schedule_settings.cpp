@@ -156,9 +156,9 @@ void fit_decay(RunConfig& config, int64_t steps, double epoch) {
   fitted.num_decay_steps = static_cast<double>(decay);
   if (fitted.warmup_num_steps + decay > steps) {
     throw_user_error(
-        "--lr_scheduler_type warmup_stable_decay: {} warm-up steps and --num_decay_steps {} exceed the run's {} steps; "
+        "--lr_scheduler_type warmup_stable_decay: {} and --num_decay_steps {} exceed the run's {}; "
         "reduce one of them.",
-        fitted.warmup_num_steps, decay, steps);
+        counted(static_cast<int64_t>(fitted.warmup_num_steps), "warm-up step"), decay, counted(steps, "step"));
   }
   config.schedule = fitted;
 }
@@ -200,9 +200,10 @@ void fit_warmup(RunConfig& config, int64_t all_steps) {
   const Origin& origin = config.origins.warmup;
   if (origin.kind == Origin::Kind::kFile && config.schedule.warmup_num_steps() != steps) {
     throw_user_error(
-        "the command line and {} conflict: --warmup_ratio {} of {} steps is {}, but {} is {}; change or remove one of "
+        "the command line and {} conflict: --warmup_ratio {} of {} is {}, but {} is {}; change or remove one of "
         "the two, or let flags override the file with --deepspeed_config_yields true.",
-        config.ds_config_path, *config.warmup_ratio, all_steps, steps, origin.name, config.schedule.warmup_num_steps());
+        config.ds_config_path, *config.warmup_ratio, counted(all_steps, "step"), steps, origin.name,
+        config.schedule.warmup_num_steps());
   }
   config.schedule = config.schedule.with_warmup_num_steps(steps);
 }

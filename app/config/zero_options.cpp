@@ -154,8 +154,8 @@ parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlac
   if (size == kRanksOfHost) size = ranks.per_host.value_or(kOneLevel);
   if (size == kOneLevel) size = ranks.world_size;
   if (ranks.world_size % size != 0) {
-    throw_user_error("{}: {} is {}, which does not divide the run's {} ranks; use a divisor or \"auto\"",
-                     config.ds_config_path, config.zero.ranks_per_node_key, size, ranks.world_size);
+    throw_user_error("{}: {} is {}, which does not divide the run's {}; use a divisor or \"auto\"",
+                     config.ds_config_path, config.zero.ranks_per_node_key, size, counted(ranks.world_size, "rank"));
   }
   return {.nodes = static_cast<int>(ranks.world_size / size),
           .ranks_per_node = static_cast<int>(size),

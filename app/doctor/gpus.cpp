@@ -10,6 +10,7 @@
 
 #include "app/gpu/gpu_readings.hpp"
 #include "app/machine/instances.hpp"
+#include "base/words.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero::doctor {
@@ -77,18 +78,19 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   const int expected = given > 0 ? given : of_type;
   if (!survey.problem.empty()) return failure("gpus", survey.problem);
   if (!survey.library && std::max(on_bus, expected) > 0) {
-    return failure("driver", fmt::format("the host has {} GPUs, but libnvidia-ml.so.1 cannot be loaded: the driver is "
+    return failure("driver", fmt::format("the host has {}, but libnvidia-ml.so.1 cannot be loaded: the driver is "
                                          "not installed, or not in this container",
-                                         std::max(on_bus, expected)));
+                                         counted(std::max(on_bus, expected), "GPU")));
   }
   if (found < expected) {
-    return failure("gpus", given > 0 ? fmt::format("the driver lists {} GPUs, but {} assigned {} to the job", found,
-                                                   job.given_gpus.by, expected)
-                                     : fmt::format("the driver lists {} GPUs, but a {} has {}", found, type, expected));
+    return failure(
+        "gpus", given > 0 ? fmt::format("the driver lists {}, but {} assigned {} to the job", counted(found, "GPU"),
+                                        job.given_gpus.by, expected)
+                          : fmt::format("the driver lists {}, but a {} has {}", counted(found, "GPU"), type, expected));
   }
   // A container or the job's cgroup may intentionally show only some GPUs.
   if (found < on_bus && given == 0) {
-    return warning("gpus", fmt::format("the driver reports {} GPUs, but the PCI bus has {}", found, on_bus),
+    return warning("gpus", fmt::format("the driver reports {}, but the PCI bus has {}", counted(found, "GPU"), on_bus),
                    "reboot or replace the node, unless the container is intended to have only some of the GPUs");
   }
   if (found == 0 && job.device == "cuda") {
@@ -96,7 +98,8 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   }
   if (found == 0) return ok("gpus", "no GPUs; mpzero trains on the CPU");
   if (job.local_ranks > found) {
-    return failure("ranks_per_gpu", fmt::format("{} ranks share {} GPUs", job.local_ranks, found));
+    return failure("ranks_per_gpu",
+                   fmt::format("{} share {}", counted(job.local_ranks, "rank"), counted(found, "GPU")));
   }
   std::map<std::string, int> models;
   for (const GpuState& gpu : survey.gpus) ++models[gpu.name];

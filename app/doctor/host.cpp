@@ -12,6 +12,7 @@
 
 #include "app/machine/host_limits.hpp"
 #include "base/text/byte_size.hpp"
+#include "base/words.hpp"
 
 namespace mpzero::doctor {
 namespace {
@@ -55,7 +56,8 @@ Finding check_open_files(const System& system, const Job& job) {
   const int64_t needed = kBase + kPerRank * job.world_size;
   const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} per process", *allowed);
   if (*allowed >= needed) return ok("open_files", seen);
-  return warning("open_files", fmt::format("{}, but {} ranks may need {} open files", seen, job.world_size, needed));
+  return warning("open_files",
+                 fmt::format("{}, but {} may need {} open files", seen, counted(job.world_size, "rank"), needed));
 }
 
 Finding check_shared_memory(const System& system, const Job& job, bool gpus) {

@@ -93,8 +93,8 @@ std::string describe_start(const RunSetup& setup, const ResumePreview& preview) 
   if (setup.knows_length()) {
     const int64_t left = config.max_steps - step;
     rest = left > 0 ? fmt::format("; {} remain{}", counted(left, "step"), left == 1 ? "s" : "")
-                    : fmt::format(", which is the end of the run ({} steps); raise --max_steps to continue",
-                                  config.max_steps);
+                    : fmt::format(", which is the end of the run ({}); raise --max_steps to continue",
+                                  counted(config.max_steps, "step"));
   }
   return fmt::format("after step {}, from {}{}{}", step, resumed->checkpoint.string(), rest, moves);
 }
@@ -133,7 +133,8 @@ DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& l
   ranks.started = !line.world_size && launch.world_size > 1;
   ranks.consecutive = line.world_size.has_value() || !launch.around_hosts;
   if (all % ranks.per_host != 0) {
-    throw_user_error("{} ranks are not a multiple of --nproc_per_node {}; change either number.", all, ranks.per_host);
+    throw_user_error("the number of ranks, {}, is not a multiple of --nproc_per_node {}; change either number.", all,
+                     ranks.per_host);
   }
   return ranks;
 }

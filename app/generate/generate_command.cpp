@@ -107,9 +107,10 @@ int64_t tokens_to_generate(const GenerateOptions& options, const StoredModel& mo
   if (!options.max_tokens) return std::min(kDefaultTokens, room);
   if (*options.max_tokens <= room) return *options.max_tokens;
   throw_user_error(
-      "--max_tokens {}: with a prompt of {}, the {} positions of {} allow at most {} new tokens; reduce --max_tokens, "
+      "--max_tokens {}: with a prompt of {}, the {} positions of {} allow at most {}; reduce --max_tokens, "
       "or shorten the prompt.",
-      *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(), model.name, room);
+      *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(), model.name,
+      counted(room, "new token"));
 }
 
 Task task_of(const GenerateOptions& options, const StoredModel& model) {

@@ -124,7 +124,8 @@ std::string describe_devices(const at::Device& device, const parallel::MpiRuntim
   if (device.is_cpu()) {
     return fmt::format("CPU, {} of {}", counted(mpi.world_size(), "rank"), counted(at::get_num_threads(), "thread"));
   }
-  return fmt::format("{} x {}, {} threads per rank", mpi.world_size(), device_name(device), at::get_num_threads());
+  return fmt::format("{} x {}, {} per rank", mpi.world_size(), device_name(device),
+                     counted(at::get_num_threads(), "thread"));
 }
 
 int64_t peak_memory_bytes(const at::Device& device) {

@@ -34,7 +34,7 @@ std::vector<PlannedMemory::Part> PlannedMemory::device_parts() const {
           {"optimizer states", states.optimizer_states},
           {"units in flight", states.units_in_flight},
           {"activations", activations, fmt::format("recompute {}", describe(levels))},
-          {"weights in FP8", cast_weights, fmt::format("{} layers", kept_casts)},
+          {"weights in FP8", cast_weights, counted(kept_casts, "layer")},
           {"workspace", workspace}};
 }
 

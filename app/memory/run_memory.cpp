@@ -11,6 +11,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/memory/memory_limit.hpp"
 #include "base/collectives.hpp"
+#include "base/words.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
@@ -47,9 +48,9 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const auto refuse = [&](const char* memory, double bytes, int64_t limit) {
     const auto [needed, available] = compared_sizes(static_cast<int64_t>(bytes), limit);
     throw UserError(
-        fmt::format("the run does not fit in {} memory: a micro-batch of {} sequences x {} tokens needs at least {}, "
+        fmt::format("the run does not fit in {} memory: a micro-batch of {} x {} tokens needs at least {}, "
                     "but a rank has {}; lower train_micro_batch_size_per_gpu or --seq_length",
-                    memory, config_.micro_batch_size, config_.seq_length, needed, available),
+                    memory, counted(config_.micro_batch_size, "sequence"), config_.seq_length, needed, available),
         ErrorScope::kAllRanks);
   };
   if (on_host > static_cast<double>(host)) refuse("host", on_host, host);

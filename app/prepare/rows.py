@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from . import PrepareError, shown
+from . import PrepareError, shown, shown_count
 from .streams import BLOCK, compression_of, unreadable
 
 ROWS = 1000
@@ -250,8 +250,9 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
             where = f"{shown(path)} line {reader.line_num}"
             if len(row) != len(names):
                 raise PrepareError(
-                    f"{where} has {len(row)} fields, but the header has {len(names)} columns: quote fields that "
-                    "contain a separator or a newline, or convert the file to JSON Lines."
+                    f"{where} has {shown_count(len(row), 'field')}, but the header has "
+                    f"{shown_count(len(names), 'column')}: quote fields that contain a "
+                    "separator or a newline, or convert the file to JSON Lines."
                 )
             if column is None:
                 yield Row(where, dict(zip(names, row, strict=True)))

@@ -201,7 +201,10 @@ class Damage:
 
     def sentences(self) -> list[str]:
         lines = [lines.damage() for lines in self._lines.values() if lines.damaged]
-        lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
+        lines += [
+            f"{path.name} lacks {lost} line{'s' * (lost != 1)} that the run could not write."
+            for path, lost in self._lost.items()
+        ]
         return lines + self._files
 
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/words.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/deepspeed/without_zero.hpp"
 #include "io/files/damaged.hpp"
@@ -83,9 +84,10 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_incomplete(
-        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks; the file is from another "
+        "{} has ZeRO stage {} and {}, but the checkpoint has stage {} and {}; the file is from another "
         "run; {}",
-        archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
+        archive_->path().string(), partition.stage, counted(partition.ranks, "rank"), layout.stage(),
+        counted(layout.ranks(), "rank"), kChooseAnother);
   }
   const bool sharded = layout.stage() == 3;
   const Value states = archive_->root().at(kStates);

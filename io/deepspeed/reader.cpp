@@ -7,6 +7,7 @@
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/parameter_spec.hpp"
+#include "base/words.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/deepspeed/checkpoint.hpp"
 #include "io/deepspeed/descriptions.hpp"
@@ -287,20 +288,20 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       if (layout_->stage() == 3) require_file(deepspeed_model_file(3, rank));
     }
     if (layout_->stage() != 0 && files_.holds(optimizer_file(layout_->ranks()))) {
-      throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder contains files from two runs; {}",
-                       files_.path_of(optimizer_file(layout_->ranks())).string(), layout_->ranks(), kChooseAnother);
+      throw_incomplete("{} does not belong to this checkpoint of {}: the folder contains files from two runs; {}",
+                       files_.path_of(optimizer_file(layout_->ranks())).string(), counted(layout_->ranks(), "rank"),
+                       kChooseAnother);
     }
   }
 
   void require_file(const std::string& name) const {
     if (!files_.holds(name)) {
-      throw_incomplete("{} is missing, so the checkpoint of {} ranks is incomplete; {}", files_.path_of(name).string(),
-                       layout_->ranks(), kChooseAnother);
+      throw_incomplete("{} is missing, so the checkpoint of {} is incomplete; {}", files_.path_of(name).string(),
+                       counted(layout_->ranks(), "rank"), kChooseAnother);
     }
     if (!files_.manifest() || files_.manifest()->find(name) != nullptr) return;
-    throw_damaged(
-        folder_ / kManifestName,
-        fmt::format("the file does not list {}, which a checkpoint of {} ranks requires", name, layout_->ranks()));
+    throw_damaged(folder_ / kManifestName, fmt::format("the file does not list {}, which a checkpoint of {} requires",
+                                                       name, counted(layout_->ranks(), "rank")));
   }
 
   std::string optimizer_file(int rank) const {

@@ -74,8 +74,8 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   for (const doctor::Instance& instance : doctor::all_instances()) {
     if (instance.type == machine.name) continue;
     if (machine.world_size() % instance.gpus != 0) {
-      left_out.push_back(fmt::format("{}: {} GPUs are not a multiple of {} GPUs per host", instance.type,
-                                     machine.world_size(), instance.gpus));
+      left_out.push_back(fmt::format("{}: {} cannot be divided into hosts of {}", instance.type,
+                                     counted(machine.world_size(), "GPU"), counted(instance.gpus, "GPU")));
       continue;
     }
     PlanMachine other = machine_of_instance(instance.type, machine.world_size() / instance.gpus, network);
@@ -143,7 +143,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     if (batch % ranks != 0) {
       if (!several) continue;
       batch = (batch / ranks + 1) * ranks;
-      other_batches.push_back(fmt::format("{} has {} sequences per step", hosts_of(hosts), batch));
+      other_batches.push_back(fmt::format("{} has {} per step", hosts_of(hosts), counted(batch, "sequence")));
     }
     if (!multiplies(hosts, setup.config)) {
       excluded[fmt::format("{} does not support FP8 recipe {}", hosts.gpu, setup.config.fp8)].push_back(hosts.name);

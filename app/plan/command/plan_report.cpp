@@ -128,7 +128,7 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
                               plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
   if (const auto length = length_of(facts, plan)) {
     lines.push_back(fmt::format(
-        "Run length: {:.0f} steps of {} tokens: {}{}{}", length->steps, plan.tokens_per_step,
+        "Run length: {} of {} tokens: {}{}{}", counted(std::llround(length->steps), "step"), plan.tokens_per_step,
         length->hours < 1 ? fmt::format("{:.3g} minutes", 60 * length->hours) : hours_text(length->hours) + " hours",
         cpu ? "" : fmt::format(", {} GPU hours", hours_text(length->gpu_hours)),
         length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));

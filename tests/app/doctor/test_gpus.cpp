@@ -78,7 +78,7 @@ TEST_CASE("a missing GPU is detected by the instance type and by the PCI bus") {
     bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/class", "0x030200\n");
     bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/vendor", "0x10de\n");
   }
-  CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver reports 1 GPUs, but the PCI bus has 2");
+  CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver reports 1 GPU, but the PCI bus has 2");
   CHECK(find(look(bus, "gpus=1"), "gpus").status == Status::kWarning);
   CHECK(find(look(bus, "gpus=2"), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "ranks_per_gpu").message == "4 ranks share 2 GPUs");
