@@ -29,7 +29,8 @@ def load_chat_template(folder: Path, override: Path | None = None) -> str:
         return template
     template = read_object(folder / CONFIG).get("chat_template")
     if isinstance(template, list):  # named templates; transformers uses "default"
-        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
+        named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
+        template = named[-1].get("template") if named else None
     if not isinstance(template, str):
         raise PrepareError(
             f"{shown(folder)} has no chat template ({TEMPLATE}, or 'chat_template' in {CONFIG}): it may be a base "

@@ -94,6 +94,10 @@ def test_the_template_of_a_folder(tmp_path):
     with pytest.raises(error, match="--chat_template FILE"):
         load(tmp_path)
     config = tmp_path / "tokenizer_config.json"
+    for damaged in (5, ["a"], [{"name": ["default"]}]):
+        config.write_text(json.dumps({"chat_template": damaged}))
+        with pytest.raises(error, match="--chat_template FILE"):
+            load(tmp_path)
     config.write_text(json.dumps({"chat_template": "plain"}))
     assert load(tmp_path) == "plain"
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "of several"}]
