@@ -15,6 +15,7 @@
 #include "app/lora/lora_settings.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"
+#include "base/words.hpp"
 #include "io/peft/peft_config.hpp"
 
 namespace mpzero {
@@ -119,7 +120,11 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
   if (same_order && !is_other) return;
   const std::string data_before = show_data(progress.data_order, before);
   const std::string data_now = show_data(setup.data_order, now);
-  if (!is_same) run.differences.push_back(fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
+  if (!is_same) {
+    run.differences.insert(run.differences.begin(),
+                           is_other ? fmt::format("{} {} -> {}", kTrainData, io::show(*before), io::show(now))
+                                    : fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
+  }
   run.warnings.push_back(
       fmt::format("the training data differs from that of {} (before: {}; now: {}): the run continues at sequence "
                   "{} of the new order and may repeat sequences.",
@@ -147,8 +152,8 @@ void note_batch(const nlohmann::json& known, const RunConfig& config, Continuati
   const auto old_size = before->get<int64_t>();
   const std::optional<std::string> flags = flags_for_batch(config, old_size);
   run.warnings.push_back(
-      fmt::format("the global batch size (micro-batch x accumulation x ranks) changes from {} to {} sequences; {}",
-                  old_size, config.train_batch_size,
+      fmt::format("the global batch size (micro-batch x accumulation x ranks) changes from {} to {}; {}", old_size,
+                  counted(config.train_batch_size, "sequence"),
                   flags ? fmt::format("pass {} to keep the old size.", *flags)
                         : fmt::format("to keep the old size, use a number of ranks that divides {}.", old_size)));
 }
@@ -174,8 +179,7 @@ void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunCo
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
 }
 
-void follow_schedule(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, Continuation& run) {
-  ResumedSchedule schedule = schedule_after(checkpoint, run.config, known);
+void follow_schedule(const io::StoredCheckpoint& checkpoint, ResumedSchedule schedule, Continuation& run) {
   if (!schedule.is_explained) compare_schedule(checkpoint, run.config, run);
   run.config.resumed_schedule = schedule.schedule;
   if (!schedule.line.empty()) run.changes.push_back(std::move(schedule.line));
@@ -207,9 +211,10 @@ void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::j
   }
   if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
   if (!config.validation_batches || *recorded == config.validation_sequences) return;
-  run.changes.push_back(fmt::format(
-      "Validation uses {} sequences, as in {}; --validation_batches {} would select {} sequences with this layout",
-      recorded->get<int64_t>(), folder, *config.validation_batches, config.validation_sequences));
+  run.changes.push_back(
+      fmt::format("Validation uses {}, as in {}; --validation_batches {} would select {} with this layout",
+                  counted(recorded->get<int64_t>(), "sequence"), folder, *config.validation_batches,
+                  counted(config.validation_sequences, "sequence")));
   config.validation_sequences = recorded->get<int64_t>();
 }
 
@@ -289,7 +294,13 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   continued.config = run.config;
   nlohmann::ordered_json now = recorded_settings(continued);
   note_unknown(checkpoint, of_model.has_value(), known, run);
-  for (const char* key : undecided_settings(setup)) {
+  std::optional<ResumedSchedule> schedule;
+  if (setup.knows_length()) schedule = schedule_after(checkpoint, run.config, known);
+  std::vector<const char*> unknown_or_same = undecided_settings(setup);
+  // The run follows the checkpoint's schedule to its end, which --max_steps does not change.
+  const bool keeps_end = schedule && schedule->schedule && schedule->schedule->held_from();
+  if (keeps_end && run.config.schedule_ends_at_max_steps) unknown_or_same.push_back("total_num_steps");
+  for (const char* key : unknown_or_same) {
     known.erase(key);
     now.erase(key);
   }
@@ -317,7 +328,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   } else if (setup.data) {
     compare_data(checkpoint, known, setup, run);
   }
-  if (setup.knows_length()) follow_schedule(checkpoint, known, run);
+  if (schedule) follow_schedule(checkpoint, *std::move(schedule), run);
   return run;
 }
 
@@ -325,13 +336,16 @@ void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& se
   const int64_t step = run.position.step;
   const bool is_finished = setup.knows_length() && step >= run.config.max_steps;
   if (!is_finished || run.differences.empty()) return;
+  const bool of_data = run.differences.front().starts_with(kTrainData);
   throw_user_error(
-      "{} is at or past the last step, {}, but the settings have changed ({}), so the run would end without training; "
-      "raise {} to continue with the new settings",
-      checkpoint.folder().string(), run.config.max_steps, fmt::join(run.differences, ", "),
+      "{} is at or past the last step, {}, but {} changed ({}), so the run would end without training; raise {} to "
+      "continue with the new {}",
+      checkpoint.folder().string(), run.config.max_steps, of_data ? "the training data has" : "the settings have",
+      fmt::join(run.differences, ", "),
       run.config.num_train_epochs ? "--num_train_epochs"
       : run.config.sequences      ? "--epochs"
-                                  : fmt::format("--max_steps above {}", step));
+                                  : fmt::format("--max_steps above {}", step),
+      of_data ? "data" : "settings");
 }
 
 }  // namespace mpzero

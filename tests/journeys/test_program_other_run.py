@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from refusals import the_sentence
-from tiny_run import TinyRun
+from tiny_run import VOCAB_SIZE, TinyRun
+from trainer import write_tokens
 
 from .program import mpzero
 
@@ -41,6 +43,16 @@ def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished
     # Each of the remedies works.
     assert finished.train("--max_steps=3").returncode == 0
     assert finished.train("--max_steps=2", "--overwrite").returncode == 0
+
+
+def test_a_finished_run_on_other_data_names_the_data_first(finished: TinyRun, tmp_path: Path) -> None:
+    finished.data = tmp_path / "other.h5"
+    write_tokens(finished.data, np.arange(3001) % VOCAB_SIZE, VOCAB_SIZE)
+    finished.config = {"gradient_clipping": 0.5}
+    sentence = both(finished, "--max_steps=2")
+    assert "training data has changed (train_data 3001 tokens" in sentence
+    assert "gradient_clipping 1 -> 0.5" in sentence
+    assert "in a different --checkpoint_dir, or with --overwrite" in sentence
 
 
 def test_a_sentence_ends_once(finished: TinyRun) -> None:

@@ -580,6 +580,22 @@ TEST_CASE("a changed schedule length is reported without a warning") {
   CHECK(run.config.resumed_schedule);
 }
 
+TEST_CASE("a longer run that keeps the schedule's end does not report another end") {
+  const auto cosine = [](const char* steps) {
+    return setup_of(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+        "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.1}}})",
+                    {std::string("--max_steps=") + steps});
+  };
+  Saved saved(cosine("20"));
+  const RunSetup now = cosine("40");
+  saved.made.step = 15;
+  saved.made.lr = cosine("20").config.schedule.lr(15);
+  CHECK(changes(saved, now) == "max_steps 20 -> 40");
+  saved.made.step = 2;  // both schedules agree, so the end moves
+  saved.made.lr = now.config.schedule.lr(2);
+  CHECK(changes(saved, now) == "total_num_steps 20 -> 40, max_steps 20 -> 40");
+}
+
 TEST_CASE("settings are plain values by key") {
   const json settings = json::parse(recorded_settings(setup_of()).dump());
   CHECK(settings["lr"] == 1e-3);
