@@ -202,12 +202,12 @@ std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<Unit
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings) {
+  // If --init_from is a folder of checkpoints, `latest` may have changed since the run started.
+  const std::string base = setup.model.lora && !setup.init_from_latest ? setup.config.init_from : "";
   const auto fill = [&](const io::StoredCheckpoint& stored) {
     // Collect these warnings separately: they are discarded if the checkpoint is damaged or must be read again.
     std::vector<std::string> about_carried;
     const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
-    // If --init_from is a folder of checkpoints, `latest` may have changed since the run started.
-    const std::string base = setup.model.lora && !setup.init_from_latest ? setup.config.init_from : "";
     const io::CheckpointWithBase whole(stored, base, group);
     engine.restore([&](size_t unit, StateKind kind, int64_t begin,
                        std::span<float> out) { whole.read_unit(units[unit], kind, begin, out); },
@@ -215,7 +215,12 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
     whole.verify_what_was_read(group);
     warnings.insert(warnings.end(), about_carried.begin(), about_carried.end());
   };
-  return resume_with(setup, units, fill, WeightsCheck::kContent, group, warnings);
+  std::optional<Resumed> resumed = resume_with(setup, units, fill, WeightsCheck::kContent, group, warnings);
+  // The weights were compared by their hash, so new checkpoints refer to the base model's current folder.
+  if (resumed && !base.empty() && !resumed->run.init_from_hash.empty()) {
+    resumed->run.init_from = absolute_init_from(base);
+  }
+  return resumed;
 }
 
 }  // namespace mpzero

@@ -281,6 +281,11 @@ def test_a_checkpoint_refers_to_its_base(base: Path, tmp_path: Path) -> None:
     shutil.rmtree(moved)
     run.ranks, run.stage, run.config["gradient_accumulation_steps"] = 3, 3, 2
     assert losses_of(run, "--lora_r=4", f"--init_from={base}") == pytest.approx(whole, rel=1e-5)
+    # New checkpoints, and their exports, refer to the base at its new path.
+    recorded = json.loads((run.latest / "manifest.json").read_text())["content"]["run"]
+    assert (recorded["init_from"], recorded["init_from_xxh3_64"]) == (str(base), hashes)
+    convert(run, tmp_path / "adapters")
+    assert json.loads((tmp_path / "adapters/adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
 
 
 def test_other_adapters_are_refused(base: Path, tmp_path: Path) -> None:
