@@ -330,6 +330,7 @@ stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
 status=$(judged_status "$status" "$began")
 ended=$status
 status=$(final_status "$before")
+if ((status == MPZERO_USER_ERROR)); then discard_folders; fi
 if ((status != 0)); then
   without=""
   if flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; then without=", without --overwrite and --resume_from_checkpoint,"; fi

@@ -124,6 +124,12 @@ void RunFolder::open() {
   std::string finished;
   run_on_all_ranks(group_, [&] {
     if (group_.rank() != 0) return;
+    std::vector<fs::path> created;
+    std::error_code error;
+    for (fs::path path = fs::path(config_.checkpoint_dir) / ".lock"; !path.empty(); path = path.parent_path()) {
+      if (fs::exists(path, error) || error) break;
+      created.push_back(path);
+    }
     io::check_writable(config_.checkpoint_dir);
     const char* job = std::getenv("SLURM_JOB_ID");
     const char* restart = std::getenv("SLURM_RESTART_COUNT");
@@ -135,6 +141,7 @@ void RunFolder::open() {
             .patience_with_predecessor = requeued ? io::FolderLock::kPatienceWithPredecessor : std::chrono::minutes(0),
             .say = [this](const std::string& line) { log_.say(line); },
             .warn = [this](const std::string& line) { log_.warn(line); }});
+    created_ = std::move(created);
     // Remove the previous attempt's file, since a job may restart its ranks without being requeued.
     fs::remove(fs::path(config_.checkpoint_dir) / "stop.json");
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
@@ -143,6 +150,17 @@ void RunFolder::open() {
   if (!finished.empty()) {
     log_.warn(fmt::format("completed an interrupted --overwrite; the moved files are in {}.", finished));
   }
+}
+
+RunFolder::~RunFolder() {
+  if (created_.empty() || !lock_) return;
+  try {
+    lock_->remove();
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the error that ends the run is already reported
+  }
+  std::error_code ignored;
+  // Folders with other files remain. Another run may have created its own lock file.
+  for (auto folder = created_.begin() + 1; folder != created_.end(); ++folder) fs::remove(*folder, ignored);
 }
 
 io::RunRecord RunFolder::identify(const std::optional<Resumed>& resumed) {

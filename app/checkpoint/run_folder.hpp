@@ -21,6 +21,10 @@ class RunFolder {
  public:
   // The arguments must outlive this object.
   RunFolder(const RunConfig& config, ProcessGroup& group, StepLog& log) : config_(config), group_(group), log_(log) {}
+  // Unless keep() was called, removes the folders and the lock file that open() created.
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
 
   // Creates the folder and locks it for the lifetime of this object. Completes an interrupted --overwrite move and
   // removes files left by interrupted saves.
@@ -32,6 +36,8 @@ class RunFolder {
   // Moves the conflicting checkpoints of other runs, found by check(), to a subfolder. Must be called after all other
   // startup checks have passed.
   void make_room();
+  // Must be called when the run starts to write files.
+  void keep() { created_.clear(); }
 
   // Throws if another process has taken over the folder. Not collective. Must be called on rank 0, from any thread.
   void check_owner() { lock_->check(); }
@@ -53,6 +59,7 @@ class RunFolder {
   StepLog& log_;
   // The lock and the following members are used only on rank 0.
   std::optional<io::FolderLock> lock_;
+  std::vector<std::filesystem::path> created_;  // by open(): the lock file, then folders from the innermost
   std::vector<std::string> to_move_;
   std::set<std::string> named_;
 };

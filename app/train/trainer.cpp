@@ -126,6 +126,7 @@ TrainingEnd Trainer::run() {
   nlohmann::ordered_json facts = start_facts(setup_, start, memory_, mpi_);
   facts.update(endpoint_.facts());
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_, setup_.start, facts); });
+  folder_.keep();
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
                           steps->last, position_.step));

@@ -220,6 +220,12 @@ void FolderLock::hold_lock() {
   ::close(std::exchange(descriptor_, descriptor));
 }
 
+void FolderLock::remove() {
+  renewal_ = {};
+  owner_.reset();
+  if (is_named()) files_.remove_file(path_);
+}
+
 FolderLock::~FolderLock() {
   renewal_ = {};
   owner_.reset();
@@ -250,7 +256,13 @@ bool FolderLock::lock(const Options& options) {
   const milliseconds start = options.clock.now();
   for (;;) {
     const int error = flock_(descriptor_);
-    if (error == 0) break;
+    if (error == 0) {
+      if (is_named()) break;
+      // A refused start has removed the file with remove(), and possibly the folder.
+      make_folders(folder_, files_);
+      ::close(std::exchange(descriptor_, open_lock(path_)));
+      continue;
+    }
     if (error == EINTR) continue;
     if (error != EWOULDBLOCK) {
       if (options.warn) {

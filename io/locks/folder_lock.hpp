@@ -40,10 +40,10 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 
 // Excludes other processes from a folder during the lifetime of this object.
 //
-// The lock file `.lock` in the folder records the owner and is never removed. The operating system releases the lock
-// when the process ends. On file systems without locks, or with locks that are local to a host, FolderOwner records
-// replace the lock, and a thread renews the record. If a process on another host is killed, the folder becomes
-// available after FolderOwner::kWatch.
+// The lock file `.lock` in the folder records the owner, and remains in every folder of a run. The operating system
+// releases the lock when the process ends. On file systems without locks, or with locks that are local to a host,
+// FolderOwner records replace the lock, and a thread renews the record. If a process on another host is killed, the
+// folder becomes available after FolderOwner::kWatch.
 class FolderLock {
  public:
   // Timeout for a folder that another process has locked, for example a process of a killed run that is still exiting.
@@ -85,6 +85,9 @@ class FolderLock {
   // folder is missing or is now on a different file system. If the lock excludes all other processes, recreates and
   // locks a missing `.lock` file. Thread-safe.
   void check();
+  // Removes the lock file and the owner record, for a folder that the run leaves unused. Only the destructor may be
+  // called afterwards.
+  void remove();
   // Records the run's id, so that messages from other processes can include it.
   void set_run(const std::string& run);
 

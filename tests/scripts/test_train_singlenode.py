@@ -246,3 +246,12 @@ def test_the_log_is_no_hidden_file(checkout, variables, name):
     assert checkout.run(**variables).returncode == 0
     (log,) = [path.name for path in (checkout.root / "logs").iterdir() if path.suffix == ".out"]
     assert log.startswith(name)
+
+
+def test_a_run_that_mpzero_refuses_leaves_no_new_folder(checkout):
+    result = checkout.run(FAKE_EXIT="2")
+    assert result.returncode == 2
+    assert not (checkout.root / "checkpoints").exists()
+    (checkout.root / "checkpoints").mkdir()
+    assert checkout.run(FAKE_EXIT="2").returncode == 2
+    assert list((checkout.root / "checkpoints").iterdir()) == []

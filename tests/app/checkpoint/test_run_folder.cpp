@@ -22,6 +22,26 @@ TEST_CASE("a new run does not mix its checkpoints with those of another run") {
   CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
 }
 
+TEST_CASE("a refused run leaves no new folders and files") {
+  const TinyTraining run;
+  const auto refuse = [&](const std::filesystem::path& folder) {
+    CHECK_THAT(
+        error_from([&] {
+          run.train({"--checkpoint_dir=" + folder.string(), "--resume_from_checkpoint=" + run.checkpoint(9).string()});
+        }),
+        Contains("does not exist"));
+    parallel::mpi().barrier();  // rank 0 has removed them
+  };
+  refuse(run.folder() / "new" / "checkpoints");
+  CHECK_FALSE(std::filesystem::exists(run.folder() / "new"));
+  const std::filesystem::path other = run.folder() / "other";
+  on_rank_0([&] { std::filesystem::create_directory(other); });
+  refuse(other);
+  CHECK(std::filesystem::is_empty(other));
+  run.train({"--max_steps=1"});
+  CHECK(std::filesystem::exists(run.checkpoints() / ".lock"));
+}
+
 TEST_CASE("a run removes the stop.json of the previous run") {
   const TinyTraining run;
   run.train({"--max_steps=1"});

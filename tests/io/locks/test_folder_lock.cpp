@@ -100,6 +100,21 @@ FolderLock::Options without_locks(int error = ENOSYS) {
   return {.flock = [error](int) { return error; }, .renewal = std::chrono::milliseconds(0)};
 }
 
+TEST_CASE("a run that waited for a refused run locks the folder again") {
+  const TemporaryFolder parent;
+  const std::filesystem::path folder = parent.path() / "run";
+  make_folders(folder);
+  auto first = std::make_optional<FolderLock>(folder);
+  std::chrono::milliseconds now{};
+  const auto refuse_first = [&] {
+    first->remove();
+    first.reset();
+    CHECK(std::filesystem::remove(folder));
+  };
+  const FolderLock second(folder, {.clock = fast_clock(now, std::chrono::seconds(1), refuse_first)});
+  CHECK_THROWS_WITH(FolderLock(folder, kAtOnce), Contains("process " + std::to_string(::getpid())));
+}
+
 TEST_CASE("without locks, the second of two runs is refused, and both are warned") {
   const TemporaryFolder folder;
   const int error = GENERATE(ENOSYS, ENOLCK, EOPNOTSUPP);
