@@ -32,7 +32,7 @@ std::string counted(int64_t count, std::string_view noun) {
 
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known) {
   constexpr size_t kShortestPart = 5, kShortestBeginning = 3;  // letters
-  const size_t typo = word.size() < 4 ? 1 : 2;  // edits
+  const size_t typo = word.size() < 4 ? 1 : 2;                 // edits
   std::optional<std::string> nearest;
   size_t smallest = std::max(typo, word.size() / 3) + 1;
   for (const std::string& name : known) {

@@ -165,6 +165,13 @@ TEST_CASE("the validation line states how many sequences of the file are read") 
   CHECK(line("a=a.h5,b=b.h5", {23, 128}) == "validation sequences all of each set" + origin);
 }
 
+TEST_CASE("counts of one are singular") {
+  RunSetup setup;
+  setup.config = run("", {"--validation_data=v.h5", "--validation_freq=1", "--seq_length=16"}).config;
+  setup.validation = {{.file = {.name = "", .path = "v.h5"}, .sequences = 1}};
+  CHECK(describe_validation(setup) == std::vector<std::string>{"every step: all 1 sequence of 16 tokens in v.h5"});
+}
+
 TEST_CASE("ranks assumed by a dry run are described by their flag") {
   RunSetup setup;
   setup.config = run("", {"--dry_run", "--world_size=2"}).config;
