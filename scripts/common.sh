@@ -186,9 +186,6 @@ lock() {
 }
 unlock() { exec {MPZERO_LOCK}>&-; }
 
-# record_stop NAME: tells the ranks which signal of the user the SIGUSR1 that they will receive stands for (app/health/stop_request.cpp).
-record_stop() { [[ -z ${MPZERO_START_FILE:-} ]] || printf '%s\n' "$1" 2>/dev/null >"$MPZERO_START_FILE.stop" || true; }
-
 # mpi_default NAME VALUE: exports an Open MPI variable unless the user has set it. MPZERO_MPI_DEFAULTS lists these variables, so that mpzero
 # reports only the user's variables if MPI initialization fails.
 mpi_default() {

@@ -97,7 +97,7 @@ without_launcher() {
 expect_start() {
   MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$CHECKPOINT_DIR/mpi_start.$1.failed")
   export MPZERO_START_FILE
-  rm -f -- "$MPZERO_START_FILE"{,.ok,.stop} 2>/dev/null || true
+  rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
 # status_of_start STATUS: the status of the ranks, or a user error if MPI initialization failed (mpirun and srun then return other
@@ -109,7 +109,7 @@ status_of_start() {
   else
     echo "$1"
   fi
-  rm -f -- "${MPZERO_START_FILE:-}"{,.ok,.stop} 2>/dev/null || true
+  rm -f -- "${MPZERO_START_FILE:-}"{,.ok} 2>/dev/null || true
 }
 
 in_container() {

@@ -36,7 +36,6 @@ pass_on() {
     return 0
   fi
   MPZERO_STOP=$1
-  record_stop "SIG$1"
   stop_the_clock
   stop_child
 }

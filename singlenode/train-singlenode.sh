@@ -140,12 +140,7 @@ discard_folders() {
 catch_signals() {
   signals=0
   ranks_pid=""
-  trap 'stop_ranks Ctrl-C' INT
-  local signal
-  for signal in TERM USR1 USR2; do
-    # shellcheck disable=SC2064 # this signal's name
-    trap "stop_ranks SIG$signal" "$signal"
-  done
+  trap 'stop_ranks ""' INT TERM USR1 USR2
   # When the terminal is closed, both the shell and the kernel send SIGHUP.
   trap '((signals > 0)) || stop_ranks SIGHUP' HUP
 }
@@ -153,7 +148,6 @@ catch_signals() {
 # stop_ranks SIGNAL: contains no command substitution, which bash 5.2 leaves empty if another signal arrives. Two SIGHUPs are counted as
 # one, even if the second interrupts this function.
 stop_ranks() {
-  ((signals > 0)) || record_stop "$1"
   if [[ $1 == SIGHUP ]]; then signals=$((signals > 0 ? signals : 1)); else signals=$((signals + 1)); fi
   [[ -z $ranks_pid ]] || signal_ranks
   # Erase the ^C that the terminal has echoed after the progress bar.

@@ -10,9 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 
-#include "base/environment.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -53,16 +51,6 @@ void handle(int signal) {
   const char byte = 1;
   (void)!write(received.wake, &byte, 1);
   errno = saved_errno;
-}
-
-// Returns the signal that a launch script forwards as SIGUSR1 (record_stop in scripts/common.sh); empty if there is
-// none.
-std::string forwarded_signal() {
-  std::string name;
-  if (const auto start = parallel::process_environment("MPZERO_START_FILE")) {
-    std::getline(std::ifstream(*start + ".stop"), name);
-  }
-  return name;
 }
 
 }  // namespace
@@ -122,15 +110,10 @@ void StopRequest::request(const std::string& reason, double seconds_left) {
 std::string StopRequest::reason() const {
   const int first = source();
   if (first == 0) return "";
-  if (first == SIGUSR1) {
-    if (std::string name = forwarded_signal(); !name.empty()) return name;
-  }
   if (first > 0) return signal_name(first);
   const std::lock_guard lock(mutex_);
   return own_reason_;
 }
-
-bool StopRequest::is_forwarded() const { return source() == SIGUSR1 && !forwarded_signal().empty(); }
 
 double StopRequest::seconds_left() const {
   if (!is_own()) return 0;

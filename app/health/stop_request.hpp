@@ -30,10 +30,8 @@ class StopRequest {
   bool requested() const { return source() != 0; }
   // Returns true if request() was called before any signal arrived.
   bool is_own() const { return source() < 0; }
-  // Returns true if a launch script forwarded a signal of the user to all ranks.
-  bool is_forwarded() const;
-  // Returns the signal name, such as "SIGTERM" (if forwarded, the script's name of the signal), or the `reason` of
-  // request(). Returns an empty string if no stop has been requested.
+  // Returns the signal name, such as "SIGTERM", or the `reason` of request(). Returns an empty string if no stop has
+  // been requested.
   std::string reason() const;
   // Returns the seconds since the stop request; 0 if no stop has been requested.
   double seconds_since() const;

@@ -23,14 +23,12 @@ constexpr double kMargin = 1.25;
 
 StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
   struct Request {
-    int32_t own;        // 1: requested by mpzero itself
-    int32_t forwarded;  // 1: by a launch script that signals all ranks
+    int64_t own;  // 1: requested by mpzero itself; 64 bits to avoid padding
     double since, save,
         has_left;  // seconds: since the request, expected for a save, until the host shuts down (0: unknown)
   };
-  static_assert(sizeof(Request) == 2 * sizeof(int32_t) + 3 * sizeof(double));
-  const Request mine = {request_.is_own() ? 1 : 0, request_.is_forwarded() ? 1 : 0, request_.seconds_since(),
-                        save_seconds, request_.seconds_left()};
+  static_assert(sizeof(Request) == sizeof(int64_t) + 3 * sizeof(double));
+  const Request mine = {request_.is_own() ? 1 : 0, request_.seconds_since(), save_seconds, request_.seconds_left()};
   const std::vector<Request> requests = all_gather(group_, mine);
   const std::vector<std::pair<std::string, std::string>> texts =
       all_gather(group_, std::pair(request_.reason(), doctor::host_name(doctor::System{})));
@@ -44,8 +42,7 @@ StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
     if (theirs.has_left != 0) cause.time_left = std::min(cause.time_left.value_or(theirs.has_left), theirs.has_left);
     if (theirs.own != 0) cause.hosts.push_back(host);
     if (reason.empty() || std::exchange(named, true)) continue;
-    const bool is_complete = theirs.own != 0 || theirs.forwarded != 0 || group_.world_size() == 1;
-    cause.reason = is_complete ? reason : fmt::format("{} to rank {}", reason, rank);
+    cause.reason = theirs.own != 0 || group_.world_size() == 1 ? reason : fmt::format("{} to rank {}", reason, rank);
   }
   if (!named) cause.reason = "a signal";
   if (config_.grace_period > 0) {
@@ -89,7 +86,10 @@ std::string StopAgreement::save_and_stop(const RunPosition& position, Checkpoint
           ErrorScope::kAllRanks);
     }
   }
-  log_.say(fmt::format("Stopping on {} after step {}: saving a checkpoint", cause.reason, position.step));
+  const bool by_script = cause.reason.starts_with("SIGUSR1") && parallel::process_environment("MPZERO_START_FILE");
+  log_.say(fmt::format("Stopping on {}{} after step {}: saving a checkpoint", cause.reason,
+                       by_script ? ", which the launch script sends for Ctrl-C and other stop signals," : "",
+                       position.step));
   checkpointer.save_last(position);
   log_.say(
       fmt::format("Stopped by {} after step {} and saved a checkpoint: the same command{} resumes the run",

@@ -186,23 +186,30 @@ def test_a_step_of_one_rank_may_take_longer_than_the_limit(tmp_path: Path) -> No
     assert run.metrics()[-1]["step_seconds"] > limit
 
 
+@pytest.mark.parametrize(
+    ("file", "phase"), [("latest", "setup"), ("zero_pp_rank_0_mp_rank_00_optim_states.h5", "checkpoint")]
+)
 def test_a_checkpoint_folder_that_hangs_ends_the_run_with_evidence_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, phase: str
 ) -> None:
-    """The training thread waits for a disk that does not respond, and so would evidence in the same folder."""
+    """The training thread waits for a disk that does not respond, and so would evidence in the same folder. A stop
+    while a rank saves changes nothing."""
     run = TinyRun(tmp_path)
-    run.train("--max_steps=1")
+    if phase == "setup":
+        run.train("--max_steps=1")
     monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "log"))
-    hang_at("latest", run, monkeypatch)
+    hang_at(file, run, monkeypatch)
     monkeypatch.setenv("HANGING_PATH", "/checkpoints/failures/")
-    with LiveRun(run, *ENDLESS, "--stuck_after=1") as live:
-        live.wait_for(lambda: any(run.folder.glob("hangs-*")), "a rank reads the checkpoint")
+    with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=2", "--async_save=false", "--stuck_after=1") as live:
+        live.wait_for(lambda: any(run.folder.glob("hangs-*")), "a rank opens the file")
+        if phase == "checkpoint":
+            live.process.send_signal(signal.SIGUSR1)
         assert live.finish(limit=SOON) == 1
     (report,) = reports(live)
     assert f"{tmp_path}/log/failures/" in report
-    # Setup may take three times as long as --stuck_after says.
+    # Setup and saves may take three times as long as --stuck_after says.
     first = first_in(tmp_path / "log")
-    assert (first["why"], first["phase"], first["limit"]) == ("stuck", "setup", 3)
+    assert (first["why"], first["phase"], first["limit"]) == ("stuck", phase, 3)
 
 
 def start_failing_rank(

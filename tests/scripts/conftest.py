@@ -61,7 +61,7 @@ if [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]]; then
   echo "a warning" >&2
 fi
 if [[ -n ${FAKE_SAVES:-} ]]; then
-  trap 'saves=true; cp "$MPZERO_START_FILE.stop" "$RECORD"' USR1
+  trap 'saves=true' USR1
   echo >"$RECORD/ready.$OMPI_COMM_WORLD_RANK"
   until [[ -n ${saves:-} ]]; do sleep 0.1 & wait $!; done
   [[ $FAKE_SAVES != slowly ]] || sleep 300

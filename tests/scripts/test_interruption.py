@@ -103,9 +103,6 @@ def test_an_interrupted_run_saves_and_says_where_it_resumes(checkout, number, to
     assert process.returncode == 75
     assert "resumes from checkpoints/first_run/qwen3_tiny-2steps" in output
     assert "Loss plot" not in output
-    (recorded,) = checkout.record.glob("*.stop")
-    assert recorded.read_text() == ("Ctrl-C\n" if number == signal.SIGINT else f"{signal.Signals(number).name}\n")
-    assert list((checkout.root / "checkpoints/first_run").glob("*.stop")) == []
 
 
 def test_a_second_interruption_ends_a_run_that_is_still_saving(checkout):

@@ -1,13 +1,10 @@
 #include <poll.h>
 
 #include <csignal>
-#include <fstream>
 #include <map>
 
 #include "app/health/stop_request.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/temporary_folder.hpp"
-#include "tests/setting.hpp"
 
 namespace mpzero {
 namespace {
@@ -35,23 +32,6 @@ TEST_CASE("the first signal and the time since then are kept") {
   CHECK(readable(stop.descriptor()));
   stop.drain();
   CHECK_FALSE(readable(stop.descriptor()));
-}
-
-TEST_CASE("a launch script names the signal that it forwards as SIGUSR1") {
-  const io::testing::TemporaryFolder folder;
-  const Setting start("MPZERO_START_FILE", folder / "start");
-  std::ofstream(folder / "start.stop") << "Ctrl-C\n";
-  {
-    const StopRequest stop;
-    CHECK_FALSE(stop.is_forwarded());
-    raise(SIGUSR1);
-    CHECK(stop.reason() == "Ctrl-C");
-    CHECK(stop.is_forwarded());
-  }
-  const StopRequest stop;
-  raise(SIGTERM);
-  CHECK(stop.reason() == "SIGTERM");
-  CHECK_FALSE(stop.is_forwarded());
 }
 
 TEST_CASE("the program itself can request a stop") {

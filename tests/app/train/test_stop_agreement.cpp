@@ -11,7 +11,6 @@
 #include "tests/app/captured_output.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/temporary_folder.hpp"
 #include "tests/setting.hpp"
 
 namespace mpzero {
@@ -79,12 +78,12 @@ TEST_CASE("a stopped run saves and reports the signal") {
                                 Contains("and saved a checkpoint: the same command resumes the run"));
 }
 
-TEST_CASE("a stopped run reports the signal that a launch script has forwarded to all ranks") {
-  const io::testing::TemporaryFolder folder;
-  const Setting start("MPZERO_START_FILE", folder / "start");
-  std::ofstream(folder / "start.stop") << "Ctrl-C\n";
+TEST_CASE("a stopped run of a launch script reports what SIGUSR1 stands for") {
+  const Setting start("MPZERO_START_FILE", "start");
+  const CapturedOutput output;
   AskedToStop run({"--grace_period=0"});
-  CHECK(run.save_and_stop() == "Ctrl-C");
+  CHECK(run.save_and_stop() == reason());
+  CHECK_THAT(output.text(), Contains("Stopping on " + reason() + ", which the launch script sends for Ctrl-C"));
 }
 
 TEST_CASE("a run saves within the grace period") {
