@@ -13,17 +13,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
-from run_failure.merging import (
-    USER_ERROR,
-    find_failure,
-    newest_reported_start,
-    newest_start,
-    remove_old_starts,
-    settle,
-    starts_of,
-)
+from run_failure.evidence import ENDS
+from run_failure.merging import USER_ERROR, judge, last_failure, remove_old_starts, settle, starts_of
 from run_files.utf8 import restart_in_utf8
 
 
@@ -33,25 +27,19 @@ def main() -> int:
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
     parser.add_argument("--status", type=int, help="exit status of the launcher")
-    parser.add_argument(
-        "--since",
-        type=float,
-        default=0,
-        metavar="TIME",
-        help="ignore attempts that started before this Unix time (default: 0)",
-    )
+    parser.add_argument("--launch", help="MPZERO_LAUNCH of the attempt (default: the latest attempt)")
+    parser.add_argument("--wait", type=float, default=0, help="seconds to wait for reports from other hosts")
     arguments = parser.parse_args()
-    folder = arguments.folder
-    look = newest_reported_start if arguments.status is None else newest_start
-    start = look(folder, arguments.since)
-    failure = find_failure(folder, start) if start else None
-    if failure:
-        settle(folder, failure, show=True)
-    if arguments.status is not None:
+    folder, status = arguments.folder, arguments.status
+    if status is not None:
+        until = 0 if status in ENDS else time.monotonic() + arguments.wait
+        failure = judge(folder, until, **({"launch": arguments.launch} if arguments.launch else {}))
         remove_old_starts(folder)
-        status = failure.status(arguments.status) if failure else arguments.status
+        status = failure.status(status) if failure else status
         print(status)
         return status
+    if failure := last_failure(folder):
+        settle(folder, failure, show=True)
     if failure is None and not folder.is_dir():
         print(f"mpzero: error: {folder} is not a folder: pass the run's --checkpoint_dir.", file=sys.stderr)
         return USER_ERROR
@@ -59,8 +47,9 @@ def main() -> int:
         print(f"mpzero: {folder / 'failures'} contains no evidence of a failure.", file=sys.stderr)
     elif failure.verdict.user_error:
         print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)
-    if failure and (latest := starts_of(folder)[-1]) != start:
-        said = f"mpzero: this failure is from attempt {start}; the latest attempt, {latest}, has no failure report."
+    if failure and (latest := starts_of(folder)[-1]) != failure.evidence.start:
+        start = failure.evidence.start
+        said = f"mpzero: this failure is from attempt {start}; the latest attempt, {latest}, did not fail."
         print(said, file=sys.stderr)
     return 0
 

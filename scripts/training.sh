@@ -187,14 +187,15 @@ ask_requeue() {
 
 MPZERO_FOLDER_SECONDS=300 # timeout if the file system of the checkpoint folder does not respond
 
-# judged_status STATUS SINCE: the exit status of a run, given the launcher's exit status STATUS and the ranks' failure reports since
-# SINCE (app/failure.py). Reports the failure.
+# judged_status STATUS SECONDS: the exit status of a run, given the launcher's exit status STATUS and the ranks' failure reports
+# (app/failure.py). Reports the failure. Unless the run was stopped, waits up to SECONDS for reports from other hosts.
 judged_status() {
-  local judged=""
+  local judged="" wait=$2
+  [[ -z ${MPZERO_STOP:-} ]] || wait=0
   if (($1 != 0 && $1 != MPZERO_USER_ERROR)); then
     # Use the output instead of the exit status, because Python itself may exit with 2.
     judged=$(timeout --foreground --kill-after=10 "$MPZERO_FOLDER_SECONDS" "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" \
-      --status "$1" --since "$2" -- "$CHECKPOINT_DIR") || true
+      --status "$1" --launch "${MPZERO_LAUNCH:-}" --wait "$wait" -- "$CHECKPOINT_DIR") || true
   fi
   if [[ ! $judged =~ ^(1|$MPZERO_USER_ERROR|$1)$ ]]; then judged=$1; fi
   echo "$judged"

@@ -316,12 +316,11 @@ MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
 catch_signals
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
-began=$(date +%s)
 start_follower > >(trap '' INT TERM HUP USR1 USR2 && exec tee -a "$MPZERO_LOG") 2>&1
 expect_start "$(hostname -s).$$"
 start_ranks "$ranks"
 stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
-status=$(judged_status "$status" "$began")
+status=$(judged_status "$status" 0)
 ended=$status
 status=$(final_status "$before")
 if ((status == MPZERO_USER_ERROR)); then discard_folders; fi

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import contextlib
 import json
 import os
@@ -24,6 +23,10 @@ MOST_STARTS = 20
 PAUSE = 0.5
 
 
+def no_host(hosts: tuple[str, ...]) -> frozenset[str]:
+    return frozenset()
+
+
 @dataclass(frozen=True)
 class Failure:
     """The evidence from a failed attempt of the run, and its cause."""
@@ -42,19 +45,37 @@ class Failure:
         return USER_ERROR if self.verdict.user_error or status == USER_ERROR else FAILURE
 
 
-def newest_start(
-    folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
-) -> str | None:
-    """Returns the start time of this job's latest attempt in this checkpoint folder; None if it is before `since` (Unix
-    time in seconds). Also None if start.json of this or a later attempt is missing or damaged: the later attempt may be
-    this job's. Waits for an attempt until `until` (time.monotonic()), because its folder may appear late on a network
-    file system."""
+def judge(folder: Path, until: float = 0, down: Callable = no_host, **wanted: object) -> Failure | None:
+    """Returns the failure of a launch's attempt (see newest_start), and reports it. Waits for missing evidence until
+    `until` (time.monotonic())."""
+    start = newest_start(folder, until, **wanted)
+    failure = find_failure(folder, start, until, down) if start else None
+    if failure:
+        settle(folder, failure, show=True)
+    return failure
+
+
+def last_failure(folder: Path, down: Callable = no_host) -> Failure | None:
+    """Returns the latest failure. Later attempts may have left evidence, too: a stopped rank that waits for other ranks
+    writes provisional evidence."""
+
+    def has_reports(start: str) -> bool:
+        return any(any(place.glob("rank_*.json")) for place in places_of(folder, start))
+
+    starts = filter(has_reports, reversed(starts_of(folder)))
+    return next(filter(None, (find_failure(folder, start, down=down) for start in starts)), None)
+
+
+def newest_start(folder: Path, until: float = 0, **wanted: object) -> str | None:
+    """Returns the start time of the latest attempt in this checkpoint folder whose start.json has the `wanted` values.
+    None if start.json of this or a later attempt is missing or damaged: the later attempt may be the wanted one. Waits
+    for an attempt until `until` (time.monotonic()), because its folder may appear late on a network file system."""
 
     def look() -> str | None:
-        for start in reversed(starts_of(folder, since)):
+        for start in reversed(starts_of(folder)):
             if not (facts := load_start(places_of(folder, start))):
                 return None
-            if job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
+            if all(facts.get(key) == value for key, value in wanted.items()):
                 return start
         return None
 
@@ -63,26 +84,16 @@ def newest_start(
     return start
 
 
-def newest_reported_start(folder: Path, since: float = 0) -> str | None:
-    """Returns the start time of the latest attempt with a report from any rank."""
-
-    def has_reports(start: str) -> bool:
-        return any(any(place.glob("rank_*.json")) for place in places_of(folder, start))
-
-    return next(filter(has_reports, reversed(starts_of(folder, since))), None)
-
-
-def starts_of(folder: Path, since: float = 0) -> list[str]:
-    """Returns the start times of the attempts since `since`, in the order of their latest evidence: an attempt that is
-    refused while another attempt is running must not hide a later failure of the running attempt."""
+def starts_of(folder: Path) -> list[str]:
+    """Returns the start times of the attempts in the order of their latest evidence: an attempt that is refused while
+    another attempt is running must not hide a later failure of the running attempt."""
     own, *others = places_of(folder)
     times = times_in(own)
     for place in others:
         for name, changed in times_in(place).items():
             if name in times or belongs(place / name, folder):
                 times[name] = max(changed, times.get(name, 0))
-    known = (name for name in times if time_of(name) >= since - 1)
-    return sorted(known, key=lambda name: (times[name], name))
+    return sorted(times, key=lambda name: (times[name], name))
 
 
 def times_in(place: Path) -> dict[str, int]:
@@ -111,19 +122,7 @@ def belongs(place: Path, folder: Path) -> bool:
     return False
 
 
-def time_of(start: str) -> float:
-    try:
-        return calendar.timegm(time.strptime(start[:16], "%Y%m%dT%H%M%SZ"))
-    except ValueError:
-        return 0.0
-
-
-def find_failure(
-    folder: Path,
-    start: str,
-    until: float = 0,
-    down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
-) -> Failure | None:
+def find_failure(folder: Path, start: str, until: float = 0, down: Callable = no_host) -> Failure | None:
     """Waits for missing evidence until `until` (time.monotonic()), because files from other hosts may appear
     late on a network file system. `down`: given hosts without evidence, returns those that the cluster reports as
     down."""

@@ -153,6 +153,7 @@ void write_start(const std::filesystem::path& folder, const StartRanks& start) {
                              {"start", start.id},
                              {"job", start.job},
                              {"restart", start.restart},
+                             {"launch", start.launch},
                              {"checkpoint_dir", start.checkpoint_dir},
                              {"ranks", start.hosts.size()},
                              {"started", start.time},

@@ -29,6 +29,7 @@ struct StartRanks {
   std::string id;                  // start id; ids sort by time
   std::string job;                 // SLURM_JOB_ID; empty: none
   int restart = 0;                 // SLURM_RESTART_COUNT
+  std::string launch;              // MPZERO_LAUNCH; empty: none
   std::string checkpoint_dir;      // absolute
   int64_t time = 0;                // Unix time in seconds
   int rank = 0;                    // rank of this process

@@ -124,6 +124,7 @@ void Watchdog::meet(const Options& options) {
   const std::jthread guard = guard_meeting(stop_, mpi_.rank(), options);
   start_.job = environment("SLURM_JOB_ID");
   start_.restart = std::atoi(environment("SLURM_RESTART_COUNT").c_str());
+  start_.launch = environment("MPZERO_LAUNCH");
   start_.checkpoint_dir = absolute_name(checkpoint_dir_);
   start_.rank = mpi_.rank();
   const std::time_t now = std::time(nullptr);

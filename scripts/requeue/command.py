@@ -23,10 +23,10 @@ import os
 import re
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
-from run_failure.merging import Failure, find_failure, newest_start, remove_old_starts, settle
+from run_failure.merging import Failure, judge, last_failure, remove_old_starts, settle
 from run_files.untrusted import NAME, printable
 
 from requeue.checkpoint import newest_checkpoint, requested_step
@@ -108,8 +108,7 @@ def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
     # The file system may have shown files from the previous start late, or its end may not have been recorded.
-    earlier = newest_start(job.folder)
-    if earlier and (failure := find_failure(job.folder, earlier, down=lambda hosts: down(job, hosts))):
+    if failure := last_failure(job.folder, partial(down, job)):
         settle(job.folder, failure)
     carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))
     remove_oldest(job.folder)
@@ -121,11 +120,9 @@ def end(job: Job) -> None:
     kind = kind_of(job)
     # Wait for late evidence, unless Slurm is ending the job.
     until = time.monotonic() + EVIDENCE_TRIES * retry_seconds() if kind is Kind.FAILED else 0
-    start = newest_start(job.folder, job=job.number, restart=job.restart, until=until) if ran else None
-    if start and (failure := find_failure(job.folder, start, until, down=lambda hosts: down(job, hosts))):
+    if ran and (failure := judge(job.folder, until, partial(down, job), job=job.number, restart=job.restart)):
         job = replace(job, failure=failure)
         kind = kind_of(job)
-        settle(job.folder, failure, show=True)
     carry_out_end(job, kind)
 
 

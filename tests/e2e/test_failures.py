@@ -114,17 +114,21 @@ def test_a_rank_that_dies_ends_the_run(tmp_path: Path, number: signal.Signals, r
         assert re.search(r"^Run [0-9a-f]{16}: [1-9]\d* steps?, ", live.output, re.MULTILINE), live.output
 
 
-def test_a_start_that_is_refused_does_not_hide_the_failure_of_the_running_one(tmp_path: Path) -> None:
-    run, began = TinyRun(tmp_path), int(time.time())
+def test_a_start_that_is_refused_does_not_hide_the_failure_of_the_running_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPZERO_LAUNCH", "this one")
+    run = TinyRun(tmp_path)
     with LiveRun(run, *ENDLESS) as live:
         live.wait_for_step(3)
         # On one rank only: this start leaves evidence.
+        monkeypatch.setenv("MPZERO_LAUNCH", "another")
         assert failing_rank("mistake", 1, run.checkpoints, ranks=2, stuck_after=600)[0] == 2
         assert run.train(*ENDLESS, check=False).returncode == 2
         assert len(list((run.checkpoints / "failures").iterdir())) == 2
         live.signal(signal.SIGKILL, 1)
         live.finish(limit=SOON)
-    assert blamed(run.checkpoints) == blamed(run.checkpoints, "--status=137", f"--since={began}") == [1]
+    assert blamed(run.checkpoints) == blamed(run.checkpoints, "--status=137", "--launch=this one") == [1]
 
 
 def test_a_rank_that_dies_after_it_was_asked_to_stop_is_blamed(tmp_path: Path) -> None:

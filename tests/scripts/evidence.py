@@ -28,7 +28,9 @@ class Evidence:
         self.folder.mkdir(parents=True)
         self.hosts = [f"node{rank // ranks}" for rank in range(hosts * ranks)]
         self.common = {"version": 1, "start": start, "job": "7", "restart": 0}
-        self.common.update((key, facts.pop(key)) for key in ("job", "restart", "checkpoint_dir") if key in facts)
+        self.common.update(
+            (key, facts.pop(key)) for key in ("job", "restart", "launch", "checkpoint_dir") if key in facts
+        )
         self.times = time.time()
         self.pids = [100 + rank for rank in range(hosts * ranks)]
         started = {"ranks": len(self.hosts), "hosts": self.hosts, "pids": self.pids, "started": 1_700_000_000, **facts}

@@ -10,6 +10,7 @@ import pytest
 from evidence import Evidence, channel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
+import failure
 from run_failure.evidence import read_evidence
 from run_failure.merging import find_failure, newest_start, places_of, remove_old_starts
 
@@ -63,6 +64,21 @@ def test_evidence_of_a_rank_that_the_file_system_shows_late_is_waited_for(tmp_pa
     monkeypatch.setattr("run_failure.merging.time.sleep", lambda seconds: found.rank(1, "user_error"))
     assert not find_failure(tmp_path, found.folder.name).verdict.user_error
     assert find_failure(tmp_path, found.folder.name, time.monotonic() + 60).verdict.user_error
+
+
+@pytest.mark.parametrize(("launcher", "status"), [(143, 2), (75, 75)])
+def test_only_after_a_failure_of_the_launcher_is_evidence_waited_for(tmp_path, monkeypatch, launcher, status):
+    words = ["failure", str(tmp_path), "--status", str(launcher), "--launch=a", "--wait=60"]
+    monkeypatch.setattr("sys.argv", words)
+    late = [lambda found: found.rank(1, "user_error"), lambda found: found.rank(0, "communicator_error")]
+    start = []
+
+    def sleep(seconds: float) -> None:
+        start[:] = start or [Evidence(tmp_path, hosts=1, launch="a")]
+        late.pop()(start[0])
+
+    monkeypatch.setattr("run_failure.merging.time.sleep", sleep)
+    assert failure.main() == status
 
 
 def test_while_waiting_only_missing_evidence_is_read(tmp_path, monkeypatch):

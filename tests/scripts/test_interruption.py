@@ -78,8 +78,8 @@ def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group)
 def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout):
     gate = checkout.record / "gate"
     asked = checkout.record / "asked"
-    wait = f"if [[ $1 == +%s ]]; then : >{asked}; until [[ -e {gate} ]]; do sleep 0.05; done; fi"
-    checkout.program(checkout.bin / "date", f'#!/bin/bash\n{wait}\nexec /usr/bin/date "$@"\n')
+    wait = f"if [[ ${{!#}} == */mpi_start.* ]]; then : >{asked}; until [[ -e {gate} ]]; do sleep 0.05; done; fi"
+    checkout.program(checkout.bin / "realpath", f'#!/bin/bash\n{wait}\nexec /usr/bin/realpath "$@"\n')
     process = start(checkout, FAKE_SLEEP="300")
     wait_until(asked.exists)
     os.kill(process.pid, signal.SIGINT)
