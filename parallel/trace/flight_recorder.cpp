@@ -15,11 +15,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-bool RankGroup::contains(int rank) const {
-  if (is_all()) return true;
-  return rank >= first && (rank - first) % stride == 0 && (rank - first) / stride < count;
-}
-
 FlightRecorder::Channel::Channel(FlightRecorder& owner, std::string name, Shows shows, const RankGroup& ranks)
     : owner_(owner), name_(std::move(name)), shows_(shows), ranks_(ranks), ring_(kRingEntries) {}
 

@@ -40,8 +40,6 @@ struct RankGroup {
   int count = 0;  // 0: all ranks of the run
   int stride = 1;
 
-  bool is_all() const { return count == 0; }
-  bool contains(int rank) const;
   bool operator==(const RankGroup&) const = default;
 };
 

@@ -39,8 +39,8 @@ TEST_CASE("with one level, each use has one channel over all ranks, and no inter
   CHECK(opened.communicators.all().size() == 2);
   const auto records = opened.records();
   REQUIRE(records.size() == 2);
-  CHECK((records[0].name == "parameters" && records[0].ranks.is_all()));
-  CHECK((records[1].name == "gradients" && records[1].ranks.is_all()));
+  CHECK((records[0].name == "parameters" && records[0].ranks == parallel::RankGroup{}));
+  CHECK((records[1].name == "gradients" && records[1].ranks == parallel::RankGroup{}));
   CHECK(opened.communicators.take_internode_bytes() == 0);
 }
 
