@@ -128,6 +128,11 @@ def device(found):
     found.rank(0, "signal")
 
 
+def errors_with_different_culprits(found):
+    for rank in (0, 1):
+        found.rank(rank, "communicator_error", error="the weights differ", culprits=[2 + rank])
+
+
 def error_with_culprits(found):
     found.rank(0, "error", error="the weights differ", culprits=[2])
     found.rank(3, "device_error", error="aborted")
@@ -267,6 +272,7 @@ CASES = [
     (hang_on_a_gpu, (3,), "on the GPU"),
     (device, (3,), "an illegal memory access"),
     (error_with_culprits, (2,), "the weights differ"),
+    (errors_with_different_culprits, (2, 3), "the weights differ"),
     (first_error, (2,), "the disk is full"),
     (hang_reported_by_a_communicator, (2,), "all_gather 8 of parameters"),
     (lost_peer_before_a_kernel_started, (), "a peer has gone"),

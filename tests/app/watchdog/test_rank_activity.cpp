@@ -59,6 +59,9 @@ TEST_CASE("phases, collectives and reports of the training thread count as progr
   CHECK(rank.run_for(2).idle == Approx(2));
   rank.activity.moved_on();
   CHECK(rank.run_for(0.1).idle == 0);
+  CHECK(rank.run_for(2).idle == Approx(2));
+  rank.activity.enter(RunPhase::kCheckpoint, 3);
+  CHECK(rank.run_for(0.1).idle == 0);
 }
 
 TEST_CASE("time in which the watchdog did not run counts as a gap, not as idle time") {
@@ -70,6 +73,8 @@ TEST_CASE("time in which the watchdog did not run counts as a gap, not as idle t
   // A busy host delays turns.
   rank.stop_for(0.8);
   CHECK(rank.run_for(0.1).gap == Approx(30).margin(0.2));
+  rank.stop_for(2);
+  CHECK(rank.run_for(0.1).gap == Approx(32).margin(0.2));
 }
 
 TEST_CASE("progress clears an earlier gap, but not one that has just ended") {
@@ -95,6 +100,12 @@ TEST_CASE("the limit in training depends on step times, between 300 seconds and 
   for (int i = 0; i < 20; ++i) rank.limit_after_step(1);
   // One long step among short ones.
   CHECK(rank.limit_after_step(150) == 450);
+  // The median is that of the latest 101 steps.
+  Watched faster(10'000);
+  for (int i = 0; i < 101; ++i) faster.limit_after_step(100);
+  CHECK(faster.activity.report().limit == Approx(1000));
+  for (int i = 0; i < 101; ++i) faster.limit_after_step(60);
+  CHECK(faster.activity.report().limit == Approx(600));
 }
 
 TEST_CASE("time in which the process was suspended does not count as part of a step") {
