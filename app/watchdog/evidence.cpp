@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,10 +127,15 @@ std::string awaited(const std::vector<ChannelRecord>& channels) {
   return text;
 }
 
-EvidenceWriter::First read_first_in(const std::filesystem::path& folder) {
-  constexpr int64_t kMostBytes = int64_t{1} << 20;
-  if (!io::path_exists(folder / "first")) return {};
-  const std::string text = io::read_text_file(folder / "first", kMostBytes);
+// `is_shared`: other users can write to the folder, as in /tmp, so their files are ignored.
+EvidenceWriter::First read_first_in(const std::filesystem::path& folder, bool is_shared) {
+  const int file = open((folder / "first").c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
+  if (file < 0) return {};
+  std::string text(1 << 16, '\0');
+  struct stat status {};
+  const bool is_own = fstat(file, &status) == 0 && (!is_shared || status.st_uid == geteuid());
+  text.resize(static_cast<size_t>(std::max(is_own ? read(file, text.data(), text.size()) : 0, ssize_t{0})));
+  close(file);
   const size_t end = text.find('\n');
   int rank = -1;
   const auto [read, error] = std::from_chars(text.data(), text.data() + std::min(end, text.size()), rank);
@@ -163,11 +169,11 @@ void write_start(const std::filesystem::path& folder, const StartRanks& start) {
 }
 
 EvidenceWriter::First write_into(const std::filesystem::path& folder, const StartRanks& start,
-                                 const ordered_json& evidence, bool claims) {
+                                 const ordered_json& evidence, bool claims, bool is_shared) {
   write_start(folder, start);
   const std::filesystem::path own = folder / fmt::format("rank_{}.json", start.rank);
   io::replace_text_file(own, text_of(evidence), io::disk(), io::Synced::kNo);
-  if (!claims) return read_first_in(folder);
+  if (!claims) return read_first_in(folder, is_shared);
   try {
     io::File file = io::File::create_new(folder / "first");
     const auto reason = evidence.at("reason").get<std::string>();
@@ -176,7 +182,7 @@ EvidenceWriter::First write_into(const std::filesystem::path& folder, const Star
     return {.rank = start.rank, .reason = reason};
   } catch (const Error& error) {
     if (error.system_error() != EEXIST) throw;
-    return read_first_in(folder);
+    return read_first_in(folder, is_shared);
   }
 }
 
@@ -227,7 +233,7 @@ std::string describe(const Evidence& evidence, const StartRanks& start) {
 
 void print_error(const std::string& text) {
   const auto print = [text] { write_output(Output::kStderr, text); };
-  parallel::no_longer_than(kPrintLimit, print, parallel::WithoutThread::kRunInline);
+  parallel::no_longer_than(kPrintLimit, print);
 }
 
 std::filesystem::path EvidenceWriter::folder_in(const std::filesystem::path& folder) const {
@@ -239,21 +245,24 @@ EvidenceWriter::Outcome EvidenceWriter::write(const Evidence& evidence, const or
   const ordered_json json = evidence_json(evidence, start_, host_condition);
   for (const std::filesystem::path& folder : folders_) {
     // The helper thread may outlive this object.
-    const auto work = [json, claims, path = folder_in(folder), start = start_] {
-      return write_into(path, start, json, claims);
+    const auto work = [=, path = folder_in(folder), start = start_, is_shared = folder != folders_.front()] {
+      return write_into(path, start, json, claims, is_shared);
     };
-    if (const auto first = parallel::answer_within(kDiskLimit, work, parallel::WithoutThread::kRunInline)) {
+    if (const auto first = parallel::answer_within(kDiskLimit, work)) {
       return {.first = *first, .elsewhere = folder == folders_.front() ? "" : folder_in(folder)};
     }
   }
+  if (evidence.provisional) return {.is_written = false};
   print_error(fmt::format("mpzero: evidence: {}\n", json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
-  return {.first = {.rank = start_.rank, .reason = {}}};
+  return {.first = {.rank = start_.rank, .reason = {}}, .is_written = false};
 }
 
 EvidenceWriter::First EvidenceWriter::read_first() {
   for (const std::filesystem::path& folder : folders_) {
     if (unresponsive_.contains(folder)) continue;
-    const auto first = parallel::answer_within(kDiskLimit, [path = folder_in(folder)] { return read_first_in(path); });
+    const auto first = parallel::answer_within(
+        kDiskLimit,
+        [path = folder_in(folder), is_shared = folder != folders_.front()] { return read_first_in(path, is_shared); });
     if (!first) unresponsive_.insert(folder);
     if (first && first->rank >= 0) return *first;
   }

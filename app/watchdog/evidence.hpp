@@ -64,7 +64,7 @@ nlohmann::ordered_json host_condition(at::Device device, const std::filesystem::
 // Writes evidence to FOLDER/failures/ID. The functions never hang, even if a file system does not respond.
 class EvidenceWriter {
  public:
-  // `folders`: candidates, in order of preference.
+  // `folders`: candidates, in order of preference. Other users may write to all but the first.
   EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start)
       : folders_(std::move(folders)), start_(start) {}
 
@@ -74,11 +74,12 @@ class EvidenceWriter {
     std::string reason;
   };
   struct Outcome {
-    First first;                           // this rank if no folder is writable
+    First first = {};                      // this rank if no folder is writable
     std::filesystem::path elsewhere = {};  // folder of the evidence, unless it is in the first of `folders`
+    bool is_written = true;
   };
   // Writes start.json and rank_N.json. If `claims` is true, also writes `first` unless another rank has written
-  // `first`. Prints the evidence to stderr if no folder is writable.
+  // `first`. If no folder is writable, prints evidence that is not provisional to stderr.
   Outcome write(const Evidence& evidence, const nlohmann::ordered_json& host_condition, bool claims) const;
   // Reads the `first` file. Does not wait again for a folder that has not responded.
   First read_first();

@@ -43,8 +43,6 @@ constexpr milliseconds kPrecedence(1500);
 // Maximum time to wait for a cause before reporting a network error. The cause may be an error or the death of another
 // rank: the connections of a killed process close before the process has ended.
 constexpr milliseconds kCauseLimit(1000);
-// Upper bound in seconds for the time to report a stop if no file system responds.
-constexpr double kReportLimit = 10;
 
 std::string environment(const char* name) { return parallel::process_environment(name).value_or(""); }
 
@@ -80,18 +78,21 @@ void wait_while(const Condition& condition, milliseconds limit) {
 }
 
 // Starts a thread that runs until the ranks have connected. The thread ends the process on a stop request or after
-// `stuck_after` seconds (0: never). Rank 0 reports first.
+// `stuck_after` seconds (0: never). Rank 0 ends first and reports, and then the launcher stops the others. If it
+// does not, they report that the limit has passed.
 std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Options& options) {
   return std::jthread([&stop, rank, options, start = Clock::now()](const std::stop_token& have_met) {
     const double stop_patience = rank == 0 ? 2 : 5;
     const double patience = options.stuck_after + (rank == 0 ? 0 : 10);
     while (!have_met.stop_requested()) {
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       if (stop.requested() && stop.seconds_since() >= stop_patience) {
+        if (options.stuck_after > 0 && seconds > options.stuck_after) std::_Exit(kFailureExitCode);
         const int exit_status = stop.is_immediate() ? kInterruptedExitCode : kStoppedExitCode;
-        report_stop(exit_status);
+        if (rank == 0) report_stop(exit_status);
         std::_Exit(exit_status);
       }
-      if (options.stuck_after > 0 && std::chrono::duration<double>(Clock::now() - start).count() > patience) {
+      if (options.stuck_after > 0 && seconds > patience) {
         parallel::end_process(
             fmt::format("the ranks did not connect within {:.0f} s after MPI started: a rank or its host is hung; "
                         "check the hosts of this job or raise --stuck_after",
@@ -188,7 +189,8 @@ void Watchdog::follow_neighbors() {
       std::_Exit(*one.exit_status);
     }
     if (one.exit_status.value_or(0) != 0) {
-      end_as_victim(fmt::format("rank {} has exited with status {}", one.rank, *one.exit_status), *one.exit_status);
+      const std::string error = fmt::format("rank {} has exited with status {}", one.rank, *one.exit_status);
+      end_failed(evidence(Why::kSignal, error, *one.exit_status), /*claims=*/false);
     }
     if (!one.alive && !one.exit_status) lost.push_back(one.rank);
   }
@@ -216,8 +218,13 @@ void Watchdog::handle_stop() {
       writer_.write(own, {}, /*claims=*/false);
     }
   }
-  const int first = writer_.read_first().rank;
-  if (first >= 0) end_as_victim(fmt::format("rank {} has exited", first), kFailureExitCode);
+  // One rank of the host reads the file repeatedly. The others see on the board that this rank has ended.
+  const bool is_lowest = std::ranges::none_of(
+      neighbors_, [this](const Neighbor& one) { return one.alive && !one.exit_status && one.rank < start_.rank; });
+  const int first = is_early || is_lowest ? writer_.read_first().rank : -1;
+  if (first >= 0) {
+    end_failed(evidence(Why::kSignal, fmt::format("rank {} has exited", first), kFailureExitCode), /*claims=*/false);
+  }
   if (is_early) end_stopped(kStoppedExitCode);
 }
 
@@ -253,10 +260,6 @@ void Watchdog::fail(Why why, const std::string& error, int exit_status, const st
   end_failed(evidence(why, error, exit_status, culprits), /*claims=*/true);
 }
 
-void Watchdog::end_as_victim(const std::string& error, int exit_status) {
-  end_failed(evidence(Why::kSignal, error, exit_status), /*claims=*/false);
-}
-
 void Watchdog::begin_end() {
   end_mutex_.lock();
   if (reported_) std::_Exit(*reported_);
@@ -289,17 +292,12 @@ void Watchdog::end_failed(Evidence evidence, bool claims) {
   if (is_first) wait_while(rank_0_records, kPrecedence);
   if (is_first || start_.rank == 0) record_end("failed", outcome.first.reason.empty() ? reason : outcome.first.reason);
   // Reading the condition of the host may take longer than the launcher waits.
-  writer_.write(evidence, host_condition(poll_.device()), /*claims=*/false);
+  if (outcome.is_written) writer_.write(evidence, host_condition(poll_.device()), /*claims=*/false);
   std::_Exit(evidence.exit_status);
 }
 
 void Watchdog::end_stopped(int exit_status) {
-  if (!board_->claim_stop()) {
-    // Another rank of this host reports the stop.
-    if (stop_.seconds_since() < kReportLimit) return;
-    begin_end();
-    std::_Exit(exit_status);
-  }
+  if (!board_->claim_stop()) return;  // another rank of this host reports the stop
   begin_end();
   if (stop_.is_own()) write_stop_json();
   report_stop(exit_status);

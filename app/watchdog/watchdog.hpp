@@ -105,7 +105,6 @@ class Watchdog {
   void record_end(std::string_view status, const std::string& reason);
   // `claims`: this rank has found the failure. False: another rank has failed and reports.
   [[noreturn]] void end_failed(Evidence evidence, bool claims);
-  [[noreturn]] void end_as_victim(const std::string& error, int exit_status);
   // Ends the run without a failure, unless another rank of this host is already ending the run.
   void end_stopped(int exit_status);
   void write_stop_json() const;

@@ -1,16 +1,13 @@
 #include "parallel/mpi/deadline.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -21,15 +18,6 @@ namespace {
 
 // Maximum that can be added to a time point in 64-bit nanoseconds without overflow.
 constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
-
-// Handles SIGALRM during work that runs inline. The default action of a second SIGALRM ends a write() that blocks.
-void end_inline(int) {
-  constexpr std::string_view kLine =
-      "mpzero: error: a disk is not responding, and no thread can be created; raise the limit on processes or memory\n";
-  alarm(1);
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
-  _exit(kFailureExitCode);
-}
 
 }  // namespace
 
@@ -47,22 +35,13 @@ bool run_detached(const std::function<void()>& work) {
   }
 }
 
-bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work, WithoutThread without_thread) {
+bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
   const auto run = [done, work = std::move(work)] {
     work();
     *done = true;
   };
-  if (!run_detached(run)) {
-    if (without_thread == WithoutThread::kSkip) return false;
-    struct sigaction action {};
-    action.sa_handler = end_inline;
-    action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_NODEFER;
-    sigaction(SIGALRM, &action, nullptr);
-    alarm(static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(limit).count()));
-    run();
-    alarm(0);
-  }
+  if (!run_detached(run)) run();
   for (const auto start = std::chrono::steady_clock::now();
        !*done && std::chrono::steady_clock::now() - start < limit;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

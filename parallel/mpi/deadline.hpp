@@ -23,18 +23,14 @@ void end_process(const std::string& sentence);
 // own its data and must not throw.
 bool run_detached(const std::function<void()>& work);
 
-// Action of no_longer_than() if its thread cannot be started. kRunInline: runs `work` on the calling thread; if `work`
-// exceeds the limit, prints an error and ends the process with kFailureExitCode.
-enum class WithoutThread : uint8_t { kSkip, kRunInline };
+// Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed. If no thread can be
+// started, runs `work` on the calling thread, without a limit.
+bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
 
-// Runs `work` with run_detached() and waits for at most `limit`. Returns true if `work` completed.
-bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work,
-                    WithoutThread without_thread = WithoutThread::kSkip);
-
-// Returns the result of `work`, or std::nullopt if `work` throws, is skipped or takes longer than `limit`. `work` must
-// own its data.
+// Returns the result of `work`, or std::nullopt if `work` throws or takes longer than `limit`. `work` must own its
+// data.
 template <class Work>
-auto answer_within(std::chrono::milliseconds limit, Work work, WithoutThread without_thread = WithoutThread::kSkip) {
+auto answer_within(std::chrono::milliseconds limit, Work work) {
   struct Answer {
     std::mutex mutex;
     std::optional<std::invoke_result_t<Work>> value;
@@ -48,7 +44,7 @@ auto answer_within(std::chrono::milliseconds limit, Work work, WithoutThread wit
     } catch (const std::exception&) {  // answer->value stays empty
     }
   };
-  no_longer_than(limit, ask, without_thread);
+  no_longer_than(limit, ask);
   const std::lock_guard lock(answer->mutex);
   return std::optional(answer->value);
 }

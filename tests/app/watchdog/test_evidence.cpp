@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,6 +144,26 @@ TEST_CASE("a `first` file without a rank reports no rank") {
   CHECK(rank_of("1\nbroke\n") == 1);
 }
 
+TEST_CASE("a `first` file of another user counts only in the checkpoint folder, and a link or a FIFO nowhere") {
+  const TemporaryFolder folder;
+  const StartRanks start = ranks(1);
+  const fs::path own = folder.path() / "failures" / start.id;
+  fs::create_directories(own);
+  EvidenceWriter shared({folder.path() / "none", folder.path()}, start), checkpoints({folder.path()}, start);
+  std::ofstream(own / "first") << "0\nboo\n";
+  CHECK(shared.read_first().rank == 0);
+  if (chown((own / "first").c_str(), 65534, 65534) == 0) {  // as root
+    CHECK(shared.read_first().rank == -1);
+    CHECK(checkpoints.read_first().rank == 0);
+  }
+  fs::rename(own / "first", own / "another");
+  fs::create_symlink("another", own / "first");
+  CHECK((shared.read_first().rank == -1 && checkpoints.read_first().rank == -1));
+  fs::remove(own / "first");
+  REQUIRE(mkfifo((own / "first").c_str(), 0600) == 0);
+  CHECK((shared.read_first().rank == -1 && checkpoints.read_first().rank == -1));
+}
+
 TEST_CASE("a start is recorded if earlier evidence could be attributed to it") {
   const TemporaryFolder folder;
   const StartRanks start = ranks(0);
@@ -165,15 +186,19 @@ TEST_CASE("a folder that is not writable is replaced by the next one, and finall
   const int before = dup(STDERR_FILENO);
   const int file = open((folder.path() / "stderr").c_str(), O_CREAT | O_WRONLY, 0600);
   dup2(file, STDERR_FILENO);
+  Evidence provisional = stuck();
+  provisional.provisional = true;
+  CHECK_FALSE(none.write(provisional, {}, false).is_written);
   const auto outcome = none.write(stuck(), {}, true);
   dup2(before, STDERR_FILENO);
   close(before);
   close(file);
-  CHECK(outcome.first.rank == 1);
+  CHECK((outcome.first.rank == 1 && !outcome.is_written));
   std::string line;
   std::getline(std::ifstream(folder.path() / "stderr"), line);
   REQUIRE_THAT(line, Catch::StartsWith("mpzero: evidence: "));
-  CHECK(json::parse(line.substr(line.find('{')))["why"] == "stuck");
+  const json printed = json::parse(line.substr(line.find('{')));
+  CHECK((printed["why"] == "stuck" && printed["provisional"] == false));
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which needs address space itself
