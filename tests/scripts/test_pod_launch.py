@@ -91,6 +91,7 @@ class Pods:
         self.variables = {
             "MPZERO_NODES": "3", "MPZERO_GPUS": "0", "MPZERO_EFA": "", "MPZERO_WAIT": "60",
             "MPZERO_ASK_SECONDS": "0.05",
+            "MPZERO_EVIDENCE_SECONDS": "0",
             "MPZERO_HOSTFILE": str(self.hostfile), "MPZERO_JOB": "uid-1", "CHECKPOINT_DIR": str(self.checkpoints),
             "INFINIBAND_CLASS": str(checkout.record / "infiniband"),
             "INFINIBAND_DEVICES": str(checkout.record / "verbs"),
