@@ -1,8 +1,10 @@
 """Where a start of a Slurm job begins: as its flags say, or from the job's own last checkpoint."""
 
+import json
 import os
 
 import pytest
+from evidence import Evidence, blame
 
 BEGIN = 'begin_run; echo "flags ${MPZERO_EXTRA_FLAGS[*]}"; '
 
@@ -129,3 +131,11 @@ def test_a_start_that_could_not_be_noted_is_not_known_later(job, unwritten):
     assert noted.returncode == 0 and "restarts.7.txt cannot be written" in noted.stderr, noted.stderr
     again = job(flags + "begin_run", SLURM_RESTART_COUNT="2")
     assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
+
+
+def test_a_start_records_the_last_failure_even_if_a_later_start_was_stopped(job):
+    blame(job.checkpoints)
+    stopped = Evidence(job.checkpoints, hosts=2, ranks=1, start="20991126T120000Z-0123abcd")
+    stopped.rank(0, "signal", provisional=True)
+    assert job("begin_run").returncode == 0
+    assert json.loads((job.checkpoints / "failure.json").read_text())["hosts"] == ["node1"]

@@ -25,6 +25,7 @@ StartRanks ranks(int own) {
   return {.id = "20261126T120000Z-0123abcd",
           .job = "17",
           .restart = 2,
+          .launch = "0f-1",
           .checkpoint_dir = "/data/checkpoints",
           .time = 1000,
           .rank = own,
@@ -63,7 +64,7 @@ TEST_CASE("evidence has the fields documented in docs/formats.md") {
   const fs::path failures = folder.path() / "failures" / start.id;
   const json evidence = read(failures / "rank_1.json");
   const json all = read(failures / "start.json");
-  CHECK((evidence["start"] == start.id && all["job"] == "17" && all["restart"] == 2));
+  CHECK((evidence["start"] == start.id && all["job"] == "17" && all["restart"] == 2 && all["launch"] == "0f-1"));
   CHECK(all["checkpoint_dir"] == "/data/checkpoints");
   CHECK((evidence["rank"] == 1 && evidence["host"] == "b" && evidence["pid"] == 12 && evidence["why"] == "stuck"));
   CHECK(evidence["provisional"] == false);
