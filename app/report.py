@@ -40,7 +40,7 @@ def main() -> int:
         "--png",
         type=Path,
         metavar="FILE",
-        help="plot to this .png, .svg or .pdf file; writes the report only if --output is given",
+        help="plot to this .png, .svg or .pdf file; the report is then written only if --output is given",
     )
     parser.add_argument("--title", help="title of the plot (default: the runs' names)")
     parser.add_argument(

@@ -52,7 +52,7 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
       {"base_model", text(o.base_model), "DIR",
        "base model of the adapters (default: the base model recorded in the adapters)"},
       {"model_config", text(o.model_config), "FILE",
-       "config.json of a checkpoint without one, e.g. a DeepSpeed checkpoint"},
+       "config.json for a checkpoint that contains none, e.g. a DeepSpeed checkpoint"},
       {"untrained", switch_on(o.untrained), "", "use the run's initial random weights"},
       {"describe", switch_on(o.describe), "", "print a JSON description of the model instead of a completion"},
       {"statistics_last", switch_on(o.statistics_last), "",

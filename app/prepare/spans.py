@@ -73,7 +73,7 @@ def noise_mask(window: int, random: np.random.RandomState) -> np.ndarray:
 
 
 def sentinels_of(encoder: Encoder, count: int) -> np.ndarray:
-    """Returns the ids of <extra_id_0>, <extra_id_1>, ...; for bytes, the last ids of --vocab_size, descending."""
+    """Returns the ids of <extra_id_0>, <extra_id_1>, ...; for bytes, the highest ids below --vocab_size."""
     if encoder.definition is None:
         if encoder.vocab_size - count <= encoder.eos_token_id:
             needed = encoder.eos_token_id + 1 + count

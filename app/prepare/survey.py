@@ -87,7 +87,7 @@ def _walk(found: Survey, root: Path) -> None:
         elif stat.S_ISDIR(status.st_mode):
             folders.append(_Place(place.path, place.name + "/", {**place.above, key: place.path}))
         elif key in seen:
-            reason = f"the same file as {shown(seen[key])}, which is read once"
+            reason = f"the same file as {shown(seen[key])}, which is read only once"
             found.left_out.append(LeftOut(place.name, _size(status), reason, is_data=False))
         else:
             seen[key] = place.name

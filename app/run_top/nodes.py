@@ -131,7 +131,7 @@ def address_of(host: str, run: RunView) -> str:
 
 
 def ask(answers: dict[str, Samples | str], host: str, address: str, port: int, run: object) -> None:
-    """Stores the samples or an error in `answers`. Rejects samples of another run, which may use the same port."""
+    """Stores the samples or an error in `answers`. Rejects samples from another run, which may use the same port."""
     try:
         with closing(http.client.HTTPConnection(address, port, timeout=PATIENCE_SECONDS)) as connection:
             connection.request("GET", "/metrics")

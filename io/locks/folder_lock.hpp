@@ -41,9 +41,9 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 // Excludes other processes from a folder during the lifetime of this object.
 //
 // The lock file `.lock` in the folder records the owner, and remains in every folder of a run. The operating system
-// releases the lock when the process ends. On file systems without locks, or with locks that are local to a host,
-// FolderOwner records replace the lock, and a thread renews the record. If a process on another host is killed, the
-// folder becomes available after FolderOwner::kWatch.
+// releases the lock when the process ends. On file systems without locks, or with locks that are local to a host, a
+// FolderOwner record, which a thread renews, replaces the lock. If a process on another host is killed, the folder
+// becomes available after FolderOwner::kWatch.
 class FolderLock {
  public:
   // Timeout for a folder that another process has locked, for example a process of a killed run that is still exiting.

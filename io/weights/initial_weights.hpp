@@ -71,9 +71,9 @@ struct InitialFolder {
 std::filesystem::path weights_folder(const std::filesystem::path& given);
 
 // Finds the initial weights. If the folder contains several formats, prefers safetensors, then checkpoints, then
-// pytorch_model.bin (which DeepSpeed's zero_to_fp32.py may write next to checkpoints). Returns a folder without weights
-// unchanged. `base` overrides the base model that adapters record. Throws UserError if the target of `latest` does not
-// exist. See open_checkpoint() for other errors.
+// pytorch_model.bin (which DeepSpeed's zero_to_fp32.py may write next to checkpoints). Returns `given` if the folder
+// contains no weights. `base` overrides the base model that adapters record. Throws UserError if the target of `latest`
+// does not exist. See open_checkpoint() for other errors.
 InitialFolder find_initial_folder(const std::filesystem::path& given, const std::filesystem::path& base = {});
 
 // Returns true if a Hugging Face folder or a checkpoint contains weights, or if a system error prevents the check.

@@ -136,7 +136,7 @@ class ZeroEngine {
   MemoryUse memory_use() const;
   // See GradientStore::target().
   static GradientTarget gradient_target(const ZeroOptions& options, const ParallelLayout& ranks);
-  // Returns true for each unit that an engine with the layout `ranks` gathers in quantized form.
+  // Returns, for each unit, whether an engine with the layout `ranks` gathers it in quantized form.
   static std::vector<bool> units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                           const ParallelLayout& ranks);
 
