@@ -359,8 +359,7 @@ int prune(const Arguments& arguments) {
   for (const io::Leftover& leftover : left) {
     if (named.insert(leftover.path).second) print_err("not removed: {}\n", leftover.problem);
   }
-  if (doomed.empty())
-    print_out("nothing to remove: the folder contains at most {} good checkpoints\n", *arguments.keep_last);
+  if (doomed.empty()) print_out("no checkpoints to remove: no run has more than {} good ones\n", *arguments.keep_last);
   return left.empty() ? 0 : kFailureExitCode;
 }
 

@@ -209,7 +209,7 @@ class Measurement {
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool over() const { return !must_measure_ && seconds() > options_.seconds; }
-  // Returns the number of repetitions and the time limit for timing one call of a unit.
+  // Returns the number of repetitions and the time limit for timing one call to a unit.
   measure::Effort effort() const {
     return device_.is_cuda() ? measure::Effort{.repeats = 10, .seconds = 0.1, .least = 4}
                              : measure::Effort{.repeats = 20, .seconds = 0.3, .least = 3};

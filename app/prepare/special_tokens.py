@@ -98,7 +98,7 @@ def special_tokens_of(definition: dict) -> dict[str, int]:
 
 
 def counter_of(tokens: Iterable[str]):
-    """Returns a function that counts these tokens in a text, without overlaps, longest tokens first."""
+    """Returns a function that counts non-overlapping occurrences of these tokens, preferring longer tokens."""
     tokens = [token for token in tokens if token]
     if not tokens:
         return lambda text: 0

@@ -46,7 +46,7 @@ struct MicroBatchShape {
   bool operator==(const MicroBatchShape&) const = default;
 };
 
-// Operations and memory of one call of a unit on the simulated device.
+// Operations and memory of one call to a unit on the simulated device.
 struct UnitCall {
   std::vector<model::Operation> operations;
   int64_t kept = 0;  // bytes still allocated after the call

@@ -56,7 +56,8 @@ at::Tensor CachedDecoder::append(const at::Tensor& token) {
 at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
   const int64_t count = tokens.size(0);
   if (count < 1 || length_ + count > capacity_) {
-    throw_failure("CachedDecoder: {} tokens after {} exceed the cache capacity {}", count, length_, capacity_);
+    throw_failure("CachedDecoder: {} tokens after {} cached tokens exceed the cache capacity of {}", count, length_,
+                  capacity_);
   }
   at::Tensor x = at::embedding(weights_.front().front(), tokens).unsqueeze(0);
   if (config_.embedding_multiplier != 1) x.mul_(config_.embedding_multiplier);
