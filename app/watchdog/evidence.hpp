@@ -61,7 +61,8 @@ std::string describe(const Evidence& evidence, const StartRanks& start);
 // `root`: parent of /proc and /dev.
 nlohmann::ordered_json host_condition(at::Device device, const std::filesystem::path& root = "/");
 
-// Writes evidence to FOLDER/failures/ID. The functions never hang, even if a file system does not respond.
+// Writes evidence to FOLDER/failures/ID. If a thread can be started, the functions never hang, even if a file system
+// does not respond.
 class EvidenceWriter {
  public:
   // `folders`: candidates, in order of preference. Other users may write to all but the first.
