@@ -73,6 +73,8 @@ void refuse_attention_bias(ConfigReader& reader) {
   reader.only("attention_bias", false, "use a model without attention biases");
 }
 
+void refuse_mlp_bias(ConfigReader& reader) { reader.only("mlp_bias", false, "use a model without MLP biases"); }
+
 void refuse_sliding_window(ConfigReader& reader) {
   reader.only("use_sliding_window", false, "set it to false to use full attention");
   // These keys have no effect without use_sliding_window.

@@ -57,6 +57,7 @@ std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
 
 // Helpers for read_options that throw UserError with file, key and value if the option is enabled.
 void refuse_attention_bias(ConfigReader& reader);
+void refuse_mlp_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);
 
 // Helpers for families whose sliding_window does not depend on other options. `missing`: default of the sliding_window

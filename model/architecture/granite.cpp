@@ -16,7 +16,7 @@ const Architecture kGranite{
     .read_options =
         [](ConfigReader& reader, ModelConfig& config) {
           refuse_attention_bias(reader);
-          reader.only("mlp_bias", false, "use a model without MLP biases");
+          refuse_mlp_bias(reader);
           config.embedding_multiplier = reader.number("embedding_multiplier", 1.0);
           config.residual_multiplier = reader.number("residual_multiplier", 1.0);
           config.logits_scaling = reader.number("logits_scaling", 1.0);

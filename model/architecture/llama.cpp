@@ -16,7 +16,7 @@ const Architecture kLlama{
     .read_options =
         [](ConfigReader& reader, ModelConfig&) {
           refuse_attention_bias(reader);
-          reader.only("mlp_bias", false, "use a model without MLP biases");
+          refuse_mlp_bias(reader);
           reader.only("sliding_window", nullptr, "use a model with full attention");
         },
     .write_options =

@@ -24,7 +24,7 @@ const Architecture kSeedOss{
         [](ConfigReader& reader, ModelConfig&) {
           reader.only("attention_bias", true, "use a model with query, key and value biases");
           reader.only("attention_out_bias", false, "use a model without an output projection bias");
-          reader.only("mlp_bias", false, "use a model without MLP biases");
+          refuse_mlp_bias(reader);
           // transformers interprets null as hidden_size / num_attention_heads and a missing key
           // as 128.
           if (reader.object().contains("head_dim")) {

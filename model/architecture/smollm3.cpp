@@ -37,7 +37,7 @@ const Architecture kSmolLm3{
     .read_options =
         [](ConfigReader& reader, ModelConfig& config) {
           refuse_attention_bias(reader);
-          reader.only("mlp_bias", false, "use a model without MLP biases");
+          refuse_mlp_bias(reader);
           refuse_sliding_window(reader);
           config.rotated_layers = read_rotated_layers(reader, config.num_hidden_layers);
         },
