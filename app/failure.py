@@ -33,7 +33,7 @@ def main() -> int:
     folder, status = arguments.folder, arguments.status
     if status is not None:
         until = 0 if status in ENDS else time.monotonic() + arguments.wait
-        failure = judge(folder, until, **({"launch": arguments.launch} if arguments.launch else {}))
+        failure = judge(folder, until, launch=arguments.launch or None)
         remove_old_starts(folder)
         status = failure.status(status) if failure else status
         print(status)

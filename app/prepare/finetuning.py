@@ -219,7 +219,7 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
         split = (arguments.rewritten_turns or SPLIT) == SPLIT
         became = "split into separate examples" if split else "excluded from the loss"
         print(
-            f"{path}: {became} (--rewritten_turns): {rewritten:,} answer{'s' * (rewritten != 1)} that the "
+            f"{path}: {became} (--rewritten_turns): {shown_count(rewritten, 'answer')} that the "
             "template renders differently when other messages follow."
         )
     if made.counts[UNTAGGED]:

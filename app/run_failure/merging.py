@@ -67,15 +67,16 @@ def last_failure(folder: Path, down: Callable = no_host) -> Failure | None:
 
 
 def newest_start(folder: Path, until: float = 0, **wanted: object) -> str | None:
-    """Returns the start time of the latest attempt in this checkpoint folder whose start.json has the `wanted` values.
-    None if start.json of this or a later attempt is missing or damaged: the later attempt may be the wanted one. Waits
-    for an attempt until `until` (time.monotonic()), because its folder may appear late on a network file system."""
+    """Returns the start time of the latest attempt in this checkpoint folder whose start.json has the `wanted` values
+    (None: any). None if start.json of this or a later attempt is missing or damaged: the later attempt may be the
+    wanted one. Waits for an attempt until `until` (time.monotonic()), because its folder may appear late on a network
+    file system."""
 
     def look() -> str | None:
         for start in reversed(starts_of(folder)):
             if not (facts := load_start(places_of(folder, start))):
                 return None
-            if all(facts.get(key) == value for key, value in wanted.items()):
+            if all(value in (None, facts.get(key)) for key, value in wanted.items()):
                 return start
         return None
 

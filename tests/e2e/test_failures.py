@@ -482,7 +482,7 @@ def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("rank", "stuck_after", "status"), [(0, 600, 75), (1, 0, 75), (1, 1, 1)])
 def test_a_stop_while_the_ranks_meet_is_obeyed(tmp_path: Path, rank: int, stuck_after: float, status: int) -> None:
-    """Only rank 0 says so. After the limit, the launcher stops the other ranks because rank 0 has failed."""
+    """Only rank 0 reports the stop. A stop after the limit is a failure, since rank 0 has then ended with one."""
     with start_failing_rank("absent", 1 - rank, tmp_path, ranks=2, stuck_after=stuck_after) as process:
         assert process.stdout.readline() == "meets\n"
         os.kill(pids_by_rank(process)[rank], signal.SIGTERM)
