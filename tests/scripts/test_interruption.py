@@ -30,6 +30,11 @@ def running(checkout) -> list[int]:
     return [pid for pid in pids if is_alive(pid)]
 
 
+def runs_child(pid: int, name: str) -> bool:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return any(Path(f"/proc/{child}/comm").read_text().strip() == name for child in children)
+
+
 def wait_until(condition, seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -204,7 +209,8 @@ def test_an_interrupted_wait_for_the_data_of_another_keeps_its_lock(checkout):
     with open(lock, "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         process = start(checkout)
-        next(line for line in process.stdout if "Waiting" in line)
+        # A SIGINT between bash's fork and exec is lost in the child, for which bash then waits.
+        wait_until(lambda: runs_child(process.pid, "flock"))
         os.killpg(process.pid, signal.SIGINT)
         finish(checkout, process)
         assert lock.exists()
