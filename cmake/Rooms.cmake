@@ -3,12 +3,13 @@
 option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
 # mpzero_add_room(SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
-#                 [PRIVATE libraries...]):
+#                 [PRIVATE libraries...] [JOIN room]):
 # Adds the files of one folder as a static library mpzero_<folder>, with _ for / in its name. CUDA: files for builds with
 # GPU kernels. NO_CUDA: files for builds without GPU kernels. USES: all folders whose headers the files include; they must
-# already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include lines.
+# already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include lines. JOIN: a
+# room that was added earlier; with MPZERO_JOIN_SOURCES, the files are compiled together with that room's.
 function(mpzero_add_room)
-  cmake_parse_arguments(arg "" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "" "JOIN" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
   if(MPZERO_GPU_KERNELS)
@@ -18,7 +19,15 @@ function(mpzero_add_room)
   else()
     list(APPEND arg_SOURCES ${arg_NO_CUDA})
   endif()
-  add_library(${room} STATIC ${arg_SOURCES})
+  if(MPZERO_JOIN_SOURCES AND arg_JOIN)
+    mpzero_room_target("${arg_JOIN}" joined)
+    list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+    target_sources(${joined} PRIVATE ${arg_SOURCES})
+    add_library(${room} ALIAS ${joined})
+    set(room ${joined})
+  else()
+    add_library(${room} STATIC ${arg_SOURCES})
+  endif()
   mpzero_join_sources(${room})
   # base and io do not use ATen, and gcc rejects headers that were precompiled with different options.
   if(MPZERO_JOIN_SOURCES AND folder MATCHES "^(app|model|parallel)/")
@@ -31,7 +40,10 @@ function(mpzero_add_room)
     if(NOT TARGET ${target})
       message(FATAL_ERROR "${folder} uses ${used}, which must be added first: reorder the rooms")
     endif()
-    target_link_libraries(${room} PUBLIC ${target})
+    get_target_property(aliased ${target} ALIASED_TARGET)
+    if(NOT room STREQUAL target AND NOT room STREQUAL aliased)
+      target_link_libraries(${room} PUBLIC ${target})
+    endif()
   endforeach()
 endfunction()
 

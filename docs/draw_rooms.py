@@ -68,7 +68,7 @@ def read_uses() -> dict[str, set[str]]:
         for path in sorted((ROOT / top).rglob("CMakeLists.txt")):
             call = re.search(r"^mpzero_add_room\(.*?\)", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
             if call:
-                words = re.search(r"\bUSES\b([^)]*?)(?=\b(?:SOURCES|PUBLIC|PRIVATE)\b|\))", call.group(0))
+                words = re.search(r"\bUSES\b([^)]*?)(?=\b(?:SOURCES|PUBLIC|PRIVATE|JOIN)\b|\))", call.group(0))
                 uses[str(path.parent.relative_to(ROOT))] = set(words.group(1).split()) if words else set()
         # A folder without rooms counts as one room.
         if not any(room.split("/")[0] == top for room in uses):

@@ -275,8 +275,8 @@ void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings
   constexpr int64_t kMultiple = 16;  // required by Hopper's FP8 matmuls
   if (config.fp8 == "none" || config.micro_batch_tokens() % kMultiple == 0) return;
   warnings.push_back(fmt::format(
-      "a micro-batch has {} tokens, but FP8 on GPUs requires a multiple of {}; operands are rounded to FP8 and "
-      "multiplied in bf16, which is slower than bf16 alone; change --seq_length or the micro-batch size",
+      "a micro-batch has {} tokens, but FP8 on GPUs requires a multiple of {}; falling back to bf16 matmuls "
+      "of operands rounded to FP8, slower than plain bf16; change --seq_length or the micro-batch size",
       config.micro_batch_tokens(), kMultiple));
 }
 

@@ -24,8 +24,8 @@ using asio::ip::tcp;
 
 // Delay after a failed accept, for example if no file descriptors are available.
 constexpr std::chrono::milliseconds kPause{200};
-constexpr uint32_t kMostHeaderBytes = 8192;
-constexpr uint64_t kMostBodyBytes = 0;
+constexpr uint32_t kMostRequestHeaderBytes = 8192;
+constexpr uint64_t kMostRequestBodyBytes = 0;
 
 http::response<http::string_body> answer_to(const http::request<http::empty_body>& request,
                                             const std::function<std::string()>& page) {
@@ -55,8 +55,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const std::function<std::string()>& page, std::chrono::milliseconds patience)
       : stream_(std::move(socket)), page_(page), patience_(patience) {
-    parser_.header_limit(kMostHeaderBytes);
-    parser_.body_limit(kMostBodyBytes);
+    parser_.header_limit(kMostRequestHeaderBytes);
+    parser_.body_limit(kMostRequestBodyBytes);
   }
 
   void begin() {

@@ -9,15 +9,14 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 
 #include "base/error.hpp"
+#include "base/text/times.hpp"
 
 namespace mpzero {
 namespace {
 
 constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT};
-constexpr int64_t kNanoseconds = 1'000'000'000;
 constexpr int kOwnRequest = -1;
 
 // State shared with the signal handler, which cannot access the StopRequest.
@@ -31,17 +30,11 @@ static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int>::is_
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 Received received;
 
-int64_t now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * kNanoseconds + time.tv_nsec;
-}
-
 // Calls only async-signal-safe functions.
 void handle(int signal) {
   const int saved_errno = errno;
   int none = 0;
-  if (received.signal.compare_exchange_strong(none, signal)) received.at = now();
+  if (received.signal.compare_exchange_strong(none, signal)) received.at = monotonic_nanoseconds();
   if (signal == SIGINT && received.interrupts.fetch_add(1) == 0) {
     constexpr char kText[] =
         "\nmpzero: interrupted: saving completed steps before exit; interrupt again to exit immediately without "
@@ -100,7 +93,7 @@ void StopRequest::request(const std::string& reason, double seconds_left) {
     own_seconds_left_ = seconds_left;
     // A signal that arrives at this point takes precedence.
     int none = 0;
-    received.at = now();
+    received.at = monotonic_nanoseconds();
     if (!received.signal.compare_exchange_strong(none, kOwnRequest)) return;
   }
   const char byte = 1;
@@ -123,7 +116,7 @@ double StopRequest::seconds_left() const {
 
 double StopRequest::seconds_since() const {
   const int64_t at = received.at;
-  return at == 0 ? 0 : static_cast<double>(now() - at) / static_cast<double>(kNanoseconds);
+  return at == 0 ? 0 : static_cast<double>(monotonic_nanoseconds() - at) / 1e9;
 }
 
 bool StopRequest::is_immediate() const { return received.interrupts > 1; }

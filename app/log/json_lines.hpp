@@ -48,7 +48,7 @@ class EventLog : private JsonLines {
   using JsonLines::JsonLines;
   using JsonLines::sync;
 
-  // Appends {"event": `event`, "time": Unix time in seconds}, extended by the object `fields`.
+  // Appends {"event": `event`, "time": Unix time in seconds}, merged with the object `fields`.
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 };
 

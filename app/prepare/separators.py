@@ -1,4 +1,4 @@
-"""Separators of documents in a text: keywords, or a string between documents."""
+"""Document separators: keywords, or a string between documents."""
 
 from __future__ import annotations
 

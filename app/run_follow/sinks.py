@@ -121,7 +121,7 @@ class TensorBoard(Sink):
             raise unusable(self.run_folder, "written", error) from error
 
     def _folder_of(self, run_id: str) -> Path:
-        """Reuses an existing folder of the run. The folder may have an older NAME or, from older versions, no NAME."""
+        """Reuses the run's existing folder, whose name may begin with an outdated NAME or, from older versions, has none."""
         for folder in (self.folder / run_id, *sorted(self.folder.glob(f"*-{run_id}"))):
             if next(folder.glob("events.out.tfevents.*"), None):
                 return folder

@@ -11,12 +11,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text/times.hpp"
 
 namespace mpzero {
 namespace {
@@ -24,14 +24,7 @@ namespace {
 constexpr size_t kChannels = 8;
 constexpr double kNanoseconds = 1e9;
 
-// Returns the time of CLOCK_MONOTONIC in nanoseconds, which all processes of the host share.
-int64_t now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * static_cast<int64_t>(kNanoseconds) + time.tv_nsec;
-}
-
-double seconds_since(int64_t then) { return static_cast<double>(now() - then) / kNanoseconds; }
+double seconds_since(int64_t then) { return static_cast<double>(monotonic_nanoseconds() - then) / kNanoseconds; }
 
 // Returns a lock on byte `number` of the file. The kernel releases it when the process that holds it ends.
 struct flock lock_of(int number) {
@@ -48,7 +41,7 @@ struct alignas(64) HostBoard::Line {
   };
   std::atomic<int64_t> pid;  // 0: process has not started yet
   std::atomic<int64_t> rank, step, progress;
-  std::atomic<int64_t> moved_at, turned_at;  // results of now()
+  std::atomic<int64_t> moved_at, turned_at;  // monotonic_nanoseconds()
   std::atomic<int32_t> phase;
   std::atomic<int32_t> ended;  // 1 + exit status; 0: not ended
   std::atomic<int32_t> num_channels;
@@ -84,7 +77,7 @@ HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, con
   memory_ = static_cast<Header*>(memory);
   Line& mine = this->own();
   mine.rank = rank;
-  mine.moved_at = mine.turned_at = now();
+  mine.moved_at = mine.turned_at = monotonic_nanoseconds();
   mine.pid = getpid();
 }
 
@@ -97,7 +90,7 @@ void HostBoard::remove_name() const { unlink(path_.c_str()); }
 
 void HostBoard::write(const RankActivity::Report& report, const std::vector<parallel::ChannelRecord>& channels) {
   Line& line = own();
-  const int64_t time = now();
+  const int64_t time = monotonic_nanoseconds();
   line.moved_at = time - static_cast<int64_t>(report.idle * kNanoseconds);
   line.turned_at = time;
   line.phase = static_cast<int32_t>(report.phase);

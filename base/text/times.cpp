@@ -6,12 +6,19 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 
 namespace mpzero {
 
 double seconds_since_1970() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
+}
+
+int64_t monotonic_nanoseconds() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
 }
 
 std::string duration_text(double seconds) {

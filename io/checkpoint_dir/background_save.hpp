@@ -41,7 +41,7 @@ class SaveThrottle {
   void measure();
 
   std::deque<double> alone_;  // seconds of the last steps without a save
-  // Extra seconds and bytes of all saves so far, with exponentially decaying weights.
+  // Exponentially decayed sums over all saves so far: step time added by saving, in seconds, and bytes written.
   double extra_seconds_ = 0;
   double bytes_ = 0;
 
@@ -108,7 +108,7 @@ class BackgroundSave {
   const SaveJob& job() const { return job_; }
   // Returns the reason for an abandoned save in one sentence, identical on all ranks.
   const std::string& error() const { return error_; }
-  // Returns the published checkpoint on rank 0. Must be called after the checkpoint was saved.
+  // Returns the published checkpoint on rank 0. Must be called only after the checkpoint has been saved.
   const Published& published() const { return published_; }
   // Returns the write time of the slowest rank, excluding the time until the next poll().
   double writing_seconds() const { return writing_seconds_; }

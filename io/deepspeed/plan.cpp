@@ -18,7 +18,7 @@ namespace {
 // Maximum number of 4-byte elements in the address space.
 constexpr int64_t kMaxNumel = int64_t{1} << 60;
 // DeepSpeed's nccl_start_alignment_factor.
-constexpr int64_t kAlignment = 2;
+constexpr int64_t kPartitionAlignment = 2;
 
 int64_t divide_up(int64_t value, int64_t divisor) { return value / divisor + (value % divisor != 0 ? 1 : 0); }
 
@@ -50,7 +50,7 @@ DeepSpeedLayout::DeepSpeedLayout(std::vector<Group> groups, int stage, int ranks
       if (offset > kMaxNumel) throw_damaged(file, "the file's parameters have too many elements");
     }
     flat_numels_.push_back(offset);
-    partition_numels_.push_back(stage_ == 3 ? offset : divide_up(offset, kAlignment * ranks_) * kAlignment);
+    partition_numels_.push_back(stage_ == 3 ? offset : divide_up(offset, kPartitionAlignment * ranks_) * kPartitionAlignment);
   }
 }
 

@@ -24,8 +24,8 @@ struct Destination {
   RangeChecksums* checksums = nullptr;  // receives the CRC-32 of the written ranges; may be null
 };
 
-// Copies parameters from `source` to their destinations. Several threads copy pieces of 4 MiB of fp32, so that a single
-// large parameter is also copied in parallel. Does not sync the files.
+// Copies parameters from `source` to their destinations. Several threads copy 4 MiB chunks of fp32 data, so that a
+// single large parameter is also copied in parallel. Does not sync the files.
 void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written);
 

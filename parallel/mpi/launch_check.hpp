@@ -25,7 +25,7 @@ struct LaunchProblem {
 std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
                                                  const std::string& mpi);
 
-// Number of processes that the launcher has started, as far as known without MPI.
+// Number of processes that the launcher has started, as far as can be determined without MPI.
 struct LaunchSize {
   int world_size = 1;
   std::optional<int> per_host;  // known only for mpirun
@@ -36,7 +36,7 @@ LaunchSize launch_size(const Environment& environment);
 // Returns true if this process runs in an srun step with one task and therefore trains alone.
 bool is_alone_in_step(const Environment& environment);
 
-// Returns true if this process prints messages for all started tasks, as far as known without MPI.
+// Returns true if this process prints messages for all started tasks, as far as can be determined without MPI.
 bool is_first_task(const Environment& environment);
 
 }  // namespace mpzero::parallel

@@ -15,7 +15,7 @@ namespace mpzero::parallel {
 // overrides the user's NCCL_DEBUG settings, and the destructor restores them. If the user set NCCL_DEBUG=INFO or TRACE,
 // the captured text is then written to stdout, or to the path in NCCL_DEBUG_FILE with the suffix ".start" (NCCL
 // truncates the file itself). At most one NcclLog may exist. Other threads must not call getenv() concurrently;
-// monitoring threads must read the environment earlier.
+// monitoring threads must read the environment beforehand.
 class NcclLog {
  public:
   // Throws Failure if the in-memory file cannot be created.

@@ -82,13 +82,13 @@ def retry_seconds() -> int:
 
 
 def field_of(record: str, name: str) -> str:
-    """Returns the value of NAME=... in a record of scontrol; empty if missing or unset."""
+    """Returns the value of NAME=... in an scontrol record; empty if missing or unset."""
     match = re.search(rf"(?:^|\s){name}=(\S*)", record)
     return "" if match is None or match.group(1) == "(null)" else match.group(1)
 
 
 def comment_of(record: str) -> str:
-    """Returns the comment in a record of scontrol: the rest of its line, which may contain spaces."""
+    """Returns the comment in an scontrol record: the rest of the Comment= line, which may contain spaces."""
     match = COMMENT.search(record)
     text = "" if match is None else match.group(1).strip()
     return "" if text == "(null)" else text

@@ -28,7 +28,7 @@ class Room:
 
 
 def names_of(text: str, keyword: str) -> list[str]:
-    found = re.search(rf"\b{keyword}\b([^)]*?)(?=\b(?:SOURCES|CUDA|NO_CUDA|USES|PUBLIC|PRIVATE)\b|\))", text)
+    found = re.search(rf"\b{keyword}\b([^)]*?)(?=\b(?:SOURCES|CUDA|NO_CUDA|USES|PUBLIC|PRIVATE|JOIN)\b|\))", text)
     return found.group(1).split() if found else []
 
 
