@@ -177,17 +177,13 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   add("AdamW moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
 }
 
-// Adds only a row, since validation_sequences is already recorded as a flag.
-// `sizes` is empty if the data is not prepared.
-void add_validation(const RunConfig& config, const std::vector<ValidationSize>& sizes, std::vector<Row>& rows) {
+// Adds only a row, since validation_sequences is already recorded as a flag. describe_validation() reports the files'
+// sizes.
+void add_validation(const RunConfig& config, std::vector<Row>& rows) {
   if (config.validation_data.empty()) return;
   const int64_t sequences = config.validation_sequences;
-  const bool one = config.validation_data.size() == 1;
-  const auto is_read = [&](const ValidationSize& size) { return size.sequences <= sequences; };
-  const bool all = sequences == 0 || (!sizes.empty() && std::ranges::all_of(sizes, is_read));
-  std::string length = all ? "all" : fmt::format("{} {}", one ? "the first" : "at most", sequences);
-  if (one && !sizes.empty()) length += fmt::format("{} {}", all ? "" : " of", sizes.front().sequences);
-  rows.push_back({"validation sequences", one ? length : length + " of each set",
+  const std::string length = sequences == 0 ? "all" : fmt::format("at most {}", sequences);
+  rows.push_back({"validation sequences", length + (config.validation_data.size() > 1 ? " of each set" : ""),
                   describe(config.origins.of("validation_sequences"))});
 }
 
@@ -285,13 +281,12 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
       {"recomputation", flag_named("recompute").show(config) + chosen, describe(config.origins.of("recompute"))});
 }
 
-std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters,
-                         const std::vector<ValidationSize>& validation) {
+std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters) {
   std::vector<Row> rows;
   add_optimizer(config, rows);
   add_schedule(config, rows);
   add_batch(config, rows);
-  add_validation(config, validation, rows);
+  add_validation(config, rows);
   add_types(config, rows);
   add_fp8(config, adapters, rows);
   add_base(config, rows);
@@ -300,7 +295,7 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters,
 }
 
 std::vector<Row> rows_of(const RunSetup& setup) {
-  std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes, setup.model.lora.has_value(), setup.validation);
+  std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes, setup.model.lora.has_value());
   if (const auto& lora = setup.model.lora) {
     const std::string dropout = lora->dropout > 0 ? fmt::format(", dropout {}", lora->dropout) : "";
     rows.push_back({"adapters", describe_lora(*lora) + dropout,
@@ -339,7 +334,7 @@ std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup) {
 
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
-  for (const Row& row : rows_of(config, /*nodes=*/1, /*adapters=*/false, /*validation=*/{})) record.update(row.record);
+  for (const Row& row : rows_of(config, /*nodes=*/1, /*adapters=*/false)) record.update(row.record);
   if (config.epoch_batch > 0 && config.epoch_batch != config.train_batch_size) record[kEpochBatch] = config.epoch_batch;
   // A resumed run may have changed the schedule.
   if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);

@@ -149,20 +149,21 @@ TEST_CASE("compression is shown with several nodes, and reported as unused other
   CHECK(!settings_record(run("").config).contains("zero_quantized_gradients"));
 }
 
-TEST_CASE("the validation line states how many sequences of the file are read") {
+TEST_CASE("the validation row shows the setting, and the first lines of a run count the sequences of each file") {
   RunSetup setup;
-  const auto line = [&](const std::string& data, std::vector<int64_t> sizes) {
-    setup.config = run("", {"--validation_data=" + data, "--validation_sequences=128"}).config;
-    setup.validation.clear();
-    for (const int64_t size : sizes) setup.validation.push_back({.file = {}, .sequences = size});
+  const auto line = [&](const std::string& data, const std::string& sequences) {
+    setup.config = run("", {"--validation_data=" + data, "--validation_sequences=" + sequences}).config;
     return line_of(settings_table(setup), "validation sequences");
   };
   const std::string origin = " flag: --validation_sequences";
-  CHECK(line("v.h5", {}) == "validation sequences the first 128" + origin);
-  CHECK(line("v.h5", {227}) == "validation sequences the first 128 of 227" + origin);
-  CHECK(line("v.h5", {23}) == "validation sequences all 23" + origin);
-  CHECK(line("a=a.h5,b=b.h5", {23, 227}) == "validation sequences at most 128 of each set" + origin);
-  CHECK(line("a=a.h5,b=b.h5", {23, 128}) == "validation sequences all of each set" + origin);
+  CHECK(line("v.h5", "0") == "validation sequences all" + origin);
+  CHECK(line("v.h5", "128") == "validation sequences at most 128" + origin);
+  CHECK(line("a=a.h5,b=b.h5", "128") == "validation sequences at most 128 of each set" + origin);
+  setup.validation = {{.file = {.name = "a", .path = "a.h5"}, .sequences = 23},
+                      {.file = {.name = "b", .path = "b.h5"}, .sequences = 227}};
+  const std::vector<std::string> lines = describe_validation(setup);
+  CHECK_THAT(lines.at(0), Contains(": all 23 sequences"));
+  CHECK_THAT(lines.at(1), Contains(": the first 128 of 227 sequences"));
 }
 
 TEST_CASE("counts of one are singular") {
