@@ -2,7 +2,9 @@
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace mpzero::io {
@@ -54,5 +56,9 @@ void from_bfloat16(std::span<const uint16_t> in, std::span<float> out);
 void from_float16(std::span<const uint16_t> in, std::span<float> out);
 void to_bfloat16(std::span<const float> in, std::span<uint16_t> out);
 using Widening = void (*)(std::span<const uint16_t>, std::span<float>);  // one of the first two
+
+// Reads 16-bit values in blocks that fit into the CPU cache, and converts them. `read` fills a buffer with the bytes at
+// a position relative to the first value.
+void read_16bit(std::span<float> out, Widening convert, const std::function<void(int64_t, std::span<std::byte>)>& read);
 
 }  // namespace mpzero::io

@@ -256,19 +256,6 @@ std::string prefix_of(const File& file, const std::map<std::string, ZipRecord>& 
   throw_damaged(file.path(), "the file contains no data.pkl, so it was not written by torch.save");
 }
 
-void widen(const File& file, int64_t offset, std::span<float> out, Widening convert, RangeChecksums& read,
-           int64_t position) {
-  constexpr size_t kValues = size_t{1} << 18;
-  std::vector<uint16_t> bits(std::min(out.size(), kValues));
-  for (size_t done = 0; done < out.size(); done += bits.size()) {
-    bits.resize(std::min(bits.size(), out.size() - done));
-    const auto bytes = static_cast<int64_t>(done * sizeof(uint16_t));
-    file.read(offset + bytes, std::as_writable_bytes(std::span(bits)));
-    read.add(position + bytes, std::as_bytes(std::span(bits)));
-    convert(bits, out.subspan(done));
-  }
-}
-
 }  // namespace
 
 // Brace initialization reads the directory before it moves `file`.
@@ -311,19 +298,21 @@ void TorchZipReader::read(const pickle::Tensor& tensor, int64_t begin, std::span
     throw_failure("elements {} to {} were requested from a tensor of {} elements in {}", begin,
                   begin + static_cast<int64_t>(out.size()), tensor.numel, path().string());
   }
-  const int64_t position = (tensor.offset + begin) * pickle::bytes_of(tensor.type);
-  const int64_t offset = record.offset + position;
+  const int64_t first = (tensor.offset + begin) * pickle::bytes_of(tensor.type);
   RangeChecksums checksums;
+  const auto read = [&](int64_t position, std::span<std::byte> bytes) {
+    file_.read(record.offset + first + position, bytes);
+    checksums.add(first + position, bytes);
+  };
   switch (tensor.type) {
     case pickle::ScalarType::kFloat32:
-      file_.read(offset, std::as_writable_bytes(out));
-      checksums.add(position, std::as_bytes(out));
+      read(0, std::as_writable_bytes(out));
       break;
     case pickle::ScalarType::kBFloat16:
-      widen(file_, offset, out, &from_bfloat16, checksums, position);
+      read_16bit(out, &from_bfloat16, read);
       break;
     case pickle::ScalarType::kFloat16:
-      widen(file_, offset, out, &from_float16, checksums, position);
+      read_16bit(out, &from_float16, read);
       break;
   }
   const std::scoped_lock lock(mutex_);

@@ -27,17 +27,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr size_t kConversionFloats = size_t{1} << 18;  // 512 KiB of 16-bit values, which fit into the CPU cache
-
-void read_16bit(const File& file, int64_t offset, std::span<float> out, Widening convert) {
-  std::vector<uint16_t> bits(std::min(out.size(), kConversionFloats));
-  for (size_t done = 0; done < out.size(); done += bits.size()) {
-    bits.resize(std::min(bits.size(), out.size() - done));
-    file.read(offset + static_cast<int64_t>(done * sizeof(uint16_t)), std::as_writable_bytes(std::span(bits)));
-    convert(bits, out.subspan(done));
-  }
-}
-
 class SafetensorsFile final : public WeightFile {
  public:
   explicit SafetensorsFile(const fs::path& path) : file_(File::open_for_reading(path)) {
@@ -48,10 +37,11 @@ class SafetensorsFile final : public WeightFile {
   void read(const std::string& name, int64_t begin, std::span<float> out) const override {
     const StoredTensor& tensor = tensors_.at(name);
     const int64_t offset = tensor.offset + begin * element_bytes(tensor.dtype);
+    const auto read = [&](int64_t position, std::span<std::byte> bytes) { file_.read(offset + position, bytes); };
     if (tensor.dtype == "F32") {
-      file_.read(offset, std::as_writable_bytes(out));
+      read(0, std::as_writable_bytes(out));
     } else {
-      read_16bit(file_, offset, out, tensor.dtype == "BF16" ? Widening(from_bfloat16) : Widening(from_float16));
+      read_16bit(out, tensor.dtype == "BF16" ? Widening(from_bfloat16) : Widening(from_float16), read);
     }
   }
 
