@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <variant>
 
@@ -18,8 +17,8 @@
 namespace mpzero {
 namespace {
 
-// cuBLAS and cuDNN use 32-bit row counts.
-constexpr int64_t kMaxMicroBatchTokens = std::numeric_limits<int32_t>::max();
+// Memory estimates simulate each tile of a micro-batch (DecoderOptions::mlp_tile), which takes seconds for larger ones.
+constexpr int64_t kMaxMicroBatchTokens = int64_t{1} << 26;
 // Largest integer that a JSON number (double) represents exactly.
 constexpr int64_t kMaxStepTokens = int64_t{1} << 53;
 // Limits the list of planned all-gathers in an optimizer step to 128 MiB.

@@ -9,9 +9,9 @@
 
 namespace mpzero {
 
-// Throws UserError if a product of sizes exceeds its limit: tokens per micro-batch (kernels use 32-bit indices), tokens
-// per step (counts in metrics must be exact), or micro-batches per step (each is planned in advance). `where`: source
-// of the values, a file or the command line, for the message.
+// Throws UserError if a product of sizes exceeds its limit: tokens per micro-batch (estimates simulate all of them),
+// tokens per step (counts in metrics must be exact), or micro-batches per step (each is planned in advance). `where`:
+// source of the values, a file or the command line, for the message.
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where);
 
 // Throws UserError if seq_length exceeds the model's max_position_embeddings or sliding window.

@@ -82,9 +82,9 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "flags", "reason"),
     [
-        ("train_micro_batch_size_per_gpu", 10**12, [], "--seq_length 16 exceeds the maximum of 2147483647 tokens"),
+        ("train_micro_batch_size_per_gpu", 2**22 + 1, [], "--seq_length 16 exceeds the maximum of 67108864 tokens"),
         ("train_micro_batch_size_per_gpu", 10**5, ["--intermediate_size=1000000"], "a micro-batch of 100000 "),
-        ("--seq_length", 9 * 10**18, [], "exceeds the maximum of 2147483647 tokens"),
+        ("--seq_length", 9 * 10**18, [], "exceeds the maximum of 67108864 tokens"),
         ("gradient_accumulation_steps", 10**12, [], "the maximum of 2396745 micro-batches per step"),
         ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "for 4000 layers"),
     ],
