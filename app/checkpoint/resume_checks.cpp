@@ -336,16 +336,13 @@ void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& se
   const int64_t step = run.position.step;
   const bool is_finished = setup.knows_length() && step >= run.config.max_steps;
   if (!is_finished || run.differences.empty()) return;
-  const bool of_data = run.differences.front().starts_with(kTrainData);
   throw_user_error(
-      "{} is at or past the last step, {}, but {} changed ({}), so the run would end without training; raise {} to "
-      "continue with the new {}",
-      checkpoint.folder().string(), run.config.max_steps, of_data ? "the training data has" : "the settings have",
-      fmt::join(run.differences, ", "),
+      "{} is at or past the last step, {}, but settings or data changed ({}), so the run would end without training; "
+      "raise {} to train with the changes",
+      checkpoint.folder().string(), run.config.max_steps, fmt::join(run.differences, ", "),
       run.config.num_train_epochs ? "--num_train_epochs"
       : run.config.sequences      ? "--epochs"
-                                  : fmt::format("--max_steps above {}", step),
-      of_data ? "data" : "settings");
+                                  : fmt::format("--max_steps above {}", step));
 }
 
 }  // namespace mpzero
