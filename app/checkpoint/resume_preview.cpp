@@ -48,7 +48,9 @@ ResumePreview preview_resume(const RunSetup& setup, const std::vector<UnitSpec>&
   preview.resumed = resume_with(setup, units, no_states, WeightsCheck::kContentOfOtherPath, alone, warnings);
   io::RunRecord run = preview.resumed ? preview.resumed->run : io::RunRecord{};
   if (run.id.empty()) run.id = io::new_run_id();
-  if (!checkpoints_to_move(config, run, preview.resumed).empty()) preview.moved_to = folder / io::next_old_name(folder);
+  if (!checkpoints_to_move(io::list_checkpoints(folder), config, run, preview.resumed).empty()) {
+    preview.moved_to = folder / io::next_old_name(folder);
+  }
   if (!preview.resumed && !config.init_from.empty()) {
     check_initial_weights(config.init_from, model_units(setup.model.base()), warnings);
     if (!config.init_adapters.empty()) io::open_adapters(config.init_adapters, model_units(setup.model));

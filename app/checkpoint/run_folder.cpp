@@ -73,10 +73,9 @@ std::vector<std::string> files_of_run(const fs::path& folder, const std::string&
   return names;
 }
 
-// Returns the conflicting checkpoints of other runs in the folder.
-std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunRecord& run,
-                                         const std::optional<Resumed>& resumed) {
-  std::vector<io::CatalogEntry> entries = io::list_checkpoints(config.checkpoint_dir);
+// Returns the conflicting checkpoints of other runs among `entries`, the checkpoints in the folder.
+std::vector<io::CatalogEntry> in_the_way(std::vector<io::CatalogEntry> entries, const RunConfig& config,
+                                         const io::RunRecord& run, const std::optional<Resumed>& resumed) {
   if (!resumed) return entries;
   const bool from_here = is_in(resumed->checkpoint, config.checkpoint_dir, entries);
   std::erase_if(entries, [&](const io::CatalogEntry& entry) {
@@ -210,9 +209,9 @@ void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
                         config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
-std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
-                                                  const std::optional<Resumed>& resumed) {
-  std::vector<io::CatalogEntry> others = in_the_way(config, run, resumed);
+std::vector<io::CatalogEntry> checkpoints_to_move(const std::vector<io::CatalogEntry>& entries, const RunConfig& config,
+                                                  const io::RunRecord& run, const std::optional<Resumed>& resumed) {
+  std::vector<io::CatalogEntry> others = in_the_way(entries, config, run, resumed);
   if (config.overwrite) check_init_from_stays(config, others);
   if (others.empty() || config.overwrite) return others;
   const fs::path folder = config.checkpoint_dir;
@@ -228,11 +227,10 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const
       resumed ? "omit --resume_from_checkpoint to continue that run, " : "", overwrite);
 }
 
-void RunFolder::warn_of_newer(const io::RunRecord& run, const Resumed& resumed) {
-  const io::ResumeCandidates candidates = io::resume_candidates(config_.checkpoint_dir, config_.model_type);
-  if (candidates.folders.empty() || candidates.run.id != run.id) return;
-  const std::string tag = candidates.folders.front().filename().string();
-  const int64_t newest = io::step_of_tag(tag, config_.model_type).value_or(0);
+void RunFolder::warn_of_newer(const std::vector<io::CatalogEntry>& newest_first, const io::RunRecord& run,
+                              const Resumed& resumed) {
+  if (newest_first.empty() || newest_first.front().run_id != run.id) return;
+  const int64_t newest = newest_first.front().step.value_or(0);
   if (newest <= resumed.position.step) return;
   log_.warn(fmt::format(
       "{} has a checkpoint of this run at step {}, but --resume_from_checkpoint selects step {}; to continue "
@@ -243,11 +241,12 @@ void RunFolder::warn_of_newer(const io::RunRecord& run, const Resumed& resumed) 
 void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& resumed) {
   run_on_all_ranks(group_, [&] {
     if (group_.rank() != 0) return;
-    const std::vector<io::CatalogEntry> others = checkpoints_to_move(config_, run, resumed);
-    if (resumed && !config_.resume_from_checkpoint.empty()) warn_of_newer(run, *resumed);
+    const std::vector<io::CatalogEntry> entries = io::list_checkpoints(config_.checkpoint_dir);
+    const std::vector<io::CatalogEntry> others = checkpoints_to_move(entries, config_, run, resumed);
+    if (resumed && !config_.resume_from_checkpoint.empty()) warn_of_newer(entries, run, *resumed);
     if (others.empty()) return;
     const fs::path folder = config_.checkpoint_dir;
-    const bool all = others.size() == io::list_checkpoints(folder).size();
+    const bool all = others.size() == entries.size();
     std::optional<std::string> latest;
     if (!all) latest = io::latest_tag(folder);
     std::vector<std::string> tags;

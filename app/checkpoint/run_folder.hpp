@@ -50,7 +50,8 @@ class RunFolder {
 
  private:
   // Warns if --resume_from_checkpoint goes back to an earlier step of the run. Only on rank 0.
-  void warn_of_newer(const io::RunRecord& run, const Resumed& resumed);
+  void warn_of_newer(const std::vector<io::CatalogEntry>& newest_first, const io::RunRecord& run,
+                     const Resumed& resumed);
   // Returns the problems that have not been reported yet, and marks them as reported.
   std::vector<std::string> new_problems(const std::vector<io::Leftover>& found);
 
@@ -64,11 +65,11 @@ class RunFolder {
   std::set<std::string> named_;
 };
 
-// Returns the conflicting checkpoints of other runs in --checkpoint_dir, which --overwrite moves. Throws UserError if
-// there are conflicting checkpoints and --overwrite is not set, or if --overwrite would move the weights of
-// --init_from. Writes no files.
-std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
-                                                  const std::optional<Resumed>& resumed);
+// Returns the conflicting checkpoints of other runs among `entries`, the checkpoints in --checkpoint_dir, which
+// --overwrite moves. Throws UserError if there are conflicting checkpoints and --overwrite is not set, or if
+// --overwrite would move the weights of --init_from. Writes no files.
+std::vector<io::CatalogEntry> checkpoints_to_move(const std::vector<io::CatalogEntry>& entries, const RunConfig& config,
+                                                  const io::RunRecord& run, const std::optional<Resumed>& resumed);
 
 // Returns true if the weights or adapters of --init_from are in one of the checkpoints `entries`.
 bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEntry>& entries);
