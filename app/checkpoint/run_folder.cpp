@@ -125,7 +125,8 @@ void RunFolder::open() {
     if (group_.rank() != 0) return;
     std::vector<fs::path> created;
     std::error_code error;
-    for (fs::path path = fs::path(config_.checkpoint_dir) / ".lock"; !path.empty(); path = path.parent_path()) {
+    for (fs::path path = fs::path(config_.checkpoint_dir) / io::FolderLock::kFile; !path.empty();
+         path = path.parent_path()) {
       if (fs::exists(path, error) || error) break;
       created.push_back(path);
     }

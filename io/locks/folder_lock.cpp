@@ -127,7 +127,7 @@ LockReach lock_reach_of(const fs::path& folder) {
 FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files)
     : folder_(folder),
       files_(files),
-      path_(folder / ".lock"),
+      path_(folder / kFile),
       inode_(inode_of(folder / ".").value_or(Inode{})),
       flock_(options.flock ? options.flock : &try_flock) {
   descriptor_ = open_lock(path_);

@@ -46,6 +46,7 @@ LockReach lock_reach_of(const std::filesystem::path& folder);
 // becomes available after FolderOwner::kWatch.
 class FolderLock {
  public:
+  static constexpr const char* kFile = ".lock";
   // Timeout for a folder that another process has locked, for example a process of a killed run that is still exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
   // Time for which a requeued job waits for a process of its previous attempt to exit, which may be blocked in the file
