@@ -24,9 +24,9 @@ struct Continuation {
   std::vector<std::string> differences;    // key and both values: "lr 0.001 -> 0.0001"; excludes the layout
   std::optional<std::string> recompute{};  // --recompute of the checkpoint's run; std::nullopt: not recorded
 };
-// Determines how the run continues from the checkpoint. Does not compare data identities, or settings that depend on
-// the data size such as the steps of --epochs, if the training data does not exist yet. Throws UserError if the
-// schedule cannot continue: see schedule_after().
+// Determines how the run continues from the checkpoint. If the training data does not exist yet, compares neither data
+// identities nor settings that depend on the data size, such as the number of steps with --epochs. Throws UserError if
+// the schedule cannot continue: see schedule_after().
 Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup& setup);
 
 // Throws UserError if the checkpoint is from the run's last step or a later step but `run.differences` is not empty.

@@ -49,7 +49,7 @@ class RunFolder {
   void name_unread(const std::vector<io::Leftover>& unread);
 
  private:
-  // Warns if --resume_from_checkpoint goes back to an earlier step of the run. Only on rank 0.
+  // Warns if --resume_from_checkpoint selects a step before the run's newest checkpoint. Called only on rank 0.
   void warn_of_newer(const std::vector<io::CatalogEntry>& newest_first, const io::RunRecord& run,
                      const Resumed& resumed);
   // Returns the problems that have not been reported yet, and marks them as reported.

@@ -32,8 +32,8 @@ struct ZeroConfig {
   bool overlap_comm = true;
   parallel::ZeroLimits limits;
   bool gather_limits_automatic = false;  // adapt `limits` to GPU memory
-  // Ranks per shard group, kOneLevel or kRanksOfHost, and the key that sets the value; std::nullopt: see
-  // choose_layout()
+  // Number of ranks per shard group, or kOneLevel or kRanksOfHost; std::nullopt: see choose_layout(). The next
+  // member is the key that sets the value.
   std::optional<int64_t> ranks_per_node;
   std::string ranks_per_node_key;
   int64_t quantized_gradient_bits = 0;  // bits per gradient value between shard groups; 0: not quantized
@@ -67,7 +67,7 @@ struct RunConfig : Settings {
   int64_t epoch_batch = 0;      // initial global batch size of the run, for counting epochs; 0: train_batch_size
   int64_t epoch_sequences = 0;  // sequences in the complete steps of an epoch; set once the training data is known
   // The following two members are set once the training data is known.
-  int64_t documents = 0;       // maximum number per sequence, for the document mask; 0: no mask
+  int64_t documents = 0;       // maximum number of documents per sequence; 0: no document mask
   bool has_loss_mask = false;  // targets have weights
   ZeroConfig zero;
   int64_t sequence_parallel_size = 1;            // ranks per sequence
@@ -121,8 +121,8 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
 // command line would be refused; otherwise "". Advice to pass these flags must end with the returned text.
 std::string yields_for(const RunConfig& config, const std::vector<std::string>& flags);
 
-// Returns flags that change the global batch size of a run without train_batch_size, with the same number of ranks and
-// at most the same micro-batch size; std::nullopt if no flags can.
+// For a run whose train_batch_size is computed, returns flags that set the global batch size to `train_batch_size` with
+// the same number of ranks and at most the same micro-batch size; std::nullopt if there are no such flags.
 std::optional<std::string> flags_for_batch(const RunConfig& config, int64_t train_batch_size);
 
 // Sets max_steps and `sequences` from `epochs`, if set: max_steps is the number of steps completed at `at`, plus the

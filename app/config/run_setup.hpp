@@ -47,7 +47,7 @@ struct RunSetup {
   std::optional<DataIdentity> data;        // set when the run starts: see identify_data()
   std::vector<std::string> warnings;       // one line each
   std::string start;                       // see io::SaveJob; set when the run starts
-  // Ranks per host whose GPUs access each other's memory; 1 if none do. Set before the layout.
+  // Number of ranks per host whose GPUs access each other's memory; 1 if none do. Set before the layout.
   int peer_gpus = std::numeric_limits<int>::max();
   // Missing token files with their flags: "--train_data data/train.h5". See DataFiles::kMayBeMissing.
   std::vector<std::string> missing_data;

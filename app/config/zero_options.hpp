@@ -13,10 +13,11 @@ namespace mpzero {
 
 parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
 
-// Returns a ds_config.json that changes only "zero_optimization" of a run without a file. `zero`: keys of this section.
+// Returns a ds_config.json for a run without one. The file changes only "zero_optimization". `zero`: keys of this
+// section.
 std::string minimal_ds_config(bool bf16, const std::vector<std::string>& zero);
 
-// Returns the remedy that moves optimizer states from the host to the GPUs.
+// Returns advice to keep some of the optimizer states on the GPUs, for messages.
 std::string ratio_remedy(const RunConfig& config);
 
 struct RankPlacement {

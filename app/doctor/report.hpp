@@ -21,7 +21,7 @@ std::string to_json(const JobStart& start, const std::vector<HostReport>& report
 
 struct TableStyle {
   bool color = false;  // use terminal colors
-  bool brief = false;  // only count the checks that are ok
+  bool brief = false;  // print only the number of checks with status kOk
 };
 
 // Returns a table for a terminal. Hosts with the same warnings and failures share an entry. Entries and findings are

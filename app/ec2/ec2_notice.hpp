@@ -43,9 +43,9 @@ Ec2Events read_events(const std::string& text);
 enum class Ec2Response : uint8_t { kWarn, kStop };
 
 // Returns how a run responds to a notice. Interruptions always stop the run. Rebalance recommendations stop only runs
-// that started before the notice, and events stop only runs that started more than `lead` seconds before the event, so
-// that a restarted run can continue. `began`: start time of the run; `now`: current time; both are Unix times in
-// seconds.
+// that started before the notice, and events stop only runs that started more than `lead` seconds before the event.
+// A restarted run therefore does not stop again for the same notice. `began`: start time of the run; `now`: current
+// time; both are Unix times in seconds.
 Ec2Response respond(const Ec2Notice& notice, double began, double now, double lead);
 
 // Returns a noun phrase such as "EC2 spot interruption of instance i-0123 at 2026-01-02T03:04:05Z (terminate)".

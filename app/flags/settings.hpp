@@ -138,7 +138,7 @@ struct Settings {
   int64_t logging_freq = 10;
   bool wall_clock_breakdown = false;          // log a breakdown of the step time
   int64_t validation_freq = 100;              // 0: never
-  int64_t validation_sequences = 128;         // first sequences of each file; 0: all
+  int64_t validation_sequences = 128;         // sequences from the start of each file; 0: all
   std::optional<int64_t> validation_batches;  // deprecated, micro-batches per rank: see settle_validation()
   std::string metrics_file;
   int64_t metrics_port = 0;  // 0: disabled

@@ -34,7 +34,7 @@ std::optional<double> dense_bf16_flops(std::string_view gpu_name);
 std::optional<double> dense_fp8_flops(std::string_view gpu_name);
 std::optional<double> fp32_flops(std::string_view gpu_name);
 
-// Makes simulated devices model the GPU of this name, if known, or CPU ranks with `threads` threads.
+// Makes simulated devices model the GPU with this name, if known, or CPU ranks with `threads` threads.
 void simulate_hardware(std::string_view gpu_name, int threads);
 
 }  // namespace mpzero

@@ -12,7 +12,7 @@ namespace mpzero {
 
 struct MetricsOwner {
   std::string run_id;  // RunRecord::id
-  // True if the run resumed from a checkpoint without a run id, so that lines without an id belong to this run.
+  // True if the run resumed from a checkpoint without a run id. Lines without an id then belong to this run.
   bool began_without_id = false;
 };
 

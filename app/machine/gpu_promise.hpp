@@ -9,7 +9,7 @@ namespace mpzero {
 
 // GPUs that the cluster has assigned to this run on this host.
 struct GivenGpus {
-  int count = 0;           // 0 if none, or without a known cluster
+  int count = 0;           // 0 if no GPUs are assigned, or if unknown
   std::string_view by;     // "Slurm" or "Kubernetes"
   std::string_view where;  // environment variable that sets the count
 };

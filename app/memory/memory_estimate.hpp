@@ -60,7 +60,7 @@ plan::MicroBatchShape micro_batch_shape(const RunConfig& config, const parallel:
 class MemoryEstimate {
  public:
   // `device`: training device, which need not exist. `peer_gpus`: number of ranks per host whose GPUs access each
-  // other's memory; 1 if none do. A shard group with more ranks does not use copy engines, which need a buffer.
+  // other's memory; 1 if none do. A larger shard group does not use copy engines, which need a buffer.
   MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                  const parallel::ParallelLayout& ranks, int peer_gpus = std::numeric_limits<int>::max());
 
@@ -92,7 +92,7 @@ class MemoryEstimate {
   LayerLevels levels_within(const ActivationSizes& sizes, int64_t room, int64_t on_host = 0) const;
   // Returns true if activations can be offloaded: not on the CPU, and not for T5, whose layers share inputs.
   bool may_offload_activations() const { return !device_.is_cpu() && !decoder_.config().t5; }
-  // Returns the recompute levels that the run uses beside `states`; see levels_within().
+  // Returns the recompute levels that the run uses with the training state `states`; see levels_within().
   LayerLevels levels_beside(const parallel::MemoryUse& states, const MemoryNeed& limit) const;
   // Returns the memory of a rank with these states and levels.
   PlannedMemory planned(const parallel::MemoryUse& states, const LayerLevels& levels) const;

@@ -111,7 +111,7 @@ struct MemoryNeed {
 struct MemoryRoom {
   MemoryNeed available;
   int64_t margin = 0;   // device memory that a plan leaves free
-  int64_t context = 0;  // GPU memory beside `available`
+  int64_t context = 0;  // GPU memory of CUDA, NCCL and other processes
   int ranks = 1;        // ranks per host
 
   MemoryNeed limit() const { return {.device = available.device - margin, .host = available.host}; }

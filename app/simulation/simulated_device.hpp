@@ -75,7 +75,7 @@ class SimulatedDevice {
   // Queues work on the current stream and returns the end of the work. With `link`, the work also waits for the link.
   double queue(Work work, const char* name, double seconds, BusyLink* link = nullptr);
   // Declares that the last work on the current stream, which took `seconds`, reads and writes `bytes` of device memory.
-  // Concurrent kernels queued later are slower.
+  // This slows down concurrent kernels that are queued later.
   void share_memory(double seconds, int64_t bytes);
   // Returns true for a CPU, where the cores run collectives: move() starts a collective and returns the number for
   // wait_for_move().
