@@ -238,8 +238,8 @@ void Checkpointer::conclude() {
 }
 
 void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
-  last_error_ = fmt::format("could not save the checkpoint of step {}: {}; {}", job.progress.step, sentence(reason),
-                            saved_step_ ? fmt::format("the checkpoint of step {} remains", *saved_step_)
+  last_error_ = fmt::format("could not save the checkpoint for step {}: {}; {}", job.progress.step, sentence(reason),
+                            saved_step_ ? fmt::format("the checkpoint for step {} remains", *saved_step_)
                                         : std::string("there is no earlier checkpoint"));
   log_.save_failed();
   // finish() reports errors of the last checkpoint.

@@ -20,7 +20,7 @@ const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinit
 void check_finite(const MeasuredStep& step, ProcessGroup& group) {
   const parallel::StepSummary& summary = step.summary;
   if (std::isfinite(summary.loss) && std::isfinite(summary.grad_norm)) return;
-  const std::string saved = step.saved_step ? fmt::format("the checkpoint of step {} is intact", *step.saved_step)
+  const std::string saved = step.saved_step ? fmt::format("the checkpoint for step {} is intact", *step.saved_step)
                                             : "there is no checkpoint yet";
   run_on_all_ranks(group, [&] {
     const double loss = step.loss_sum.item<double>() / static_cast<double>(step.micro_batches);

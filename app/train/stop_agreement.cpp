@@ -81,7 +81,7 @@ std::string StopAgreement::save_and_stop(const RunPosition& position, Checkpoint
           fmt::format("stopped by {} after step {} without saving: a checkpoint takes {:.1f} s, but {:.1f} s{} "
                       "were left; {}; request more time or save more often",
                       cause.reason, position.step, cause.save_seconds, std::max(left, 0.0), of,
-                      stays ? fmt::format("the checkpoint of step {} remains", *stays)
+                      stays ? fmt::format("the checkpoint for step {} remains", *stays)
                             : std::string("there is no checkpoint yet")),
           ErrorScope::kAllRanks);
     }

@@ -85,9 +85,9 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
     assert result.returncode == 1, result.stderr
     messages = [line for line in result.stderr.splitlines() if "could not save" in line]
     # The last one is tried three times more.
-    steps = [re.search(r"checkpoint of step (\d)", line)[1] for line in messages]
+    steps = [re.search(r"checkpoint for step (\d)", line)[1] for line in messages]
     assert steps == ["4", "5", "6", "6", "6", "6"], result.stderr
-    assert all("No space left on device" in line and "the checkpoint of step 3 remains" in line for line in messages)
+    assert all("No space left on device" in line and "the checkpoint for step 3 remains" in line for line in messages)
     assert all("warning: " in line for line in messages[:-1])
     assert messages[-1].startswith("mpzero: error: ")
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]

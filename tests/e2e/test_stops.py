@@ -123,7 +123,7 @@ def test_a_save_that_would_exceed_the_grace_period_is_not_started(tmp_path: Path
     saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
     (line,) = [line for line in live.errors.splitlines() if "error" in line and "stopped by" in line]
     assert line.startswith("mpzero: error: stopped by SIGTERM to rank 0 after step ")
-    assert f"--grace_period 0.001 were left; the checkpoint of step {saved} remains" in line
+    assert f"--grace_period 0.001 were left; the checkpoint for step {saved} remains" in line
     assert not list(run.checkpoints.glob("*.tmp"))
 
 

@@ -184,7 +184,7 @@ TEST_CASE("a checkpoint that cannot be written is skipped, unless it is the last
     for (int64_t step = 3; step <= 5; ++step) saves.step(step);
     saves.step(6);
     CHECK_THROWS_WITH(saves->finish(saves.position(6)),
-                      Contains("the checkpoint of step 6") && Contains("the checkpoint of step 2 remains"));
+                      Contains("the checkpoint for step 6") && Contains("the checkpoint for step 2 remains"));
   }
   CHECK(saves.complete() == Steps{2});
 }

@@ -27,7 +27,7 @@ std::string error_of(double loss, double norm, std::optional<int64_t> saved_step
 TEST_CASE("a non-finite loss or norm is reported with its step and the last checkpoint") {
   const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   CHECK(error_of(2, 1, std::nullopt).empty());
-  CHECK_THAT(error_of(nan, 1, 5), Contains("the loss is NaN at step 7: the checkpoint of step 5 is intact"));
+  CHECK_THAT(error_of(nan, 1, 5), Contains("the loss is NaN at step 7: the checkpoint for step 5 is intact"));
   CHECK_THAT(error_of(infinity, nan, std::nullopt), Contains("the loss is infinite at step 7: there is no checkpoint"));
   CHECK_THAT(error_of(2, infinity, 5), Contains("the gradient norm is infinite at step 7 while the loss is finite"));
 }
