@@ -116,7 +116,7 @@ def where(record: Record) -> str:
     return {
         "network": "while connecting the hosts",
         "setup": "during setup",
-        "first_step": f"in step {record.step}, the run's first",
+        "first_step": f"in step {record.step}, the first after startup",
         "training": f"in step {record.step}",
         "validation": f"during validation after step {record.step}",
         "checkpoint": f"during checkpointing after step {record.step}",

@@ -32,9 +32,9 @@ const char* name_of(RunPhase phase) {
 }
 
 std::string describe(RunPhase phase, int64_t step) {
-  constexpr std::array kPlaces = {"while connecting the hosts",      "during setup",
-                                  "in step {}, the run's first",     "in step {}",
-                                  "during validation after step {}", "during checkpointing after step {}",
+  constexpr std::array kPlaces = {"while connecting the hosts",          "during setup",
+                                  "in step {}, the first after startup", "in step {}",
+                                  "during validation after step {}",     "during checkpointing after step {}",
                                   "during shutdown after step {}"};
   return fmt::format(fmt::runtime(kPlaces[std::min(static_cast<size_t>(phase), kPlaces.size() - 1)]), step);
 }
