@@ -63,7 +63,7 @@ std::string HangWatch::last_message() {
                        patience_.count() / 1000);
   }
   const std::string seen =
-      fmt::format("{} has not responded within {} s of the doctor's start", look->at, patience_.count() / 1000);
+      fmt::format("{} has not responded within {} s of the start of mpzero doctor", look->at, patience_.count() / 1000);
   const Finding hang = failure(look->check, seen, look->remedy);
   print_line("hangs", hang);
   if (!json_.empty()) write_report(hang_report(json_, host_), hang);

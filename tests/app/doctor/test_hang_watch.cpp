@@ -51,7 +51,8 @@ TEST_CASE("a hanging check is reported in a separate report of its host") {
   const std::string json = (root.path() / "doctor.json").string();
   CHECK(hang_report(json, "node7") == root.path() / "doctor.json.node7.hung");
   const std::string message = last_message(json, [](HangWatch& watch) { watch.enter(kDriver); });
-  CHECK(message == "node7: the GPU driver has not responded within 0 s of the doctor's start; leave the host out");
+  CHECK(message ==
+        "node7: the GPU driver has not responded within 0 s of the start of mpzero doctor; leave the host out");
   std::ifstream file(hang_report(json, "node7"));
   const auto report = nlohmann::json::parse(file);
   CHECK(report.at("job") == "41");
@@ -79,7 +80,7 @@ TEST_CASE("a hanging check is reported on stderr before any file is written") {
   }
   CHECK(text ==
         "mpzero: doctor: node7 hangs in gpus (job 41, restart 2): the GPU driver has not responded within 0 s of "
-        "the doctor's start\n");
+        "the start of mpzero doctor\n");
 }
 
 TEST_CASE("a waiting rank reports whether the folder of the report responds") {
