@@ -105,7 +105,7 @@ std::string describe_loss(const std::string& settings) {
   };
   std::vector<const char*> parts;
   if (compressed("zero_quantized_gradients")) {
-    parts.push_back("the error feedback of gradients (less than the rounding error of one step)");
+    parts.push_back("the error feedback of gradients (smaller than the rounding error of one step)");
   }
   if (compressed("zero_quantized_weights")) {
     parts.push_back("the error feedback of parameters");

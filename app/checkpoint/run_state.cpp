@@ -168,7 +168,8 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
     if (!same_path) return others("");
     if (!missing.empty()) {
       warnings.push_back(fmt::format(
-          "--init_from {} {}, so its weights were not compared with the run's initial weights; the path is the same.",
+          "--init_from {} {}, so its weights were not compared with the run's initial weights; only the paths were "
+          "compared.",
           folder.string(), missing));
     }
     return "";

@@ -134,8 +134,8 @@ void check_split_sequences(const RunConfig& config, const std::string& where, co
                      config.seq_length);
   }
   if (size > 1 && model.lora && model.lora->dropout > 0) {
-    throw_user_error("{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set it to 0", where,
-                     size, model.lora->dropout);
+    throw_user_error("{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set the dropout to 0",
+                     where, size, model.lora->dropout);
   }
 }
 

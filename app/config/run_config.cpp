@@ -276,7 +276,7 @@ void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings
   if (config.fp8 == "none" || config.micro_batch_tokens() % kMultiple == 0) return;
   warnings.push_back(fmt::format(
       "a micro-batch has {} tokens, but FP8 on GPUs requires a multiple of {}; falling back to bf16 matmuls "
-      "of operands rounded to FP8, slower than plain bf16; change --seq_length or the micro-batch size",
+      "of FP8-rounded operands, which are slower than plain bf16 matmuls; change --seq_length or the micro-batch size",
       config.micro_batch_tokens(), kMultiple));
 }
 
