@@ -68,7 +68,7 @@ std::string describe_data(const RunSetup& setup) {
   const std::string missing = fmt::format("not prepared: {}", fmt::join(setup.missing_data, ", "));
   // Set by the launch scripts, which prepare the data before they train.
   if (const std::string source = parallel::process_environment("MPZERO_PREPARES_FROM").value_or(""); !source.empty()) {
-    return fmt::format("{}; this script prepares the data from {}", missing, source);
+    return fmt::format("{}; the launch script prepares the data from {}", missing, source);
   }
   return fmt::format("{}; to create the data, run: {}", missing, setup.prepare_command);
 }

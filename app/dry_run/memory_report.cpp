@@ -68,7 +68,8 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   std::vector<std::string> lines;
   if (!is_known) {
     lines.emplace_back(
-        "Memory not checked, because the hosts are unknown: the run may choose another layout or recompute more.");
+        "Memory not checked, because the hosts are unknown: the run may choose a different layout or more "
+        "recomputation.");
   }
   if (on_gpus) {
     lines.push_back(fmt::format("Memory per GPU: {}, plus CUDA and NCCL", range(least, gibibytes(need.device))));

@@ -113,7 +113,7 @@ void RunMetrics::collect(Families& to) const {
     to.gauge("mpzero_slowest_rank", "Rank with the longest time in the previous step, excluding waits for other ranks.",
              static_cast<double>(last.slowest->rank));
     to.gauge("mpzero_slowest_rank_ratio",
-             "Excess of the slowest rank's time over the median of the other ranks, as a fraction of its time.",
+             "Slowest rank's time minus the median of the other ranks, as a fraction of the slowest rank's time.",
              last.slowest->share);
   }
   for (size_t rank = 0; rank < last.rank_seconds.size() && last.rank_seconds.size() > 1; ++rank) {

@@ -121,7 +121,7 @@ std::string describe(const RunTotals& totals, const std::string& run_id) {
       "Run {}: {}{}, {} tokens in {}; {:.0f}% of the time in steps ({:.0f} tokens/s), {}, {}", run_id,
       counted(totals.steps, "step"), after, with_commas(totals.tokens), duration_text(totals.elapsed_seconds),
       share * 100, tokens_per_second, counted(totals.checkpoints, "checkpoint"), counted(totals.starts - 1, "restart"));
-  if (totals.stalls > 0) line += fmt::format(", {} over 3x the median", counted(totals.stalls, "step"));
+  if (totals.stalls > 0) line += fmt::format(", {} longer than 3x the median", counted(totals.stalls, "step"));
   if (totals.gpu_seconds > 0) line += fmt::format(", {:.2f} GPU hours", totals.gpu_seconds / 3600);
   return line;
 }

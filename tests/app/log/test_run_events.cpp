@@ -47,7 +47,7 @@ TEST_CASE("an attempt writes its events, and the run's summary at its end") {
   events.warning("rank 1 is slow");
   const std::string line = events.end("stopped", "SIGUSR1");
   CHECK(line.starts_with("Run 00000000aaaaaaaa: 11 steps, "));
-  CHECK(line.find("1 checkpoint, 1 restart, 1 step over 3x the median, ") != std::string::npos);
+  CHECK(line.find("1 checkpoint, 1 restart, 1 step longer than 3x the median, ") != std::string::npos);
 
   const std::vector<json> all = events_in(folder.path());
   REQUIRE(all.size() == 5);
