@@ -55,7 +55,7 @@ class Checkpointer {
   // checkpoint.
   void after_step(const RunPosition& position, double seconds, bool stops);
 
-  // Saves the run's last checkpoint, unless the checkpoint of this step exists, and waits until the save completes.
+  // Saves the run's last checkpoint, unless a checkpoint for this step exists, and waits until the save completes.
   // Throws on all ranks if the save fails.
   void save_last(const RunPosition& position);
   // Waits for the save in flight. Throws on all ranks if a checkpoint was due at `last` and the save failed.

@@ -117,8 +117,8 @@ class BatchRefused : public UserError {
 RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int data_parallel_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 
-// Returns " --deepspeed_config_yields true" if ds_config.json sets one of the flags, so that a different value on the
-// command line would be refused; otherwise "". Advice to pass these flags must end with the returned text.
+// Returns " --deepspeed_config_yields true" if ds_config.json sets one of the flags, because a different value on the
+// command line would otherwise be refused; else "". Advice to pass these flags must end with the returned text.
 std::string yields_for(const RunConfig& config, const std::vector<std::string>& flags);
 
 // For a run whose train_batch_size is computed, returns flags that set the global batch size to `train_batch_size` with

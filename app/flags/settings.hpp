@@ -56,10 +56,10 @@ struct LoraSettings {
 // memory, kHostAttention also keeps attention outputs there, and kAuto selects the fastest levels that fit.
 enum class Recomputation : uint8_t { kNone, kSelective, kAttention, kFull, kTiled, kHostAttention, kHost, kAuto };
 
-// Checkpoint interval: never, every checkpoint_freq steps, or after each pass over the training data.
+// When to save periodic checkpoints: never, every checkpoint_freq steps, or after each pass over the training data.
 enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };
 
-// Learning rate after a resume with a changed schedule. kUnset: chosen so that the learning rate does not jump.
+// Learning rate after a resume with a changed schedule. kUnset: mpzero avoids a jump of the learning rate.
 enum class ScheduleOnResume : uint8_t {
   kUnset,
   kKeep,    // the checkpoint's schedule, followed by its last rate

@@ -16,7 +16,8 @@ using ComparedSettings = std::vector<std::pair<std::string, std::string>>;
 // model's config.json, and the sizes of the token files. Paths, ports and addresses may differ between hosts.
 ComparedSettings compared_settings(const RunSetup& setup);
 
-// Throws UserError on all ranks with the first setting whose value differs from the value on rank 0. Collective.
+// Throws UserError on all ranks if a setting differs from its value on rank 0. The message contains the first such
+// setting. Collective.
 void check_same_settings(const RunSetup& setup, ProcessGroup& group);
 
 }  // namespace mpzero

@@ -65,7 +65,7 @@ nlohmann::ordered_json host_condition(at::Device device, const std::filesystem::
 // does not respond.
 class EvidenceWriter {
  public:
-  // `folders`: candidates, in order of preference. Other users may write to all but the first.
+  // `folders`: candidates, in order of preference. All folders but the first may be writable by other users.
   EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start)
       : folders_(std::move(folders)), start_(start) {}
 

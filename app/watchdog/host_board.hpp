@@ -33,8 +33,7 @@ class HostBoard {
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
-  // Returns the reason why the shared-memory file cannot be used, so that this rank cannot monitor other ranks;
-  // otherwise, an empty string.
+  // Returns the reason why this rank cannot use the shared-memory file to monitor other ranks; empty if it can.
   const std::string& problem() const { return problem_; }
   // Unlinks the shared-memory file. Must be called after all ranks have opened the file.
   void remove_name() const;

@@ -108,8 +108,8 @@ class Watchdog {
   // Ends the run without a failure, unless another rank of this host is already ending the run.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // Must precede the end of the process. Does not return if another thread already ends the process, and ends the
-  // process if an error of all ranks has been reported.
+  // Must be called before the process is ended. Does not return if another thread is already ending the process. Ends
+  // the process if an error of all ranks has been reported.
   void begin_end();
 
   parallel::MpiRuntime& mpi_;
