@@ -198,9 +198,9 @@ void RunFolder::stop_where_taken() {
 void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
   const std::vector<std::string> problems = new_problems(left);
   if (problems.empty()) return;
-  log_.warn(fmt::format(
-      "{} contains leftover files from earlier saves: {}. These files only use disk space and can be deleted.",
-      config_.checkpoint_dir, fmt::join(problems, "; ")));
+  log_.warn(
+      fmt::format("{} contains leftover files from earlier saves: {}. These files are not used and can be deleted.",
+                  config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
 void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {

@@ -36,8 +36,7 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
   if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
     warnings.emplace_back(
         "--checkpoint_format deepspeed does not save the scheduler state of --lr_scheduler_type; resume in "
-        "DeepSpeed with "
-        "load_lr_scheduler_states=False.");
+        "DeepSpeed with load_lr_scheduler_states=False.");
   }
   if (config.zero.quantized_gradient_bits > 0 || config.zero.quantized_weights) {
     warnings.emplace_back(
