@@ -25,11 +25,11 @@ struct BottleneckFacts {
 };
 
 // Returns the bottleneck and a suggested change; std::nullopt if no rule applies. `means`: mean times of a step, one
-// entry per rank; not empty. The first matching rule is reported: (1) a throttled GPU; (2) the largest of data loading
-// above 5% of a step, exposed communication above 10%, and AdamW on the host above 25%; (3) a micro-batch with less
-// than 30% MFU. The data loading rule uses the rank with the longest data loading time. The other rules use the rank
-// with the longest time excluding waits. Rule 3 does not apply if the median rank waits more than 10% of a step for the
-// slowest rank.
+// entry per rank; not empty. The first matching rule is reported: (1) a GPU is throttled; (2) data loading takes more
+// than 5% of a step, exposed communication more than 10%, or AdamW on the host more than 25% (if several do, the
+// largest is reported); (3) a small micro-batch has less than 30% MFU. The data loading rule uses the rank with the
+// longest data loading time. The other rules use the rank with the longest time excluding waits. Rule 3 does not apply
+// if the median rank waits more than 10% of a step for the slowest rank.
 std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts);
 
 // Averages the times of the first steps of a run.

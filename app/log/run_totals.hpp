@@ -23,7 +23,7 @@ struct StartTotals {
 struct RunTotals : StartTotals {
   int64_t starts = 0;
   double gpu_seconds = 0;  // elapsed time times the number of GPUs
-  int64_t after_step = 0;  // steps before the first attempt; not 0 if earlier events are in another folder
+  int64_t after_step = 0;  // steps completed before the first recorded attempt; not 0 if earlier events are elsewhere
 };
 
 // Returns the totals over all attempts of run `run_id` in the file. The totals of a killed attempt are from its last

@@ -98,7 +98,7 @@ class MemoryEstimate {
   PlannedMemory planned(const parallel::MemoryUse& states, const LayerLevels& levels) const;
   // Chooses the recompute levels and the number of kept FP8 casts. Returns the planned memory.
   PlannedMemory plan(const parallel::MemoryUse& states, const MemoryNeed& limit);
-  // Returns the bytes of host memory that the run has for optimizer updates before the gradient norm is known, or
+  // Returns the bytes of host memory available for optimizer updates that start before the gradient norm is known, or
   // std::nullopt for no limit.
   std::optional<int64_t> host_extra_bytes(const MemoryNeed& limit) const;
   // Returns changes that fit in `limit`; see changes_that_fit(). `planned`: levels that changes keep.

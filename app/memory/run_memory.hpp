@@ -39,9 +39,9 @@ class RunMemory {
   // host_extra_bytes() and plan(). Collective.
   bool choose_release(ProcessGroup& group, std::optional<bool> preferred);
 
-  // Returns the bytes of host memory for optimizer updates before the gradient norm is known, or std::nullopt for no
-  // limit. Must be called before the training state is allocated. Collective. Throws UserError on all ranks if the
-  // training state and the activations of --recompute host or host_attention do not fit.
+  // Returns the bytes of host memory available for optimizer updates that start before the gradient norm is known, or
+  // std::nullopt for no limit. Must be called before the training state is allocated. Collective. Throws UserError on
+  // all ranks if the training state and the activations of --recompute host or host_attention do not fit.
   std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
 
   // Returns the recompute level of each layer, identical on all ranks. `states`: memory of the allocated training

@@ -20,8 +20,8 @@ class SharedCores {
   };
 
   explicit SharedCores(const Options& options) : options_(options) {}
-  // The argument of work(), move() and wait() is the host's time at the start of the call; the return value is the
-  // host's time at the end. `now` must not decrease between calls.
+  // In work(), move() and wait(), `now` is the host's time at the start of the call, and the result contains the host's
+  // time at the end. `now` must not decrease between calls.
   double work(double now, double seconds);
   Move move(double now, double seconds);
   // Waits until collective `number` has completed.

@@ -50,7 +50,7 @@ struct SimulatedStep {
   };
   std::map<std::string, CollectiveTime> collectives;
   parallel::MemoryUse memory;
-  int64_t simulated_micro_batches = 0;  // number per simulated step, summed over all attempts
+  int64_t simulated_micro_batches = 0;  // micro-batches of a simulated step, summed over all simulations
 
   double of(Work work) const { return busy[static_cast<size_t>(work)]; }
 };
