@@ -15,7 +15,7 @@ inline constexpr const char* kLoraKey = "mpzero_lora";
 struct LoraConfig {
   int64_t r = 0;
   double alpha = 0;
-  std::vector<std::string> targets;  // projections, e.g. q_proj; empty if the file has a pattern or per-layer names
+  std::vector<std::string> targets;  // projections, e.g. q_proj; empty if PEFT's file has a pattern or per-layer names
   bool rslora = false;               // rank-stabilized (arXiv:2312.03732)
   double dropout = 0;                // applied only in training
 

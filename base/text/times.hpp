@@ -8,7 +8,7 @@ namespace mpzero {
 // Returns the Unix time in seconds, with a resolution of one millisecond.
 double seconds_since_1970();
 
-// Returns the time of CLOCK_MONOTONIC in nanoseconds, which all processes of a host share. Async-signal-safe.
+// Returns CLOCK_MONOTONIC, a clock that all processes on a host share, in nanoseconds. Async-signal-safe.
 int64_t monotonic_nanoseconds();
 
 // Formats a duration as "2.5 s", "24 s", "2 min 30 s", "3 h 2 min" or "4 d 7 h". Formats a negative duration (clock

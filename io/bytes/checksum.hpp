@@ -39,7 +39,7 @@ uint64_t from_hex(std::string_view digits);
 uint32_t crc32_of(std::span<const std::byte> bytes);
 
 // Computes the CRC-32 of a long byte sequence from the CRC-32s of its ranges. The ranges may arrive in any order and
-// from several processes, so that each reader or writer hashes only its own ranges.
+// from several processes, so each reader or writer hashes only its own ranges.
 class RangeChecksums {
  public:
   void add(int64_t begin, std::span<const std::byte> bytes);

@@ -51,11 +51,11 @@ inline float from_float16(uint16_t bits) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
 }
 
-// The same conversions of arrays, vectorized. `out` is at least as long as `in`.
+// The same conversions for arrays, vectorized. `out` is at least as long as `in`.
 void from_bfloat16(std::span<const uint16_t> in, std::span<float> out);
 void from_float16(std::span<const uint16_t> in, std::span<float> out);
 void to_bfloat16(std::span<const float> in, std::span<uint16_t> out);
-using Widening = void (*)(std::span<const uint16_t>, std::span<float>);  // one of the first two
+using Widening = void (*)(std::span<const uint16_t>, std::span<float>);  // from_bfloat16 or from_float16
 
 // Reads 16-bit values in blocks that fit into the CPU cache, and converts them. `read` fills a buffer with the bytes at
 // a position relative to the first value.

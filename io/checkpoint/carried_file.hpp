@@ -41,7 +41,8 @@ struct CarriedState {
 struct StoredCarried {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
-  // Bytes of the requested values, in order; std::nullopt for a value if unit, name, shape or dtype differ.
+  // Bytes of the requested values, in order; std::nullopt for a value whose unit, name, shape or dtype differs from the
+  // request.
   std::vector<std::optional<std::vector<std::byte>>> values;
 };
 

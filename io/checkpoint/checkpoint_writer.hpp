@@ -19,10 +19,10 @@ using FetchShard = std::function<std::span<const float>(size_t shard, StateKind 
 
 struct ShardValues {
   FetchShard fetch;
-  // True if all spans that `fetch` returns stay valid. Otherwise, each span is valid until the next call of `fetch`.
+  // True if all spans that `fetch` returns stay valid. Otherwise, each span is valid until the next call to `fetch`.
   // Values in memory aligned to OutputFile::kAlignment are written without a copy.
   bool all_stay = false;
-  // If set, called after the last call of `fetch` and the last read of its spans, even after an error. BackgroundSave
+  // If set, called after the last call to `fetch` and the last read of its spans, even after an error. BackgroundSave
   // calls `done` from the writing thread.
   // NOLINTNEXTLINE(readability-redundant-member-init): avoids gcc's -Wmissing-field-initializers
   std::function<void()> done{};

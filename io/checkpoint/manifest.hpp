@@ -18,8 +18,9 @@
 // `manifest.json` describes the files of a checkpoint. The manifest is written last, so a folder without a manifest is
 // not a complete checkpoint.
 //
-// Checksums are per block of a dataset, not per file, so that each rank, for any number of ranks, verifies only the
-// blocks that it reads. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate checksum.
+// Checksums are per block of a dataset, not per file, so that each rank verifies only the blocks that it reads,
+// regardless of the number of ranks. The bytes between the datasets (HDF5 metadata, a few KiB) have a separate
+// checksum.
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
@@ -55,7 +56,7 @@ struct ManifestFile {
 };
 
 struct Manifest {
-  // Number of the save among all saves to its checkpoint folder, counted from 1. A later save has a larger generation,
+  // Sequence number of the save in its checkpoint folder, counted from 1. A later save has a larger generation,
   // regardless of its step. The generation is 0 in manifests from versions without generations.
   int64_t generation = 0;
   std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty if unknown
@@ -91,8 +92,8 @@ void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 // Checks the size of one file. Throws Damaged if the size differs from the manifest.
 void check_size(const OpenFolder& folder, const ManifestFile& file);
 
-// Checks that the files contain every element of every unit exactly once for each kind. Returns a description of the
-// first error, or an empty string.
+// Checks that the files contain every element of every unit exactly once for each kind of state. Returns a description
+// of the first error, or an empty string.
 std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec> units);
 // Throws Failure if mistake_in_shards() finds an error.
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);

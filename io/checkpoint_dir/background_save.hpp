@@ -22,8 +22,8 @@ namespace mpzero::io {
 // A save is not throttled during its first steps, in which the disk's speed is measured.
 class SaveThrottle {
  public:
-  // Allowed average slowdown of steps during a save, which is lower than the target of 3% because step times vary by a
-  // similar amount.
+  // Allowed average slowdown of steps during a save. The limit is lower than the target of 3% because step times vary
+  // by a similar amount even without a save.
   static constexpr double kAllowedSlowdown = 0.02;
 
   // Records the time of a step without a save.
@@ -41,7 +41,8 @@ class SaveThrottle {
   void measure();
 
   std::deque<double> alone_;  // seconds of the last steps without a save
-  // Exponentially decayed sums over all saves so far: step time added by saving, in seconds, and bytes written.
+  // Exponentially decayed totals over all saves: the step time added by saving, in seconds, and the number of bytes
+  // written.
   double extra_seconds_ = 0;
   double bytes_ = 0;
 

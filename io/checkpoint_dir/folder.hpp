@@ -88,7 +88,7 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const
 // Returns the subfolders with checkpoints, i.e. with a `latest` file, in alphabetical order.
 std::vector<std::filesystem::path> runs_in(const std::filesystem::path& folder);
 
-// Returns the last clause of an error message: a suggestion of the folders of runs_in(), or `otherwise` if there are
+// Returns the last clause of an error message, which suggests the folders from runs_in(), or `otherwise` if there are
 // none.
 std::string suggest_runs(const std::filesystem::path& folder, const std::string& otherwise);
 

@@ -58,7 +58,7 @@ void read_checkpoint(const std::function<std::filesystem::path()>& find,
                      const std::function<void(const StoredCheckpoint&)>& read,
                      const std::function<void(const std::string&)>& on_restart);
 
-// Retry policy with pauses of 12.75 s in total, because a network file system may show changes to other hosts with a
+// Retry policy with pauses of 12.75 s in total, because changes on a network file system may reach other hosts with a
 // delay.
 inline const Patience kPatienceWithOtherHosts{.attempts = 9};
 

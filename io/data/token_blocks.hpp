@@ -10,10 +10,10 @@
 
 namespace mpzero::io {
 
-// Reads tokens and verifies the checksums of the dataset `/tokens_xxh3` (uint64). Element i is the 64-bit XXH3 of the
-// little-endian bytes of tokens [i * block_size, (i + 1) * block_size). The last block may be shorter. The attribute
-// block_size is the number of tokens per block. Unlike the fletcher32 filter of HDF5, these checksums detect zeroed and
-// misplaced blocks.
+// Reads tokens and verifies them against the checksums in the dataset `/tokens_xxh3` (uint64). Element i is the 64-bit
+// XXH3 of the little-endian bytes of tokens [i * block_size, (i + 1) * block_size). The last block may be shorter. The
+// attribute block_size is the number of tokens per block. Unlike the fletcher32 filter of HDF5, these checksums detect
+// zeroed and misplaced blocks.
 class TokenBlocks {
  public:
   static constexpr const char* kName = "tokens_xxh3";

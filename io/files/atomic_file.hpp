@@ -16,8 +16,8 @@ namespace mpzero::io {
 bool is_full_disk(int error_number);
 
 // Throws the error of a failed system call: "cannot ACTION PATH: REASON". Throws UserError if the user can fix the
-// cause, for example a permission or a path. Throws Failure for all other causes, including a full disk. The exception
-// contains the errno and, if known, a remedy.
+// cause, for example missing permissions or a wrong path. Throws Failure for all other causes, including a full disk.
+// The exception contains the errno and, if known, a remedy.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 // An open file. See throw_system_error() for errors.

@@ -50,7 +50,7 @@ class WritePace {
   double allowance_ = 0;  // bytes; negative after writes ahead of schedule
   Clock::time_point refilled_{};
   bool begun_ = false;
-  Clock::time_point counted_{};  // time up to which current() has been measured
+  Clock::time_point counted_{};  // end of the time that is included in the current Stretch
   Stretch unlimited_, limited_;
   bool cached_ = false;
 };

@@ -29,11 +29,11 @@ class Lock {
 // Returns the error text of the last failed call, from the system or from HDF5.
 std::string reason();
 
-// Throws the error of the last failed call, which read `what` from `file`. System errors are reported with
+// Throws the error of the last failed call, an attempt to read `what` from `file`. System errors are reported with
 // throw_system_error(). Throws UserError for all other errors, which mean that the file is damaged.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 
-// Throws the error of the last failed call, which wrote `what` to `file`. Throws Failure if the disk is full.
+// Throws the error of the last failed call, an attempt to write `what` to `file`. Throws Failure if the disk is full.
 [[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
 
 hid_t native(Type type);

@@ -49,8 +49,8 @@ class FolderLock {
   static constexpr const char* kFile = ".lock";
   // Timeout for a folder that another process has locked, for example a process of a killed run that is still exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
-  // Time for which a requeued job waits for a process of its previous attempt to exit, which may be blocked in the file
-  // system or a driver.
+  // Timeout for a process of a requeued job's previous attempt to exit. The process may be blocked in the file system
+  // or a driver.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
   // Purpose of the lock, which determines the text of messages.

@@ -24,9 +24,9 @@
 //
 //   claim     1. Read the files. If there are none, n = 1. If the last owner is alive, refuse the claim. If the last
 //                owner is dead, use its n + 1.
-//             2. Create `.owner-<n>` with O_EXCL. If the file already exists, restart from 1.
-//             3. Read the files again. If a larger n exists, or if the dead owner's record has changed since 1, remove
-//                the new file and restart from 1.
+//             2. Create `.owner-<n>` with O_EXCL. If the file already exists, restart from step 1.
+//             3. Read the files again. If a larger n exists, or if the dead owner's record has changed since step 1,
+//                remove the new file and restart from step 1.
 //             4. Remove the files with smaller n.
 //   renew     Write the next count to this process's file, then read all files. If this file is missing or a larger
 //             n exists, ownership is lost.
@@ -117,7 +117,7 @@ class FolderOwner {
   // Returns the record with the largest number, or std::nullopt if no record exists.
   std::optional<Found> last() const;
   std::optional<std::string> read(int64_t number) const;
-  // Waits until the owner is dead or its record was replaced. Throws if the owner is alive.
+  // Waits until the owner is dead or its record has been replaced. Throws if the owner is alive.
   void watch(const Found& found, const Options& options) const;
   // Performs steps 2 and 3 of a claim (see above). Returns false if the claim must restart.
   bool try_to_claim(const std::optional<Found>& heir_to);

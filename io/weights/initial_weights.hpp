@@ -31,9 +31,9 @@ class InitialWeights final : public ParameterSource {
   // block.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 
-  // Returns the hash of all weights as 16 hexadecimal digits. The result is identical on every rank. All ranks together
-  // must have read each element of `units` once. Reads of ranks that pass `counts` = false are ignored. If every rank
-  // has read all weights, only one rank must pass true. Collective.
+  // Returns the hash of all weights as 16 hexadecimal digits. The result is identical on every rank. The reads of the
+  // ranks that pass `counts` = true are added to the hash and must cover each element of `units` exactly once. If every
+  // rank has read all weights, exactly one rank must pass true. Collective.
   std::string hash(std::span<const UnitSpec> units, bool counts, ProcessGroup& group) const;
 
  private:
