@@ -37,7 +37,7 @@ struct TunedMatmul {
 // the gradient is next overwritten. Until then, the accumulating matmul uses the algorithm of the overwriting matmul.
 // Tuning does not allocate more memory than the matmul itself. The fastest algorithm, and therefore the last bits of
 // the result, may differ between runs. Under at::globalContext().deterministicAlgorithms, tuning is disabled, and
-// cuBLASLt's first heuristic result with reproducible bits is used. For other dtypes and devices, and for operands
+// cuBLASLt's first bitwise reproducible heuristic result is used. For other dtypes and devices, and for operands
 // without the alignment that cuBLASLt requires, ATen's matmul is used. FP8 matmuls are tuned in the same way. On CPUs,
 // FP8 operands are dequantized and multiplied in fp32. On GPUs, FP8 operands are dequantized to bf16 if cuBLASLt does
 // not support the matmul. fp32 and bf16 represent FP8 values exactly, so only the order of summation differs.
@@ -47,8 +47,8 @@ class Matmuls {
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
 
   // Returns a * weight^T, [N, out], for a [N, in] and weight [out, in]. Adds `addend` if it is defined: a matrix
-  // [N, out], or a vector [out] for each row. On a GPU, the sum is rounded only once. In all functions, either both
-  // operands are FP8 or neither is.
+  // [N, out], or a vector [out] that is added to each row. On a GPU, the sum is rounded only once. In all functions,
+  // either both operands are FP8 or neither is.
   at::Tensor forward(const Operand& a, const Operand& weight, const at::Tensor& addend = {});
   // Adds a * weight^T to out [N, out].
   void add_forward(at::Tensor& out, const Operand& a, const Operand& weight);

@@ -58,7 +58,7 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-// A call of a kernel, matmul or attention. The code that launches the kernel fills in all fields, so that plans,
+// A call to a kernel, matmul or attention. The code that launches the kernel fills in all fields, so that plans,
 // calibrations and profiles need no list of kernels.
 struct Operation {
   std::string_view name{};              // OperationScope's name: the kernel's key in calibrations

@@ -26,11 +26,11 @@ std::string mpi_library_file();
 // Returns the interfaces that are up and have an address reachable from other hosts, as "eth0 10.0.0.1, eth1 10.1.0.1".
 std::string list_interfaces(const ifaddrs* list);
 
-// Guards the initialization of MPI. If MPI_Init fails, MPI prints its own messages and ends the process. MpiStart then
-// prints the environment variables that configure MPI, and the process exits with kUserErrorExitCode. If
-// MPZERO_START_FILE is set, only the rank that creates this file prints the report. Scripts check for this file,
-// because mpirun replaces the exit code. If initialization takes longer than `patience`, the process ends with a
-// failure. At most one MpiStart may exist at a time.
+// Guards the initialization of MPI. If MPI_Init fails, MPI prints its own messages and calls _exit(). MpiStart
+// intercepts this call, prints the environment variables that configure MPI, and sets the exit code to
+// kUserErrorExitCode. If MPZERO_START_FILE is set, only the rank that creates this file prints the report. Scripts
+// check for this file, because mpirun replaces the exit code. If initialization takes longer than `patience`, the
+// process ends with a failure. At most one MpiStart may exist at a time.
 class MpiStart {
  public:
   MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi);

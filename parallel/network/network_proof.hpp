@@ -44,7 +44,7 @@ struct NetworkProof {
   std::string plugin;              // "aws-ofi-nccl 1.16.2"; empty: none
   std::optional<bool> gpu_direct;  // GPUDirect RDMA; std::nullopt if not logged
 
-  static auto fields(auto& proof) {  // base/collectives.hpp
+  static auto fields(auto& proof) {  // see base/collectives.hpp
     return std::tie(proof.net, proof.provider, proof.devices, proof.plugin, proof.gpu_direct);
   }
 };

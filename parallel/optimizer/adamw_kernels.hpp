@@ -57,7 +57,7 @@ const char* name(HostKernel kernel);  // "AVX2"
 
 // Updates all elements of `spans`, using all threads of the process.
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
-// Updates the elements [begin, end) in the calling thread. The CPU must support `kernel`.
+// Updates the elements [begin, end) on the calling thread. The CPU must support `kernel`.
 void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end,
                       HostKernel kernel = fastest_host_kernel());
 // parameter[begin, end) (bf16 or float) <- master[begin, end), rounded as in adamw_host().

@@ -14,7 +14,7 @@ namespace mpzero::parallel {
 // "model.layers.0.input_layernorm.weight".
 bool matches_any(const std::string& name, const std::vector<std::string>& patterns);
 
-// Elements of a rank's shard of a flat unit to which weight decay applies. A shard may contain parameters with and
+// Ranges of a rank's shard of a flat unit that are subject to weight decay. A shard may contain parameters with and
 // without decay, and may begin or end within a parameter.
 class DecayRanges {
  public:

@@ -56,7 +56,7 @@ struct TrainerLr {
   double gamma = 1;            // kInSteps only
 };
 
-// Learning rate as a pure function of the update number, so that a resumed run needs no scheduler state. All schedules
+// Learning rate as a pure function of the update number, so a resumed run needs no scheduler state. All schedules
 // except TrainerLr follow deepspeed/runtime/lr_schedules.py (0.19.8).
 class LrSchedule {
  public:

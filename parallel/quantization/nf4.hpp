@@ -3,10 +3,10 @@
 #include <cstdint>
 
 // NF4 with double quantization (arXiv:2305.14314) on raw memory. A value equals one of 16 levels times the scale of its
-// block. A block's scale equals the minimum scale of its group plus an 8-bit multiple of the group's step. Unlike 8-bit
-// floats around the mean, this encoding is equally precise for all scales. A message contains the 4-bit level indices
-// (the first index of each byte in the lower half), the 8-bit scales, the minimum scale and the step of each group
-// (fp32), and up to 15 unused bytes.
+// block. A block's scale equals the minimum scale of its group plus an 8-bit multiple of the group's step. Unlike the
+// paper's encoding, 8-bit floats relative to the mean, this encoding is equally precise for all scales. A message
+// contains the 4-bit level indices (the first index of each byte in the lower half), the 8-bit scales, the minimum
+// scale and the step of each group (fp32), and up to 15 unused bytes.
 namespace mpzero::parallel {
 
 struct Nf4Levels {

@@ -27,7 +27,7 @@ class DeviceWork {
 };
 
 struct CollectiveRecord {
-  int64_t sequence = 0;  // per communicator, from 1; the same collective has the same number on every rank
+  int64_t sequence = 0;  // counts from 1 in each communicator; the same collective has the same number on every rank
   std::string operation;
   int64_t bytes = 0;  // size of this rank's input or output, whichever is larger
   CollectiveState state = CollectiveState::kQueued;

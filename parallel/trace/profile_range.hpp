@@ -10,7 +10,7 @@ struct RecordFunction;
 
 namespace mpzero::parallel {
 
-// Labels, in a trace, all work that the current thread runs or queues on the GPU during the object's lifetime. A range
+// Label in a trace for all work that the current thread runs or queues on the GPU during the object's lifetime. A range
 // costs a few nanoseconds if no trace is recorded.
 class ProfileRange {
  public:

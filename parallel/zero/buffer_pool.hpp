@@ -10,9 +10,9 @@
 
 namespace mpzero::parallel {
 
-// Pool of flat buffers, by length, for a communicator's collectives. Reuse is ordered on the current stream, so a
-// buffer may be put back once its last use is queued on this stream. reserve() creates all buffers in advance, because
-// creating a buffer is collective and slow, and all buffers are part of the memory plan.
+// Pool of flat buffers, grouped by length, for a communicator's collectives. Reuse is ordered on the current stream, so
+// a buffer may be put back once its last use is queued on this stream. reserve() creates all buffers in advance,
+// because creating a buffer is collective and slow, and all buffers are part of the memory plan.
 class BufferPool {
  public:
   // `communicator` must outlive the pool.

@@ -31,7 +31,7 @@ struct GradientViews {
 
 struct GradientTarget {
   at::ScalarType type = at::kFloat;
-  bool accumulates = false;  // contains the gradients of the step's earlier micro-batches
+  bool accumulates = false;  // true if gradients are summed over the step's micro-batches
 };
 
 // Gradients of the units, accumulated in fp32 by default and summed over the ranks in the communication dtype. ZeRO 0

@@ -91,7 +91,7 @@ class ParameterStore {
   // Replaces the configured limits: keeps as many units gathered as `bytes` of additional device memory allow. Must be
   // called by all ranks, with the same value, after plan() and between two steps.
   virtual void use_memory(int64_t /*bytes*/) {}
-  // Permanently moves the offloaded shards of as many units as fit into `bytes` of device memory to the device. Host
+  // Permanently moves offloaded shards to the device, for as many units as fit into `bytes` of device memory. Host
   // updates of these units then write directly to the device, without a copy in host memory and a transfer at each use.
   // Returns the number of bytes of device memory used. Waits for started gathers. Must be called by all ranks, with the
   // same value, between two steps and when all units are released.

@@ -15,7 +15,7 @@ namespace mpzero::parallel {
 // parameters.) Each additional part requires one more gather.
 class UnitParts {
  public:
-  // Freezes parameters whose names contain a match of a regular expression in `frozen` (std::regex, ECMAScript), and
+  // Freezes parameters whose names contain a match for a regular expression in `frozen` (std::regex, ECMAScript), and
   // parameters that are not trainable in `units`. `coded`: frozen matrices of a unit with trainable parameters become a
   // part with UnitSpec::coded. Throws std::regex_error.
   UnitParts(std::vector<UnitSpec> units, const std::vector<std::string>& frozen, bool coded = false);

@@ -147,7 +147,7 @@ class ZeroEngine {
     int64_t count = 0;
   };
   Shard shard(size_t unit) const;
-  // Returns this rank's shard of a state. The span is valid until the next call of read_state() or update().
+  // Returns this rank's shard of a state. The span is valid until the next call to read_state() or update().
   std::span<const float> read_state(size_t unit, StateKind kind);
   // Returns a read-only view of this rank's shard of a state, on the device or in host memory, in the state's dtype.
   // The view is valid until the next update(); on the device, only for work queued on the current stream. Waits for the

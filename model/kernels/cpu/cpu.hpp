@@ -13,7 +13,8 @@
 // results. Tensors are contiguous unless documented otherwise. Results do not depend on the number of threads.
 namespace mpzero::model::cpu {
 
-// Returns the number of threads that run the CPU operations: SimulatedTarget::threads if set, else ATen's.
+// Returns the number of threads that run the CPU operations: SimulatedTarget::threads if set, otherwise ATen's number
+// of threads.
 int64_t threads();
 
 // Returns the number of partial sums that a reduction over `rows` rows writes.
