@@ -84,7 +84,7 @@ class FolderOwner {
   static constexpr std::chrono::milliseconds kWatch{30000};
 
   struct Options {
-    // True if this process has a file lock that excludes all other processes, so that older records are stale.
+    // True if this process has a file lock that excludes all other processes, so older records are stale.
     bool has_lock = false;
     WaitingClock clock = system_clock();
     // Called once with a reason if the claim has to wait.

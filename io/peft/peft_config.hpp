@@ -18,7 +18,7 @@ inline constexpr const char* kBaseHashKey = "mpzero.base_xxh3";
 // Contents of an adapter_config.json. read_peft_config() throws UserError, with the key in the message, for unsupported
 // settings (DoRA, layers with different ranks, fully trained modules) and for unknown keys that are set.
 struct PeftConfig {
-  LoraConfig settings;   // no targets if target_modules is not a list of plain names; derive them from the tensors
+  LoraConfig settings;   // no targets unless target_modules lists plain names; callers derive them from the tensors
   std::string base;      // folder or Hub name; may be empty
   std::string revision;  // revision of a base on the Hub; empty for the main branch
 };

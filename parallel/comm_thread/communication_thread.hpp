@@ -150,7 +150,7 @@ class CommunicationThread::Lane {
   void finish();
   // Submits a task to the lane. With kInCaller, rethrows the task's exception, like Job::wait().
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
-  // Returns true if a job of the lane has failed or was aborted, so that some operations of the job may be unfinished.
+  // Returns true if a job of the lane has failed or was aborted, so some of its operations may be unfinished.
   // Thread-safe.
   bool was_cut_short() const;
   // Returns the error message of the lane's first failed job, or an empty string. Thread-safe.

@@ -17,8 +17,8 @@ struct MessagePieces {
   // Bounds on the piece size in bytes. Large pieces amortize per-message overhead; small pieces let the reduction of
   // one piece overlap with the transfer of others.
   static constexpr int64_t kMost = 256 << 10, kLeast = 32 << 10;
-  // Target for the bytes that a rank has in flight. The total may exceed it, because pieces are not made smaller than
-  // kLeast.
+  // Target for the bytes that a rank has in flight. The total may exceed this target, because pieces are not made
+  // smaller than kLeast.
   static constexpr int64_t kUnderWay = 4 << 20;
   // Alignment of each piece in bytes, so that no element spans two pieces.
   static constexpr int64_t kAlignment = 64;

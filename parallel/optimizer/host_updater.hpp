@@ -57,7 +57,7 @@ class HostUpdater {
   // wait().
   virtual void publish(size_t unit, const at::Tensor& parameter) = 0;
 
-  // Returns true if all work queued for the unit is done, so that wait() returns immediately.
+  // Returns true if all work queued for the unit is done, so wait() returns immediately.
   virtual bool ready(size_t unit) = 0;
   // Waits until ready() returns true. Work queued later on the current stream can read the uploaded parameters.
   virtual void wait(size_t unit) = 0;

@@ -58,7 +58,7 @@ struct ChannelRecord {
 class FlightRecorder {
  public:
   // Determines whether collectives of a communicator count as training progress. kNothing is for the control plane,
-  // which also polls.
+  // which polls even if training is stuck.
   enum class Shows : uint8_t { kProgress, kNothing };
 
   // Collectives of one communicator. Only one thread may call begin(), complete() and queued_on_device().

@@ -22,7 +22,7 @@ class Timeline {
   virtual double seconds_between(Mark from, Mark to) const = 0;
   // Drops the marks before `mark`.
   virtual void forget_before(Mark mark) = 0;
-  // Returns true if the host computes, so that each mark is in the past when mark() returns.
+  // Returns true if the host computes, so each mark is in the past when mark() returns.
   virtual bool is_host() const = 0;
   // Returns true on the host or, on a GPU, if the timeline's stream is the current stream.
   virtual bool is_current() const = 0;

@@ -34,8 +34,8 @@ class ShardWriter {
   virtual void wait(size_t unit) = 0;
 };
 
-// Availability of a shard's new values: kNow for work queued on the current stream from now on, kLater after the
-// ShardWriter has written them.
+// When a shard's new values become available. kNow: immediately, for work queued on the current stream from now on.
+// kLater: after the ShardWriter has written them.
 enum class Written { kNow, kLater };
 
 struct ParameterStoreOptions {
@@ -67,7 +67,7 @@ struct ParameterStoreOptions {
 // could deadlock.
 //
 // A node shard that the host writes later therefore does not become due when it is published, because the gathers of
-// all later units would wait for that host. The states of a unit's node shard, in stores that gather node shards:
+// all later units would wait for this write. The states of a unit's node shard, in stores that gather node shards:
 //
 //   in          | event                              | then
 //   ------------+------------------------------------+-----------------------------------------------------------
@@ -218,7 +218,7 @@ class ParameterStore {
   const bool overlap_;
   const WeightCodes codes_;
   at::Tensor decoded_;   // dequantized values of the last unit that was gathered in quantized form
-  std::deque<Due> due_;  // node shards in kDue, and units to gather within the node, in the order of their start
+  std::deque<Due> due_;  // node shards in kDue, and units to gather within the node, in start order
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;
   std::vector<Stall> stalls_;

@@ -85,12 +85,13 @@ struct Carried {
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
 
 // ZeRO (Rajbhandari et al. 2020) over flat units: shards states according to the stage, gathers units for the forward
-// and backward passes, sums gradients over the ranks, clips, and updates this rank's shard. Units are identified by
-// index. Parameters, gradients and states are organized in parts of the model's units; see UnitParts.
+// and backward passes, sums gradients over the ranks, clips them, and updates this rank's shard. Units are identified
+// by index. Parameters, gradients and states are organized in parts of the model's units; see UnitParts.
 class ZeroEngine {
  public:
-  // The levels have separate communicators with the same layout, so that parameter gathers and gradient sums can
-  // overlap. The communicators must outlive the engine. Stage 0 supports only a single level.
+  // `parameter_levels` and `gradient_levels` have separate communicators with the same layout, so that parameter
+  // gathers and gradient sums can overlap. The communicators must outlive the engine. Stage 0 supports only a single
+  // level.
   ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, const Levels& parameter_levels,
              const Levels& gradient_levels);
   ZeroEngine(const ZeroEngine&) = delete;
