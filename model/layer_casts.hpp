@@ -32,7 +32,7 @@ class CastWeights {
     at::Tensor maxima;  // see fp8::CastMatrix
   };
   // Returns the cast of `weight` [out, in]. Casts the weight again if `version` or the weight's address differs from
-  // the last call with this key.
+  // that in the last call with this key.
   Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
   // Returns fp8::maximum of `weight` if it was cached for this version and address, otherwise an undefined tensor.
   at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);

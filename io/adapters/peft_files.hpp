@@ -16,7 +16,7 @@
 namespace mpzero::io {
 
 // Opens the adapters of a PEFT folder or a checkpoint under names such as
-// "model.layers.0.self_attn.q_proj.lora_A.weight". Throws UserError if names or shapes differ from `units`.
+// "model.layers.0.self_attn.q_proj.lora_A.weight". Throws UserError if names or shapes differ from those in `units`.
 std::unique_ptr<WeightSource> open_adapters(const std::filesystem::path& folder, std::span<const UnitSpec> units);
 
 // Reads LoRA matrices from `adapters` and all other parameters from `base`.

@@ -14,7 +14,7 @@
 
 namespace mpzero::io {
 
-// Returns the values of one kind for one shard of this rank.
+// Returns the values of one kind of state for one shard of this rank.
 using FetchShard = std::function<std::span<const float>(size_t shard, StateKind kind)>;
 
 struct ShardValues {

@@ -19,7 +19,7 @@ namespace mpzero::io {
 // Throttles a background save so that training steps slow down only slightly. Measures the extra step time per written
 // byte, and reuses the measurement for later saves.
 //
-// A save is not throttled during its first steps, in which the disk's speed is measured.
+// A save is not throttled during its first steps, while the disk's speed is measured.
 class SaveThrottle {
  public:
   // Allowed average slowdown of steps during a save. The limit is lower than the target of 3% because step times vary
@@ -40,7 +40,7 @@ class SaveThrottle {
   double rate() const;
   void measure();
 
-  std::deque<double> alone_;  // seconds of the last steps without a save
+  std::deque<double> alone_;  // times of the last steps without a save, in seconds
   // Exponentially decayed totals over all saves: the step time added by saving, in seconds, and the number of bytes
   // written.
   double extra_seconds_ = 0;
@@ -52,7 +52,7 @@ class SaveThrottle {
   int64_t steps_until_next_ = 0;
   int64_t steps_ = 0;
   double fastest_ = 0;          // bytes per second
-  std::vector<double> recent_;  // seconds of steps since the last measurement
+  std::vector<double> recent_;  // step times since the last measurement, in seconds
   int64_t recent_bytes_ = 0;
 };
 

@@ -34,8 +34,8 @@ struct CatalogEntry {
   int64_t files = 0;
   // Reason why the checkpoint cannot be loaded, according to its manifest and file sizes: one sentence, or empty.
   std::string problem;
-  // True if a system error or a newer format prevented reading the checkpoint. An unreadable checkpoint may be complete
-  // and may be the newest of any run, so it is not replaced, removed or skipped.
+  // True if the checkpoint could not be read because of a system error or a newer format. An unreadable checkpoint may
+  // be complete and may be the newest of any run, so it is not replaced, removed or skipped.
   bool may_be_complete = false;
   bool has_manifest = true;  // false if missing or unreadable
   // See RunRecord. std::nullopt if the manifest cannot be read.

@@ -63,7 +63,7 @@ void discard_staging(const std::filesystem::path& checkpoint_dir, const std::str
 std::vector<Leftover> remove_checkpoints(const std::vector<std::filesystem::path>& folders,
                                          const std::string& writer = "", FileSystem& files = disk());
 
-// Returns N of the tag "<prefix>-<N>steps". An empty prefix matches any prefix.
+// Returns N from the tag "<prefix>-<N>steps". An empty prefix matches any prefix.
 std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix);
 
 // Returns <tag> if `folder_name` is "<tag>.replaced", the old checkpoint that a crash during its replacement left

@@ -133,7 +133,7 @@ struct DsConfig {
   Fp8Section fp8;
   LoraSection lora;
 
-  // Ignored keys in the file with the reason, one line per reason.
+  // Ignored keys in the file and the reasons, one line per reason.
   std::vector<std::string> warnings;
 
   bool given() const { return !path.empty(); }

@@ -10,8 +10,8 @@
 #include <vector>
 
 // A small RAII wrapper around the HDF5 C library. Error messages contain the file and the object, and end with the
-// error text of the system or of HDF5. HDF5's own error printing is disabled. The C library of Linux distributions is
-// not thread-safe, so every call locks a process-wide mutex. Threads may use different objects concurrently, but not
+// error text of the system or of HDF5. HDF5's own error printing is disabled. The HDF5 library in Linux distributions
+// is not thread-safe, so every call locks a process-wide mutex. Threads may use different objects concurrently, but not
 // the same object.
 //
 // Opening and reading throw UserError, for example if the file is missing, truncated or not an HDF5 file. System errors

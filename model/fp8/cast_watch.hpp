@@ -69,7 +69,7 @@ class CastWatch {
   void begin();
   bool is_on() const { return on_; }
   // Samples one cast. `maxima`: amax of the matrix, or of each row or column. `rows`: FP8 data of an input, cast from
-  // `values`. Only a weight's first cast in a step is sampled, because weights do not change within a step.
+  // `values`. For a weight, only the first cast in a step is sampled, because weights do not change within a step.
   void see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
            const fp8::Matrix& rows = {}, const at::Tensor& values = {});
   // Starts the copy of the statistics to the host. Must be called after the step's last cast is queued on the current

@@ -8,7 +8,7 @@
 
 namespace mpzero::model {
 
-// Records ATen operators that together make `passes` reads or writes of tensors with the shape of x [..., C].
+// Records ATen operators that together perform `passes` reads or writes of tensors with the shape of x [..., C].
 inline OperationScope elementwise(const at::Tensor& x, double passes) {
   return {"elementwise", [&] {
             const int64_t columns = x.size(-1);

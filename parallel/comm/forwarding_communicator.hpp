@@ -57,8 +57,8 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
   std::vector<Stall> take_stalls() override { return std::exchange(stalls_, {}); }
-  // Returns the number of bytes that this rank has sent since the last call, in the tensors' dtypes. The number is
-  // computed for a ring, which minimizes traffic, or for direct sends to each rank in all_to_all().
+  // Returns the number of bytes that this rank has sent since the last call, in the tensors' dtypes. The number assumes
+  // a ring, which minimizes traffic, or, for all_to_all(), direct sends to each rank.
   int64_t take_sent_bytes() { return std::exchange(sent_bytes_, 0); }
 
  private:

@@ -35,8 +35,8 @@ namespace mpzero::parallel {
 // and waits if all spare states are in use.
 class HostOptimizer final : public HostUpdater {
  public:
-  // State machine of a unit's spare states. At most one job of each unit is in progress. A queued update begins when
-  // the previous update has released its spare states, and only then chooses its destination.
+  // State machine of a unit's spare states. At most one job per unit is in progress. A queued update begins when the
+  // previous update has released its spare states, and only then chooses its destination.
   //
   //   in          | event                                   | then
   //   ------------+-----------------------------------------+----------------------------------------------------------

@@ -2,7 +2,7 @@
 
 #include <cuda_bf16.h>
 
-// Shared by kernels on flat buffers, in which a thread processes kPack adjacent elements in fp32.
+// Helpers for kernels on flat buffers, in which a thread processes kPack adjacent elements in fp32.
 namespace mpzero::parallel {
 
 inline constexpr int kPack = 8;

@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 struct GatherLimits {
   int64_t prefetch_bucket_size = 50'000'000;      // elements to prefetch beyond the next two units
   int64_t param_persistence_threshold = 100'000;  // units up to this size stay gathered until they are updated
-  int64_t max_live_parameters = 1'000'000'000;    // elements gathered at a time, unless the next unit alone is larger
+  int64_t max_live_parameters = 1'000'000'000;    // limit on gathered elements, unless the next unit alone is larger
   int64_t max_reuse_distance = 1'000'000'000;     // units reused within this distance stay gathered
 };
 

@@ -60,7 +60,7 @@ class GradientStore {
     bool overlap = true;       // sums overlap with backward; otherwise compute waits for them
     ZeroLimits limits;
     int64_t gradient_accumulation_steps = 1;
-    std::vector<bool> released = {};  // one per unit; empty: none. Requires gradient_accumulation_steps 1
+    std::vector<bool> released = {};  // one per unit; empty: none. Requires gradient_accumulation_steps = 1
     at::Device device = at::kCPU;
     at::ScalarType communication_dtype = at::kFloat;
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches

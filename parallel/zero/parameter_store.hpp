@@ -44,7 +44,7 @@ struct ParameterStoreOptions {
   bool pinned = false;
   bool overlap = true;      // gathers overlap with earlier work; otherwise compute waits for them
   bool compressed = false;  // compress traffic between nodes; see ParameterExchange
-  // Codec of ranges that are gathered in quantized form within the node. Requires sharded bf16 parameters on the
+  // Codec for ranges that are gathered in quantized form within the node. Requires sharded bf16 parameters on the
   // device.
   std::shared_ptr<const WeightCodec> codec = nullptr;
   WeightCodes codes = WeightCodes::kNone;  // format of quantized units; see FlatLayout::of_messages()

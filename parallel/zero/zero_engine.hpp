@@ -49,7 +49,7 @@ struct ZeroOptions {
   double optimizer_host_ratio = 1.0;                   // fraction of the parameters whose states are on the host
   HostUpdateOptions host_update = {};
   // Copies the gradients of units with states on the host to host memory as soon as the gradients are summed, and
-  // reuses the device buffers of these gradients. Updates read the copies. Requires gradient_accumulation_steps 1.
+  // reuses the device buffers of these gradients. Updates read the copies. Requires gradient_accumulation_steps = 1.
   bool release_gradients = false;
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;

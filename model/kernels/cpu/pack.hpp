@@ -7,7 +7,7 @@
 
 namespace mpzero::model::cpu {
 
-// Functions that pack blocks of matrices in the layout of the matrix micro-kernel. All functions require AVX-512 (F,
+// Functions that pack blocks of matrices into the layout of the matrix micro-kernel. All functions require AVX-512 (F,
 // BW, VL).
 //
 // A panel contains `columns` columns of B [depth, .]. In fp32, element (k, n) of the panel is at panel[k * width + n].
