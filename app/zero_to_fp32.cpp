@@ -29,6 +29,7 @@
 #include "io/weights/tokenizer_files.hpp"
 #include "io/weights/weights_export.hpp"
 #include "model/architecture/architectures.hpp"
+#include "model/architecture/config.hpp"
 
 namespace {
 
@@ -117,7 +118,8 @@ std::vector<mpzero::CommandFlag> known_flags(Options& o) {
        "adapters: peft)"},
       {"base_model", mpzero::text(o.base_model), "FOLDER", "base model for --format merged (default: the run's)"},
       {"dtype", type, "TYPE", "data type of the weights: fp32 or bf16"},
-      {"model_config", mpzero::text(o.model_config), "FILE", "config.json of the model (default: from the checkpoint)"},
+      {"model_config", mpzero::text(o.model_config), "FILE",
+       "config.json of the model, or a folder that contains it (default: from the checkpoint)"},
       {"tokenizer", mpzero::text(o.tokenizer), "FOLDER",
        "folder with tokenizer.json and generation_config.json to copy to the output (default: the run's)"},
       {"safe_serialization", ignored, "", "ignored; accepted for compatibility with DeepSpeed's zero_to_fp32.py"},
@@ -151,6 +153,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
                      options.output_dir);
   }
   options.format = parse_format(options.given_format);
+  options.model_config = mpzero::model::config_file(options.model_config).string();
   options.base_model = mpzero::io::weights_folder(options.base_model).string();
   options.tokenizer = mpzero::io::hub_snapshot_or(options.tokenizer).string();
   if (options.format == WeightsFormat::kHdf5 && options.type != WeightType::kFloat32) {

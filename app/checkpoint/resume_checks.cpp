@@ -127,7 +127,7 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
   }
   run.warnings.push_back(
       fmt::format("the training data differs from that of {} (before: {}; now: {}): the run continues at sequence "
-                  "{} of the new order and may repeat sequences.",
+                  "{} of the new order and may repeat sequences; for a new run, use a different --checkpoint_dir.",
                   checkpoint.folder().string(), data_before, data_now, run.position.sequences_seen));
 }
 

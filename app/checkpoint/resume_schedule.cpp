@@ -132,7 +132,7 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
         .is_explained = true,
         .line = fmt::format("The schedule's length has changed: the run follows the checkpoint's schedule{}; to change "
                             "this, pass --schedule_on_resume rewarm or extend",
-                            is_held            ? ", then keeps its final learning rate"
+                            is_held            ? ", then keeps the last learning rate"
                             : kept.held_from() ? " and ends before that schedule does"
                                                : ""),
         .warning = ""};

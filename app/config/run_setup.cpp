@@ -246,7 +246,7 @@ void adopt_special_ids(const TokenFile& file, ExpectedTokens& expected, RunSetup
     expected.bos_token_id = bos = tokens.bos_token_id;
   }
   if (adopted.empty()) return;
-  setup.warnings.push_back(fmt::format("{} {}: the new model uses the special token ids of the data's tokenizer: {}.",
+  setup.warnings.push_back(fmt::format("{} {}: a new model uses the special token ids of the data's tokenizer: {}.",
                                        file.flag, file.path, fmt::join(adopted, ", ")));
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/command_line/command_flags.hpp"
 #include "base/error.hpp"
+#include "model/architecture/config.hpp"
 
 namespace mpzero {
 namespace {
@@ -52,7 +53,7 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
       {"base_model", text(o.base_model), "DIR",
        "base model of the adapters (default: the base model recorded in the adapters)"},
       {"model_config", text(o.model_config), "FILE",
-       "config.json for a checkpoint that contains none, e.g. a DeepSpeed checkpoint"},
+       "config.json, or a folder that contains it, for a checkpoint that contains none, e.g. a DeepSpeed checkpoint"},
       {"untrained", switch_on(o.untrained), "", "use the run's initial random weights"},
       {"describe", switch_on(o.describe), "", "print a JSON description of the model instead of a completion"},
       {"statistics_last", switch_on(o.statistics_last), "",
@@ -90,6 +91,7 @@ GenerateOptions parse_generate_options(const std::vector<std::string>& arguments
         folders[0], folders[1]);
   }
   if (!folders.empty()) options.folder = folders.front();
+  options.model_config = model::config_file(options.model_config).string();
   check(options);
   return options;
 }

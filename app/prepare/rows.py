@@ -67,7 +67,8 @@ def text_of(value: object, column: str, where: str) -> str:
             ) from error
     if not isinstance(value, str):
         raise PrepareError(
-            f"Column '{column}' of {where} is {type(value).__name__}, not a string: pass a different --text_column."
+            f"Column '{column}' of {where} is {type(value).__name__}, not a string: fix the row, or pass a different "
+            "--text_column."
         )
     if not value.isascii():
         try:

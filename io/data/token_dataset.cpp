@@ -191,8 +191,8 @@ void TokenDataset::Impl::check_rows() const {
   if (*row_length < 1) throw_user_error("{}: packed_sequence_length {} must be at least 1", path.string(), *row_length);
   const auto row = static_cast<uint64_t>(*row_length);
   if (tokens.size() < row + 1 || (tokens.size() - 1) % row != 0) {
-    throw_user_error("{} is packed, but its token count ({}) is not n * packed_sequence_length ({}) + 1",
-                     path.string(), tokens.size(), row);
+    throw_user_error("{} is packed, but its token count ({}) is not n * packed_sequence_length ({}) + 1", path.string(),
+                     tokens.size(), row);
   }
   if (!loss_mask) throw_user_error("{} is packed but lacks /loss_mask", path.string());
   if (pairs && (pairs->source_length < 1 || pairs->source_length >= *row_length)) {
@@ -300,7 +300,7 @@ void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
   if (!impl_->max_token_id || *impl_->max_token_id < vocab_limit) return;
   throw_user_error(
       "{} has token ids up to {}, but the largest id of the model is {}; prepare the data with the model's tokenizer "
-      "(the file was prepared with '{}') or pass --vocab_size {} or more",
+      "(the file was prepared with '{}') or, for a new model, pass --vocab_size {} or more",
       impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenization.tokenizer,
       *impl_->max_token_id + 1);
 }
@@ -325,7 +325,7 @@ void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::s
     if (out[i] >= vocab_limit) {
       throw_user_error(
           "{} has token id {} at position {}, but the largest id of the model is {}; prepare the data with the model's "
-          "tokenizer (the file was prepared with '{}') or pass --vocab_size {} or more",
+          "tokenizer (the file was prepared with '{}') or, for a new model, pass --vocab_size {} or more",
           path.string(), out[i], begin + i, vocab_limit - 1, tokenization.tokenizer, out[i] + 1);
     }
   }

@@ -172,10 +172,7 @@ void read_data_types(ObjectReader& root, DsConfig& config) {
 }
 
 void read_communication(ObjectReader& root, DsConfig& config) {
-  root.read("communication_data_type", config.communication_data_type, Auto::kRefused, {"fp32", "bf16", "fp16"});
-  if (config.communication_data_type.given() && config.communication_data_type.value == "fp16") {
-    root.refuse("communication_data_type", "is \"fp16\", which mpzero does not support; use \"bf16\" or \"fp32\"");
-  }
+  root.read("communication_data_type", config.communication_data_type, Auto::kRefused, {"fp32", "bf16"});
   root.only("prescale_gradients", false, "set it to false");
   root.only("gradient_predivide_factor", 1.0, "set it to 1");
   root.only("gradient_allreduce_op", "mean", "set it to \"mean\"");

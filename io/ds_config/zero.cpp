@@ -117,7 +117,7 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
   refuse_other_sharding(*section);
   section->not_acted_on(
       {"contiguous_gradients", "reduce_scatter", "allgather_partitions", "use_multi_rank_bucket_allreduce",
-       "round_robin_gradients", "parameter_alignment", "legacy_stage1", "allgather_bucket_size", "sub_group_size",
+       "round_robin_gradients", "parameter_alignment", "legacy_stage1", "allgather_bucket_size",
        "stage3_model_persistence_threshold", "model_persistence_threshold", "stage3_module_granularity_threshold",
        "module_granularity_threshold", "stage3_use_all_reduce_for_fetch_params", "use_all_reduce_for_fetch_params",
        "stage3_allgather_sequential", "allgather_sequential", "leaf_module"},

@@ -168,9 +168,13 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   return config;
 }
 
-ModelConfig ModelConfig::from_file(const std::filesystem::path& path, std::optional<int64_t> max_position_embeddings) {
+std::filesystem::path config_file(const std::filesystem::path& path) {
   std::error_code error;
-  const std::filesystem::path file = std::filesystem::is_directory(path, error) ? path / "config.json" : path;
+  return std::filesystem::is_directory(path, error) ? path / "config.json" : path;
+}
+
+ModelConfig ModelConfig::from_file(const std::filesystem::path& path, std::optional<int64_t> max_position_embeddings) {
+  const std::filesystem::path file = config_file(path);
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) {
     throw_user_error("cannot read the model configuration {}; pass a preset name or the path of a config.json.",

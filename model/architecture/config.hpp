@@ -116,4 +116,7 @@ double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t so
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length,
                        const std::vector<UnitSpec>& units);
 
+// Returns `path`, or `path`/config.json if `path` is a folder.
+std::filesystem::path config_file(const std::filesystem::path& path);
+
 }  // namespace mpzero::model

@@ -42,7 +42,7 @@ def test_transformers_loads_it_with_a_config(programs, saved, tmp_path):
     name, folder = saved
     tag = folder / (folder / "latest").read_text().strip()
     config = GOLDEN / name / "init" / "config.json"
-    programs.zero_to_fp32(tag, tmp_path / "out", "--model_config", config, "--max_shard_size", "8KB")
+    programs.zero_to_fp32(tag, tmp_path / "out", "--model_config", config.parent, "--max_shard_size", "8KB")
     loaded, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float32"
