@@ -75,7 +75,7 @@ def main() -> int:
     except PrepareError as error:
         # The launch scripts set this text.
         how = os.environ.get("MPZERO_HOW_TO_PASS_FLAGS") if "--" in str(error) else None
-        print(f"prepare_data.py: {error}" + (f" Pass flags with e.g. {how}." if how else ""), file=sys.stderr)
+        print(f"prepare_data.py: {error}" + (f" Pass flags as in {how}." if how else ""), file=sys.stderr)
         return 2
     except BrokenProcessPool:
         print(

@@ -55,7 +55,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--document_separator",
         default="auto",
         metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="document separator in text files (auto: articles in WikiText-like files, else files); "
+        help="document separator in text files (auto: wikitext for WikiText-like files, else file); "
         r"TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
     )
     group.add_argument(

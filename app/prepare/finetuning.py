@@ -81,7 +81,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
 
 
 def check_first_rows(inputs: list[Input]) -> None:
-    """Raises the error of a first row without text, which is the cause of a wrong format."""
+    """Reports a missing text column or an invalid first row, which takes precedence over flags without effect."""
     for item in inputs:
         item.arguments.format = TEXT
         source = source_of(item.arguments, item.arguments.split or "train", item.plan)

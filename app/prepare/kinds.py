@@ -34,7 +34,7 @@ def kind_of(name: str) -> str | None:
 
 
 def _ending(name: str) -> str:
-    """Returns the extension, without that of a compression."""
+    """Returns the extension, e.g. .jsonl for FILE.jsonl.gz."""
     path = Path(name.lower())
     return Path(path.stem if compression_of(name) is not None else path).suffix
 

@@ -19,8 +19,8 @@ CONTENT = "content"
 TOO_FEW = "none: too few documents"  # value of "validation" for a training file that contains all documents
 # Minimum size at which the comparison of file contents is announced.
 MANY_BYTES = 1_000_000_000
-# Before --add_bos and --special_tokens, documents did not begin with BOS, special token names in text were encoded as
-# ids, and only tokenizer_config.json was read for declarations of special tokens.
+# Before --add_bos and --special_tokens existed, documents did not begin with BOS, special token names in text were
+# encoded as ids, and only tokenizer_config.json was read for declarations of special tokens.
 NO_SPECIAL_TOKENS = (
     "{}: kept, although it was created by an older version: documents do not begin with BOS, and special token names "
     f"in the text are encoded as ids; {OVERWRITE} recreates it."

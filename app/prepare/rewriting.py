@@ -23,7 +23,7 @@ OWN = ("format_version", "max_token_id", "arguments")
 
 
 def rewrite(path: Path) -> None:
-    """Replaces the file, or the target of a symlink, with a file of the same tokens, documents, attributes and mode."""
+    """Adds checksums to the file, or to the target of a symlink. Keeps its tokens, documents, attributes and mode."""
     import h5py
 
     if not path.is_file():

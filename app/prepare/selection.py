@@ -164,9 +164,9 @@ def _by_names(found: Survey, prefix: str = "") -> Selection:
 def split_of(name: str) -> str | None:
     """Returns train, validation, test or None. name: relative to the dataset, with "/".
 
-    The outermost folder with a split determines the result, otherwise the file name. A name has a split if one of its
-    parts, between dots, dashes and underscores, is a word of SPLITS, with or without a number. "a train journey" is one
-    part and has no split. A name with words of two splits has no split.
+    The outermost folder with a split determines the result; if there is none, the file name does. A name has a split if
+    one of its parts, between dots, dashes and underscores, is a word of SPLITS, with or without a number. "a train
+    journey" is one part and has no split. A name with words of two splits has no split.
     """
     for part in PurePosixPath(name.lower()).parts:
         words = (_NUMBER.sub("", word) for word in re.split(r"[-._]", part))

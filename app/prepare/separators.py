@@ -1,4 +1,4 @@
-"""Document separators: keywords, or a string between documents."""
+"""Splits text into documents at a separator: a keyword such as blank_line, or a string given by the user."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def declared_in(folder: Path) -> Declared:
     tokens = read_object(folder / SPECIAL_TOKENS)
     if "added_tokens_decoder" in config and not isinstance(config["added_tokens_decoder"], dict):
         raise _wrong(folder / CONFIG, "added_tokens_decoder", config["added_tokens_decoder"], "an object")
-    # transformers: a special_tokens_map.json replaces the older tokenizer_config.json, which lacks this key.
+    # An old tokenizer_config.json lacks this key; as in transformers, special_tokens_map.json then overrides it.
     sources = [(folder / CONFIG, config), (folder / SPECIAL_TOKENS, tokens)]
     if "added_tokens_decoder" not in config:
         sources.reverse()
