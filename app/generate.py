@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Completes a prompt or answers a chat message with the model's Hugging Face tokenizer.
+"""Completes a prompt or answers a chat message, using the model's Hugging Face tokenizer.
 
     generate.py checkpoints --prompt "Once upon a time"
     generate.py checkpoints --chat "How far is the moon?" --system "Answer in one sentence."

@@ -94,7 +94,7 @@ def frame_of(folder: str, uses: dict[str, set[str]]) -> Frame:
         return max((1 + depth(user) for user in rooms if room in own[user]), default=0)
 
     def row(room: str) -> int:
-        # Draw a room that no room uses directly above the rooms that it uses.
+        # A room without users is drawn directly above the rooms that it uses.
         used_by_none = depth(room) == 0 and own[room]
         return min(map(depth, own[room])) - 1 if used_by_none else depth(room)
 

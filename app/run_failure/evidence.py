@@ -226,8 +226,8 @@ def channel_of(value: dict) -> Channel:
 
 
 def add_views(records: list[Record], objects: dict[int, dict]) -> None:
-    """Completes records without final evidence from the newest report of another rank on the same host. Marks the ranks
-    that died first."""
+    """If a rank wrote no final evidence, completes its record from the newest report of another rank on the same host.
+    Marks the ranks that died first."""
     bereaved = set()  # hosts on which a rank has died
     for observer in sorted(objects, key=lambda rank: records[rank].time):
         host, limit = records[observer].host, seconds(objects[observer].get("limit"))

@@ -23,7 +23,7 @@ class JsonLines:
         complete line in them."""
         self.path, self.most_bytes = path, most_bytes
         self.openings = 0  # number of times that the file was read from its beginning
-        self.damaged = 0  # lines since the last opening that are not JSON objects
+        self.damaged = 0  # lines that are not JSON objects, since the file was last opened
         self.line = b""  # the last complete line
         self.rest = b""  # the beginning of an incomplete line
         self._file: BinaryIO | None = None

@@ -121,7 +121,7 @@ class TensorBoard(Sink):
             raise unusable(self.run_folder, "written", error) from error
 
     def _folder_of(self, run_id: str) -> Path:
-        """Reuses the run's existing folder, whose name may begin with an outdated NAME or, from older versions, has none."""
+        """Returns the run's folder: an existing one with any NAME, or ID alone (older versions), else a new one."""
         for folder in (self.folder / run_id, *sorted(self.folder.glob(f"*-{run_id}"))):
             if next(folder.glob("events.out.tfevents.*"), None):
                 return folder
