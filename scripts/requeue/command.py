@@ -61,7 +61,7 @@ ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch.sh
 # Retry limit, in seconds, for a job without a time limit.
 DAY = 86_400
-# Wait for missing evidence for the duration of this many attempts to reach Slurm: one minute.
+# How long to wait for missing evidence, in units of retry_seconds(): one minute by default.
 EVIDENCE_TRIES = 20
 
 
@@ -107,7 +107,7 @@ class Job:
 def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
-    # The file system may have shown files from the previous start late, or its end may not have been recorded.
+    # Files from the previous start may have become visible late, or the end of that start was not recorded.
     if failure := last_failure(job.folder, partial(down, job)):
         settle(job.folder, failure)
     carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))

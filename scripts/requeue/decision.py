@@ -45,9 +45,9 @@ class Event:
 
 
 def may_be_stop(status: int) -> bool:
-    """Returns True if the run may have been stopped without a signal to the job's shell. A preemption with GraceTime
-    and --signal without "B:" signal only the steps, and Slurm does not create a step for a job that it is ending. The
-    caller checks Slurm's record of the job with reclaims_nodes()."""
+    """Returns True if the run may have been stopped without a signal to the job's shell: preemption with GraceTime,
+    and --signal without "B:", signal only the steps, and Slurm creates no step for a job that it is ending. The caller
+    checks Slurm's record of the job with reclaims_nodes()."""
     return status in (*ENDED_BY_STOP, NO_STEP, NO_TASKS)
 
 

@@ -58,7 +58,7 @@ CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
 def stop_of(path: Path, job: str, restart: int) -> Report | None:
-    """Returns the report in stop.json if this start of the job wrote it because EC2 was about to reclaim hosts."""
+    """Returns the report that EC2 will soon reclaim hosts (stop.json), or None if this start of the job wrote none."""
     report = load(path)
     if not is_of_start(report, job, restart):
         return None

@@ -22,8 +22,8 @@ MOST_OF_REASON = 300
 
 
 def reclaims_nodes(slurm: Slurm, may_be_stop: bool, grace_seconds: int) -> bool:
-    """Returns True if Slurm preempts the job or, if the status `may_be_stop`, is ending it or is about to end it at its
-    time limit. Returns False if Slurm does not respond."""
+    """Returns True if Slurm preempts the job or, with `may_be_stop`, if Slurm is ending the job or will soon end it at
+    its time limit. Returns False if Slurm does not respond."""
     record = slurm.job_record()
     if record is None or record.preempted or not may_be_stop:
         return record is not None and record.preempted
@@ -35,8 +35,8 @@ def reclaims_nodes(slurm: Slurm, may_be_stop: bool, grace_seconds: int) -> bool:
 
 def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[], None]) -> None:
     """`restart`: number of earlier starts of the job. Calls `done` as soon as the outcome is certain."""
-    # If the job was cancelled, preempted or out of time, Slurm is already ending it. If Slurm does not respond, request
-    # the requeue anyway.
+    # If the job was cancelled or preempted or is out of time, Slurm is already ending it. If Slurm does not respond,
+    # request the requeue anyway.
     record = slurm.job_record()
     if record is not None and not record.running:
         # The same job resumes only if Slurm has requeued it.

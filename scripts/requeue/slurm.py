@@ -61,7 +61,7 @@ def ask(*command: str, until: float = 0) -> str:
 
 
 def unanswered(result: subprocess.CompletedProcess) -> bool:
-    """Returns True if the command received no response, rather than a refusal.
+    """Returns True if the command failed because Slurm did not respond, not because Slurm refused it.
     (If MUNGE is busy, the command dies of SIGPIPE.)"""
     return result.returncode == -signal.SIGPIPE or NO_ANSWER.search(result.stderr) is not None
 
@@ -88,7 +88,7 @@ def field_of(record: str, name: str) -> str:
 
 
 def comment_of(record: str) -> str:
-    """Returns the comment in an scontrol record: the rest of the Comment= line, which may contain spaces."""
+    """Returns the job's comment from an scontrol record: all text after "Comment=" on that line, including spaces."""
     match = COMMENT.search(record)
     text = "" if match is None else match.group(1).strip()
     return "" if text == "(null)" else text
