@@ -105,7 +105,7 @@ readonly MPZERO_SLURM_KEPT="CONF|CONF_SERVER|JWT|SACK_.*|CLUSTER_NAME|WORKING_CL
 NODELIST|NODEID|NODE_ALIASES|TASKS_PER_NODE|CPUS_ON_NODE|TOPOLOGY_.*|PMIX.*|SPANK_.*"
 
 # build_slurm_environment: removes variables that act as options of srun, squeue etc. They come from the job's options or the submitting
-# shell: --gpus-per-task=1 would limit each rank to one GPU, the memory of an salloc would limit the steps, and --export=NAME would hide all
+# shell: --gpus-per-task=1 would limit each rank to one GPU, --mem of salloc would limit the steps, and --export=NAME would hide all
 # other variables from the ranks. A step requests its own resources (choose_launcher).
 build_slurm_environment() {
   local variable

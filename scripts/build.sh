@@ -24,8 +24,8 @@ joins_sources() {
 }
 
 # configured_options: the last configuration of CMake in four words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES
-# (missing in folders from earlier releases, which built for all), and "unbuilt" until ninja has built the programs, then "built". Reading
-# requires no lock: the file is replaced atomically, before ninja replaces a program.
+# (absent in build folders of earlier releases, which compiled for all architectures), and "unbuilt" until ninja has built the programs,
+# then "built". Reading requires no lock: the file is replaced atomically, before ninja replaces a program.
 configured_options() {
   local -a options=()
   [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true

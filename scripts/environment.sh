@@ -83,7 +83,7 @@ forget_ranks() {
   for variable in $(rank_variables); do unset "$variable"; done
 }
 
-# without_launcher COMMAND...: replaces this shell with a command without these variables and without the variables that make MPI use Slurm.
+# without_launcher COMMAND...: replaces this shell with a command that does not get these variables or those that make MPI use Slurm.
 # SLURM_ARRAY_TASK_ID is kept, because mpzero's messages depend on it.
 without_launcher() {
   local variable

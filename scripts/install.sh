@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Prepares a fresh Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023 for building mpzero (scripts/build.sh): apt or dnf packages,
-# uv, the Python environment. Each step is a no-op if its result already exists.
+# Installs the requirements for building mpzero (scripts/build.sh) on Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023: apt or dnf
+# packages, uv and the Python environment. Each step is a no-op if its result already exists.
 
 # "package|test": installs the package unless the test succeeds, e.g. because the EFA installer has installed MPI.
 MPZERO_BUILD_PACKAGES=(

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Checks the requirements of MPI and the ranks on each host before they start: mpzero's libraries, a driver, space in two folders, processes
-# and file sizes. If a requirement is not met, ranks end with a signal or status 127, without a message.
+# Checks the requirements of MPI and the ranks on each host before they start: mpzero's libraries, a driver, space in two folders, and limits
+# on processes and file sizes. If a requirement is not met, ranks end with a signal or status 127, without a message.
 
 # refuse_machine WORD...: exits with a message. If MPZERO_MACHINE is set, it replaces the host name as the prefix.
 refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }

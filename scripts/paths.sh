@@ -16,7 +16,7 @@ readonly MPZERO_HUB_NAME='^[[:alnum:]_][[:alnum:]_.-]*/[[:alnum:]_][[:alnum:]_.-
 # Succeeds if the user's folder is the checkout, in which the scripts run.
 user_is_in_checkout() { [[ $MPZERO_USER_FOLDER -ef $MPZERO_ROOT ]]; }
 
-# users_path PATH: the absolute path of a user's path.
+# users_path PATH: a path given by the user, made absolute.
 users_path() {
   local path=$1
   while [[ $path == ./* ]]; do path=${path#./}; done

@@ -72,8 +72,8 @@ end_process() {
   done
 }
 
-# run_interruptibly COMMAND...: runs a program in the background, waits and returns its exit status, because bash handles signals during a
-# command only in `wait`. If a stop was already requested, does not start the program and returns MPZERO_ENDED_BY_SIGUSR1.
+# run_interruptibly COMMAND...: runs a program in the background, waits for it, and returns its exit status, because bash handles signals
+# during a command only in `wait`. If a stop was already requested, does not start the program and returns MPZERO_ENDED_BY_SIGUSR1.
 run_interruptibly() {
   local code=0
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Converts the user's variables and flags to mpzero's command line: settings, prepared data, flags, and the closing message.
+# Converts the user's variables and flags to mpzero's command line, prepares the data, and prints the closing message.
 #
 # MPZERO_EXTRA_FLAGS: the user's flags for the script, set by the caller. A flag replaces the variable with the same meaning, so that no
 # flag is passed to mpzero twice.
@@ -279,7 +279,7 @@ prepare_data() {
     prepare "$text/validation.txt" "$VALIDATION_DATA" || end_with $?
   else
     local -a arguments=(--validation_output "$VALIDATION_DATA")
-    # Also pass the name for a folder: prepare_data.py uses it, or warns that it has no effect.
+    # Also pass DATASET_CONFIG_NAME for a local folder: prepare_data.py uses it, or warns that it has no effect.
     [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
@@ -369,7 +369,7 @@ quoted_text() {
   done <<<"$1"
 }
 
-# show_samples: prints sample completions of the small model before and after training, which takes seconds.
+# show_samples: takes a few seconds to print sample completions of the small model from before and after training.
 show_samples() {
   local before after
   [[ ${MODEL_TYPE:-} == qwen3_tiny && ${TOKENIZER:-} == bytes ]] || return 0

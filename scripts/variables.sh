@@ -11,7 +11,7 @@ MPZERO_VARIABLES=(
   MPZERO_WAIT MPZERO_PASS MPZERO_NODES MPZERO_GPUS MPZERO_EFA
 )
 
-# define_variables: sets those that are unset to the empty string.
+# define_variables: sets each unset variable to the empty string.
 define_variables() {
   local variable
   for variable in "${MPZERO_VARIABLES[@]}"; do printf -v "$variable" '%s' "${!variable:-}"; done
@@ -44,7 +44,7 @@ mistyped_variables() {
     { for (i = 1; i <= count; ++i) if (length(known[i]) > 4 && close_to($0, known[i])) { print $0, known[i]; next } }'
 }
 
-# warn_of_mistyped: one line per variable.
+# warn_of_mistyped: prints one warning per mistyped variable.
 warn_of_mistyped() {
   local given meant
   while read -r given meant; do
