@@ -191,8 +191,9 @@ void TokenDataset::Impl::check_rows() const {
   if (*row_length < 1) throw_user_error("{}: packed_sequence_length {} must be at least 1", path.string(), *row_length);
   const auto row = static_cast<uint64_t>(*row_length);
   if (tokens.size() < row + 1 || (tokens.size() - 1) % row != 0) {
-    throw_user_error("{} is packed, but its token count ({}) is not n * packed_sequence_length ({}) + 1", path.string(),
-                     tokens.size(), row);
+    throw_user_error(
+        "{} is packed, but its token count ({}) is not one more than a multiple of packed_sequence_length ({})",
+        path.string(), tokens.size(), row);
   }
   if (!loss_mask) throw_user_error("{} is packed but lacks /loss_mask", path.string());
   if (pairs && (pairs->source_length < 1 || pairs->source_length >= *row_length)) {

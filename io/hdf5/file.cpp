@@ -307,7 +307,7 @@ bool Node::has_attribute(const std::string& name) const {
 size_t Node::attribute_size(const std::string& name) const {
   const Lock lock;
   const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
-  if (!attribute) throw_user_error("attribute '{}' is missing on {}: unexpected file format", name, where());
+  if (!attribute) throw_user_error("attribute '{}' is missing from {}: unexpected file format", name, where());
   const Handle space(H5Aget_space(attribute.id()), &H5Sclose);
   return space ? static_cast<size_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space.id()), 0)) : 0;
 }

@@ -236,7 +236,7 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const std::string owner = read_text_file(path_, kMaxOwnerBytes);
   const std::string folder = folder_.string();
   if (options.patience_with_predecessor.count() == 0 || !is_of_job(owner, options.job)) {
-    throw_user_error("another run ({}) is using {}; wait until it ends or stop it{}", owner, folder,
+    throw_user_error("another run ({}) is using {}; stop it or wait until it ends{}", owner, folder,
                      remedy_of(options.purpose));
   }
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();

@@ -209,7 +209,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   const Life life = life_of(owner, folder_);
   if (life == Life::kDead) return;
   const auto refuse = [&](const std::string& evidence) {
-    throw_user_error("another run ({}) is using {}: {}; wait until it ends or stop it{}", show(owner), folder_.string(),
+    throw_user_error("another run ({}) is using {}: {}; stop it or wait until it ends{}", show(owner), folder_.string(),
                      evidence, options.remedy);
   };
   if (life == Life::kAlive) refuse(fmt::format("that run is recorded in {}", path_of(found.number).string()));

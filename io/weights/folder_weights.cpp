@@ -270,7 +270,7 @@ struct FolderWeights::Impl {
 const FolderWeights::Impl::Location& FolderWeights::Impl::find(const ParameterSpec& parameter) const {
   const auto found = tensors.find(parameter.name);
   if (found == tensors.end()) {
-    throw_user_error("tensor {} is missing in {}; use weights of the configured model", parameter.name,
+    throw_user_error("tensor {} is missing from {}; use weights of the configured model", parameter.name,
                      folder.string());
   }
   const std::string path = found->second.file->path().string();

@@ -169,7 +169,7 @@ class CheckpointWeights final : public WeightSource {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const ParameterSpec& stored) { return stored.name == parameter.name; });
     if (found == all.end()) {
-      throw_user_error("tensor {} is missing in the checkpoint {}; use weights of the configured model", parameter.name,
+      throw_user_error("tensor {} is missing from checkpoint {}; use weights of the configured model", parameter.name,
                        folder().string());
     }
     if (found->shape != parameter.shape) {

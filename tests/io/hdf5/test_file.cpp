@@ -101,7 +101,7 @@ TEST_CASE("string attributes may have any length, and replacing one keeps only t
   CHECK(lacks(message_of<UserError>([&] { read.text_attribute("number"); }), {"'number' on /run of", "not a string"}) ==
         "");
   CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("json"); }), {"'json' on /run of", "texts.h5"}) == "");
-  CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("lr"); }), {"'lr' is missing on /run of"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("lr"); }), {"'lr' is missing from /run of"}) == "");
 }
 
 TEST_CASE("an in-memory file gives the same results as the file on disk") {

@@ -33,7 +33,7 @@ TEST_CASE("a checkpoint provides its master weights, and safetensors take preced
   ParameterSpec other = model[0].parameters[0];
   other.shape.push_back(2);
   CHECK_THROWS_WITH(weights->check(other), Contains(other.name) && Contains(checkpoint.string()));
-  CHECK_THROWS_WITH(weights->check({"nothing", {1}}), Contains("nothing is missing in the checkpoint"));
+  CHECK_THROWS_WITH(weights->check({"nothing", {1}}), Contains("nothing is missing from checkpoint"));
 
   write_safetensors(folder.path(), weights->parameters(), *weights, int64_t{1} << 30);
   CHECK_FALSE(find_initial_folder(folder.path()).is_checkpoint);
