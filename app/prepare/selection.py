@@ -29,7 +29,7 @@ class Selection:
     root: Path
     by_split: dict[str, list[File]]
     left_out: list[LeftOut] = field(default_factory=list)
-    split_matters: bool = True  # True if file names or descriptions contain splits
+    split_matters: bool = True  # True if file names or a configuration determine the splits
     patterns: tuple[str, ...] = ()  # values of --files
 
     def take(self, splits: list[str], chosen_by_user: bool) -> dict[str, list[File]]:

@@ -337,8 +337,9 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (found == progress_.step) return;
     throw_damaged(
         files_.path_of(name),
-        fmt::format("the file was saved after {} updates, but {} after {} updates: the files are from different saves",
-                    found, model_.path().filename().string(), progress_.step));
+        fmt::format(
+            "the file was saved after {} updates, but {} was saved after {}: the files are from different saves", found,
+            model_.path().filename().string(), progress_.step));
   }
 
   void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {
@@ -357,7 +358,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
         fmt::format("the file records {} AdamW updates, but {} records step {}: the files are from different saves{}",
                     found, model_.path().filename().string(), progress_.step,
                     found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False; in this case, "
-                                             "convert with DeepSpeed's zero_to_fp32.py and use --init_from)"
+                                             "run DeepSpeed's zero_to_fp32.py and pass the result as --init_from)"
                                            : ""));
   }
 

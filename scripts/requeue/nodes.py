@@ -78,7 +78,7 @@ USABLE = frozenset(
 )  # fmt: skip
 # Additional states for a job with a reservation.
 OF_RESERVATION = frozenset(["maint", "reserved"])
-# States from which an administrator can return a node with State=RESUME.
+# States from which an administrator can return a node to service with State=RESUME.
 RESUMABLE = frozenset(["down", "drained", "draining", "fail", "failing"])
 NOT_RESPONDING, MAINTENANCE = "*", "$"
 MOST_NAMED = 8
