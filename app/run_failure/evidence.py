@@ -24,8 +24,8 @@ MOST_RANKS = 100_000
 START_BYTES = 1 << 24  # limit for start.json, which contains the host and process id of each rank
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "shared_error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog updates its rank's record in shared memory every 100 ms. If the last update is older than this many seconds,
-# or than half of the timeout, the process counts as stopped.
+# A watchdog updates its rank's record in shared memory every 100 ms. If the last update is older than this many
+# seconds, or than half of the timeout, the process counts as stopped.
 STOPPED_AFTER = 15.0
 # Exit statuses of ranks that end without a failure: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)
