@@ -156,7 +156,7 @@ is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2
 # end_if_stopped: exits if the Slurm job was stopped: a stop is not a build failure. (ninja may exit with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
-# built_by_another: succeeds if this checkout is built and belongs to another user, so that this user cannot write to it.
+# built_by_another: succeeds if this checkout is built but not writable by this user, because it belongs to another user.
 built_by_another() { [[ -x $MPZERO_BUILD/bin/mpzero && (! -w $MPZERO_BUILD || (-e $MPZERO_ROOT/logs && ! -w $MPZERO_ROOT/logs)) ]]; }
 
 # require_build_of_another GPUS: checks that the programs can run and match the sources.

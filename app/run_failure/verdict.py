@@ -33,7 +33,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     records = evidence.records
 
     def wrote(*whys: str) -> list[Record]:
-        # The rank that created the `first` file is the first regardless of its time, because clocks of hosts differ.
+        # The rank that created the `first` file sorts first, whatever its timestamp, because clocks of hosts differ.
         found = [record for record in records if record.why in whys]
         return sorted(found, key=lambda one: (whys.index(one.why), one.rank != evidence.first, one.time))
 

@@ -61,7 +61,7 @@ ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch.sh
 # Retry limit, in seconds, for a job without a time limit.
 DAY = 86_400
-# How long to wait for missing evidence, in units of retry_seconds(): one minute by default.
+# Maximum wait for missing evidence, in units of retry_seconds(): one minute by default.
 EVIDENCE_TRIES = 20
 
 
