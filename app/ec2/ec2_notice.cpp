@@ -19,7 +19,7 @@ constexpr size_t kLongestText = 64;
 // Returns the value of `key`, a short string of printable ASCII characters.
 std::string text_of(const json& object, const char* key) {
   const json value = object.is_object() && object.contains(key) ? object[key] : json();
-  if (!value.is_string()) throw_failure("the response has no string '{}'", key);
+  if (!value.is_string()) throw_failure("the response has no string field '{}'", key);
   const auto text = value.get<std::string>();
   bool plain = text.size() <= kLongestText;
   for (const char c : text) plain = plain && c >= ' ' && c <= '~';

@@ -59,7 +59,7 @@ enum class Recomputation : uint8_t { kNone, kSelective, kAttention, kFull, kTile
 // When to save periodic checkpoints: never, every checkpoint_freq steps, or after each pass over the training data.
 enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };
 
-// Learning rate after a resume with a changed schedule. kUnset: mpzero avoids a jump of the learning rate.
+// Learning rate after a resume with a changed schedule. kUnset: mpzero avoids a jump in the learning rate.
 enum class ScheduleOnResume : uint8_t {
   kUnset,
   kKeep,    // the checkpoint's schedule, followed by its last rate

@@ -166,7 +166,7 @@ Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::stri
   const std::string against = drawback(all);
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
            .line = describe_choice(all, setup, up_to)},
-          fmt::format("two levels of ZeRO were rejected: {}",
+          fmt::format("two-level ZeRO was rejected: {}",
                       against.empty() ? "shard groups would not reduce traffic between hosts" : against)};
 }
 

@@ -12,8 +12,8 @@ struct CalibratedRanks {
 };
 
 // Returns the calibration file for a GPU or processor. A GPU's name must match exactly, e.g. "NVIDIA H200" (CUDA) or
-// "H100 80GB" (instance table). For a processor, prefers the longest name contained in `device`, then the most similar
-// ranks and threads. Throws UserError if no file matches or a file is invalid. `folders`: searched in this order.
+// "H100 80GB" (instance table). For a processor, prefers the longest name contained in `device`, then the closest
+// rank and thread counts. Throws UserError if no file matches or a file is invalid. `folders`: searched in this order.
 std::filesystem::path calibration_for(const std::string& device, const std::vector<std::filesystem::path>& folders,
                                       const CalibratedRanks& ranks = {});
 // Overload that searches the folders of calibrations shipped with mpzero.

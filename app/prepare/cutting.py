@@ -50,8 +50,8 @@ def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = M
                 window += piece
                 if window > most:
                     raise PrepareError(
-                        f"{name} has more than {most:,} characters without a position at which this tokenizer allows a "
-                        "cut: split it with --document_separator, or use a different --tokenizer."
+                        f"{name} has more than {most:,} characters without a position where this tokenizer can "
+                        "split the text: use --document_separator, or use a different --tokenizer."
                     )
             else:
                 break

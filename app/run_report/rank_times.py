@@ -35,7 +35,7 @@ class HeatMap:
 
 
 def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
-    """Returns None for fewer than two ranks. `step`: step at each index; a repetition of a step replaces its times."""
+    """Returns None for fewer than two ranks. `step`: step at each index; a repeated step replaces the earlier times."""
     ranks = max((len(row) for row in times.rows), default=0)
     if ranks < 2:
         return None

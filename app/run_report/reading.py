@@ -132,7 +132,7 @@ def read_runs(paths: list[Path]) -> list[Run]:
 
 
 def best_first(runs: list[Run]) -> list[Run]:
-    """Sorts by the first loss that all runs have. Runs with a non-finite loss come last."""
+    """Sorts by the first loss metric that all runs recorded. Runs with a non-finite loss come last."""
     losses = [*dict.fromkeys(key for run in runs for key in validation_losses(run.columns)), "loss"]
     ranked = next((key for key in losses if all(math.isfinite(run.last(key)) for run in runs)), "loss")
 

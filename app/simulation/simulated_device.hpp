@@ -68,7 +68,7 @@ class SimulatedDevice {
   c10::StreamId new_stream();
   // Returns the time at which work launched now can begin on the stream.
   double clock(c10::StreamId stream) const { return std::max(clocks_[static_cast<size_t>(stream)], host_); }
-  // Returns the end of the stream's queued work, for launches by a separate thread.
+  // Returns the time at which the stream's queued work ends, for launches by a separate thread.
   double stream_clock(c10::StreamId stream) const { return clocks_[static_cast<size_t>(stream)]; }
   void wait_until(c10::StreamId stream, double time);
 

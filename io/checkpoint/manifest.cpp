@@ -87,7 +87,7 @@ ManifestFile file_from_json(const json& object) {
     require(dataset.begin >= 0 && dataset.count > 0 && dataset.offset >= end, "a dataset out of order");
     require(dataset.offset <= file.size &&
                 dataset.count <= (file.size - dataset.offset) / static_cast<int64_t>(sizeof(float)),
-            "a dataset that exceeds its file");
+            "a dataset that extends past the end of its file");
     end = dataset.offset + dataset.bytes();
     const std::string checksums = entry.at("xxh3_64").get<std::string>();
     require(checksums.size() == static_cast<size_t>(dataset.blocks()) * 16, "a wrong number of checksums");

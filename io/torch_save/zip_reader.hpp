@@ -52,7 +52,7 @@ class TorchZipReader {
   // Returns one line per storage that was at least partly read: the key and the checksums of the ranges.
   std::vector<std::string> checksums_of_what_was_read() const;
   // Compares the storages in `lines` with the archive's checksums and reads ranges that are not covered. `lines` may
-  // come from several processes that each read a part. Throws UserError if a checksum differs.
+  // come from several processes, each of which read a part. Throws UserError if a checksum differs.
   void verify(std::span<const std::string> lines) const;
   // Reads and verifies all records.
   void verify() const;

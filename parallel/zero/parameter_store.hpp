@@ -92,7 +92,7 @@ class ParameterStore {
   // called by all ranks, with the same value, after plan() and between two steps.
   virtual void use_memory(int64_t /*bytes*/) {}
   // Permanently moves offloaded shards to the device, for as many units as fit into `bytes` of device memory. Host
-  // updates of these units then write directly to the device, without a copy in host memory and a transfer at each use.
+  // updates of these units then write directly to the device, without a copy in host memory or a transfer at each use.
   // Returns the number of bytes of device memory used. Waits for started gathers. Must be called by all ranks, with the
   // same value, between two steps and when all units are released.
   virtual int64_t move_to_device(int64_t /*bytes*/) { return 0; }
@@ -141,7 +141,7 @@ class ParameterStore {
   // Sets the ShardWriter, which must outlive the store. Must be called before the first publish() with kLater.
   void set_writer(ShardWriter& writer);
 
-  // Records on `timeline`, which must outlive the store, how long compute waits for the ShardWriter.
+  // Records how long compute waits for the ShardWriter. `timeline` must outlive the store.
   void measure_waits(Timeline& timeline) { timeline_ = &timeline; }
   // Returns the stalls since the last call, in the order of the timeline.
   std::vector<Stall> take_stalls() { return std::exchange(stalls_, {}); }

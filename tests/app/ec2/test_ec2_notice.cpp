@@ -52,9 +52,9 @@ TEST_CASE("an unreadable event does not hide other events") {
   REQUIRE(events.active.size() == 1);
   CHECK(events.active[0].what == "system-reboot");
   REQUIRE(events.unreadable.size() == 3);
-  CHECK_THAT(events.unreadable[0], Contains("has no string 'NotBefore'"));
+  CHECK_THAT(events.unreadable[0], Contains("has no string field 'NotBefore'"));
   CHECK_THAT(events.unreadable[1], Contains("'soon' is not a time"));
-  CHECK_THAT(events.unreadable[2], Contains("has no string 'State'"));
+  CHECK_THAT(events.unreadable[2], Contains("has no string field 'State'"));
 }
 
 TEST_CASE("an invalid response is an error") {

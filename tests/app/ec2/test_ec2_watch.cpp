@@ -243,7 +243,7 @@ TEST_CASE("after a failure, events are requested in the next poll, and an unread
   CHECK(ec2.round_of(2) == 2);
   wait_for(stop);
   CHECK_THAT(stop.reason(), Contains("system-reboot"));
-  CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("has no string 'NotBefore'"));
+  CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("has no string field 'NotBefore'"));
   ec2.wait_for(4);
   CHECK(warnings.count() == 1);
 }
