@@ -98,16 +98,26 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
           .gradient_clipping = config.gradient_clipping};
 }
 
-std::string minimal_ds_config(bool bf16, const std::vector<std::string>& zero) {
-  return fmt::format(R"({{"train_micro_batch_size_per_gpu": "auto", {}"zero_optimization": {{{}}}}})",
-                     bf16 ? R"("bf16": {"enabled": true}, )" : "", fmt::join(zero, ", "));
+std::string new_file_keys(const RunConfig& config) {
+  if (!config.ds_config_path.empty()) return "";
+  std::string keys = R"("train_micro_batch_size_per_gpu": "auto")";
+  if (config.dtype == "bf16") keys += R"(, "bf16": {"enabled": true})";
+  // With a file, the learning rate is constant by default.
+  if (config.origins.schedule.kind == Origin::Kind::kDefault) {
+    keys += R"(, "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": "auto", "cos_min_ratio": 0}})";
+  }
+  return keys;
+}
+
+std::string minimal_ds_config(const std::string& keys, const std::vector<std::string>& zero) {
+  return fmt::format(R"({{{}, "zero_optimization": {{{}}}}})", keys, fmt::join(zero, ", "));
 }
 
 std::string ratio_remedy(const RunConfig& config) {
   return "keep some of the optimizer states on the GPUs with " +
          (config.ds_config_path.empty()
               ? "--deepspeed_config FILE, where FILE contains " +
-                    minimal_ds_config(config.dtype == "bf16",
+                    minimal_ds_config(new_file_keys(config),
                                       {R"("stage": 2)", R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})"})
               : R"("ratio" in offload_optimizer)");
 }

@@ -13,9 +13,11 @@ namespace mpzero {
 
 parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
 
-// Returns a ds_config.json for a run without one. The file changes only "zero_optimization". `zero`: keys of this
-// section.
-std::string minimal_ds_config(bool bf16, const std::vector<std::string>& zero);
+// Returns the keys of a ds_config.json for a run without one, except "zero_optimization", such that the file changes no
+// settings; empty if the run has a file.
+std::string new_file_keys(const RunConfig& config);
+// Returns a ds_config.json. `keys`: see new_file_keys(). `zero`: keys of "zero_optimization".
+std::string minimal_ds_config(const std::string& keys, const std::vector<std::string>& zero);
 
 // Returns advice to keep some of the optimizer states on the GPUs, for messages.
 std::string ratio_remedy(const RunConfig& config);

@@ -44,18 +44,17 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
 }
 
 std::string of_host_update(double share, const BottleneckFacts& facts) {
-  const bool fits = facts.host_states_bytes <= facts.spare_bytes;
+  const bool fits = facts.host_states_bytes <= facts.spare_bytes, has_file = facts.new_file_keys.empty();
   const auto with_file = [&](const std::vector<std::string>& zero) {
-    return "--deepspeed_config FILE with " + minimal_ds_config(facts.bf16, zero);
+    return "--deepspeed_config FILE with " + minimal_ds_config(facts.new_file_keys, zero);
   };
   const std::string change =
       fits ? fmt::format("{:.1f} GiB of GPU memory is free, enough for {:.1f} GiB of optimizer states: {}",
                          gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes),
-                         facts.has_file ? R"(remove "offload_optimizer")" : "pass " + with_file({kStage2}))
+                         has_file ? R"(remove "offload_optimizer")" : "pass " + with_file({kStage2}))
            : fmt::format("raise gradient_accumulation_steps, or update some of the parameters on the GPUs ({})",
-                         facts.has_file
-                             ? R"("offload_optimizer": {"ratio": "auto"})"
-                             : with_file({kStage2, R"("offload_optimizer": {"device": "cpu", "ratio": "auto"})"}));
+                         has_file ? R"("offload_optimizer": {"ratio": "auto"})"
+                                  : with_file({kStage2, R"("offload_optimizer": {"device": "cpu", "ratio": "auto"})"}));
   return fmt::format("CPU AdamW takes {:.0f}% of each step: {}", 100 * share, change);
 }
 

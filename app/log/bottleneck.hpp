@@ -15,8 +15,7 @@ struct BottleneckFacts {
   int world_size = 1;
   int64_t stage_2_bytes = 0;  // GPU memory that stage 2 would add per rank; 0: the parameters are not sharded
   bool offloads_optimizer = false;
-  bool has_file = true;  // the run has a ds_config.json
-  bool bf16 = true;
+  std::string new_file_keys;  // see new_file_keys(); empty if the run has a ds_config.json
   int64_t micro_batch_tokens = 0;
   int64_t spare_bytes = 0;        // GPU memory that the plan leaves free, per rank
   int64_t host_states_bytes = 0;  // optimizer states in host memory, per rank

@@ -113,8 +113,7 @@ MemoryScenario MemoryEstimate::scenario() const {
           .may_release_gradients = !device_.is_cpu() && !config_.zero.release_gradients,
           .requires_release = config_.zero.release_gradients.value_or(false),
           .forbids_release = !device_.is_cpu() && !config_.zero.release_gradients.value_or(true),
-          .has_file = !config_.ds_config_path.empty(),
-          .bf16 = config_.dtype == "bf16"};
+          .new_file_keys = new_file_keys(config_)};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {

@@ -75,6 +75,7 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
 }
 
 std::string describe(const MemoryScenario& now, const MemoryScenario& then, int64_t host_bytes) {
+  const bool has_file = now.new_file_keys.empty();
   std::vector<std::string> parts;
   if (then.keeps_casts != now.keeps_casts) parts.emplace_back("fp8.cache_weights auto");
   if (then.recompute != now.recompute) {
@@ -83,17 +84,17 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
     parts.push_back("--recompute " + flag_named("recompute").show(settings));
   }
   if (then.micro_batch_size != now.micro_batch_size) {
-    const char* const dashes = now.has_file ? "" : "--";
+    const char* const dashes = has_file ? "" : "--";
     parts.push_back(fmt::format("{0}train_micro_batch_size_per_gpu {1} with {0}gradient_accumulation_steps {2}", dashes,
                                 then.micro_batch_size, then.gradient_accumulation_steps));
   }
   const bool stage = then.zero_stage != now.zero_stage, optimizer = then.offload_optimizer != now.offload_optimizer,
              parameters = then.offload_param != now.offload_param;
-  if (!now.has_file && (stage || optimizer || parameters)) {
+  if (!has_file && (stage || optimizer || parameters)) {
     std::vector<std::string> zero = {fmt::format("\"stage\": {}", then.zero_stage)};
     if (then.offload_optimizer) zero.emplace_back(R"("offload_optimizer": {"device": "cpu"})");
     if (then.offload_param) zero.emplace_back(R"("offload_param": {"device": "cpu"})");
-    parts.push_back("--deepspeed_config to a file with " + minimal_ds_config(now.bf16, zero));
+    parts.push_back("--deepspeed_config to a file with " + minimal_ds_config(now.new_file_keys, zero));
   } else {
     if (stage) parts.push_back(fmt::format("zero_optimization.stage {}", then.zero_stage));
     if (optimizer) parts.emplace_back("offload_optimizer to cpu");

@@ -98,8 +98,7 @@ struct MemoryScenario {
   bool may_release_gradients = false;   // if the run would not otherwise fit
   bool requires_release = false;        // release_gradients true, which excludes gradient accumulation
   bool forbids_release = false;         // release_gradients false
-  bool has_file = true;                 // the run has a ds_config.json
-  bool bf16 = true;
+  std::string new_file_keys{};          // see new_file_keys(); empty if the run has a ds_config.json
 };
 
 struct MemoryNeed {

@@ -8,6 +8,9 @@ namespace {
 
 using Catch::Contains;
 
+// The default of runs without a file.
+const std::string kOffload = R"("offload_optimizer": {"device": "cpu"})";
+
 TEST_CASE("hosts with the same number of consecutive ranks are described by that number") {
   CHECK(placement_of({0}).per_host == 1);
   CHECK(placement_of({4, 4, 4, 4}).per_host == 4);
@@ -31,6 +34,18 @@ TEST_CASE("uneven hosts are distinguished from round-robin placement") {
     CHECK_FALSE(ranks.per_host);
     CHECK(ranks.hosts() == 2);
     CHECK_THAT(describe_unevenness(ranks), Contains("not consecutive") && Contains("--map-by slot"));
+  }
+}
+
+TEST_CASE("a suggested ds_config.json changes only zero_optimization") {
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{},
+                                                {"--max_steps=50"},
+                                                {"--bf16=false", "--warmup_steps=7"},
+                                                {"--lr_scheduler_type=linear", "--learning_rate=0.01"}}) {
+    const RunConfig without = run("", flags).config;
+    const std::string file = minimal_ds_config(new_file_keys(without), {R"("stage": 2)", kOffload});
+    CHECK(settings_record(run(file, flags).config) == settings_record(without));
+    CHECK(new_file_keys(run(file, flags).config).empty());
   }
 }
 

@@ -105,9 +105,9 @@ TEST_CASE("reports AdamW on the host above 25% of a step, and whether its states
   facts.offloads_optimizer = true;
   CHECK_THAT(said(step(0, 0, 0, 0.8), facts), Contains("AdamW takes 80% of each step") &&
                                                   Contains("20.0 GiB of GPU memory is free, enough for 6.0 GiB"));
-  facts.has_file = false;
+  facts.new_file_keys = R"("bf16": {"enabled": true})";
   CHECK_THAT(said(step(0, 0, 0, 0.8), facts), Contains("--deepspeed_config FILE with {") && !Contains("remove"));
-  facts.has_file = true;
+  facts.new_file_keys.clear();
   facts.spare_bytes = 5 * kGib;
   CHECK_THAT(said(step(0, 0, 0, 0.8), facts), Contains("\"ratio\": \"auto\"") && !Contains("free"));
   CHECK(said(step(0, 0, 0, 0.2), facts).empty());

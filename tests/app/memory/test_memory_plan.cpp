@@ -380,7 +380,7 @@ TEST_CASE("the two suggested changes are the least intrusive that fit") {
   CHECK(all[2].text == "zero_optimization.stage 3");
   CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB more host memory per rank");
   MemoryScenario without_file = kRun;
-  without_file.has_file = false;
+  without_file.new_file_keys = R"("bf16": {"enabled": true})";
   const std::string stage_3 = changes(88, without_file, kHostBytes, 2, 10)[2].text;
   const auto file = nlohmann::json::parse(stage_3.substr(stage_3.find('{')));
   CHECK(file["zero_optimization"] == nlohmann::json({{"stage", 3}}));
