@@ -175,7 +175,7 @@ lock() {
   fi
   ((code <= 128)) || end_with "$code"
   ((code == 0)) || warn "$(shown_path "$file") cannot be locked: do not run two jobs that $what at the same time."
-  # An interrupted script may have removed the file (discard_data_folder).
+  # An interrupted script may have removed the file (discard_folders).
   if [[ ! $file -ef /dev/fd/$MPZERO_LOCK ]]; then
     unlock
     mkdir -p "${file%/*}"

@@ -92,10 +92,10 @@ without_launcher() {
   exec "$@"
 }
 
-# expect_start FOLDER JOB: must be called before the ranks start. If MPI initialization fails, a rank creates the file
-# MPZERO_START_FILE in FOLDER (parallel/mpi/mpi_start.hpp). MPZERO_LAUNCH identifies the ranks' failure reports.
+# expect_start JOB: must be called before the ranks start. If MPI initialization fails, a rank creates the file
+# MPZERO_START_FILE (parallel/mpi/mpi_start.hpp). MPZERO_LAUNCH identifies the ranks' failure reports.
 expect_start() {
-  MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$1/mpi_start.$2.failed")
+  MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$CHECKPOINT_DIR/mpi_start.$1.failed")
   read -r MPZERO_LAUNCH </proc/sys/kernel/random/uuid
   export MPZERO_START_FILE MPZERO_LAUNCH
   rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true

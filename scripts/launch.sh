@@ -88,7 +88,7 @@ launch_ranks() {
   began=$(seconds_since_boot)
   shift
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
-  expect_start "$CHECKPOINT_DIR" "$(slurm_job)"
+  expect_start "$(slurm_job)"
   if ((${#MPZERO_SRUN[@]} > 0)); then
     if ((minutes == 0)); then
       # If a rank fails, Slurm ends all other ranks, which write failure reports on SIGTERM.

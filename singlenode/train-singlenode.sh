@@ -115,19 +115,21 @@ read_arguments() {
   [[ $build_only == false || $# == 0 ]] || die "'$*' has no effect with --build-only; remove it."
 }
 
-# expect_data_folder: sets new_folders to DATA_FOLDER and its parents that do not exist.
-expect_data_folder() {
-  local folder=$DATA_FOLDER
+# expect_folders FOLDER...: sets new_folders to the folders that do not exist, and to their parents that do not exist.
+expect_folders() {
+  local folder
   new_folders=()
-  while [[ -n $folder && ! -e $folder ]]; do
-    new_folders+=("$folder")
-    [[ $folder == */* ]] || break
-    folder=${folder%/*}
+  for folder in "$@"; do
+    while [[ -n $folder && ! -e $folder ]]; do
+      new_folders+=("$folder")
+      [[ $folder == */* ]] || break
+      folder=${folder%/*}
+    done
   done
 }
 
-# discard_data_folder: removes new_folders that are empty except for this script's lock.
-discard_data_folder() {
+# discard_folders: removes new_folders that are empty except for this script's lock.
+discard_folders() {
   local lock=$DATA_FOLDER/prepare.lock
   if [[ $(ls -A -- "$DATA_FOLDER" 2>/dev/null) == prepare.lock && $(<"$lock") == "process $$ on "* ]]; then rm -f -- "$lock"; fi
   rmdir -- "${new_folders[@]}" 2>/dev/null || true
@@ -305,8 +307,9 @@ require_machine "$ranks" "$gpus"
 check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
 export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$LOG_DIR}
-expect_data_folder
-trap discard_data_folder EXIT
+expect_folders "$DATA_FOLDER" "$CHECKPOINT_DIR"
+trap discard_folders EXIT
+make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"
 prepare_data
 trap - EXIT
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
@@ -314,13 +317,13 @@ catch_signals
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
 start_follower > >(trap '' INT TERM HUP USR1 USR2 && exec tee -a "$MPZERO_LOG") 2>&1
-# The ranks create CHECKPOINT_DIR, and remove it if the run is refused.
-expect_start "$LOG_DIR" "$(hostname -s).$$"
+expect_start "$(hostname -s).$$"
 start_ranks "$ranks"
 stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
 status=$(judged_status "$status" 0)
 ended=$status
 status=$(final_status "$before")
+if ((status == MPZERO_USER_ERROR)); then discard_folders; fi
 if ((status != 0)); then
   without=""
   if flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; then without=", without --overwrite and --resume_from_checkpoint,"; fi

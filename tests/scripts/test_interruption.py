@@ -196,6 +196,7 @@ def test_an_interrupted_preparation_leaves_no_folders(checkout):
     checkout.program(checkout.root / ".venv/bin/python", f"#!/bin/bash\n: >{asked}\nexec sleep 300\n")
     process = start(checkout)
     wait_until(asked.exists)
+    assert (checkout.root / "checkpoints/first_run").is_dir()
     os.killpg(process.pid, signal.SIGINT)
     finish(checkout, process)
     assert process.returncode == -signal.SIGINT
