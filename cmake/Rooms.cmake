@@ -1,5 +1,5 @@
-# One unity build per room (the files of a folder) with precompiled ATen headers. A full build takes less than half the
-# time, but a change in one file recompiles its room.
+# One unity build per room (the files of a folder; of several with JOIN) with precompiled ATen headers. A full build
+# takes less than half the time, but a change in one file recompiles its room.
 option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
 # mpzero_add_room(SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
@@ -7,7 +7,8 @@ option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompil
 # Adds the files of one folder as a static library mpzero_<folder>, with _ for / in its name. CUDA: files for builds with
 # GPU kernels. NO_CUDA: files for builds without GPU kernels. USES: all folders whose headers the files include; they must
 # already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include lines. JOIN: a
-# room that was added earlier; with MPZERO_JOIN_SOURCES, the files are compiled together with that room's.
+# room that was added earlier; with MPZERO_JOIN_SOURCES, the files are compiled together with that room's. Not for rooms
+# with CUDA files or set_source_files_properties(), which apply only to targets of the same folder.
 function(mpzero_add_room)
   cmake_parse_arguments(arg "" "JOIN" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
@@ -18,6 +19,9 @@ function(mpzero_add_room)
     set_source_files_properties(${arg_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   else()
     list(APPEND arg_SOURCES ${arg_NO_CUDA})
+  endif()
+  if(arg_JOIN AND arg_CUDA)
+    message(FATAL_ERROR "${folder} has CUDA files, so it cannot JOIN ${arg_JOIN}: remove JOIN")
   endif()
   if(MPZERO_JOIN_SOURCES AND arg_JOIN)
     mpzero_room_target("${arg_JOIN}" joined)

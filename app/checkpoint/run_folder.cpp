@@ -123,12 +123,11 @@ void RunFolder::open() {
   std::string finished;
   run_on_all_ranks(group_, [&] {
     if (group_.rank() != 0) return;
-    std::vector<fs::path> created;
     std::error_code error;
     for (fs::path path = fs::path(config_.checkpoint_dir) / io::FolderLock::kFile; !path.empty();
          path = path.parent_path()) {
       if (fs::exists(path, error) || error) break;
-      created.push_back(path);
+      created_.push_back(path);
     }
     io::check_writable(config_.checkpoint_dir);
     const char* job = std::getenv("SLURM_JOB_ID");
@@ -141,7 +140,6 @@ void RunFolder::open() {
             .patience_with_predecessor = requeued ? io::FolderLock::kPatienceWithPredecessor : std::chrono::minutes(0),
             .say = [this](const std::string& line) { log_.say(line); },
             .warn = [this](const std::string& line) { log_.warn(line); }});
-    created_ = std::move(created);
     // Remove the previous attempt's file, since a job may restart its ranks without being requeued.
     fs::remove(fs::path(config_.checkpoint_dir) / "stop.json");
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
@@ -153,9 +151,9 @@ void RunFolder::open() {
 }
 
 RunFolder::~RunFolder() {
-  if (created_.empty() || !lock_) return;
+  if (created_.empty()) return;
   try {
-    lock_->remove();
+    if (lock_) lock_->remove();
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the error that ends the run is already reported
   }
   std::error_code ignored;
@@ -228,10 +226,11 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const std::vector<io::CatalogE
       resumed ? "omit --resume_from_checkpoint to continue that run, " : "", overwrite);
 }
 
-void RunFolder::warn_of_newer(const std::vector<io::CatalogEntry>& newest_first, const io::RunRecord& run,
-                              const Resumed& resumed) {
-  if (newest_first.empty() || newest_first.front().run_id != run.id) return;
-  const int64_t newest = newest_first.front().step.value_or(0);
+void RunFolder::warn_of_newer(const io::RunRecord& run, const Resumed& resumed) {
+  const io::ResumeCandidates candidates = io::resume_candidates(config_.checkpoint_dir, config_.model_type);
+  if (candidates.folders.empty() || candidates.run.id != run.id) return;
+  const std::string tag = candidates.folders.front().filename().string();
+  const int64_t newest = io::step_of_tag(tag, config_.model_type).value_or(0);
   if (newest <= resumed.position.step) return;
   log_.warn(fmt::format(
       "{} has a checkpoint of this run at step {}, but --resume_from_checkpoint selects step {}; to continue "
@@ -244,7 +243,7 @@ void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& re
     if (group_.rank() != 0) return;
     const std::vector<io::CatalogEntry> entries = io::list_checkpoints(config_.checkpoint_dir);
     const std::vector<io::CatalogEntry> others = checkpoints_to_move(entries, config_, run, resumed);
-    if (resumed && !config_.resume_from_checkpoint.empty()) warn_of_newer(entries, run, *resumed);
+    if (resumed && !config_.resume_from_checkpoint.empty()) warn_of_newer(run, *resumed);
     if (others.empty()) return;
     const fs::path folder = config_.checkpoint_dir;
     const bool all = others.size() == entries.size();

@@ -50,8 +50,7 @@ class RunFolder {
 
  private:
   // Warns if --resume_from_checkpoint selects a step before the run's newest checkpoint. Called only on rank 0.
-  void warn_of_newer(const std::vector<io::CatalogEntry>& newest_first, const io::RunRecord& run,
-                     const Resumed& resumed);
+  void warn_of_newer(const io::RunRecord& run, const Resumed& resumed);
   // Returns the problems that have not been reported yet, and marks them as reported.
   std::vector<std::string> new_problems(const std::vector<io::Leftover>& found);
 

@@ -9,7 +9,7 @@
 
 namespace mpzero {
 
-// Throws UserError if a product of sizes exceeds its limit: tokens per micro-batch (estimates simulate every token),
+// Throws UserError if a product of sizes exceeds its limit: tokens per micro-batch (estimates simulate each tile),
 // tokens per step (metrics must count them exactly), or micro-batches per step (each is planned in advance). `where`:
 // source of the values, a file or the command line, for the message.
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where);

@@ -50,7 +50,8 @@ DeepSpeedLayout::DeepSpeedLayout(std::vector<Group> groups, int stage, int ranks
       if (offset > kMaxNumel) throw_damaged(file, "the file's parameters have too many elements");
     }
     flat_numels_.push_back(offset);
-    partition_numels_.push_back(stage_ == 3 ? offset : divide_up(offset, kPartitionAlignment * ranks_) * kPartitionAlignment);
+    partition_numels_.push_back(stage_ == 3 ? offset
+                                            : divide_up(offset, kPartitionAlignment * ranks_) * kPartitionAlignment);
   }
 }
 
