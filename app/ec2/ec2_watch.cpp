@@ -120,7 +120,7 @@ void Ec2Watch::take_events(const std::string& page) {
   for (const std::string& problem : events.unreadable) {
     if (unreadable_.size() == kMostNotices || !unreadable_.insert(problem).second) continue;
     warn_(
-        fmt::format("cannot parse an EC2 scheduled event of instance {0} on host {1} ({2}); the run does not stop for "
+        fmt::format("cannot parse an EC2 scheduled event for instance {0} on host {1} ({2}); the run does not stop for "
                     "this event; check `aws ec2 describe-instance-status --instance-ids {0}`",
                     instance_, options_.host, problem));
   }

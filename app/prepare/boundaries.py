@@ -1,4 +1,4 @@
-"""Finds positions at which a text can be cut without changing its ids: no tokenizer step depends on both sides.
+"""Finds positions at which a text can be split without changing its token ids: no tokenizer step depends on both sides.
 
 There are three kinds of candidates: after a newline that precedes a letter, digit or quote; before a space; before a
 newline. A kind is used only if all steps of the tokenizer are known and these conditions hold:
@@ -83,7 +83,7 @@ def _left_of(definition: dict) -> str:
 
 
 def _divides_before(space: str, tokenizer, steps: list[dict], definition: dict) -> bool:
-    """Returns True if cutting a text before `space` preserves its ids."""
+    """Returns True if splitting a text before `space` does not change its token ids."""
     across = re.compile(f"{_LEFT}{space}" if space == "\n" else f"{_LEFT}[ ▁]")
     if any(across.search(token["content"]) for token in definition["added_tokens"]):
         return False

@@ -58,7 +58,7 @@ class Encoder:
     vocab_size: int  # greater than every id
     eos_token_id: int
     definition: str | None = None  # None: bytes
-    cuts: Cuts = BYTES  # positions at which cutting a text preserves its ids
+    cuts: Cuts = BYTES  # positions at which a text can be split without changing its ids
     bos_token_id: int | None = None  # None: the tokenizer has no BOS
     add_bos: bool = False  # True: documents begin with BOS
     special_tokens: str = "text"  # or "ids": encoding of special token names in text

@@ -80,7 +80,7 @@ class Selection:
 
     def _ways_on(self, reason: str) -> str:
         if reason == NO_SPLIT or reason.startswith("belongs to split "):
-            return "use --files '*' to read all, --split train to read only these, or rename files"
+            return "use --files '*' for all files, --split train for only the training files, or rename the files"
         if self.patterns:
             return "convert those files, or narrow --files"
         return "convert those files, or select the files to read with --files, such as --files '*.txt'"

@@ -172,7 +172,7 @@ def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> se
 
 
 def _rename(parsed: dict, tokens: set[str]) -> None:
-    """Renames these tokens of a tokenizer.json to names that do not occur in text."""
+    """Renames `tokens` in a tokenizer.json to names that do not occur in text."""
     mark = "\U0010ffff" + xxhash.xxh3_128_hexdigest(json.dumps(parsed).encode())
     renamed = {token: mark + token for token in tokens}
     model = parsed["model"]

@@ -83,10 +83,10 @@ def find_awaited(records: list[Record], gone: tuple[int, ...] = ()) -> Held | No
 
 
 def describe_group(group: Group) -> str:
-    """ " (ranks 0 to 7)" or " (ranks 1, 5, … 13)"; empty for the group of all ranks."""
+    """ " (ranks 0 to 7)" or " (ranks 1, 5, …, 13)"; empty for the group of all ranks."""
     if group.count == 0:
         return ""
     last = group.first + (group.count - 1) * group.stride
     if group.stride == 1 or group.count < 3:
         return f" (ranks {group.first} {'and' if group.count == 2 else 'to'} {last})"
-    return f" (ranks {group.first}, {group.first + group.stride} to {last})"
+    return f" (ranks {group.first}, {group.first + group.stride}, …, {last})"

@@ -103,7 +103,7 @@ class Watchdog {
   void follow_neighbors();
   Evidence evidence(Why why, std::string error, int exit_status, std::vector<int> culprits = {}) const;
   void record_end(std::string_view status, const std::string& reason);
-  // `claims`: this rank has found the failure. False: another rank has failed and reports.
+  // `claims`: this rank found the failure. False: another rank failed first and reports the failure.
   [[noreturn]] void end_failed(Evidence evidence, bool claims);
   // Ends the run without a failure, unless another rank of this host is already ending the run.
   void end_stopped(int exit_status);

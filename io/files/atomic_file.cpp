@@ -186,7 +186,7 @@ std::string read_text_file(const fs::path& path, int64_t max_size) {
 std::string read_text_file(const File& file, int64_t max_size) {
   const int64_t size = file.size();
   if (size > max_size) {
-    throw Damaged(fmt::format("{} has {} bytes, more than the maximum of {}; it is not the expected file",
+    throw Damaged(fmt::format("{} has {} bytes, which exceeds the limit of {}; check that it is the right file",
                               file.path().string(), size, max_size));
   }
   std::string text(static_cast<size_t>(size), '\0');

@@ -18,13 +18,13 @@ class Pauses {
   static constexpr std::chrono::microseconds kFirst{5};
   static constexpr std::chrono::microseconds kLongest{1000};
 
-  // Returns the pause after a poll that finds no progress.
+  // Returns the pause after a poll without progress.
   Duration next() {
     const Duration pause = next_;
     next_ = std::min<Duration>(2 * next_, kLongest);
     return pause;
   }
-  // Resets the backoff. Must be called after a poll that finds progress.
+  // Resets the backoff. Must be called after a poll with progress.
   void begin_anew() { next_ = kFirst; }
 
  private:

@@ -6,7 +6,7 @@
 
 namespace mpzero::parallel {
 
-// Polls until is_done() returns true. Calls sleep(pause) between polls, with the durations of Pauses. Exceptions from
+// Polls until is_done() returns true, and calls sleep(pause) between polls, with the backoff of Pauses. Exceptions from
 // is_done() and sleep() are propagated.
 //
 //   in        | event                      | then

@@ -33,7 +33,7 @@ std::string plugin_version(const std::string& file);
 // Returns a known defect of a release of aws-ofi-nccl ("1.18.0") and the release to install, or std::nullopt.
 std::optional<std::string> plugin_hazard(const std::string& version);
 
-// Returns the paths where the EFA installer, the deep learning images and NVIDIA's containers install the plugin.
+// Returns the usual paths of the plugin: the EFA installer, the deep learning images and NVIDIA's containers.
 std::vector<std::string> usual_plugin_files();
 
 // Finds aws-ofi-nccl: the library in NCCL_NET_PLUGIN, else NCCL's default plugin, else the first match in `files`. Each

@@ -84,7 +84,7 @@ class LrSchedule {
   LrSchedule with_peak_lr(double peak_lr) const;
 
   // Linear map from optimizer updates to schedule time: t(u) = time + rate * (u - step) for u >= step. Schedule time
-  // counts updates of the original run. Without a clock, t(u) = u.
+  // is measured in optimizer updates of the original run. Without a clock, t(u) = u.
   struct Clock {
     int64_t step = 0;
     double time = 0;

@@ -140,7 +140,7 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
     left = len(place.left(nodes))
     if left < place.least:
         return (
-            f"cannot exclude {names}, because only {counted(left, 'other node')} of {place.pool} can run a job of "
+            f"cannot exclude {names}, because only {counted(left, 'other node')} in {place.pool} can run a job of "
             f"{counted(place.least, 'node')}{with_states(place)}: the job may start on these nodes again. To exclude "
             f"them, add nodes or submit with 'sbatch --nodes=1-{place.least}'.{how_to_resume(place)}"
         )
@@ -154,7 +154,7 @@ def why_waiting(place: Placement) -> str:
     if missing <= 0:
         return ""
     return (
-        f"The job waits for {counted(missing, 'more node')} of {place.pool}: it needs "
+        f"The job is waiting for {counted(missing, 'more node')} in {place.pool}: it needs "
         f"{place.least}{with_states(place)}.{how_to_resume(place)}"
     )
 

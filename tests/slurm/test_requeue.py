@@ -51,7 +51,7 @@ def test_a_job_that_needs_both_nodes_starts_on_both_again(run):
     job = run.submit("--nodes=2", "--exclude=node2", "--comment=billed to: a team")
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert set(run.lines("hosts.1")) == {"node0", "node1"}, job.text()
-    assert "only 1 other node of partition all can run a job of 2 nodes" in job.text()
+    assert "only 1 other node in partition all can run a job of 2 nodes" in job.text()
     comment = run.cluster.run(["squeue", "--noheader", "--states=all", f"--jobs={job.number}", "--format=%k"]).stdout
     assert comment.startswith("billed to: a team; mpzero 2"), comment
 

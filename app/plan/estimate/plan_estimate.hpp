@@ -58,7 +58,8 @@ struct PlanEstimate {
 };
 
 // Estimates a run with the layout of `setup`. The step's time is 0 without a calibration, or if the run does not fit.
-// By default, the run releases gradients if it then fits and is at least 2% faster, or if it would not fit otherwise.
+// By default, the run releases gradients if it then still fits in memory and is at least 2% faster, or if it does not
+// fit otherwise.
 // Without a calibration, see MemoryEstimate::choose_release().
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions);
