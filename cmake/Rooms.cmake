@@ -3,14 +3,15 @@
 option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
 # mpzero_add_room(SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
-#                 [PRIVATE libraries...] [JOIN room]):
+#                 [PRIVATE libraries...] [JOIN room] [OPTIMIZED]):
 # Adds the files of one folder as a static library mpzero_<folder>, with _ for / in its name. CUDA: files for builds with
 # GPU kernels. NO_CUDA: files for builds without GPU kernels. USES: all folders whose headers the files include; they must
 # already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include lines. JOIN: a
 # room that was added earlier; with MPZERO_JOIN_SOURCES, the files are compiled together with that room's. Not for rooms
-# with CUDA files or set_source_files_properties(), which apply only to targets of the same folder.
+# with CUDA files or set_source_files_properties(), which apply only to targets of the same folder. OPTIMIZED: the files
+# contain performance-critical loops, so a release build compiles them with -O3 instead of -O1.
 function(mpzero_add_room)
-  cmake_parse_arguments(arg "" "JOIN" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMIZED" "JOIN" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
   if(MPZERO_GPU_KERNELS)
@@ -33,6 +34,9 @@ function(mpzero_add_room)
     add_library(${room} STATIC ${arg_SOURCES})
   endif()
   mpzero_join_sources(${room})
+  if(arg_OPTIMIZED)
+    target_compile_options(${room} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>)
+  endif()
   # base and io do not use ATen, and gcc rejects headers that were precompiled with different options.
   if(MPZERO_JOIN_SOURCES AND folder MATCHES "^(app|model|parallel)/")
     target_precompile_headers(${room} REUSE_FROM mpzero_precompiled)
