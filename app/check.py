@@ -151,7 +151,8 @@ def beyond(accepted: dict, value: float) -> str | None:
 
 def problems_of_variables() -> Iterator[str]:
     for name, least in NUMBERS.items():
-        value = variable(name)
+        # A flag replaces its variable, and is checked as a flag.
+        value = "" if any(re.match(f"--{name.lower()}(=|$)", word) for word in sys.argv) else variable(name)
         if value and not (re.fullmatch("[0-9]{1,15}", value) and int(value) >= least):
             yield f"{name}={value} must be an integer of at least {least}, with at most 15 digits; fix or unset it."
     if variable("LOCAL_DATASET") not in ("", "true", "false"):

@@ -38,12 +38,12 @@ def test_all_problems_are_listed_at_once(tmp_path):
     (tmp_path / "text.h5").write_text("A text")
     lines = problems(
         "--lr", "3", "--max_steps=many", "--seed", "--fp8", "int4", "--beta2", "1.5", "--bf16", "perhaps",
-        MAX_STEPS="0", NPROC="two", SINK="tensorbord", MODEL_TYPE="qwen3_06b", DS_CONFIG=str(tmp_path / "ds.json"),
+        SEQ_LENGTH="0", NPROC="two", SINK="tensorbord", MODEL_TYPE="qwen3_06b", DS_CONFIG=str(tmp_path / "ds.json"),
         TRAIN_DATA=str(tmp_path / "text.h5"), VALIDATION_DATA=str(tmp_path / "none.h5"), PREPARE_ARGS="--splitt train",
     )  # fmt: skip
     wanted = [
         ("--lr", "--learning_rate"), ("--max_steps", "many"), ("--seed", "needs a value"), ("--fp8", "rowwise"),
-        ("--beta2", "less than 1"), ("--bf16", "perhaps"), ("MAX_STEPS=0",), ("NPROC=two",), ("SINK=tensorbord",),
+        ("--beta2", "less than 1"), ("--bf16", "perhaps"), ("SEQ_LENGTH=0",), ("NPROC=two",), ("SINK=tensorbord",),
         ("PREPARE_ARGS", "--split?"), ("MODEL_TYPE=qwen3_06b", "qwen3_0_6b"), ("DS_CONFIG=", "line 1"),
         ("TRAIN_DATA=", "text.h5"), ("VALIDATION_DATA=", "none.h5"),
     ]  # fmt: skip
@@ -115,6 +115,8 @@ def test_nothing_is_built_before_a_mistake_is_named(checkout):
     result = checkout.run("--hlp", MAX_STEPS="many")
     assert result.returncode == 2 and checkout.calls() == ""
     assert "--help?" in result.stderr and "MAX_STEPS=many" in result.stderr
+    result = checkout.run("--max_steps", "many")
+    assert result.stderr.count("many") == 1 and "--max_steps" in result.stderr
     result = checkout.submit("--hlp", CHECK_NODES="false")
     assert result.returncode == 2 and "--help?" in result.stderr
 
