@@ -224,14 +224,11 @@ keep_log() {
   done 2>/dev/null
 }
 
-# start_ranks RANKS: runs mpzero under mpirun and sets `status` to mpirun's exit status. catch_signals must be called first. mpirun's stdout
-# and stderr are also written to the log. On a terminal, they are one stream, so that lines and the progress bar stay in order. mpirun runs
-# in its own session, so that only this script receives Ctrl-C.
+# start_ranks RANKS GPUS CORES: runs mpzero under mpirun and sets `status` to mpirun's exit status. mpirun's stdout and stderr are also
+# written to the log. On a terminal, they are one stream, so that lines and the progress bar stay in order. mpirun runs in its own session,
+# so that only this script receives Ctrl-C. No command substitution may run after the first line is printed: Ctrl-C would end it.
 start_ranks() {
-  if ((signals > 0)); then
-    status=$MPZERO_ENDED_BY_SIGUSR1
-    return
-  fi
+  local first_line
   local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
   if [[ -t 1 && -t 2 ]]; then
@@ -241,6 +238,13 @@ start_ranks() {
     command+=(bash -c 'exec "$@" 2>&1' mpzero)
   fi
   command+=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
+  first_line=$(say "Training $MODEL_TYPE with $(counted "$1" rank) on $( (($2 > 0)) && counted "$2" GPU || echo "the CPU ($(counted "$3" core))"); log: $MPZERO_LOG.")
+  catch_signals
+  printf '%s\n' "$first_line" || true
+  if ((signals > 0)); then
+    status=$MPZERO_ENDED_BY_SIGUSR1
+    return
+  fi
 
   # Ignore SIGPIPE, so that a reader that exits, as in `| head`, does not end the run.
   trap '' PIPE
@@ -251,9 +255,14 @@ start_ranks() {
   local tee_pid=$!
   exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- && without_notice 5>&- | tee -p /dev/fd/5 >&2)
   local filter_pid=$!
+  local started
+  exec {started}<> <(:)
   # Remove Slurm's variables; otherwise, mpirun would query Slurm for its hosts.
-  without_launcher setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
+  { echo >&"$started" && exec {started}>&- && without_launcher setsid "${command[@]}"; } </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
   local mpirun_pid=$!
+  # Wait until the new process has reset this shell's traps: a signal that arrives before that has no effect.
+  until read -r -u "$started"; do :; done
+  exec {started}>&-
   exec 3>&- 4>&- 5>&-
   wait_for_ranks "$mpirun_pid"
   wait "$tee_pid" "$filter_pid" "$log_pid" 2>/dev/null || true
@@ -313,12 +322,10 @@ make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"
 prepare_data
 trap - EXIT
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
-catch_signals
-say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
-start_follower > >(trap '' INT TERM HUP USR1 USR2 && exec tee -a "$MPZERO_LOG") 2>&1
 expect_start "$(hostname -s).$$"
-start_ranks "$ranks"
+start_follower > >(trap '' INT TERM HUP USR1 USR2 && exec tee -a "$MPZERO_LOG") 2>&1
+start_ranks "$ranks" "$gpus" "$cores"
 stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
 status=$(judged_status "$status" 0)
 ended=$status

@@ -82,13 +82,11 @@ def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group)
 
 def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout):
     gate = checkout.record / "gate"
-    asked = checkout.record / "asked"
-    wait = f"if [[ ${{!#}} == */mpi_start.* ]]; then : >{asked}; until [[ -e {gate} ]]; do sleep 0.05; done; fi"
-    checkout.program(checkout.bin / "realpath", f'#!/bin/bash\n{wait}\nexec /usr/bin/realpath "$@"\n')
+    wait = f"until [[ -e {gate} ]]; do sleep 0.05; done"
+    checkout.program(checkout.bin / "setsid", f'#!/bin/bash\n{wait}\nexec /usr/bin/setsid "$@"\n')
     process = start(checkout, FAKE_SLEEP="300")
-    wait_until(asked.exists)
-    os.kill(process.pid, signal.SIGINT)
-    gate.touch()
+    assert "log:" in next(line for line in process.stdout if "Training" in line)
+    os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
     assert process.returncode == 75
     assert "Interrupted; no checkpoint exists yet" in output
