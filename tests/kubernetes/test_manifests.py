@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import os
 import re
@@ -20,7 +19,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 import schema
 from rendering import KUBERNETES, ROOT, manifests, of_kind, render, rendered, variables
 
-JOBS = sorted(path.name for path in (KUBERNETES / "jobs").iterdir())
+PLACES = "--cluster my-cluster --zone us-west-2a --file_system fs-0123456789abcdef0 --mount_name fsx"
+EXAMPLES = {
+    # Qwen3-0.6B, ZeRO-2, wikitext-2: 2 nodes with 8 GPUs each.
+    "qwen3-0-6b": "--instance p5.48xlarge --nodes 2 --set MODEL_TYPE=qwen3_0_6b"
+    " --set DS_CONFIG=/opt/mpzero/configs/ds_config.json --set TOKENIZER=Qwen/Qwen3-0.6B"
+    " --set DATASET=/fsx/data/wikitext-2 --set DATASET_CONFIG_NAME=en --set LOCAL_DATASET=true"
+    " --set CHECKPOINT_FREQ=500",
+    # Llama-3-8B, ZeRO-3 with full offload, 256 sequences of 512 tokens per step: 4 nodes with 4 L40S each.
+    "llama-3-8b": "--instance g6e.12xlarge --nodes 4 --placement_group mpzero --queue --set MODEL_TYPE=llama_3_8b"
+    " --set DS_CONFIG=/opt/mpzero/configs/ds_config_llama3_8b_zero3_offload.json"
+    " --set TOKENIZER=meta-llama/Meta-Llama-3-8B --set DATASET=Salesforce/wikitext"
+    " --set DATASET_CONFIG_NAME=wikitext-2-raw-v1 --set LOCAL_DATASET=false --set SEQ_LENGTH=512 --set MAX_STEPS=50"
+    " --secret HF_TOKEN=hugging-face:token",
+    # The bundled small Qwen3 and text, on 4 nodes with AMX.
+    "tiny-on-cpus": "--instance m7i.48xlarge --nodes 4 --ranks 2 --set MODEL_TYPE=qwen3_tiny",
+}
 DEVICES = dict(
     re.findall(r'^\{("[^"]+"), (\d+, "[^"]+", \d+, \d+), ', (ROOT / "app/machine/ec2_instances.inc").read_text(), re.M)
 )
@@ -35,9 +49,19 @@ def builder() -> list[str] | None:
 needs_kustomize = pytest.mark.skipif(builder() is None, reason="neither kubectl nor kustomize is installed")
 
 
-def all_shipped() -> list[tuple[str, dict[str, Any]]]:
-    folders = [KUBERNETES / "base", KUBERNETES / "monitoring", *(KUBERNETES / "jobs" / name for name in JOBS)]
-    return [(str(folder.relative_to(ROOT)), made) for folder in folders for made in manifests(folder)]
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """The kustomizations of kubernetes/, and the rendered examples."""
+    made = {name: KUBERNETES / name for name in ("base", "monitoring")}
+    for name, words in EXAMPLES.items():
+        made[name] = tmp_path_factory.mktemp(name)
+        rendered(made[name], "--name", name, *PLACES.split(), *words.split())
+    return made
+
+
+@pytest.fixture
+def shipped(folders) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, made) for name, folder in folders.items() for made in manifests(folder)]
 
 
 @pytest.mark.parametrize("kind", sorted(GPU_TYPES))
@@ -74,10 +98,10 @@ def test_each_type_is_asked_for_what_it_has(tmp_path, kind, nodes):
     assert {entry["name"]: entry["nominalQuota"] for entry in quota}["nvidia.com/gpu"] == str(gpus * nodes)
 
 
-def test_karpenter_does_not_replace_nodes_that_a_job_runs_on():
+def test_karpenter_does_not_replace_nodes_that_a_job_runs_on(shipped):
     """With a terminationGracePeriod, Karpenter's drift heeds neither disruption budgets of pods nor do-not-disrupt."""
-    pools = [made["spec"] for _, made in all_shipped() if made["kind"] == "NodePool"]
-    assert len(pools) == len(JOBS)
+    pools = [made["spec"] for _, made in shipped if made["kind"] == "NodePool"]
+    assert len(pools) == len(EXAMPLES)
     for pool in pools:
         assert pool["template"]["spec"]["expireAfter"] == "Never"
         assert pool["disruption"]["budgets"] == [{"nodes": "0", "reasons": ["Drifted"]}]
@@ -150,18 +174,10 @@ def test_a_pod_fits_on_its_node_beside_the_node_s_own(tmp_path):
         assert 0.9 * int(memory) < int(asked["memory"].removesuffix("Gi")) * 1024 < 0.96 * int(memory)
 
 
-def test_the_shipped_jobs_are_what_render_writes(tmp_path):
-    subprocess.run([str(KUBERNETES / "render_examples"), str(tmp_path)], check=True, timeout=60)
-    for name in JOBS:
-        compared = filecmp.dircmp(KUBERNETES / "jobs" / name, tmp_path / name)
-        assert compared.left_list == compared.right_list
-        assert compared.diff_files == [], "run kubernetes/render_examples"
-
-
-def test_the_users_two_set_ups_are_there():
-    qwen = of_kind(manifests(KUBERNETES / "jobs/qwen3-0-6b"), "TrainJob")
+def test_the_users_two_set_ups_are_there(folders):
+    qwen = of_kind(manifests(folders["qwen3-0-6b"]), "TrainJob")
     assert qwen["spec"]["trainer"]["numNodes"] * qwen["spec"]["trainer"]["numProcPerNode"] == 16
-    llama = of_kind(manifests(KUBERNETES / "jobs/llama-3-8b"), "TrainJob")
+    llama = of_kind(manifests(folders["llama-3-8b"]), "TrainJob")
     assert llama["spec"]["trainer"]["numNodes"] * llama["spec"]["trainer"]["numProcPerNode"] == 16
     config = json.loads((ROOT / "configs" / Path(variables(llama)["DS_CONFIG"]).name).read_text())
     sequences = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 16
@@ -212,10 +228,10 @@ def variants(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     return [(name, made) for name, words in sets.items() for made in rendered(folder / name, *words)]
 
 
-def test_fields_are_those_of_the_kinds(tmp_path):
+def test_fields_are_those_of_the_kinds(shipped, tmp_path):
     known = schema.table()
     wrong = []
-    for where, made in [*all_shipped(), *variants(tmp_path)]:
+    for where, made in [*shipped, *variants(tmp_path)]:
         key = schema.key_of(made)
         assert key in known, f"{where}: {key} is not in {schema.TABLE.name}"
         wrong += [f"{where}: {made['kind']}{error}" for error in schema.errors(made, known[key])]
@@ -223,11 +239,11 @@ def test_fields_are_those_of_the_kinds(tmp_path):
 
 
 @pytest.mark.skipif("MPZERO_CRDS" not in os.environ, reason="MPZERO_CRDS names no folder of CustomResourceDefinitions")
-def test_fields_are_those_of_the_complete_definitions(tmp_path):
+def test_fields_are_those_of_the_complete_definitions(shipped, tmp_path):
     known = schema.definitions(Path(os.environ["MPZERO_CRDS"]))
     wrong = []
     seen = set()
-    for where, made in [*all_shipped(), *variants(tmp_path)]:
+    for where, made in [*shipped, *variants(tmp_path)]:
         key = schema.key_of(made)
         if key in known:
             seen.add(key)
@@ -236,9 +252,9 @@ def test_fields_are_those_of_the_complete_definitions(tmp_path):
     assert "trainer.kubeflow.org/v1alpha1 TrainJob" in seen
 
 
-def test_a_wrong_field_would_be_found():
+def test_a_wrong_field_would_be_found(folders):
     known = schema.table()
-    job = of_kind(manifests(KUBERNETES / "jobs/llama-3-8b"), "TrainJob")
+    job = of_kind(manifests(folders["llama-3-8b"]), "TrainJob")
     key = schema.key_of(job)
     job["spec"]["trainer"]["numNode"] = 4
     assert schema.errors(job, known[key]) == [".spec.trainer.numNode is no field"]
@@ -252,7 +268,7 @@ def test_a_wrong_field_would_be_found():
 def runtime(name: str) -> dict[str, Any]:
     return next(
         made
-        for _, made in all_shipped()
+        for made in manifests(KUBERNETES / "base")
         if made["kind"] == "ClusterTrainingRuntime" and made["metadata"]["name"] == name
     )
 
@@ -307,8 +323,8 @@ def test_each_exit_status_of_the_launcher_has_its_rule():
         assert all(f"#   {code} " in script for code in (0, 2, 75, 77))
 
 
-def test_pods_end_after_the_ranks_have_saved():
-    for _, made in all_shipped():
+def test_pods_end_after_the_ranks_have_saved(shipped):
+    for _, made in shipped:
         if made["kind"] != "TrainJob":
             continue
         patches = made["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
@@ -318,12 +334,12 @@ def test_pods_end_after_the_ranks_have_saved():
 
 
 @needs_kustomize
-@pytest.mark.parametrize("folder", ["base", "monitoring", *(f"jobs/{name}" for name in JOBS)])
-def test_kustomize_builds_it(folder):
-    built = subprocess.run([*builder(), str(KUBERNETES / folder)], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("name", ["base", "monitoring", *EXAMPLES])
+def test_kustomize_builds_it(folders, name):
+    built = subprocess.run([*builder(), str(folders[name])], capture_output=True, text=True, timeout=60)
     assert built.returncode == 0, built.stderr
     made = [manifest for manifest in yaml.safe_load_all(built.stdout) if manifest]
-    both = (made, manifests(KUBERNETES / folder))
+    both = (made, manifests(folders[name]))
     names = [sorted((one["kind"], one["metadata"]["name"]) for one in some) for some in both]
     assert names[0] == names[1]
 
