@@ -6,8 +6,7 @@ offload, and SuperOffload.
     srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
 
 Starts one process per GPU and sets torch.distributed's environment variables, without a launcher. With --meet, srun or
-mpirun has started this process as one rank, and HOST:PORT is the address of rank 0. With --two_hosts, NCCL treats each
-GPU of this machine as a separate host.
+mpirun has started this process as one rank, and HOST:PORT is the address of rank 0.
 """
 
 from __future__ import annotations
@@ -61,12 +60,6 @@ def on_gpu(stage: int, micro_batch: int, gas: int = 1) -> dict:
 LLAMA_FILE = "configs/ds_config_llama3_8b_zero3_offload.json"
 
 
-def without_compiler(config: dict) -> dict:
-    """Returns the configuration with torch's AdamW. DeepSpeed compiles its own AdamW kernel at first use."""
-    optimizer = config["optimizer"]
-    return config | {"optimizer": {**optimizer, "params": {**optimizer["params"], "torch_adam": True}}}
-
-
 def offloaded(micro_batch: int, *, super_offload: bool, clipping: float = 1.0) -> dict:
     """Returns a configuration with AdamW on the CPU and the settings of DeepSpeed's SuperOffload examples (0.19.8).
 
@@ -99,8 +92,6 @@ WORKS = {
     "qwen3_zero2_4gpu_mb8": Work("qwen3_0_6b", 2048, on_gpu(2, 8)),
     "llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, on_gpu(3, 1), recompute=True),
     "llama3_8b_zero3_4gpu_t512": Work("llama_3_8b", 512, on_gpu(3, 4, gas=4)),
-    "two_hosts_zero2": Work("qwen3_0_6b", 512, without_compiler(on_gpu(2, 4, gas=4))),
-    "two_hosts_zero3": Work("qwen3_0_6b", 512, without_compiler(on_gpu(3, 4, gas=4))),
     "tiny_zero2": Work("qwen3_tiny", 64, on_gpu(2, 2)),
     "tiny_zero3": Work("qwen3_tiny", 64, on_gpu(3, 2, gas=2)),
     "tiny_superoffload": Work("qwen3_tiny", 64, offloaded(2, super_offload=True)),
@@ -265,7 +256,7 @@ def join(meet: str) -> None:
     os.environ["LAUNCHED_AT"] = str(time.time())
 
 
-def launch(gpus: int, *, two_hosts: bool) -> int:
+def launch(gpus: int) -> int:
     """Starts this program once per GPU, ends all processes after the first failure, and returns the exit status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -283,8 +274,6 @@ def launch(gpus: int, *, two_hosts: bool) -> int:
     try:
         for rank in range(gpus):
             environment = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            if two_hosts:
-                environment |= {"NCCL_HOSTID": f"host{rank}", "NCCL_NET": "Socket"}
             ranks.append(subprocess.Popen([sys.executable, *sys.argv], env=environment))
         while any(rank.poll() is None for rank in ranks):
             failed = [rank.returncode for rank in ranks if rank.poll()]
@@ -308,7 +297,6 @@ def main() -> int:
     model.add_argument("--model_config", type=Path, help="path of a config.json")
     parser.add_argument("--seq_length", type=int, default=2048)
     parser.add_argument("--meet", metavar="HOST:PORT")
-    parser.add_argument("--two_hosts", action="store_true")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--warm_up", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
@@ -321,7 +309,7 @@ def main() -> int:
     if arguments.meet:
         join(arguments.meet)
     elif "LAUNCHED_AT" not in os.environ:
-        return launch(arguments.gpus, two_hosts=arguments.two_hosts)
+        return launch(arguments.gpus)
     os.environ["DS_ACCELERATOR"] = "cpu" if arguments.cpu else "cuda"
     work = users_work(arguments) if arguments.deepspeed_config else WORKS[arguments.work]
     name = arguments.work or arguments.deepspeed_config.stem

@@ -3,9 +3,9 @@
 
     bench/gpu_run.py OUTPUT_DIR --build build --train_data T.h5 --validation_data V.h5 [--steps 50] [--only WORD ...]
 
-Every program has a time limit. A failure is recorded, and the remaining programs still run. Peer runs (peer_…) and
-two_hosts (bench/two_hosts.py, with the budget of --two_hosts_budget) run only if --only selects them, because they
-require transformers or DeepSpeed, or take minutes. Writes results.json, logs.tar.gz and ratios.md to OUTPUT_DIR.
+Every program has a time limit. A failure is recorded, and the remaining programs still run. Peer runs (peer_…) run only
+if --only selects them, because they require transformers or DeepSpeed. Writes results.json, logs.tar.gz and ratios.md
+to OUTPUT_DIR.
 """
 
 from __future__ import annotations
@@ -327,24 +327,6 @@ def peers(visit: Visit) -> None:
         visit.write()
 
 
-def two_hosts(visit: Visit, arguments: argparse.Namespace) -> None:
-    """Emulates two hosts with one GPU each over TCP, and adds the output to the results."""
-    if not named(visit, "two_hosts") or visit.gpus < 2:
-        return
-    folder = visit.settings.scratch / "two_hosts"
-    command = [sys.executable, str(BENCH / "two_hosts.py"), str(folder), f"--build={visit.settings.build}"]
-    command.append(f"--budget={arguments.two_hosts_budget}")
-    if arguments.deepspeed:
-        command.append(f"--deepspeed={arguments.deepspeed}")
-    result = visit.run("two_hosts", command, arguments.two_hosts_budget + 60)
-    found = folder / "two_hosts.json"
-    if found.exists():
-        result["figures"] = json.loads(found.read_text(encoding="utf-8"))
-    for log in [*folder.glob("*.log"), *folder.glob("*/*/log.txt"), *folder.glob("*/*/metrics.jsonl")]:
-        (visit.logs / "-".join(["two_hosts", *log.relative_to(folder).parts])).write_bytes(log.read_bytes())
-    visit.write()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
@@ -356,8 +338,6 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="*", default=[], help="run only programs whose names contain one of these words"
     )
-    parser.add_argument("--two_hosts_budget", type=float, default=420, help="seconds for bench/two_hosts.py")
-    parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES", help="see bench/two_hosts.py --help")
     parser.add_argument("--peers", type=Path, nargs="*", default=[], help="output files of other peers in this session")
     arguments = parser.parse_args()
     settings = Settings(
@@ -371,7 +351,6 @@ def main() -> int:
     visit = Visit(settings)
     visit.peers += read_peers(path for path in arguments.peers if path.exists())
     tests(visit)
-    two_hosts(visit, arguments)
     speeds(visit)
     long_sequences(visit)
     large_on_host(visit)

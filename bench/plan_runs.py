@@ -10,10 +10,10 @@ configs/calibrations, replacing the file of the same device. All runs are predic
 predictions are stored with the measurements. plan_ms uses the new calibration, and shipped_plan_ms uses
 configs/calibrations. `mpzero doctor` measures the network rate for the plan.
 
-Writes to FOLDER: plan_runs.json, a session in the format of bench/plan_measured.json; calibrations/; logs.tar.gz. Use
-`bench/plan_against_measured.py --runs FOLDER/plan_runs.json` to create the table for bench/PLAN.md. With --results,
-these files are also copied to RESULTS. All files are rewritten after each run, so an interrupted session keeps its
-results.
+Writes to FOLDER: plan_runs.json, a session in the format of bench/plan_measured.json; calibrations/; results.json and
+logs.tar.gz (bench/visit.py). Use `bench/plan_against_measured.py --runs FOLDER/plan_runs.json` to create the table for
+bench/PLAN.md. With --results, plan_runs.json, logs.tar.gz and the new calibration are also copied to RESULTS. All files
+are rewritten after each run, so an interrupted session keeps its results.
 
 Without --train_data, the runs use random tokens, which requires h5py. Runs that need more GPUs than available are
 skipped. Runs that do not fit into the time budget are listed in `left_out`. For runs on two hosts, two mpirun daemons
@@ -29,14 +29,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
-import tarfile
+import time
 from pathlib import Path
 
 import network_experiment
-import two_hosts
+import tcp_streams
+import visit as visits
 from measures import REPOSITORY, medians, planned_memory, read_metrics, read_model
 from plan_against_measured import (
     CALIBRATIONS,
@@ -53,6 +55,9 @@ from plan_rows import cpu_rows, rows
 from visit import gpus_here
 
 HOSTS = ("host0", "host1")
+STREAMS = [1, 4, 16, 32]
+# Minimum remaining time to start a part. No part runs longer than the budget.
+LEAST_SECONDS = 12
 # Time to measure TCP streams and run mpzero doctor before runs on two hosts.
 NETWORK_SECONDS = 60.0
 # Startup time of a run for --dry: constant, per billion parameters, and per billion parameters with states allocated on
@@ -60,24 +65,51 @@ NETWORK_SECONDS = 60.0
 START_SECONDS, START_OF_BILLION, START_OF_BILLION_ON_HOST = 4.0, 1.5, 6.0
 
 
-class Visit(two_hosts.Visit):
-    """A session that writes plan_runs.json."""
+class Visit(visits.Visit):
+    """A session with a time budget that also writes plan_runs.json."""
 
     def __init__(self, args: argparse.Namespace, gpus: list[str]):
-        super().__init__(args)
-        self.gpus = gpus
+        self.folder = args.folder.resolve()
+        super().__init__(
+            visits.Settings(self.folder, args.build, args.train_data, None, scratch=self.folder / "scratch")
+        )
+        self.args = args
+        self.end = time.monotonic() + args.budget
+        self.results["machine"]["gpus"] = gpus
+        self.left_out: list[str] = []
+        self.seconds: dict[str, float] = {}
         self.runs: list[dict] = []
         self.calibration: Path | None = None  # GPU calibration made in this session
 
-    def save(self) -> None:
-        machine = {"gpus": self.gpus, "cores": os.cpu_count()}
-        machine |= {name: self.results[name] for name in ("streams", "doctor") if name in self.results}
-        found = {
-            "machine": machine,
-            "left_out": self.results["left_out"],
-            "failed": self.failed(),
-            "seconds": self.results["seconds"],
-        }
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def part(self, name: str, work) -> None:
+        """Runs a part and records the result or the error."""
+        if self.left() < LEAST_SECONDS:
+            self.left_out.append(name)
+        else:
+            start = time.monotonic()
+            try:
+                self.results[name] = work()
+            except Exception as error:
+                self.results[name] = {"error": f"{type(error).__name__}: {error}"}
+            self.seconds[name] = round(time.monotonic() - start, 1)
+            print(f"{name}: {json.dumps(self.results[name])}", flush=True)
+        self.write()
+
+    def run(self, name: str, command: list[str], limit: float, **options) -> dict:
+        """Runs a command for at most `limit` seconds, within the budget."""
+        return super().run(name, command, max(1.0, min(limit, self.left())), **options)
+
+    def log(self, name: str) -> str:
+        return (self.logs / f"{name}.log").read_text(errors="replace", encoding="utf-8")
+
+    def write(self) -> None:
+        super().write()
+        machine = self.results["machine"]
+        machine = machine | {name: self.results[name] for name in ("streams", "doctor") if name in self.results}
+        found = {"machine": machine, "left_out": self.left_out, "failed": self.failed(), "seconds": self.seconds}
         kept = {"name", "step_ms", "calibration", *DEFAULTS}
         runs = [
             {name: run[name] for name in run if name in kept and (name not in DEFAULTS or run[name] != DEFAULTS[name])}
@@ -86,7 +118,6 @@ class Visit(two_hosts.Visit):
         lines = ",\n".join(json.dumps(run) for run in runs)
         text = json.dumps(found)[:-1] + f',\n"runs": [\n{lines}\n]}}\n'
         (self.folder / "plan_runs.json").write_text(text, encoding="utf-8")
-        self.pack_logs()
         if self.args.results is None:
             return
         self.args.results.mkdir(parents=True, exist_ok=True)
@@ -95,18 +126,12 @@ class Visit(two_hosts.Visit):
             shutil.copy(file, self.args.results)
 
     def failed(self) -> dict[str, str]:
-        parts = {name: part for name, part in self.results.items() if isinstance(part, dict)}
-        return {name: part["error"] for name, part in parts.items() if "error" in part}
+        return {name: part["error"] for name, part in self.results.items() if "error" in part}
 
     def network_rate(self) -> float | None:
         """Returns the GB/s of the slower collective at the largest size, or None if not measured."""
         kinds = self.results.get("doctor", {}).get("rates", {})
         return min(rates[max(rates, key=float)] for rates in kinds.values()) if kinds else None
-
-    def pack_logs(self) -> None:
-        with tarfile.open(self.folder / "logs.tar.gz", "w:gz") as archive:
-            for file in sorted([*self.folder.glob("*.log"), *self.folder.glob("*/metrics.jsonl")]):
-                archive.add(file, arcname=str(file.relative_to(self.folder)))
 
 
 def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, dict]:
@@ -118,18 +143,17 @@ def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, di
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "plan", f"--calibrate={folder / name}"]
     words += [f"--device={visit.args.device}", f"--calibrate_seconds={seconds:g}"]
     # Calibration of entire layers takes 20% longer. 60 s: startup and the last operation.
-    status, log = visit.run(f"calibrate_{Path(name).stem}", [*launch, *words], 1.2 * seconds + 60)
+    label = f"calibrate_{Path(name).stem}"
+    status = visit.run(label, [*launch, *words], 1.2 * seconds + 60)["status"]
     found = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).exists() else {}
     if status != 0 or "scales" in found:
-        raise RuntimeError(
-            f"exit status {status}: {network_experiment.sentence_of(log.read_text(errors='replace', encoding='utf-8'))}"
-        )
+        raise RuntimeError(f"exit status {status}: {network_experiment.sentence_of(visit.log(label))}")
     figures = {"file": name, "source": found["source"], "relative_error": found["error"]}
     return folder / name, figures | {"products": len(found["matmuls"]), "in_fp8": len(found.get("fp8_matmuls", []))}
 
 
 def calibrate_gpu(visit: Visit) -> dict:
-    path, figures = measured_times(visit, shipped_file(visit.gpus[0]), [])
+    path, figures = measured_times(visit, shipped_file(visit.results["machine"]["gpus"][0]), [])
     visit.calibration = path
     return figures
 
@@ -139,6 +163,30 @@ def calibrate_cpu(visit: Visit, ranks: int) -> dict:
     launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
     path, figures = measured_times(visit, f"cpu_{ranks}.json", launch)
     return figures | {"path": str(path), "device": json.loads(path.read_text(encoding="utf-8"))["device"]}
+
+
+def interface_to_others() -> str:
+    """Returns the network interface: NCCL_SOCKET_IFNAME if set, otherwise that of the default route."""
+    names = sorted(path.name for path in Path("/sys/class/net").iterdir())
+    named = os.environ.get("NCCL_SOCKET_IFNAME", "")
+    if re.fullmatch(r"=?[a-z][\w.-]*", named):
+        # NCCL treats the value as a prefix unless it begins with "=".
+        found = [name for name in names if (name == named[1:] if named[0] == "=" else name.startswith(named))]
+        if not found:
+            raise ValueError(f"NCCL_SOCKET_IFNAME={named} is not one of {', '.join(names)}")
+        return found[0]
+    for line in Path("/proc/net/route").read_text(encoding="utf-8").splitlines()[1:]:
+        interface, destination = line.split()[:2]
+        if destination == "00000000":
+            return interface
+    others = [name for name in names if name != "lo"]
+    return others[0] if others else "lo"
+
+
+def streams(visit: Visit) -> dict:
+    interface = interface_to_others()
+    found = tcp_streams.local(interface, STREAMS, visit.args.stream_seconds)
+    return {"interface": interface, **found}
 
 
 def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
@@ -153,7 +201,7 @@ def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
         encoding="utf-8",
     )
     agent.chmod(0o755)
-    settings = {"plm": "rsh", "plm_rsh_agent": str(agent), "btl_tcp_if_include": two_hosts.interface_to_others()}
+    settings = {"plm": "rsh", "plm_rsh_agent": str(agent), "btl_tcp_if_include": interface_to_others()}
     command = ["mpirun", "--bind-to", "none", *(word for key, v in settings.items() for word in ("--mca", key, v))]
     for rank, host in enumerate(HOSTS):
         own = [f"CUDA_VISIBLE_DEVICES={rank}"] if gpus else []
@@ -165,12 +213,24 @@ def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
 def doctor(visit: Visit) -> dict:
     """Measures the GB/s that a host sends in collectives, by size, on an idle network."""
     file = visit.folder / "doctor.json"
+    file.unlink(missing_ok=True)
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
     command = on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
-    status, log = visit.run("doctor", command, 40)
-    text = (file if file.exists() else log).read_text(errors="replace", encoding="utf-8")
-    rates = two_hosts.collective_rates(text)
-    return {"status": status, "rates": rates, **({} if rates else {"output": text[-2000:]})}
+    status = visit.run("doctor", command, 40)["status"]
+    hosts = json.loads(file.read_text(encoding="utf-8"))["hosts"] if file.exists() else []
+    messages = {each["check"]: each["message"] for host in hosts for each in host["findings"]}
+    rates = collective_rates(messages.get("bandwidth_between", ""))
+    output = json.dumps(messages) if messages else visit.log("doctor")[-2000:]
+    return {"status": status, "rates": rates, **({} if rates else {"output": output})}
+
+
+def collective_rates(text: str) -> dict[str, dict[str, float]]:
+    """Parses "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s; reduce-scatter …" into rates by kind and size in MiB."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, list_of_rates in re.findall(r"(all-gather|reduce-scatter)((?: [\d.]+ MiB [\d.]+ GB/s,?)+)", text):
+        rates = re.findall(r"([\d.]+) MiB ([\d.]+) GB/s", list_of_rates)
+        found[kind] = {size: float(rate) for size, rate in rates}
+    return found
 
 
 def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
@@ -181,7 +241,7 @@ def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
         "model_type": run["model"],
         **run["model_flags"],
         "deepspeed_config": config,
-        "train_data": visit.tokens(f"tokens_{vocabulary}.h5", vocabulary),
+        "train_data": visit.args.train_data or visit.random_tokens(vocabulary),
         "seq_length": run["length"],
         "recompute": run["recompute"],
         "max_steps": run["steps"],
@@ -208,10 +268,12 @@ def measure(visit: Visit, run: dict) -> dict:
     folder = visit.folder / run["name"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    status, log = visit.run(run["name"], command_of(visit, run, folder), run["limit"])
+    status = visit.run(run["name"], command_of(visit, run, folder), run["limit"])["status"]
     metrics = folder / "metrics.jsonl"
     lines = read_metrics(metrics) if metrics.exists() else []
-    text = log.read_text(errors="replace", encoding="utf-8")
+    if lines:
+        shutil.copy(metrics, visit.logs / f"{run['name']}.jsonl")
+    text = visit.log(run["name"])
     found = medians(lines, warm_up=run["warm_up"])
     if not found:
         raise RuntimeError(f"exit status {status}, {len(lines)} steps: {network_experiment.sentence_of(text)}")
@@ -317,7 +379,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
         "--only", nargs="*", default=[], help="perform only runs whose names contain one of these words"
     )
     args = parser.parse_args(arguments)
-    words, args.only = args.only, []
+    words = args.only
     gpus = gpus_here() if args.device == "cuda" else []
     if args.dry:
         gpus = [name for name, short in GPUS.items() if short == args.dry] * args.gpus
@@ -334,20 +396,20 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     if args.dry:
         return dry_run(visit, wanted)
     if any(run["nodes"] > 1 for run in wanted):
-        visit.part("streams", lambda: two_hosts.streams(visit))
+        visit.part("streams", lambda: streams(visit))
         visit.part("doctor", lambda: doctor(visit))
     if visit.network_rate() is None:
         # Use the measured rate, not the rate of another run.
-        visit.results["left_out"] += [run["name"] for run in wanted if run["nodes"] > 1]
+        visit.left_out += [run["name"] for run in wanted if run["nodes"] > 1]
         wanted = [run for run in wanted if run["nodes"] == 1]
     for run in wanted:
         run["network_rate"] = visit.network_rate() if run["nodes"] > 1 else None
         planned(visit, run)
     for run in wanted:
         visit.part(run["name"], lambda run=run: measure(visit, run))
-    visit.save()
+    visit.write()
     print(said_before(visit.runs) or "no run had a plan")
-    print(f"left out: {visit.results['left_out'] or 'nothing'}; failed: {list(visit.failed()) or 'none'}")
+    print(f"left out: {visit.left_out or 'nothing'}; failed: {list(visit.failed()) or 'none'}")
     print(f"{args.budget - visit.left():.0f} s in total; {visit.folder / 'plan_runs.json'}")
     return 1 if visit.failed() else 0
 

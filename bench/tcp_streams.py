@@ -8,11 +8,6 @@
 
 Uses one process per stream on each side. Prints a JSON object: total gigabytes per second (1e9 bytes) by number of
 streams, for each direction and for both directions at once, and the round-trip time of a byte. Standard library only.
-
---lockstep 1 4 32 also measures messages over the given numbers of connections per direction, as in collectives. A
-message is split over all connections, in both directions at once. The next message begins after both sides have sent
-and received the current message, so a retransmission on one connection delays all others. Reports GB/s per direction
-and the time of the slowest message. Each side uses one thread, which limits results above about 10 Gb/s.
 """
 
 from __future__ import annotations
@@ -23,7 +18,6 @@ import fcntl
 import json
 import multiprocessing
 import os
-import selectors
 import signal
 import socket
 import statistics
@@ -31,12 +25,11 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 BUFFER = 1 << 20
 # Connection types. The server's process for a connection exits when the connection closes.
-SEND, RECEIVE, ECHO, LOCKSTEP = b"S", b"R", b"E", b"L"
+SEND, RECEIVE, ECHO = b"S", b"R", b"E"
 PATIENCE = 60
 
 
@@ -58,82 +51,6 @@ def send_until(connection: socket.socket, end: float) -> int:
     return count
 
 
-def message(outgoing: list[socket.socket], incoming: list[socket.socket], count: int) -> bool:
-    """Sends and receives `count` bytes over each connection. Returns False if the peer has disconnected."""
-    selector = selectors.DefaultSelector()
-    left = dict.fromkeys([*outgoing, *incoming], count)
-    for each in left:
-        selector.register(each, selectors.EVENT_READ if each in incoming else selectors.EVENT_WRITE)
-    sent, buffer = memoryview(bytes(count)), memoryview(bytearray(count))
-    with selector:
-        while left:
-            ready = selector.select(PATIENCE)
-            if not ready:
-                raise TimeoutError("timeout while waiting for a message")
-            for key, event in ready:
-                each = key.fileobj
-                try:
-                    rest = left[each]
-                    done = each.send(sent[:rest]) if event == selectors.EVENT_WRITE else each.recv_into(buffer[:rest])
-                except BlockingIOError:
-                    continue
-                except (BrokenPipeError, ConnectionResetError):
-                    return False
-                if done == 0:
-                    return False
-                left[each] -= done
-                if left[each] == 0:
-                    del left[each]
-                    selector.unregister(each)
-    return True
-
-
-def lockstep(address: tuple[str, int], number: int, size: int, seconds: float) -> dict:
-    """Measures messages of `size` bytes over `number` connections per direction, for `seconds` after a warmup."""
-    count, times = size // number, []
-    with contextlib.ExitStack() as stack:
-        meeting = stack.enter_context(connect(address, LOCKSTEP))
-        meeting.sendall(struct.pack("!II", number, count))
-        port = struct.unpack("!I", meeting.recv(4, socket.MSG_WAITALL))[0]
-        all_of_them = []
-        for _ in range(2 * number):  # in the same order on both sides
-            all_of_them.append(stack.enter_context(socket.create_connection((address[0], port), PATIENCE)))
-        meeting.recv(1)
-        for each in all_of_them:
-            prepare(each)
-        settled = time.monotonic() + min(0.5, seconds / 4)
-        while not times or time.monotonic() < settled + seconds:
-            start = time.monotonic()
-            if not message(all_of_them[:number], all_of_them[number:], count):
-                raise ConnectionError("the peer has disconnected")
-            if start >= settled:
-                times.append(time.monotonic() - start)
-    return {
-        "gigabytes_per_second": round(count * number * len(times) / sum(times) / 1e9, 3),
-        "median_ms": round(statistics.median(times) * 1e3, 1),
-        "slowest_ms": round(max(times) * 1e3, 1),
-    }
-
-
-def prepare(connection: socket.socket) -> None:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setblocking(False)
-
-
-def answer_lockstep(meeting: socket.socket) -> None:
-    number, count = struct.unpack("!II", meeting.recv(8, socket.MSG_WAITALL))
-    with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(listen(meeting.getsockname()[0], 0))
-        listening.settimeout(PATIENCE)
-        meeting.sendall(struct.pack("!I", listening.getsockname()[1]))
-        all_of_them = [stack.enter_context(listening.accept()[0]) for _ in range(2 * number)]
-        for each in all_of_them:
-            prepare(each)
-        meeting.sendall(b"x")
-        while message(all_of_them[number:], all_of_them[:number], count):
-            pass
-
-
 def answer(connection: socket.socket) -> None:
     """Serves one connection."""
     with connection:
@@ -143,8 +60,6 @@ def answer(connection: socket.socket) -> None:
             receive_all(connection)
         elif what == RECEIVE:
             send_until(connection, time.monotonic() + PATIENCE)
-        elif what == LOCKSTEP:
-            answer_lockstep(connection)
         elif what == ECHO:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while byte := connection.recv(1):
@@ -225,21 +140,12 @@ def round_trip(address: tuple[str, int], count: int = 200) -> float:
     return statistics.median(times)
 
 
-@dataclass(frozen=True)
-class Lockstep:
-    numbers: tuple[int, ...] = ()  # numbers of connections per direction
-    mebibytes: int = 16  # message size; two nodes exchange half of a Qwen3-0.6B layer in bf16
-
-
-def measure(address: tuple[str, int], streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> dict:
+def measure(address: tuple[str, int], streams: list[int], seconds: float) -> dict:
     kinds = {"sent": [SEND], "received": [RECEIVE], "both_ways": [SEND, RECEIVE]}
     found: dict = {"address": address[0], "round_trip_us": round(round_trip(address) * 1e6, 1)}
     for name, kind in kinds.items():
         found[name] = {str(n): round(rate_of(address, kind * n, seconds) / 1e9, 3) for n in streams}
     found["gigabytes_per_second"] = max(found["sent"].values())
-    if messages.numbers:
-        size = messages.mebibytes << 20
-        found["lockstep"] = {str(n): lockstep(address, n, size, seconds) for n in messages.numbers}
     return found
 
 
@@ -265,13 +171,13 @@ def server(address: str) -> Iterator[int]:
             process.join()
 
 
-def local(interface: str | None, streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> dict:
+def local(interface: str | None, streams: list[int], seconds: float) -> dict:
     address = address_of(interface) if interface else "127.0.0.1"
     with server(address) as port:
-        return measure((address, port), streams, seconds, messages)
+        return measure((address, port), streams, seconds)
 
 
-def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> None:
+def between_two_nodes(file: Path, streams: list[int], seconds: float) -> None:
     """Task 0 of a Slurm step serves. Task 1 measures and writes the file, which both tasks must be able to access."""
     meeting = file.with_suffix(".address")
     if os.environ["SLURM_PROCID"] == "0":
@@ -291,7 +197,7 @@ def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: 
         # The file is from an earlier step.
         time.sleep(0.2)
         host, port, step = json.loads(wait_for(meeting))
-    text = json.dumps(measure((host, port), streams, seconds, messages), indent=1)
+    text = json.dumps(measure((host, port), streams, seconds), indent=1)
     file.with_suffix(".new").write_text(text, encoding="utf-8")
     file.with_suffix(".new").rename(file)
 
@@ -316,10 +222,6 @@ def main(arguments: list[str]) -> int:
             continue
         command.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8])
         command.add_argument("--seconds", type=float, default=2.0, help="duration per number of streams and direction")
-        command.add_argument(
-            "--lockstep", type=int, nargs="+", default=[], metavar="N", help="connections per direction"
-        )
-        command.add_argument("--message", type=int, default=16, metavar="MIB", help="message size for --lockstep")
         if name == "measure":
             command.add_argument("host")
         if name == "local":
@@ -331,7 +233,7 @@ def main(arguments: list[str]) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             serve(listen("0.0.0.0", args.port))
         return 0
-    what = (args.streams, args.seconds, Lockstep(tuple(args.lockstep), args.message))
+    what = (args.streams, args.seconds)
     try:
         if args.command == "slurm":
             between_two_nodes(args.file, *what)

@@ -41,8 +41,8 @@ SKIPPED = 77  # exit status of a skipped test program (tests/skip.hpp)
 class Settings:
     output: Path
     build: Path
-    train_data: Path
-    validation_data: Path
+    train_data: Path | None  # None: random tokens only
+    validation_data: Path | None
     scratch: Path
     only: tuple[str, ...] = ()  # words, one of which must be in the run's name; empty: all runs
 
@@ -227,6 +227,8 @@ class Visit:
             command += [f"--packed={packed}"] if packed else []
             made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, encoding="utf-8")
             if made.returncode != 0:
+                if self.settings.train_data is None:
+                    raise RuntimeError(f"random tokens: {made.stderr.strip()[-300:]}")
                 print(f"random tokens: {made.stderr.strip()[-300:]}; using {self.settings.train_data} instead")
                 return self.settings.train_data
         return path

@@ -14,8 +14,8 @@ import plan_runs
 import pytest
 from plan_against_measured import MEASURED, runs_of
 from plan_rows import cpu_rows, row, rows
-from plan_runs import CALIBRATIONS, Visit, main, on_two_hosts, shipped_file
-from two_hosts import collective_rates
+from plan_runs import CALIBRATIONS, Visit, collective_rates, main, on_two_hosts, shipped_file
+from trainer import BUILD
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,6 +64,11 @@ def build(tmp_path: Path) -> Path:
     return tmp_path / "build"
 
 
+def visit_to(folder: Path, **options) -> Visit:
+    args = {"build": Path("build"), "train_data": None, "budget": 100, "device": "cpu", "results": None, **options}
+    return Visit(argparse.Namespace(folder=folder, **args), [])
+
+
 def made(folder: Path, build: Path, known: list[dict], *more: str) -> tuple[int, dict]:
     words = [
         str(folder),
@@ -85,7 +90,7 @@ def test_a_row_has_what_the_plan_said_and_what_was_measured(tmp_path: Path, buil
     config = json.loads((tmp_path / "out" / "one" / "ds_config.json").read_text())
     assert config["train_micro_batch_size_per_gpu"] == 4 and config["zero_optimization"] == {"stage": 2}
     with tarfile.open(tmp_path / "out" / "logs.tar.gz") as archive:
-        assert set(archive.getnames()) == {"one.log", "one/metrics.jsonl"}
+        assert set(archive.getnames()) == {"logs", "logs/one.log", "logs/one.jsonl"}
 
 
 def on_an_h100(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +121,8 @@ def test_a_visit_calibrates_first_and_brings_back_a_few_files(
     copies = tmp_path / "out" / "calibrations"
     assert (copies / "h200.json").read_bytes() == (CALIBRATIONS / "h200.json").read_bytes()
     with tarfile.open(results / "logs.tar.gz") as archive:
-        assert set(archive.getnames()) == {"calibrate_h100.log", "frozen_h100_one.log", "frozen_h100_one/metrics.jsonl"}
+        names = {"calibrate_h100.log", "frozen_h100_one.log", "frozen_h100_one.jsonl"}
+        assert {name.removeprefix("logs/") for name in archive.getnames()} == {"logs", *names}
 
 
 def test_without_a_calibration_of_its_own_a_visit_has_the_shipped_one(
@@ -212,7 +218,7 @@ def test_rows_of_two_hosts_are_left_out_without_the_rate_between_them(
     tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_runs, "doctor", lambda _: {"status": 139, "rates": {}})
-    monkeypatch.setattr(plan_runs.two_hosts, "streams", lambda _: {})
+    monkeypatch.setattr(plan_runs, "streams", lambda _: {})
     hosts = {"nodes": 2, "ranks": 2}
     _, found = made(tmp_path / "out", build, [row("hosts", **hosts), row("one", steps=6, warm_up=2)])
     assert found["left_out"] == ["hosts"]
@@ -228,6 +234,59 @@ def test_two_hosts_are_two_for_mpi_and_nccl(tmp_path: Path) -> None:
     assert sorted(done.stdout.splitlines()) == ["0 of 1: host0 0 ompi", "1 of 1: host1 1 ompi"], done.stderr
 
 
+def test_streams_of_the_interface_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=lo")
+    monkeypatch.setattr(plan_runs, "STREAMS", [1])
+    found = plan_runs.streams(visit_to(tmp_path, stream_seconds=0.2))
+    assert found["interface"] == "lo" and found["sent"]["1"] > 0
+    # The beginning of a name, as to NCCL.
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "l")
+    assert plan_runs.interface_to_others() == "lo"
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=l")
+    with pytest.raises(ValueError, match=r"NCCL_SOCKET_IFNAME==l is not one of .*lo"):
+        plan_runs.interface_to_others()
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "^docker,lo")
+    assert plan_runs.interface_to_others() != "docker"
+
+
+@pytest.mark.parametrize(("budget", "limit"), [(100, 1), (0, 600)])
+def test_a_program_is_ended_with_its_limit_and_with_the_budget(tmp_path: Path, budget: float, limit: float) -> None:
+    visit = visit_to(tmp_path, budget=budget)
+    assert visit.run("slow", ["sleep", "600"], limit)["status"] == 124 and visit.log("slow") == ""
+
+
+@pytest.mark.parametrize(
+    ("check", "rates"), [("bandwidth_between", {"all-gather": {"512": 9.0}}), ("bandwidth_inside", {})]
+)
+def test_only_the_rate_between_the_hosts_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, rates: dict
+) -> None:
+    """Within one host NCCL has other channels."""
+    visit = visit_to(tmp_path)
+
+    def run(name: str, command: list[str], limit: float) -> dict:
+        assert f"--json={tmp_path / 'doctor.json'}" in command and "NCCL_HOSTID=host1" in command
+        findings = [{"check": "network", "message": "TCP"}, {"check": check, "message": "all-gather 512 MiB 9.00 GB/s"}]
+        (tmp_path / "doctor.json").write_text(json.dumps({"hosts": [{"findings": findings}]}))
+        return {"status": 0}
+
+    monkeypatch.setattr(visit, "run", run)
+    assert plan_runs.doctor(visit)["rates"] == rates
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun")
+def test_what_the_doctor_writes_of_two_hosts_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own report, of MPI on the CPU; the sizes are smaller there."""
+    flags = ["--device=cpu", f"--checkpoint_dir={tmp_path}"]
+    monkeypatch.setattr(
+        plan_runs,
+        "on_two_hosts",
+        lambda folder, words, gpus: on_two_hosts(folder, [*words[:-1], *flags], gpus),
+    )
+    found = plan_runs.doctor(visit_to(tmp_path, build=BUILD))
+    assert found["status"] == 0 and found["rates"]["all-gather"]["1"] > 0, found
+
+
 def test_rates_of_the_doctor() -> None:
     # As judge_bandwidth in app/doctor/bandwidth.cpp writes it.
     seen = "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s; reduce-scatter 1 MiB 0.40 GB/s, 64 MiB 5.10 GB/s"
@@ -238,8 +297,7 @@ def test_rates_of_the_doctor() -> None:
 
 
 def test_the_plan_is_told_the_rate_of_the_slower_collective(tmp_path: Path) -> None:
-    args = argparse.Namespace(folder=tmp_path, build=Path("build"), budget=100, only=[])
-    visit = Visit(args, [])
+    visit = visit_to(tmp_path)
     assert visit.network_rate() is None
     visit.results["doctor"] = {
         "rates": {"all-gather": {"1": 0.5, "512": 9.0}, "reduce-scatter": {"1": 9.9, "512": 8.5}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import os
 import subprocess
@@ -23,37 +22,6 @@ def test_streams_of_one_machine(capsys: pytest.CaptureFixture) -> None:
     for way in ("sent", "received", "both_ways"):
         assert list(found[way]) == ["1", "2"] and all(rate > 0 for rate in found[way].values())
     assert found["gigabytes_per_second"] == max(found["sent"].values())
-
-
-def test_messages_in_lockstep(capsys: pytest.CaptureFixture) -> None:
-    words = ["local", "--streams", "1", "--seconds", "0.4", "--lockstep", "1", "4", "--message", "2"]
-    assert tcp_streams.main(words) == 0
-    found = json.loads(capsys.readouterr().out)["lockstep"]
-    assert list(found) == ["1", "4"]
-    for each in found.values():
-        assert 0 < each["median_ms"] <= each["slowest_ms"]
-        # A message takes as long as its bytes at the rate; rounded to 0.1 ms and MB/s.
-        assert each["gigabytes_per_second"] > 0.9 * 2 * 2**20 / 1e6 / (each["slowest_ms"] + 0.1)
-
-
-def test_a_message_needs_all_its_connections() -> None:
-    """What is missing on one connection holds up the message, and the end of the other side ends it."""
-    pairs = [tcp_streams.socket.socketpair() for _ in range(2)]
-    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    for each in ours:
-        each.setblocking(False)
-    theirs[1].sendall(b"y" * 100)
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        done = pool.submit(tcp_streams.message, ours[:1], ours[1:], 101)
-        assert len(theirs[0].recv(200)) == 101
-        assert not done.done()
-        theirs[1].sendall(b"y")
-        assert done.result(60)
-        done = pool.submit(tcp_streams.message, ours[:1], ours[1:], 101)
-        theirs[1].close()
-        assert not done.result(60)
-    for each in (*ours, theirs[0]):
-        each.close()
 
 
 def test_a_server_s_end_ends_its_connections() -> None:

@@ -151,7 +151,7 @@ def test_this_machine_as_it_is(tmp_path: Path) -> None:
 
 
 def test_two_hosts_of_nccl_are_measured_as_two(tmp_path: Path) -> None:
-    """What bench/two_hosts.py compares with plain streams: the channels between hosts are others than within one."""
+    """What bench/plan_runs.py tells mpzero plan: the channels between hosts are others than within one."""
     report = tmp_path / "report.json"
     words = [str(BUILD / "bin" / "mpzero"), "doctor", "--bandwidth", "--device=cpu", f"--json={report}"]
     words.append(f"--checkpoint_dir={tmp_path}")
