@@ -5,14 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from evidence import Evidence, blame
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from requeue.state import State
+from requeue.state import State, format_state
 
 # Each would leave a file "canary" in the folder that the scripts run in, were it ever taken for more than text. (PATH,
 # since bash looks at the index of a variable that is set.)
@@ -42,28 +41,6 @@ def assert_harmless(checkout, *results: subprocess.CompletedProcess) -> None:
         assert not re.search(r"(bash|\.sh|\.sbatch): line \d|Traceback", result.stderr), result.stderr
 
 
-def an_object(**values: object) -> str:
-    return json.dumps({"version": 3, **asdict(State(job="7")), **values})
-
-
-DAMAGED = [
-    *(an_object(**{key: COMMANDS[0]}) for key in ("job", "blamed_nodes", "checkpoint_time")),
-    *(an_object(**{"failures": value}) for value in (COMMANDS[1], ODD[1])),
-    *(an_object(**{key: 1}) for key in ("failures[$(id>canary)]", "f*")),
-]
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_what_the_record_of_a_job_holds_is_data(job, text):
-    (job.record("7")).write_text(text)
-    (job.checkout.root / "failures=9").write_text("")  # what a word such as f* would become
-    begun = job("begin_run; end_run 1", SLURM_RESTART_COUNT="1")
-    assert_harmless(job.checkout, begun)
-    assert begun.returncode == 1 and job.requeued(), begun.stderr
-    assert begun.stderr.count("\n") == 1 and "restarts.7.txt is damaged" in begun.stderr
-    assert (job.state()["failures"], set(job.state())) == (1, {"version", *asdict(State(job="7"))})
-
-
 def endless(path):
     path.symlink_to("/dev/zero")
 
@@ -71,7 +48,7 @@ def endless(path):
 def linked(path):
     """To a record or report that would count, were it not for the link."""
     other = path.with_name(f"{path.name}.other")
-    other.write_text(an_object(failures=3, last_run_failed=True))
+    other.write_text(format_state(State("7", failures=3, last_run_failed=True)))
     path.symlink_to(other)
 
 
@@ -80,6 +57,7 @@ FORMS = {
     "short": lambda path: path.write_text("job=7 failures=1\n"),
     "binary": lambda path: path.write_bytes(bytes(range(256))),
     "huge": lambda path: path.write_bytes(b"x" * (2 << 20)),
+    "commands": lambda path: path.write_text(format_state(State("7", blamed_nodes=(*COMMANDS, "f*")))),
     "pipe": os.mkfifo,
     "endless": endless,
     "folder": lambda path: path.mkdir(),
@@ -163,19 +141,6 @@ def test_what_a_report_says_is_data(job, value):
     result = job("begin_run; refuse_hosts 1")
     assert_harmless(job.checkout, result)
     assert "node0 is rejected" in result.stderr and "Excluded from now on: node0." in result.stdout, result.stderr
-
-
-@pytest.mark.parametrize(
-    "text", ["[" * 200_000, '{"a":' * 100_000, "9" * 10_000, "[]", "7", '{"hosts": 7}', "{", "NaN"]
-)
-def test_a_report_that_is_none_blames_nobody(job, text):
-    (Evidence(job.checkpoints).folder / "rank_0.json").write_text(text)
-    (job.checkpoints / "doctor.json").write_text(text)
-    failed = job("begin_run; end_run 1")
-    refused = job("forget_restarts; begin_run; refuse_hosts 1")
-    assert_harmless(job.checkout, failed, refused)
-    assert "failed with status 1\n" in failed.stdout and "do not identify a host" in refused.stdout
-    assert job.checkout.calls().count("scontrol requeue") == 2 and "ExcNodeList=" not in job.checkout.calls()
 
 
 ANSWERS = [
