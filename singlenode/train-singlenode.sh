@@ -179,7 +179,7 @@ final_status() {
     echo "$status"
   elif ((signals == 0)); then
     echo $((status > 128 ? 1 : status))
-  elif ((status == MPZERO_ENDED_BY_SIGUSR1)); then
+  elif ((status == MPZERO_ENDED_BY_SIGUSR1 || signals == 1 && status == 130)); then # 130: Ctrl-C before setsid
     echo 75
   elif ((signals == 1 && status <= 128)); then
     echo "$status"
@@ -255,14 +255,9 @@ start_ranks() {
   local tee_pid=$!
   exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- && without_notice 5>&- | tee -p /dev/fd/5 >&2)
   local filter_pid=$!
-  local started
-  exec {started}<> <(:)
   # Remove Slurm's variables; otherwise, mpirun would query Slurm for its hosts.
-  { echo >&"$started" && exec {started}>&- && without_launcher setsid "${command[@]}"; } </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
+  without_launcher setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
   local mpirun_pid=$!
-  # Wait until the new process has reset this shell's traps: a signal that arrives before that has no effect.
-  until read -r -u "$started"; do :; done
-  exec {started}>&-
   exec 3>&- 4>&- 5>&-
   wait_for_ranks "$mpirun_pid"
   wait "$tee_pid" "$filter_pid" "$log_pid" 2>/dev/null || true

@@ -80,12 +80,24 @@ def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group)
     assert "Interrupted; no checkpoint exists yet" in output
 
 
+def test_no_command_substitution_runs_after_the_first_line(checkout):
+    """Ctrl-C also reaches command substitutions, and would end the script through `set -e`."""
+    gate, asked = checkout.record / "gate", checkout.record / "asked"
+    wait = f"if [[ ${{!#}} == */mpi_start.* ]]; then : >{asked}; until [[ -e {gate} ]]; do sleep 0.05; done; fi"
+    checkout.program(checkout.bin / "realpath", f'#!/bin/bash\n{wait}\nexec /usr/bin/realpath "$@"\n')
+    process = start(checkout)
+    wait_until(asked.exists)
+    before = os.read(process.stdout.fileno(), 1 << 20)
+    gate.touch()
+    assert b"Training" not in before and "Training" in finish(checkout, process)
+
+
 def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout):
-    gate = checkout.record / "gate"
-    wait = f"until [[ -e {gate} ]]; do sleep 0.05; done"
-    checkout.program(checkout.bin / "setsid", f'#!/bin/bash\n{wait}\nexec /usr/bin/setsid "$@"\n')
+    asked = checkout.record / "asked"
+    checkout.program(checkout.bin / "setsid", f"#!/bin/bash\n: >{asked}\nwhile sleep 0.05; do :; done\n")
     process = start(checkout, FAKE_SLEEP="300")
     assert "log:" in next(line for line in process.stdout if "Training" in line)
+    wait_until(asked.exists)
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
     assert process.returncode == 75
