@@ -23,7 +23,10 @@ from run_files.utf8 import restart_in_utf8
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="mpzero failure", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="mpzero failure",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
     parser.add_argument("--status", type=int, help="exit status of the launcher")

@@ -59,7 +59,9 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
     parser.add_argument(
         "--sink", choices=sorted(SINKS), default="tensorboard", help="destination (default: tensorboard)"

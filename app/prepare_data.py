@@ -225,7 +225,8 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             record = {**record, "validation": TOO_FEW}
             print(
                 f"{shown(source.dataset)} has too few documents for a validation split: "
-                f"{shown(job.outputs.pop(VALIDATION))} is not written. Split the text with --document_separator."
+                f"{shown(job.outputs.pop(VALIDATION))} is not written. Split the text with --document_separator, "
+                "or set --validation_fraction."
             )
         for output in outputs:
             output.finish()

@@ -59,7 +59,9 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = Parser(prog="mpzero top", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="mpzero top", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument(
         "run",
         metavar="RUN|JOB",

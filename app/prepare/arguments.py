@@ -17,7 +17,9 @@ from .spans import SPANS
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.usage = "%(prog)s DATASET... OUTPUT --tokenizer TOKENIZER [flags]\n       %(prog)s --rewrite FILE"
     parser.add_argument(
         "paths",
@@ -118,7 +120,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--tokenizer",
         help="bytes, Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
     )
-    group.add_argument("--eos_token", metavar="TOKEN", help="end-of-text token, if the tokenizer declares none")
+    group.add_argument("--eos_token", metavar="TOKEN", help="end-of-text token (default: the tokenizer's)")
     group.add_argument(
         "--add_bos",
         choices=("auto", "true", "false"),
@@ -164,11 +166,7 @@ def parse_known(parser: argparse.ArgumentParser) -> argparse.Namespace:
     for word in itertools.takewhile(lambda word: word != "--", sys.argv[1:]):
         flag = word.partition("=")[0]
         # As in argparse, a word with a space is a value.
-        if (
-            not re.fullmatch(r"--\S+|-[A-Za-z]", flag)
-            or flag in names
-            or (parser.allow_abbrev and any(name.startswith(flag) for name in names))
-        ):
+        if not re.fullmatch(r"--\S+|-[A-Za-z]", flag) or flag in names:
             continue
         # "-p" and "--pro" abbreviate the first flag that begins with these letters.
         near = [name for name in names if name.startswith(flag if flag.startswith("--") else f"-{flag}")]

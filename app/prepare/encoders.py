@@ -180,6 +180,8 @@ def load_encoder(
     if name == "bytes":
         if add_bos == "true":
             raise PrepareError("Tokenizer 'bytes' has no BOS: omit --add_bos true.")
+        if eos_token is not None:
+            raise PrepareError(f"Tokenizer 'bytes' has no token '{shown(eos_token)}': omit --eos_token.")
         encoder = bytes_encoder()
     else:
         encoder = _describe(load_tokenizer(name), eos_token, add_bos, special_tokens)

@@ -264,12 +264,14 @@ def test_what_the_post_processor_puts_first_is_bos_under_any_name(tmp_path):
         load(folder)
 
 
-def test_bos_that_the_tokenizer_lacks_is_refused(tmp_path):
+def test_bos_or_eos_that_the_tokenizer_lacks_is_refused(tmp_path):
     folder = folder_with(tmp_path / "tok", {CONFIG: {"eos_token": "<|im_end|>"}})
     with pytest.raises(PrepareError, match="bos_token"):
         load(folder, "true")
     with pytest.raises(PrepareError, match="no BOS"):
         encoders.load_encoder("bytes", None, None, "true")
+    with pytest.raises(PrepareError, match="--eos_token"):
+        encoders.load_encoder("bytes", "<x>", None)
 
 
 def test_each_document_of_each_file_begins_with_bos(prepare, tmp_path, novel):
