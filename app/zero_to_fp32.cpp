@@ -174,8 +174,8 @@ std::string show_names(const std::vector<std::string>& names) {
 
 // Returns an empty string for unsupported architectures, since a DeepSpeed checkpoint may contain any model.
 std::string causal_lm_class(std::string_view model_type) {
-  for (const mpzero::model::Architecture* architecture : mpzero::model::architectures()) {
-    if (architecture->model_type == model_type) return std::string(architecture->causal_lm_class);
+  for (const mpzero::model::Architecture& architecture : mpzero::model::architectures()) {
+    if (architecture.model_type == model_type) return std::string(architecture.causal_lm_class);
   }
   return "";
 }

@@ -13,26 +13,31 @@ namespace mpzero::model {
 
 class ConfigReader;
 
-// Properties of a model family. A new family needs a file that defines an Architecture, an entry in architectures.cpp
-// and a test. The decoder computes the query, key and value projections in one matmul, and the gate and up projections
-// in another. The weights of each group must therefore be adjacent, and so must the biases (see LayerLayout).
+// Returns Llama's weights.
+std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config);
+
+// Properties of a model family. A new family needs an entry in families.cpp and a test. The decoder computes the query,
+// key and value projections in one matmul, and the gate and up projections in another. The weights of each group must
+// therefore be adjacent, and so must the biases (see LayerLayout).
 struct Architecture {
   std::string_view model_type;       // "model_type" in config.json
   std::string_view causal_lm_class;  // "architectures" in config.json
   bool tied_by_default = false;      // default of tie_word_embeddings
-  double default_rms_norm_eps = 0;
-  double default_rope_theta = 0;
+  double default_rms_norm_eps = 1e-6;
+  double default_rope_theta = 10000.0;
   // Default of head_dim; std::nullopt means hidden_size / num_attention_heads.
   std::optional<int64_t> default_head_dim = {};
   // Default of num_key_value_heads; std::nullopt means num_attention_heads.
   std::optional<int64_t> default_key_value_heads = {};
+  // If false, the key attention_bias must be false or missing.
+  bool attention_bias = false;
   // Reads the family-specific keys; called after the common keys have been read. Throws UserError for unsupported
   // options.
   void (*read_options)(ConfigReader& reader, ModelConfig& config) = nullptr;
   // Adds the family-specific keys to the JSON that to_json() writes.
   void (*write_options)(const ModelConfig& config, nlohmann::json& json) = nullptr;
   // Returns a layer's weights in the order of the layer's unit.
-  std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config) = nullptr;
+  std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config) = llama_layer_parameters;
 
   // Models other than decoder-only transformers set the following five functions instead, which read and write
   // config.json (except model_type and token IDs), list the units, and return a parameter's initial standard deviation
@@ -44,36 +49,11 @@ struct Architecture {
   double (*flops_per_token)(const ModelConfig& config, int64_t seq_length, int64_t source_length) = nullptr;
 };
 
-std::span<const Architecture* const> architectures();
+std::span<const Architecture> architectures();
 
 // Throws UserError with `source` and the supported types if `model_type` is unknown.
 const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
-// Returns Llama's weights, with `after_values` inserted after the value projection.
-std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config, std::vector<LayerParameter> after_values);
-std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config);
-// Returns Llama's weights and the biases of the query, key and value projections.
-std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
-
-// Helpers for read_options that throw UserError with file, key and value if the option is enabled.
-void refuse_attention_bias(ConfigReader& reader);
-void refuse_mlp_bias(ConfigReader& reader);
-void refuse_sliding_window(ConfigReader& reader);
-
-// Helpers for families whose sliding_window does not depend on other options. `missing`: default of the sliding_window
-// key. The value null disables the window.
-void read_sliding_window(ConfigReader& reader, ModelConfig& config, std::optional<int64_t> missing);
-void write_sliding_window(const ModelConfig& config, nlohmann::json& json);
-
-extern const Architecture kGranite;
-extern const Architecture kLlama;
-extern const Architecture kMistral;
-extern const Architecture kOlmo2;
-extern const Architecture kPhi3;
-extern const Architecture kQwen2;
-extern const Architecture kQwen3;
-extern const Architecture kSeedOss;
-extern const Architecture kSmolLm3;
 extern const Architecture kT5;
 
 }  // namespace mpzero::model

@@ -120,7 +120,8 @@ ModelConfig read_decoder(ConfigReader& reader, const Architecture& architecture)
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", architecture.tied_by_default);
   config.initializer_range = reader.number("initializer_range", 0.02);
   read_rope(reader, architecture, config);
-  architecture.read_options(reader, config);
+  if (!architecture.attention_bias) reader.only("attention_bias", false, "use a model without attention biases");
+  if (architecture.read_options != nullptr) architecture.read_options(reader, config);
   check_common_options(reader);
   return config;
 }
@@ -281,7 +282,7 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
     old_rope_scaling = rope_json(*rope_scaling);
     rope.update(old_rope_scaling);
   }
-  json object = {{"attention_bias", false},
+  json object = {{"attention_bias", architecture.attention_bias},
                  {"attention_dropout", 0.0},
                  {"head_dim", head_dim},
                  {"hidden_act", "silu"},
@@ -299,7 +300,7 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
                  {"tie_word_embeddings", tie_word_embeddings},
                  {"vocab_size", vocab_size}};
   object.update(common);
-  architecture.write_options(*this, object);
+  if (architecture.write_options != nullptr) architecture.write_options(*this, object);
   return finished(object);
 }
 

@@ -169,6 +169,7 @@ T5Layer t5_layer(const ModelConfig& config, int64_t layer) {
 // T5 v1.0, v1.1 and FLAN. v1.1 and FLAN have a gated feed-forward network and an untied head.
 const Architecture kT5{.model_type = "t5",
                        .causal_lm_class = "T5ForConditionalGeneration",
+                       .layer_parameters = nullptr,
                        .read = read,
                        .write = write,
                        .units = units,

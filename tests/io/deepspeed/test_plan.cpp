@@ -18,12 +18,12 @@ model::ModelConfig small_model(std::string_view model_type) {
 }  // namespace
 
 TEST_CASE("DeepSpeed's files have a place for each weight of each architecture") {
-  for (const model::Architecture* architecture : model::architectures()) {
-    model::ModelConfig config = small_model(architecture->model_type);
-    if (architecture->layer_parameters == nullptr) config.t5 = model::T5Config{.encoder_layers = 1};
+  for (const model::Architecture& architecture : model::architectures()) {
+    model::ModelConfig config = small_model(architecture.model_type);
+    if (architecture.layer_parameters == nullptr) config.t5 = model::T5Config{.encoder_layers = 1};
     const std::vector<UnitSpec> units = model::model_units(config);
     for (const int stage : {2, 3}) {
-      INFO(architecture->model_type << ", stage " << stage);
+      INFO(architecture.model_type << ", stage " << stage);
       TrainingProgress progress;
       progress.dtype = "fp32";
       progress.zero_stage = stage;
