@@ -23,91 +23,74 @@ at::Tensor& of(std::array<at::Tensor, 4>& tensors, LayerProduct product) {
   return tensors[static_cast<size_t>(product)];
 }
 
-// Attention or MLP: its input and output norms, if the model has them, and the tensors that they save.
+// Attention or MLP. A model may lack either norm.
 struct Sublayer {
   LayerProduct first, last;
-  LayerRole input_role, output_role;
-  const at::Tensor &input_norm, &output_norm;
-  at::Tensor& rstd;
-  Operand& normed;
-  NormedOutput& output;
-  std::array<at::Tensor, 4>& low_rank;
+  LayerRole input_norm, output_norm;
+  Operand LayerActivations::*normed;  // input of `first`
 };
+constexpr Sublayer kAttentionPart{LayerProduct::kQkv, LayerProduct::kOutput, LayerRole::kInputNorm,
+                                  LayerRole::kAttentionOutputNorm, &LayerActivations::normed};
+constexpr Sublayer kMlpPart{LayerProduct::kGateUp, LayerProduct::kDown, LayerRole::kPostAttentionNorm,
+                            LayerRole::kMlpOutputNorm, &LayerActivations::h_normed};
 
-Sublayer attention_of(const Layer& layer, LayerActivations& s) {
-  return {LayerProduct::kQkv,
-          LayerProduct::kOutput,
-          LayerRole::kInputNorm,
-          LayerRole::kAttentionOutputNorm,
-          layer.w.input_norm,
-          layer.w.attention_output_norm,
-          s.rstd,
-          s.normed,
-          s.attention_output,
-          s.low_rank};
-}
-
-Sublayer mlp_of(const Layer& layer, LayerActivations& s) {
-  return {LayerProduct::kGateUp,
-          LayerProduct::kDown,
-          LayerRole::kPostAttentionNorm,
-          LayerRole::kMlpOutputNorm,
-          layer.w.post_attention_norm,
-          layer.w.mlp_output_norm,
-          s.h_rstd,
-          s.h_normed,
-          s.mlp_output,
-          s.low_rank};
+// Returns norm(x) and saves its rstd. `maximum`: see rms_norm_forward.
+at::Tensor norm_forward(const Layer& layer, LayerActivations& s, LayerRole role, const at::Tensor& x,
+                        const at::Tensor& maximum = {}) {
+  RmsNormOutput norm = rms_norm_forward(x, layer.weight(role), layer.config.rms_norm_eps, maximum);
+  s.norms[role].rstd = norm.rstd;
+  return std::move(norm.y);
 }
 
 // Computes the input of the first matmul of attention or MLP from x [N, H].
-void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x, fp8::Forms forms) {
-  if (!sublayer.input_norm.defined()) {
-    sublayer.normed = layer.casts.input(sublayer.first, x, forms);
+void normalize(const Layer& layer, LayerActivations& s, const Sublayer& sublayer, const at::Tensor& x,
+               fp8::Forms forms) {
+  if (!layer.has(sublayer.input_norm)) {
+    s.*sublayer.normed = layer.casts.input(sublayer.first, x, forms);
     return;
   }
   const at::Tensor maximum = layer.casts.maximum(sublayer.first, x.device());
-  RmsNormOutput norm = rms_norm_forward(x, sublayer.input_norm, layer.config.rms_norm_eps, maximum);
-  sublayer.normed = layer.casts.input(sublayer.first, std::exchange(norm.y, {}), forms, maximum);
-  sublayer.rstd = norm.rstd;
+  s.*sublayer.normed =
+      layer.casts.input(sublayer.first, norm_forward(layer, s, sublayer.input_norm, x, maximum), forms, maximum);
 }
 
 // Returns residual + residual_multiplier * norm(a * weight^T), [N, H].
-at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operand& a, const Operand& weight,
-                      const at::Tensor& residual) {
+at::Tensor add_output(const Layer& layer, LayerActivations& s, const Sublayer& sublayer, const Operand& a,
+                      const Operand& weight, const at::Tensor& residual) {
   const double multiplier = layer.config.residual_multiplier;
-  const bool normed = sublayer.output_norm.defined();
+  const bool normed = layer.has(sublayer.output_norm);
   const bool adds = !normed && multiplier == 1;
   at::Tensor out = layer.matmuls.forward(a, weight, adds ? residual : at::Tensor());
-  of(sublayer.low_rank, sublayer.last) = layer.adapters.forward(sublayer.last, a, out);
+  of(s.low_rank, sublayer.last) = layer.adapters.forward(sublayer.last, a, out);
   if (adds) return out;
   if (normed) {
-    RmsNormOutput norm = rms_norm_forward(out, sublayer.output_norm, layer.config.rms_norm_eps);
-    sublayer.output = {out, norm.rstd};
-    out = norm.y;
+    s.norms[sublayer.output_norm].x = out;
+    out = norm_forward(layer, s, sublayer.output_norm, out);
   }
   const OperationScope scope = elementwise(out, multiplier == 1 ? 3 : 5);
   if (multiplier != 1) out.mul_(multiplier);
   return out.add_(residual);
 }
 
+// Returns the weights of the norms of each query and key head, undefined if the model lacks these norms.
+QkNormWeights head_norms(const Layer& layer) {
+  if (!layer.has(LayerRole::kQueryNorm)) return {};
+  return {layer.weight(LayerRole::kQueryNorm), layer.weight(LayerRole::kKeyNorm), layer.config.rms_norm_eps};
+}
+
 // Returns the queries and keys of s.qkv after norms and RoPE: [B, T, heads + kv_heads, D].
 at::Tensor rotated(const Layer& layer, LayerActivations& s) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
-  if (!w.token_norm.defined()) return qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
+  if (!layer.has(LayerRole::kQueryTokenNorm)) return qk_rope_forward(s.qkv, heads, head_norms(layer), rope);
   const at::Tensor rows = s.qkv.view({s.qkv.size(0), s.qkv.size(1), -1});
-  const RmsNormOutput q =
-      rms_norm_forward(rows.narrow(2, 0, config.query_size()), w.token_norm.query, w.token_norm.eps);
-  const RmsNormOutput k = rms_norm_forward(rows.narrow(2, config.query_size(), config.key_value_size()),
-                                           w.token_norm.key, w.token_norm.eps);
-  s.q_rstd = q.rstd;
-  s.k_rstd = k.rstd;
+  const at::Tensor q = norm_forward(layer, s, LayerRole::kQueryTokenNorm, rows.narrow(2, 0, config.query_size()));
+  const at::Tensor k =
+      norm_forward(layer, s, LayerRole::kKeyTokenNorm, rows.narrow(2, config.query_size(), config.key_value_size()));
   at::Tensor qk;
   {
-    const OperationScope scope =
-        elementwise(q.y, 2 * static_cast<double>(config.query_size() + config.key_value_size()) /
-                             static_cast<double>(config.query_size()));
-    qk = at::cat({q.y, k.y}, 2).view({rows.size(0), rows.size(1), heads.query + heads.key_value, -1});
+    const OperationScope scope = elementwise(q, 2 * static_cast<double>(config.query_size() + config.key_value_size()) /
+                                                    static_cast<double>(config.query_size()));
+    qk = at::cat({q, k}, 2).view({rows.size(0), rows.size(1), heads.query + heads.key_value, -1});
   }
   return qk_rope_forward(qk, heads, {}, rope);
 }
@@ -161,7 +144,7 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
   const at::Tensor rows = x.reshape({-1, hidden});
-  normalize(layer, attention_of(layer, s), rows, inputs);
+  normalize(layer, s, kAttentionPart, rows, inputs);
   const at::Tensor qkv = matmuls.forward(s.normed, w.qkv, w.qkv_bias);
   of(s.low_rank, LayerProduct::kQkv) = adapters.forward(LayerProduct::kQkv, s.normed, qkv);
   s.qkv = qkv.view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
@@ -174,14 +157,14 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   if (s.mask.ranks) s.attended_tokens = to_tokens(s.mask, s.attended.out, heads.query);
   // Attention saves its output for the backward pass, so the matmul's input is not saved.
   const at::Tensor attended = attended_rows(layer, s);
-  s.h = add_output(layer, attention_of(layer, s),
+  s.h = add_output(layer, s, kAttentionPart,
                    casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum),
                    w.output, rows);
 }
 
 // Computes s.gate_up from s.h.
 void forward_to_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inputs) {
-  normalize(layer, mlp_of(layer, s), s.h, inputs);
+  normalize(layer, s, kMlpPart, s.h, inputs);
   s.gate_up = layer.matmuls.forward(s.h_normed, layer.w.gate_up);
   of(s.low_rank, LayerProduct::kGateUp) = layer.adapters.forward(LayerProduct::kGateUp, s.h_normed, s.gate_up);
   s.h_normed.drop_rows();
@@ -191,7 +174,7 @@ void forward_to_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inpu
 at::Tensor forward_from_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inputs) {
   const at::Tensor maximum = layer.casts.maximum(LayerProduct::kDown, s.gate_up.device());
   s.activated = layer.casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
-  at::Tensor y = add_output(layer, mlp_of(layer, s), s.activated, layer.w.down, s.h);
+  at::Tensor y = add_output(layer, s, kMlpPart, s.activated, layer.w.down, s.h);
   s.activated.drop_rows();
   return y;
 }
@@ -232,37 +215,45 @@ namespace {
 // The backward functions free each activation after its last use. Weight gradients are computed after the pass that may
 // recompute their input.
 
+// Backward pass of norm_forward, which frees what it saved. See rms_norm_backward.
+RmsNormGradients norm_backward(const Layer& layer, LayerActivations& s, LayerRole role, const at::Tensor& dy,
+                               const at::Tensor& x, const at::Tensor& dresidual, Gradients gradients, RowSums& sums,
+                               bool with_y = false, const at::Tensor& maximum = {}) {
+  const at::Tensor rstd = std::exchange(s.norms[role], {}).rstd;
+  RmsNormGradients norm = rms_norm_backward(dy, x, layer.weight(role), rstd, dresidual, with_y, maximum);
+  sums.add(gradients[layer.layout[role]], norm.dweight_rows);
+  return norm;
+}
+
 // Returns the gradient of add_output's matmul for `d` [N, H], the gradient of its sum.
-at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d, Gradients gradients,
-                           RowSums& sums) {
+at::Tensor output_backward(const Layer& layer, LayerActivations& s, const Sublayer& sublayer, at::Tensor d,
+                           Gradients gradients, RowSums& sums) {
   if (layer.config.residual_multiplier != 1) {
     const OperationScope scope = elementwise(d, 2);
     d = d.mul(layer.config.residual_multiplier);
   }
-  if (!sublayer.output_norm.defined()) return d;
-  const NormedOutput output = std::exchange(sublayer.output, {});
-  const RmsNormGradients norm = rms_norm_backward(d, output.x, sublayer.output_norm, output.rstd, at::Tensor());
-  sums.add(gradients[layer.layout[sublayer.output_role]], norm.dweight_rows);
-  return norm.dx;
+  if (!layer.has(sublayer.output_norm)) return d;
+  const at::Tensor x = s.norms[sublayer.output_norm].x;
+  return norm_backward(layer, s, sublayer.output_norm, d, x, at::Tensor(), gradients, sums).dx;
 }
 
 // Returns dresidual plus the gradient through the norm. Recomputes the matmul's operand if it was dropped.
 // `maximum`: see rms_norm_backward.
-at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d_normed, at::Tensor x,
-                              const at::Tensor& dresidual, Gradients gradients, RowSums& sums,
+at::Tensor normalize_backward(const Layer& layer, LayerActivations& s, const Sublayer& sublayer, at::Tensor d_normed,
+                              at::Tensor x, const at::Tensor& dresidual, Gradients gradients, RowSums& sums,
                               const at::Tensor& maximum = {}) {
-  const bool dropped = !sublayer.normed.defined();
-  if (!sublayer.input_norm.defined()) {
-    if (dropped) sublayer.normed = layer.casts.input(sublayer.first, x, fp8::Forms::kColumns);
+  Operand& normed = s.*sublayer.normed;
+  const bool dropped = !normed.defined();
+  if (!layer.has(sublayer.input_norm)) {
+    if (dropped) normed = layer.casts.input(sublayer.first, x, fp8::Forms::kColumns);
     const OperationScope scope = elementwise(d_normed, 3);
     return d_normed.add_(dresidual);
   }
-  RmsNormGradients norm =
-      rms_norm_backward(d_normed, x, sublayer.input_norm, sublayer.rstd, dresidual, /*with_y=*/dropped, maximum);
+  RmsNormGradients norm = norm_backward(layer, s, sublayer.input_norm, d_normed, x, dresidual, gradients, sums,
+                                        /*with_y=*/dropped, maximum);
   d_normed.reset();
   x.reset();
-  sums.add(gradients[layer.layout[sublayer.input_role]], norm.dweight_rows);
-  if (dropped) sublayer.normed = layer.casts.input(sublayer.first, std::exchange(norm.y, {}), fp8::Forms::kColumns);
+  if (dropped) normed = layer.casts.input(sublayer.first, std::exchange(norm.y, {}), fp8::Forms::kColumns);
   return norm.dx;
 }
 
@@ -270,8 +261,7 @@ at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::
 at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
                         RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
-  const Sublayer mlp = mlp_of(layer, s);
-  const Operand d = casts.gradient(LayerProduct::kDown, output_backward(layer, mlp, dy, gradients, sums));
+  const Operand d = casts.gradient(LayerProduct::kDown, output_backward(layer, s, kMlpPart, dy, gradients, sums));
   const at::Tensor maximum = casts.maximum(LayerProduct::kGateUp, dy.device());
   at::Tensor d_activated = matmuls.data_gradient(d, w.down), d_gate_up;
   const at::Tensor dz_down = adapters.data_gradient(LayerProduct::kDown, d, d_activated);
@@ -293,8 +283,8 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
   const Operand d_mlp = casts.gradient(LayerProduct::kGateUp, std::exchange(d_gate_up, {}), maximum);
   at::Tensor d_normed = matmuls.data_gradient(d_mlp, w.gate_up);
   const at::Tensor dz = adapters.data_gradient(LayerProduct::kGateUp, d_mlp, d_normed);
-  at::Tensor dh =
-      normalize_backward(layer, mlp, std::move(d_normed), std::exchange(s.h, {}), dy, gradients, sums, maximum_of_dh);
+  at::Tensor dh = normalize_backward(layer, s, kMlpPart, std::move(d_normed), std::exchange(s.h, {}), dy, gradients,
+                                     sums, maximum_of_dh);
   add_matmul(gradients.subspan(layout[LayerRole::kGate], layout.count_of_gate_up()), d_mlp, s.h_normed, &matmuls);
   adapters.weight_gradients(LayerProduct::kGateUp, d_mlp, dz, s.h_normed, of(s.low_rank, LayerProduct::kGateUp),
                             gradients);
@@ -307,7 +297,7 @@ void recompute_mlp(const Layer& layer, LayerActivations& s) {
   forward_to_gate_up(layer, s, fp8::Forms::kBoth);
   // mlp_backward recomputes SwiGLU. Only a norm of the MLP's output or an adapter of its last matmul needs the rest of
   // the forward pass.
-  if (layer.w.mlp_output_norm.defined() || layer.adapters.adapts(LayerProduct::kDown))
+  if (layer.has(kMlpPart.output_norm) || layer.adapters.adapts(LayerProduct::kDown))
     forward_from_gate_up(layer, s, fp8::Forms::kBoth);
 }
 
@@ -316,7 +306,7 @@ at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerAct
   const LayerLayout& layout = layer.layout;
   std::vector<size_t> of_mlp{layout[LayerRole::kDown]};
   for (size_t i = 0; i < layout.count_of_gate_up(); ++i) of_mlp.push_back(layout[LayerRole::kGate] + i);
-  for (const LayerRole norm : {LayerRole::kPostAttentionNorm, LayerRole::kMlpOutputNorm}) {
+  for (const LayerRole norm : {kMlpPart.input_norm, kMlpPart.output_norm}) {
     if (layout.has(norm)) of_mlp.push_back(layout[norm]);
   }
   PiecewiseGradients sums(gradients, of_mlp);
@@ -340,19 +330,16 @@ at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerAct
 
 // Updates the gradient of the packed projection, dqkv [B, T, heads + 2 * kv_heads, D], in place: backward pass of the
 // norms over all queries and all keys of a token.
-void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, const LayerActivations& s, Gradients gradients,
+void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, LayerActivations& s, Gradients gradients,
                          RowSums& sums) {
-  const ModelConfig& config = layer.config;
-  const auto through = [&](int64_t begin, int64_t count, const at::Tensor& weight, const at::Tensor& rstd,
-                           LayerRole role) {
+  const auto through = [&](LayerRole role, int64_t begin, int64_t count) {
     const auto rows = [&](const at::Tensor& x) { return x.view({x.size(0), x.size(1), -1}).narrow(2, begin, count); };
-    const RmsNormGradients norm = rms_norm_backward(rows(dqkv), rows(s.qkv), weight, rstd, at::Tensor());
-    const OperationScope scope = elementwise(norm.dx, 2);
-    rows(dqkv).copy_(norm.dx);
-    sums.add(gradients[layer.layout[role]], norm.dweight_rows);
+    const at::Tensor dx = norm_backward(layer, s, role, rows(dqkv), rows(s.qkv), at::Tensor(), gradients, sums).dx;
+    const OperationScope scope = elementwise(dx, 2);
+    rows(dqkv).copy_(dx);
   };
-  through(0, config.query_size(), layer.w.token_norm.query, s.q_rstd, LayerRole::kQueryTokenNorm);
-  through(config.query_size(), config.key_value_size(), layer.w.token_norm.key, s.k_rstd, LayerRole::kKeyTokenNorm);
+  through(LayerRole::kQueryTokenNorm, 0, layer.config.query_size());
+  through(LayerRole::kKeyTokenNorm, layer.config.query_size(), layer.config.key_value_size());
 }
 
 // Returns the gradient of the packed projection, [N, (heads + 2 * kv_heads) * D], for d_attended [N, heads * D].
@@ -376,12 +363,12 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
                  .dv = to_tokens(s.mask, attention.dv, heads.key_value)};
   }
   const QkRopeGradients qk =
-      qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope, maximum);
-  if (w.qk_norm.defined()) {
+      qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, head_norms(layer), rope, maximum);
+  if (layer.has(LayerRole::kQueryNorm)) {
     sums.add(gradients[layout[LayerRole::kQueryNorm]], qk.dquery_weight_rows);
     sums.add(gradients[layout[LayerRole::kKeyNorm]], qk.dkey_weight_rows);
   }
-  if (w.token_norm.defined()) token_norm_backward(layer, qk.dqkv, s, gradients, sums);
+  if (layer.has(LayerRole::kQueryTokenNorm)) token_norm_backward(layer, qk.dqkv, s, gradients, sums);
   s.qk.reset();
   s.qkv.reset();
   return qk.dqkv.view({-1, config.query_size() + 2 * config.key_value_size()});
@@ -391,9 +378,8 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
-  const Sublayer attention = attention_of(layer, s);
-  Operand d =
-      casts.gradient(LayerProduct::kOutput, output_backward(layer, attention, dh, gradients, sums), maximum_of_dh);
+  Operand d = casts.gradient(LayerProduct::kOutput, output_backward(layer, s, kAttentionPart, dh, gradients, sums),
+                             maximum_of_dh);
   gradients[layout[LayerRole::kOutput]].add_matmul(
       d, casts.input(LayerProduct::kOutput, attended_rows(layer, s), fp8::Forms::kColumns, s.attended_maximum),
       &matmuls);
@@ -404,7 +390,8 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
   s.attended_tokens.reset();
   d.reset();
   // token_norm_backward changes the gradient after qk_rope_backward, which would compute the maximum.
-  const at::Tensor maximum = w.token_norm.defined() ? at::Tensor() : casts.maximum(LayerProduct::kQkv, dh.device());
+  const at::Tensor maximum =
+      layer.has(LayerRole::kQueryTokenNorm) ? at::Tensor() : casts.maximum(LayerProduct::kQkv, dh.device());
   at::Tensor dqkv = heads_backward(layer, std::move(d_attended), s, gradients, sums, maximum);
   if (w.qkv_bias.defined()) {
     sums.add(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
@@ -412,8 +399,8 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
   const Operand d_heads = casts.gradient(LayerProduct::kQkv, std::exchange(dqkv, {}), maximum);
   at::Tensor d_normed = matmuls.data_gradient(d_heads, w.qkv);
   const at::Tensor dz_heads = adapters.data_gradient(LayerProduct::kQkv, d_heads, d_normed);
-  at::Tensor dx = normalize_backward(layer, attention, std::move(d_normed), s.x.reshape({-1, config.hidden_size}), dh,
-                                     gradients, sums);
+  at::Tensor dx = normalize_backward(layer, s, kAttentionPart, std::move(d_normed),
+                                     s.x.reshape({-1, config.hidden_size}), dh, gradients, sums);
   add_matmul(gradients.subspan(layout[LayerRole::kQuery], layout.count_of_qkv()), d_heads, s.normed, &matmuls);
   adapters.weight_gradients(LayerProduct::kQkv, d_heads, dz_heads, s.normed, of(s.low_rank, LayerProduct::kQkv),
                             gradients);
@@ -441,7 +428,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
                                        .layout = *layout_,
                                        .matmuls = *matmuls_,
                                        .casts = of_layer,
-                                       .w = by_role(layer, *layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows),
+                                       .w = by_role(layer, *layout_, of_layer, fp8::Forms::kRows),
                                        .rope = rope_->get(x, mask, rotates(layer)),
                                        .adapters = adapters(layer, saved.dropout)},
                                       x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
@@ -461,8 +448,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                     .layout = *layout_,
                     .matmuls = *matmuls_,
                     .casts = of_layer,
-                    .w = by_role(weights, *layout_, config_.rms_norm_eps, of_layer,
-                                 runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
+                    .w = by_role(weights, *layout_, of_layer, runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
                     .rope = rope_->get(dy, saved.mask, rotates(weights)),
                     .adapters = adapters(weights, saved.dropout)};
   if (runs_forward) {
@@ -471,8 +457,8 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
   }
   RowSums sums;
   // If dh is the gradient of attention's output matmul, the backward pass of the MLP's input norm computes its maximum.
-  const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
-                     config_.residual_multiplier == 1;
+  const bool is_dh =
+      layer.has(kMlpPart.input_norm) && !layer.has(kAttentionPart.output_norm) && config_.residual_multiplier == 1;
   const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();
   const at::Tensor dy_rows = dy.reshape({-1, config_.hidden_size});
   const at::Tensor dh = saved.tile > 0 ? tiled_mlp_backward(layer, dy_rows, saved, gradients)

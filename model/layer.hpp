@@ -16,35 +16,26 @@
 
 namespace mpzero::model {
 
-// Weights of a layer by role. Queries, keys and values form one matrix, and gate and up form one matrix. Weights that
-// the model lacks are undefined.
+// Weights of a layer. Queries, keys and values form one matrix, and gate and up form one matrix.
 struct LayerWeights {
-  at::Tensor input_norm, attention_output_norm, post_attention_norm, mlp_output_norm;
+  std::span<const at::Tensor> unit;  // all weights, in the order of the layer's unit
   Operand qkv, output, gate_up, down;
-  at::Tensor qkv_bias;
-  QkNormWeights qk_norm;     // over each head
-  QkNormWeights token_norm;  // over all heads of a token: [heads * D], [kv_heads * D]
+  at::Tensor qkv_bias;  // undefined without biases
 };
 
-// `layer`: weights in the order of the layer's unit, adjacent in its flat buffer. `eps`: epsilon of the query and key
-// norms. `forms`: forms of FP8 weights that the matmuls read.
-inline LayerWeights by_role(std::span<const at::Tensor> layer, const LayerLayout& layout, double eps,
-                            const LayerCasts& casts = {}, fp8::Forms forms = fp8::Forms::kRows) {
-  const auto optional = [&](LayerRole role) { return layout.has(role) ? layer[layout[role]] : at::Tensor(); };
+// `layer`: weights in the order of the layer's unit, adjacent in its flat buffer, which must outlive the result.
+// `forms`: forms of FP8 weights that the matmuls read.
+inline LayerWeights by_role(std::span<const at::Tensor> layer, const LayerLayout& layout, const LayerCasts& casts = {},
+                            fp8::Forms forms = fp8::Forms::kRows) {
   using enum LayerProduct;
-  return {.input_norm = optional(LayerRole::kInputNorm),
-          .attention_output_norm = optional(LayerRole::kAttentionOutputNorm),
-          .post_attention_norm = optional(LayerRole::kPostAttentionNorm),
-          .mlp_output_norm = optional(LayerRole::kMlpOutputNorm),
+  return {.unit = layer,
           .qkv = casts.weight(kQkv, join_rows(layer.subspan(layout[LayerRole::kQuery], layout.count_of_qkv())), forms),
           .output = casts.weight(kOutput, layer[layout[LayerRole::kOutput]], forms),
           .gate_up = casts.weight(kGateUp,
                                   join_rows(layer.subspan(layout[LayerRole::kGate], layout.count_of_gate_up())), forms),
           .down = casts.weight(kDown, layer[layout[LayerRole::kDown]], forms),
           .qkv_bias = layout.has(LayerRole::kQueryBias) ? join_rows(layer.subspan(layout[LayerRole::kQueryBias], 3))
-                                                        : at::Tensor(),
-          .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps},
-          .token_norm = {optional(LayerRole::kQueryTokenNorm), optional(LayerRole::kKeyTokenNorm), eps}};
+                                                        : at::Tensor()};
 }
 
 // Inputs and settings of a layer's forward and backward pass.
@@ -57,6 +48,10 @@ struct Layer {
   RopeTables rope;
   HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
   LayerAdapters adapters = {};
+
+  bool has(LayerRole role) const { return layout.has(role); }
+  // Returns a weight that the model has.
+  const at::Tensor& weight(LayerRole role) const { return w.unit[layout[role]]; }
 };
 
 // Attention of rotated queries [B, T, heads, D] over keys and values [B, T, kv_heads, D].

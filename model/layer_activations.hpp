@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/architecture/config.hpp"
+#include "model/architecture/layer_layout.hpp"
 #include "model/fp8/operand.hpp"
 #include "model/kernels/attention.hpp"
 #include "model/kernels/dropout.hpp"
@@ -84,37 +85,34 @@ constexpr bool keeps_input_only(Recompute recompute) {
   return recompute == Recompute::kFull || recompute == Recompute::kTiled || recompute == Recompute::kHost;
 }
 
-// Tensors saved by a norm of the output of attention or MLP; undefined if the model does not have this norm.
-struct NormedOutput {
-  at::Tensor x;     // [N, H]
-  at::Tensor rstd;  // [N]
+// Tensors saved by a norm.
+struct SavedNorm {
+  at::Tensor x;     // [N, H]: input of a norm of the output of attention or MLP; undefined for other norms
+  at::Tensor rstd;  // [N], or [B, T] for a norm over all heads of a token
 };
 
 // Tensors that a decoder layer's forward pass saves for the backward pass, which frees each tensor after its last use.
 // N = B * T tokens; I: intermediate size. FP8 operands are kept in the form that weight gradients read.
 struct LayerActivations {
-  Recompute recompute{};      // level of the forward pass
-  AttentionMask mask;         // mask of the forward pass
-  Dropout dropout{};          // dropout of the adapters' input
-  int64_t tile = 0;           // MLP rows per tile; 0: no tiling
-  at::Tensor x;               // [B, T, H]: the layer's input
-  Operand normed;             // [N, H]: x after its norm
-  at::Tensor rstd;            // [N]
-  at::Tensor q_rstd, k_rstd;  // [B, T]: rstd of norms over all heads of a token
-  at::Tensor qkv;             // [B, T, heads + 2 * kv_heads, D], before norms and RoPE; without norms, RoPE is in place
-  at::Tensor qk;              // [B, T, heads + kv_heads, D], after norms and RoPE; a view of qkv without norms
-  AttentionOutput attended;   // out: [B, T, heads, D]; if sequences are sharded: all tokens, this rank's heads
+  Recompute recompute{};     // level of the forward pass
+  AttentionMask mask;        // mask of the forward pass
+  Dropout dropout{};         // dropout of the adapters' input
+  int64_t tile = 0;          // MLP rows per tile; 0: no tiling
+  ByRole<SavedNorm> norms;   // all norms except those of each query and key head
+  at::Tensor x;              // [B, T, H]: the layer's input
+  Operand normed;            // [N, H]: x after its norm
+  at::Tensor qkv;            // [B, T, heads + 2 * kv_heads, D], before norms and RoPE; without norms, RoPE is in place
+  at::Tensor qk;             // [B, T, heads + kv_heads, D], after norms and RoPE; a view of qkv without norms
+  AttentionOutput attended;  // out: [B, T, heads, D]; if sequences are sharded: all tokens, this rank's heads
   // Sequence parallelism. `exchanged` replaces qk: rotated queries, keys and values of all tokens, for this rank's
   // heads. `attended_tokens`: attention output of this rank's tokens, for all heads.
   std::array<at::Tensor, 3> exchanged;
   at::Tensor attended_tokens;
   at::Tensor attended_maximum;  // amax of attended.out (cast to FP8 twice); freed with attended.out
-  NormedOutput attention_output, mlp_output;
-  at::Tensor h;        // [N, H]: x plus the attention output
-  Operand h_normed;    // [N, H]
-  at::Tensor h_rstd;   // [N]
-  at::Tensor gate_up;  // [N, 2I]
-  Operand activated;   // [N, I]
+  at::Tensor h;                 // [N, H]: x plus the attention output
+  Operand h_normed;             // [N, H]
+  at::Tensor gate_up;           // [N, 2I]
+  Operand activated;            // [N, I]
   // Results of LayerAdapters::forward, indexed by LayerProduct.
   std::array<at::Tensor, 4> low_rank;
   std::any of_family;  // replaces all fields above for other kinds of layers (T5)

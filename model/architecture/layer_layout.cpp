@@ -5,8 +5,8 @@
 namespace mpzero::model {
 
 LayerLayout::LayerLayout(std::span<const LayerParameter> parameters) {
-  index_.fill(kAbsent);
-  for (size_t i = 0; i < parameters.size(); ++i) index_[static_cast<size_t>(parameters[i].role)] = i;
+  index_.values.fill(kAbsent);
+  for (size_t i = 0; i < parameters.size(); ++i) index_[parameters[i].role] = i;
   for (const LayerRole role : {LayerRole::kQuery, LayerRole::kOutput, LayerRole::kGate, LayerRole::kDown}) {
     if (!has(role)) throw_failure("LayerLayout: the architecture lacks a weight for role {}", static_cast<int>(role));
   }
@@ -21,9 +21,8 @@ LayerLayout::LayerLayout(std::span<const LayerParameter> parameters) {
                  !follows(LayerRole::kKeyBias, LayerRole::kValueBias) || !has(LayerRole::kQueryBias))) {
     throw_failure("LayerLayout: query, key and value biases must be adjacent in a unit");
   }
-  if (has(LayerRole::kQueryNorm) != has(LayerRole::kKeyNorm) ||
-      has(LayerRole::kQueryTokenNorm) != has(LayerRole::kKeyTokenNorm)) {
-    throw_failure("LayerLayout: a layer must have both query and key norms, or neither");
+  for (const auto& [query, key] : kQueryKeyNorms) {
+    if (has(query) != has(key)) throw_failure("LayerLayout: a layer must have both query and key norms, or neither");
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mpzero::model {
@@ -34,6 +35,19 @@ enum class LayerRole : uint8_t {
   kCount
 };
 
+// Norms of queries and keys. A layer has both norms of a pair or neither.
+inline constexpr std::array kQueryKeyNorms = {std::pair(LayerRole::kQueryNorm, LayerRole::kKeyNorm),
+                                              std::pair(LayerRole::kQueryTokenNorm, LayerRole::kKeyTokenNorm)};
+
+// Values indexed by role.
+template <typename T>
+struct ByRole {
+  std::array<T, static_cast<size_t>(LayerRole::kCount)> values{};
+
+  const T& operator[](LayerRole role) const { return values[static_cast<size_t>(role)]; }
+  T& operator[](LayerRole role) { return values[static_cast<size_t>(role)]; }
+};
+
 struct LayerParameter {
   LayerRole role;
   std::string_view name;  // suffix after "model.layers.<i>."
@@ -52,11 +66,11 @@ class LayerLayout {
   // (count_of_gate_up).
   size_t count_of_qkv() const { return has(LayerRole::kKey) ? 3 : 1; }
   size_t count_of_gate_up() const { return has(LayerRole::kUp) ? 2 : 1; }
-  size_t operator[](LayerRole role) const { return index_[static_cast<size_t>(role)]; }
+  size_t operator[](LayerRole role) const { return index_[role]; }
 
  private:
   static constexpr size_t kAbsent = static_cast<size_t>(-1);
-  std::array<size_t, static_cast<size_t>(LayerRole::kCount)> index_;
+  ByRole<size_t> index_;
 };
 
 }  // namespace mpzero::model

@@ -32,7 +32,7 @@ CachedDecoder::CachedDecoder(ModelConfig config, std::vector<std::vector<at::Ten
   }
   const at::TensorOptions options = weights_.front().front().options();
   for (size_t i = 0; i < num_layers; ++i) {
-    layers_.push_back(by_role(weights_[i + 1], layout_, config_.rms_norm_eps));
+    layers_.push_back(by_role(weights_[i + 1], layout_));
     const auto allocate = [&] {
       return at::empty({1, config_.num_key_value_heads, capacity_, config_.head_dim}, options);
     };
