@@ -1,8 +1,9 @@
 #include "io/deepspeed/plan.hpp"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
@@ -99,46 +100,29 @@ bool DeepSpeedLayout::visit(const std::string& parameter, int64_t begin, int64_t
 
 namespace {
 
-// Parameter order within a layer of transformers' models. DeepSpeed's flat groups use this order.
-constexpr std::array<std::string_view, 17> kLayerOrder = {"self_attn.q_proj.weight",
-                                                          "self_attn.q_proj.bias",
-                                                          "self_attn.k_proj.weight",
-                                                          "self_attn.k_proj.bias",
-                                                          "self_attn.v_proj.weight",
-                                                          "self_attn.v_proj.bias",
-                                                          "self_attn.o_proj.weight",
-                                                          "self_attn.qkv_proj.weight",
-                                                          "self_attn.q_norm.weight",
-                                                          "self_attn.k_norm.weight",
-                                                          "mlp.gate_proj.weight",
-                                                          "mlp.gate_up_proj.weight",
-                                                          "mlp.up_proj.weight",
-                                                          "mlp.down_proj.weight",
-                                                          "input_layernorm.weight",
-                                                          "post_attention_layernorm.weight",
-                                                          "post_feedforward_layernorm.weight"};
+std::string stem_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
 
-// Returns the parameter's position within its unit. The units are already in the correct order.
-size_t place_in_unit(const std::string& name) {
-  for (size_t i = 0; i < kLayerOrder.size(); ++i) {
-    if (name.ends_with(kLayerOrder[i])) return i;
-  }
-  if (name == kEmbeddingWeight || name == "model.norm.weight") return 0;
-  if (name == kOutputWeight) return 1;
-  throw_failure("the position of parameter {} in DeepSpeed's order is unknown", name);
+// Returns a unit's parameters in the order of transformers' modules, which DeepSpeed's flat groups use: attention, MLP,
+// other modules. In attention, a fused projection follows the output projection, and norms follow projections. A bias
+// follows its weight.
+std::vector<ParameterSpec> in_module_order(const UnitSpec& unit) {
+  const auto module_of = [](const ParameterSpec& parameter) { return stem_of(parameter.name); };
+  const auto place = [&](const ParameterSpec& parameter) {
+    const std::string module = module_of(parameter);
+    const auto has = [&](std::string_view part) { return module.find(part) != std::string::npos; };
+    return std::tuple(!has(".self_attn."), !has(".mlp."), module.ends_with("_norm"), module.ends_with(".qkv_proj"),
+                      std::ranges::find(unit.parameters, module, module_of) - unit.parameters.begin());
+  };
+  std::vector<ParameterSpec> ordered = unit.parameters;
+  std::ranges::stable_sort(ordered, {}, place);
+  return ordered;
 }
 
 std::vector<ParameterSpec> in_the_order_of_transformers(std::span<const UnitSpec> units) {
   std::vector<ParameterSpec> all;
   const bool of_t5 = units.front().parameters.front().name == kSharedEmbedding;  // already in DeepSpeed's order
-  for (const UnitSpec& unit : units) {
-    std::vector<ParameterSpec> of_unit = unit.parameters;
-    if (!of_t5)
-      std::stable_sort(of_unit.begin(), of_unit.end(), [](const ParameterSpec& a, const ParameterSpec& b) {
-        return place_in_unit(a.name) < place_in_unit(b.name);
-      });
-    all.insert(all.end(), of_unit.begin(), of_unit.end());
-  }
+  for (const UnitSpec& unit : units)
+    std::ranges::copy(of_t5 ? unit.parameters : in_module_order(unit), std::back_inserter(all));
   return all;
 }
 
@@ -166,8 +150,6 @@ DeepSpeedLayout lay_out(int stage, std::span<const UnitSpec> units, const DeepSp
   groups.push_back({std::move(parameters), {}});
   return {std::move(groups), stage, settings.ranks, "this run"};
 }
-
-std::string stem_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
 
 }  // namespace
 
