@@ -74,6 +74,7 @@ struct ToyRun {
   at::ScalarType moments = at::kFloat;
   double clip = 0.5;
   std::vector<std::string> no_decay = {};
+  std::vector<std::string> frozen = {};
   Compression compression = {};
   bool overlap = true;
   int host_threads = 0;                             // HostUpdateOptions::threads
@@ -128,9 +129,9 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, const Le
                       .limits = {.gather = run.limits},
                       .adamw = toy_adamw(),
                       .gradient_clipping = run.clip};
-  // Set separately, because gcc 12 would report the cleanup of no_decay after an exception as a use of uninitialized
-  // memory.
+  // Set separately, because gcc 12 would report their cleanup after an exception as a use of uninitialized memory.
   options.no_decay = run.no_decay;
+  options.frozen = run.frozen;
   return {toy_units(), options, parameters, gradients};
 }
 
@@ -140,14 +141,16 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
                                      int64_t first_step = 0, std::vector<at::Tensor>* weights_seen = nullptr) {
   std::vector<double> norms;
   const int64_t micro_batches = run.samples / world_size;
+  const std::vector<UnitSpec>& parts = engine.parts().parts();
+  const std::vector<size_t> forward = engine.parts().uses({0, 1, 2}), backward = engine.parts().uses({2, 1, 0});
   std::vector<size_t> order;
   for (int64_t a = 0; a < micro_batches; ++a) {
-    for (size_t u = 0; u < toy_units().size(); ++u) order.push_back(u);
-    for (size_t u = toy_units().size(); u-- > 0;) order.push_back(u);
+    order.insert(order.end(), forward.begin(), forward.end());
+    order.insert(order.end(), backward.begin(), backward.end());
   }
   const auto use = [&](size_t u) {
     const std::span<const at::Tensor> weights = engine.parameters().gather(u);
-    REQUIRE(weights.size() == toy_units()[u].parameters.size());
+    REQUIRE(weights.size() == parts[u].parameters.size());
     if (weights_seen != nullptr) {
       for (const at::Tensor& weight : weights) weights_seen->push_back(weight.clone());
     }
@@ -165,13 +168,14 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
     const double factor = run.factor ? run.factor(step) : 1.0;
     for (int64_t a = 0; a < micro_batches; ++a) {
       engine.gradients().begin_micro_batch(a + 1 == micro_batches);
-      for (size_t u = 0; u < toy_units().size(); ++u) use(u);
-      for (size_t u = toy_units().size(); u-- > 0;) {
+      for (const size_t u : forward) use(u);
+      for (const size_t u : backward) {
         use(u);
-        const at::Tensor flat = (toy_gradient(toy_units()[u], step, a * world_size + rank) * factor).to(device);
+        const at::Tensor flat = (toy_gradient(parts[u], step, a * world_size + rank) * factor).to(device);
         const GradientViews destination = engine.gradients().gradients(u);
-        const std::vector<at::Tensor> pieces = parameter_views(flat, toy_units()[u]);
-        for (size_t p = 0; p < pieces.size(); ++p) {
+        const std::vector<at::Tensor> pieces = parameter_views(flat, parts[u]);
+        REQUIRE(destination.views.size() == (parts[u].trainable() ? pieces.size() : 0));
+        for (size_t p = 0; p < destination.views.size(); ++p) {
           destination.accumulate ? destination.views[p].add_(pieces[p]) : destination.views[p].copy_(pieces[p]);
         }
         engine.gradients().reduce(u);
@@ -198,8 +202,18 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
   return norms;
 }
 
-// Compares a run with a serial fp64 run: norms, the master weights and moments of this rank's shards, and the gathered
-// parameters.
+// Returns all weights of a part, flattened.
+inline at::Tensor gathered(ZeroEngine& engine, size_t part) {
+  std::vector<at::Tensor> flat;
+  engine.parameters().plan({part});
+  for (const at::Tensor& view : engine.parameters().gather(part)) flat.push_back(view.flatten());
+  const at::Tensor all = at::cat(flat).cpu();
+  engine.parameters().release(part);
+  return all;
+}
+
+// Compares a run with a serial fp64 run over the trainable parameters: norms, the master weights and moments of this
+// rank's shards, and the gathered parameters. Frozen parameters must keep their bits.
 inline void check_toy_run(const ToyRun& run, at::Device device, const Levels& parameters, const Levels& gradients,
                           ProcessGroup& group) {
   INFO("stage " << run.stage << ", " << group.world_size() << " ranks, samples " << run.samples << ", dtype "
@@ -209,14 +223,17 @@ inline void check_toy_run(const ToyRun& run, at::Device device, const Levels& pa
   engine.initialize(ToyWeights(), group);
   const std::vector<double> norms = train_toy(engine, run, device, group.rank(), group.world_size());
 
+  const std::vector<UnitSpec>& parts = engine.parts().parts();
   std::vector<AdamWOracle> oracle;
-  for (const UnitSpec& unit : toy_units()) oracle.emplace_back(toy_weights(unit));
+  for (const UnitSpec& part : parts) oracle.emplace_back(toy_weights(part));
   for (int64_t step = 0; step < run.steps; ++step) {
     std::vector<at::Tensor> sums;
     double squares = 0;
-    for (const UnitSpec& unit : toy_units()) {
-      at::Tensor sum = at::zeros({unit.numel()}, at::kDouble);
-      for (int64_t sample = 0; sample < run.samples; ++sample) sum += toy_gradient(unit, step, sample);
+    for (const UnitSpec& part : parts) {
+      at::Tensor sum = at::zeros({part.numel()}, at::kDouble);
+      for (int64_t sample = 0; part.trainable() && sample < run.samples; ++sample) {
+        sum += toy_gradient(part, step, sample);
+      }
       squares += sum.pow(2).sum().item<double>();
       sums.push_back(sum);
     }
@@ -226,7 +243,12 @@ inline void check_toy_run(const ToyRun& run, at::Device device, const Levels& pa
     for (size_t u = 0; u < sums.size(); ++u) oracle[u].update(sums[u] / coefficient, toy_adamw(), kToyLr);
   }
 
-  for (size_t u = 0; u < toy_units().size(); ++u) {
+  for (size_t u = 0; u < parts.size(); ++u) {
+    const at::Tensor weights = gathered(engine, u);
+    if (!parts[u].trainable()) {
+      REQUIRE(same_bits(weights, toy_weights(parts[u]).to(run.dtype)));
+      continue;
+    }
     const ZeroEngine::Shard mine = engine.shard(u);
     const auto compare = [&](StateKind kind, const at::Tensor& expected) {
       const std::span<const float> values = engine.read_state(u, kind);
@@ -237,14 +259,8 @@ inline void check_toy_run(const ToyRun& run, at::Device device, const Levels& pa
     compare(StateKind::kMaster, oracle[u].weights);
     compare(StateKind::kExpAvg, oracle[u].m);
     compare(StateKind::kExpAvgSq, oracle[u].v);
-
-    std::vector<at::Tensor> flat;
-    engine.parameters().plan({u});
-    for (const at::Tensor& view : engine.parameters().gather(u)) flat.push_back(view.flatten());
-    const at::Tensor gathered = at::cat(flat).cpu().to(at::kDouble);
-    engine.parameters().release(u);
     const double tolerance = run.dtype == at::kFloat ? 1e-5 : 1.0 / 256;
-    REQUIRE(at::allclose(gathered, oracle[u].weights, tolerance, 1e-6));
+    REQUIRE(at::allclose(weights.to(at::kDouble), oracle[u].weights, tolerance, 1e-6));
   }
 }
 
@@ -270,8 +286,9 @@ inline void check_toy_resume(const ToyRun& run, at::Device device, const Levels&
       },
       group);
   train_toy(resumed, run, device, group.rank(), group.world_size(), /*first_step=*/2);
-  for (size_t u = 0; u < toy_units().size(); ++u) {
-    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+  for (size_t u = 0; u < straight.parts().parts().size(); ++u) {
+    REQUIRE(same_bits(gathered(straight, u), gathered(resumed, u)));
+    for (const StateKind kind : states_of(straight.parts().parts()[u])) {
       const std::span<const float> one = straight.read_state(u, kind);
       const std::span<const float> other = resumed.read_state(u, kind);
       REQUIRE(std::equal(one.begin(), one.end(), other.begin(), other.end()));
