@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,9 +19,13 @@
 
 namespace mpzero::model {
 
+struct Layer;
 class LayerAdapters;
 class Matmuls;
 class RopeTable;
+
+// Attention of rotated queries [B, T, heads, D] over keys and values [B, T, kv_heads, D].
+using Attend = std::function<AttentionOutput(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 
 // Weights of a unit in the order of its UnitSpec, as adjacent views of the unit's flat buffer. The decoder computes
 // queries, keys and values in one matmul, and gate and up in one matmul. Throws Failure if the views that one matmul
@@ -132,6 +137,13 @@ class Decoder {
   at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
                             Gradients gradients) const;
 
+  // Returns the output [1, T, H] for x [1, T, H] that follows `begin` tokens of a sequence of at most `capacity`
+  // tokens. `attend` reads and extends the layer's KV cache.
+  at::Tensor layer_cached(Weights layer, const at::Tensor& x, int64_t begin, int64_t capacity,
+                          const Attend& attend) const;
+  // Returns the logits [B * T, V] for x [B, T, H], the last layer's output.
+  virtual at::Tensor logits(Weights head, const at::Tensor& embedding, const at::Tensor& x) const;
+
   // Returns the sum of weight * cross-entropy over all B * T targets, divided by B * T, in fp64 on the device of x.
   // `output_weight` [V, H] is head[1], or the embedding's weight if the head is tied. `targets`: [B, T] int64.
   // `loss_mask`: loss weights, see Batch.
@@ -174,6 +186,8 @@ class Decoder {
   std::optional<LayerLayout> layout_;  // absent for T5
   bool rotates(const Weights& layer) const;
   LayerCasts casts(const Weights& layer) const;
+  // Returns a layer's inputs and settings, except RoPE. `forms`: forms of FP8 weights that the matmuls read.
+  Layer layer_of(const Weights& weights, const Dropout& dropout, fp8::Forms forms) const;
   // Returns the number of tokens per MLP tile at the level `recompute`, or 0 without tiling.
   int64_t tile_of(Recompute recompute, int64_t tokens) const;
   LayerAdapters adapters(const Weights& layer, const Dropout& dropout) const;

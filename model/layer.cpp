@@ -1,6 +1,4 @@
 // Forward and backward pass of one decoder layer.
-#include "model/layer.hpp"
-
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -9,14 +7,42 @@
 #include <utility>
 #include <vector>
 
+#include "model/adapters.hpp"
 #include "model/decoder.hpp"
 #include "model/kernels/column_sum.hpp"
+#include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
+#include "model/matmuls.hpp"
 #include "model/operation/elementwise.hpp"
 #include "model/rope_table.hpp"
+#include "model/rows.hpp"
 
 namespace mpzero::model {
+
+// Weights of a layer. Queries, keys and values form one matrix, and gate and up form one matrix.
+struct LayerWeights {
+  std::span<const at::Tensor> unit;  // all weights, in the order of the layer's unit
+  Operand qkv, output, gate_up, down;
+  at::Tensor qkv_bias;  // undefined without biases
+};
+
+// Inputs and settings of a layer's forward and backward pass.
+struct Layer {
+  const ModelConfig& config;
+  const LayerLayout& layout;
+  Matmuls& matmuls;
+  LayerCasts casts;
+  LayerWeights w;
+  RopeTables rope;
+  HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
+  LayerAdapters adapters = {};
+
+  bool has(LayerRole role) const { return layout.has(role); }
+  // Returns a weight that the model has.
+  const at::Tensor& weight(LayerRole role) const { return w.unit[layout[role]]; }
+};
+
 namespace {
 
 at::Tensor& of(std::array<at::Tensor, 4>& tensors, LayerProduct product) {
@@ -187,10 +213,11 @@ void for_each_tile(int64_t rows, int64_t tile, const Run& run) {
   }
 }
 
-}  // namespace
-
+// Computes h = x + attention(norm(x)) and returns h + mlp(norm(h)), for x [B, T, H]. The attention mask is s.mask. `s`
+// receives all tensors that the backward pass may read. `inputs`: forms in which `s` keeps FP8 inputs of matmuls.
+// Inference passes an `attend` function with a KV cache.
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
-                         const Attend& attend) {
+                         const Attend& attend = {}) {
   forward_to_h(layer, x, s, inputs, attend);
   if (s.tile == 0) {
     forward_to_gate_up(layer, s, inputs);
@@ -209,8 +236,6 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
   });
   return y.view(x.sizes());
 }
-
-namespace {
 
 // The backward functions free each activation after its last use. Weight gradients are computed after the pass that may
 // recompute their input.
@@ -409,6 +434,28 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
 
 }  // namespace
 
+Layer Decoder::layer_of(const Weights& weights, const Dropout& dropout, fp8::Forms forms) const {
+  const LayerLayout& layout = *layout_;
+  const LayerCasts of_layer = casts(weights);
+  using enum LayerProduct;
+  return {
+      .config = config_,
+      .layout = layout,
+      .matmuls = *matmuls_,
+      .casts = of_layer,
+      .w = {.unit = weights,
+            .qkv = of_layer.weight(kQkv, join_rows(weights.subspan(layout[LayerRole::kQuery], layout.count_of_qkv())),
+                                   forms),
+            .output = of_layer.weight(kOutput, weights[layout[LayerRole::kOutput]], forms),
+            .gate_up = of_layer.weight(
+                kGateUp, join_rows(weights.subspan(layout[LayerRole::kGate], layout.count_of_gate_up())), forms),
+            .down = of_layer.weight(kDown, weights[layout[LayerRole::kDown]], forms),
+            .qkv_bias = layout.has(LayerRole::kQueryBias) ? join_rows(weights.subspan(layout[LayerRole::kQueryBias], 3))
+                                                          : at::Tensor()},
+      .rope = {},
+      .adapters = adapters(weights, dropout)};
+}
+
 at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
                                   Recompute recompute, const AttentionMask& mask,
                                   const std::optional<DropoutSeed>& dropout) const {
@@ -422,20 +469,23 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
                      .sequences = x.size(0),
                      .place = LayerAdapters::first_place(layer.layer.value())};
   }
-  const LayerCasts of_layer = casts(layer);
+  Layer of = layer_of(layer, saved.dropout, fp8::Forms::kRows);
+  of.rope = rope_->get(x, mask, rotates(layer));
   const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
-  at::Tensor y = model::layer_forward({.config = config_,
-                                       .layout = *layout_,
-                                       .matmuls = *matmuls_,
-                                       .casts = of_layer,
-                                       .w = by_role(layer, *layout_, of_layer, fp8::Forms::kRows),
-                                       .rope = rope_->get(x, mask, rotates(layer)),
-                                       .adapters = adapters(layer, saved.dropout)},
-                                      x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
+  at::Tensor y = model::layer_forward(of, x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
   saved.drop();
   *activations = std::move(saved);
   return y;
+}
+
+at::Tensor Decoder::layer_cached(Weights weights, const at::Tensor& x, int64_t begin, int64_t capacity,
+                                 const Attend& attend) const {
+  Layer layer = layer_of(weights, {}, fp8::Forms::kRows);
+  const RopeTables all = rope_->get(capacity, x.options(), rotates(weights));
+  layer.rope = {all.cos.narrow(0, begin, x.size(1)), all.sin.narrow(0, begin, x.size(1))};
+  LayerActivations unused;
+  return model::layer_forward(layer, x, unused, fp8::Forms::kRows, attend);
 }
 
 at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerActivations& activations,
@@ -443,14 +493,8 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
   LayerActivations saved = std::exchange(activations, {});
   // gate_up is undefined only if the whole forward pass must run again.
   const bool runs_forward = !saved.gate_up.defined();
-  const LayerCasts of_layer = casts(weights);
-  const Layer layer{.config = config_,
-                    .layout = *layout_,
-                    .matmuls = *matmuls_,
-                    .casts = of_layer,
-                    .w = by_role(weights, *layout_, of_layer, runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
-                    .rope = rope_->get(dy, saved.mask, rotates(weights)),
-                    .adapters = adapters(weights, saved.dropout)};
+  Layer layer = layer_of(weights, saved.dropout, runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns);
+  layer.rope = rope_->get(dy, saved.mask, rotates(weights));
   if (runs_forward) {
     forward_to_h(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth, {});
     if (saved.tile == 0) recompute_mlp(layer, saved);
@@ -459,7 +503,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
   // If dh is the gradient of attention's output matmul, the backward pass of the MLP's input norm computes its maximum.
   const bool is_dh =
       layer.has(kMlpPart.input_norm) && !layer.has(kAttentionPart.output_norm) && config_.residual_multiplier == 1;
-  const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();
+  const at::Tensor maximum_of_dh = is_dh ? layer.casts.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();
   const at::Tensor dy_rows = dy.reshape({-1, config_.hidden_size});
   const at::Tensor dh = saved.tile > 0 ? tiled_mlp_backward(layer, dy_rows, saved, gradients)
                                        : mlp_backward(layer, dy_rows, saved, gradients, sums, maximum_of_dh);

@@ -29,7 +29,18 @@ void divide(at::Tensor& normed, double logits_scaling) {
   normed.div_(logits_scaling);
 }
 
+// Returns the final norm of x [B, T, H] as rows [N, H], divided by logits_scaling.
+RmsNormOutput final_norm(const ModelConfig& config, Weights head, const at::Tensor& x) {
+  RmsNormOutput norm = rms_norm_forward(x.reshape({-1, config.hidden_size}), head[0], config.rms_norm_eps);
+  divide(norm.y, config.logits_scaling);
+  return norm;
+}
+
 }  // namespace
+
+at::Tensor Decoder::logits(Weights head, const at::Tensor& embedding, const at::Tensor& x) const {
+  return matmuls_->forward(final_norm(config_, head, x).y, tied_head() ? embedding : head[1]);
+}
 
 int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
   // On a GPU, each chunk reads the full output weight twice and updates its full gradient, so fewer chunks are faster.
@@ -42,8 +53,7 @@ int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
 
 at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                               const at::Tensor& targets, const at::Tensor& loss_mask) const {
-  at::Tensor normed = rms_norm_forward(x.reshape({-1, config_.hidden_size}), head[0], config_.rms_norm_eps).y;
-  divide(normed, config_.logits_scaling);
+  const at::Tensor normed = final_norm(config_, head, x).y;
   const at::Tensor flat_targets = targets.reshape(-1);
   const int64_t tokens = normed.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
@@ -60,8 +70,7 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
                                                    Gradients head_gradients, Gradient& output_weight_gradient,
                                                    const at::Tensor& loss_mask, const Dropout& dropout) const {
   const at::Tensor rows = x.reshape({-1, config_.hidden_size});
-  RmsNormOutput norm = rms_norm_forward(rows, head[0], config_.rms_norm_eps);
-  divide(norm.y, config_.logits_scaling);
+  RmsNormOutput norm = final_norm(config_, head, rows);
   dropout_(norm.y, dropout);
   const at::Tensor flat_targets = targets.reshape(-1);
   const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(tokens, x.device());

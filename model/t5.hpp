@@ -33,8 +33,7 @@ class T5 final : public Decoder {
 
   // Runs a decoder layer on the tokens that follow the cached tokens, and appends the new tokens to the cache.
   Values run_cached(Weights layer, const Values& inputs, const Batch& batch, T5Cache& cache) const;
-  // Returns the logits [B * T, V] for x [B, T, d], the last layer's output.
-  at::Tensor logits(Weights head, const at::Tensor& embedding, const at::Tensor& x) const;
+  at::Tensor logits(Weights head, const at::Tensor& embedding, const at::Tensor& x) const override;
 
  private:
   Dropout dropout_at(size_t unit, uint32_t place, const Batch& batch) const;

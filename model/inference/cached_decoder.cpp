@@ -1,40 +1,29 @@
 #include "model/inference/cached_decoder.hpp"
 
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <utility>
 
 #include "base/error.hpp"
-#include "model/architecture/architectures.hpp"
-#include "model/kernels/rms_norm.hpp"
-#include "model/layer.hpp"
+#include "model/kernels/attention.hpp"
 
 namespace mpzero::model {
 
 CachedDecoder::CachedDecoder(ModelConfig config, std::vector<std::vector<at::Tensor>> weights, int64_t capacity)
-    : config_(std::move(config)),
-      layout_(find_architecture(config_.model_type, "model configuration").layer_parameters(config_)),
-      capacity_(capacity),
-      weights_(std::move(weights)),
-      rope_(config_) {
-  if (capacity < 1 || capacity > config_.positions()) {
-    throw_failure("CachedDecoder: capacity is {}, but must be between 1 and {}", capacity, config_.positions());
+    : model_(std::move(config)), capacity_(capacity), weights_(std::move(weights)) {
+  const int64_t positions = model_.config().positions();
+  if (capacity < 1 || capacity > positions) {
+    throw_failure("CachedDecoder: capacity is {}, but must be between 1 and {}", capacity, positions);
   }
-  const auto num_layers = static_cast<size_t>(config_.num_hidden_layers);
-  if (weights_.size() != num_layers + 2) {
-    throw_failure("CachedDecoder: got weights for {} units, but the model has {}", weights_.size(), num_layers + 2);
-  }
-  if (config_.lora) {
-    lora_ = lora_layout(*config_.lora,
-                        find_architecture(config_.model_type, "model configuration").layer_parameters(config_));
+  if (weights_.size() != model_.units().size()) {
+    throw_failure("CachedDecoder: got weights for {} units, but the model has {}", weights_.size(),
+                  model_.units().size());
   }
   const at::TensorOptions options = weights_.front().front().options();
-  for (size_t i = 0; i < num_layers; ++i) {
-    layers_.push_back(by_role(weights_[i + 1], layout_));
+  for (int64_t i = 0; i < model_.config().num_hidden_layers; ++i) {
     const auto allocate = [&] {
-      return at::empty({1, config_.num_key_value_heads, capacity_, config_.head_dim}, options);
+      return at::empty({1, model_.config().num_key_value_heads, capacity_, model_.config().head_dim}, options);
     };
     caches_.push_back({.keys = allocate(), .values = allocate()});
   }
@@ -59,29 +48,17 @@ at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
     throw_failure("CachedDecoder: {} tokens after {} cached tokens exceed the cache capacity of {}", count, length_,
                   capacity_);
   }
-  at::Tensor x = at::embedding(weights_.front().front(), tokens).unsqueeze(0);
-  if (config_.embedding_multiplier != 1) x.mul_(config_.embedding_multiplier);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    LayerActivations unused;
-    const RopeTables all = rope_.get(capacity_, x.options(), config_.rotates(i));
-    const LayerAdapters adapters(lora_, config_.lora ? config_.lora->scale() : 1, weights_[i + 1], matmuls_);
-    x = layer_forward({.config = config_,
-                       .layout = layout_,
-                       .matmuls = matmuls_,
-                       .casts = {},
-                       .w = layers_[i],
-                       .rope = {all.cos.narrow(0, length_, count), all.sin.narrow(0, length_, count)},
-                       .adapters = adapters},
-                      x, unused, fp8::Forms::kRows, [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-                        return AttentionOutput{attend(caches_[i], q, k, v), {}};
-                      });
+  at::Tensor x = model_.embed_forward(weights_.front(), tokens.unsqueeze(0));
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    Weights layer(weights_[i + 1]);
+    layer.layer = static_cast<int64_t>(i);
+    x = model_.layer_cached(layer, x, length_, capacity_,
+                            [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+                              return AttentionOutput{attend(caches_[i], q, k, v), {}};
+                            });
   }
   length_ += count;
-  const std::vector<at::Tensor>& head = weights_.back();
-  const at::Tensor last = x.narrow(1, count - 1, 1).reshape({1, config_.hidden_size});
-  at::Tensor normed = rms_norm_forward(last, head[0], config_.rms_norm_eps).y;
-  if (config_.logits_scaling != 1) normed.div_(config_.logits_scaling);
-  return matmuls_.forward(normed, config_.tie_word_embeddings ? weights_.front().front() : head[1]).squeeze(0);
+  return model_.logits(weights_.back(), weights_.front().front(), x.narrow(1, count - 1, 1)).squeeze(0);
 }
 
 // Appends k and v [1, T, kv_heads, D] to the cache. Returns the attention output for q: [1, T, heads, D].
@@ -92,7 +69,7 @@ at::Tensor CachedDecoder::attend(Cache& cache, const at::Tensor& q, const at::Te
   if (length_ == 0) return attention_forward(choose_attention_kernel(q), q, k, v).out;
   // Each head has one query, which attends to all keys. Query heads that share keys are passed as several positions of
   // one head to avoid repeating the keys.
-  const at::Tensor grouped = q.reshape({1, kv_heads, heads / kv_heads, config_.head_dim});
+  const at::Tensor grouped = q.reshape({1, kv_heads, heads / kv_heads, model_.config().head_dim});
   const int64_t seen = length_ + count;
   return at::scaled_dot_product_attention(grouped, cache.keys.narrow(2, 0, seen), cache.values.narrow(2, 0, seen))
       .reshape(q.sizes());

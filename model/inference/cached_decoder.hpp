@@ -5,11 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/architecture/config.hpp"
-#include "model/architecture/layer_layout.hpp"
-#include "model/layer.hpp"
-#include "model/matmuls.hpp"
-#include "model/rope_table.hpp"
+#include "model/decoder.hpp"
 
 namespace mpzero::model {
 
@@ -43,7 +39,7 @@ class CachedDecoder final : public CachedModel {
 
   int64_t length() const override { return length_; }
   int64_t capacity() const { return capacity_; }
-  const ModelConfig& config() const { return config_; }
+  const ModelConfig& config() const { return model_.config(); }
 
  private:
   // KV cache of one layer: [1, kv_heads, capacity, head_dim].
@@ -55,16 +51,11 @@ class CachedDecoder final : public CachedModel {
   at::Tensor run(const at::Tensor& tokens);
   at::Tensor attend(Cache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-  ModelConfig config_;
-  LayerLayout layout_;
+  Decoder model_;
   int64_t capacity_;
   int64_t length_ = 0;
   std::vector<std::vector<at::Tensor>> weights_;
-  std::vector<LayerWeights> layers_;
-  LoraLayout lora_;  // empty without adapters
   std::vector<Cache> caches_;
-  Matmuls matmuls_;
-  RopeTable rope_;
 };
 
 }  // namespace mpzero::model

@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "model/kernels/rms_norm.hpp"
-
 namespace mpzero::model {
 
 CachedT5::CachedT5(ModelConfig config, std::vector<std::vector<at::Tensor>> weights)
