@@ -111,18 +111,6 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   warnings.push_back(sentence);
 }
 
-// Returns the run to plan, or std::nullopt if its hosts are unknown.
-std::optional<plan::PlannedRun> planned_run(const RunSetup& setup, const DryRunRanks& ranks,
-                                            const MachineMemory& machine, bool on_gpus) {
-  if (!on_gpus || !can_be_host_of(machine, ranks)) return std::nullopt;
-  return plan::PlannedRun{.setup = setup,
-                          .gpu = machine.gpu_name,
-                          .gpu_bytes = *machine.smallest_gpu,
-                          .hosts = ranks.world_size / ranks.per_host,
-                          .per_host = ranks.per_host,
-                          .host_bytes = machine.host};
-}
-
 }  // namespace
 
 DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& launch) {
@@ -200,7 +188,11 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const MemoryNeed limit = memory_limit(ranks, machine, on_gpus);
   const GpuModel* gpu = find_gpu_model(machine.gpu_name);
   setup.peer_gpus = gpu != nullptr && gpu->nvlink == 0 ? 1 : ranks.per_host;
-  const std::optional<plan::PlannedRun> run = planned_run(setup, ranks, machine, on_gpus);
+  std::optional<plan::PlannedRun> run;
+  if (on_gpus && can_be_host_of(machine, ranks)) {
+    run.emplace(plan::planned_run(setup, machine.gpu_name, *machine.smallest_gpu, ranks.world_size / ranks.per_host,
+                                  ranks.per_host, machine.host));
+  }
   PredictStep predict;
   if (run) predict = [&](const parallel::ParallelLayout& layout) { return plan::predicted_step(*run, layout); };
   const LayoutChoice nodes =

@@ -240,9 +240,9 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, watchdog));
     control.network = network->proven();
     if (!control.network.empty() && setup.hosts * mpi.local_size() == mpi.world_size()) {
-      const plan::PlannedRun run =
-          plan::planned_run(setup, device, mpi.local_size(), memory->host_at_start(), control.network);
-      if (const std::string warning = plan::assumed_network_warning(run); !warning.empty()) print_warning(warning);
+      const plan::PlannedRun run = plan::planned_run(setup, device, mpi.local_size(), memory->host_at_start());
+      const std::string warning = plan::assumed_network_warning(run, control.network);
+      if (!warning.empty()) print_warning(warning);
     }
     watchdog.enter(RunPhase::kSetUp, /*step=*/0);
     memory->check_micro_batch(mpi);

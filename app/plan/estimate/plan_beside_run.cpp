@@ -13,9 +13,9 @@ std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", secon
 
 // Describes the network that the plan assumes between hosts.
 std::string network_between(const PlannedRun& run) {
-  if (run.hosts == 1) return "";
-  return fmt::format("with {} between hosts{}", machine_of(run).efa ? "EFA" : "TCP",
-                     run.network.empty() ? "" : ", as used by NCCL");
+  if (run.machine.nodes == 1) return "";
+  return fmt::format("with {} between hosts{}", run.machine.efa ? "EFA" : "TCP",
+                     run.network_is_verified ? ", as used by NCCL" : "");
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean, bool c
     if (!plan.memory.fits) return "";
     return beside(plan.step.split, mean, plan.error, network_between(run));
   } catch (const std::exception& error) {  // a failed plan must not stop the run
-    if (run.gpu.empty()) return "";        // few CPUs are calibrated
+    if (run.machine.is_cpu()) return "";   // few CPUs are calibrated
     return fmt::format("Plan vs. measured: planning failed: {}", error.what());
   }
 }

@@ -11,23 +11,18 @@ namespace mpzero::plan {
 // A run to plan, before or during training.
 struct PlannedRun {
   const RunSetup& setup;
-  std::string gpu = {};  // GPU name
-  int64_t gpu_bytes = 0;
-  std::string processor = {};  // processor name and threads per rank, for runs on CPUs
-  int threads = 0;
-  int hosts = 1;
-  int per_host = 1;
-  int64_t host_bytes = 0;  // available memory per host before the run; 0: unknown
-  // Verified network between hosts, "efa" or "socket". If empty, --network applies.
-  std::string network = {};
+  PlanMachine machine = {};
+  bool network_is_verified = false;
+  std::string problem = {};  // reason why `machine` is unknown
 };
 
-// Returns a run on hosts like this one. `host_bytes`: see PlannedRun; unused on the CPU. `network`: verified network.
+// Returns a run on hosts with these GPUs. `host_bytes`: available memory per host before the run; 0: unknown.
+// `network`: verified network between hosts, "efa" or "socket"; if empty, --network applies.
+PlannedRun planned_run(const RunSetup& setup, const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host,
+                       int64_t host_bytes, const std::string& network = "");
+// Returns a run on hosts like this one. On the CPU, `host_bytes` and `network` are unused.
 PlannedRun planned_run(const RunSetup& setup, at::Device device, int per_host, int64_t host_bytes,
                        const std::string& network = "");
-
-// Returns the hosts of a run, with the verified network if known.
-PlanMachine machine_of(const PlannedRun& run);
 
 // Plans a run with the given layout. Throws if the device has no calibration, or if the run cannot be planned.
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout,
@@ -41,8 +36,8 @@ std::optional<PredictedStep> predicted_step(const PlannedRun& run, const paralle
 // the run cannot be planned.
 std::optional<bool> predicted_release(const PlannedRun& run);
 
-// Returns a warning if mpzero chose the layout of a run for a network other than the verified one; otherwise, an empty
-// string.
-std::string assumed_network_warning(const PlannedRun& run);
+// Returns a warning if mpzero chose the layout of a run for a network other than the verified one, `network`;
+// otherwise, an empty string. `run`: the run with the assumed network.
+std::string assumed_network_warning(const PlannedRun& run, const std::string& network);
 
 }  // namespace mpzero::plan

@@ -22,7 +22,7 @@ TEST_CASE("a run is planned from its own setup, and a missing calibration is rep
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 2,
                               DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
-  PlannedRun run{.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 1, .per_host = 2};
+  const PlannedRun run = planned_run(setup, "NVIDIA H200", int64_t{139} << 30, 1, 2, 0);
   const StepSplit mean{.forward = 0.1, .backward = 0.2};
   CHECK_THAT(plan_beside_run(run, mean), Contains("Plan vs. measured: step"));
   const std::string bf16 = plan_beside_run(run, mean);
@@ -30,8 +30,8 @@ TEST_CASE("a run is planned from its own setup, and a missing calibration is rep
   setup.config.fp8_options.emplace();
   CHECK_THAT(plan_beside_run(run, mean), Contains("Plan vs. measured: step"));
   CHECK(plan_beside_run(run, mean) != bf16);
-  run.gpu = "NVIDIA T4";
-  CHECK_THAT(plan_beside_run(run, mean), Contains("planning failed"));
+  CHECK_THAT(plan_beside_run(planned_run(setup, "NVIDIA T4", int64_t{139} << 30, 1, 2, 0), mean),
+             Contains("planning failed") && Contains("NVIDIA T4"));
 }
 
 // bench/RESULTS.md, "Packed documents": 218.7 ms of 2 x 8192 tokens in full sequences, 149.0 ms with 14% of the
@@ -41,8 +41,7 @@ TEST_CASE("packed documents are planned with their attention") {
                                                   "--seq_length=8192", "--train_micro_batch_size_per_gpu=2"}),
                               1, DataFiles::kMayBeUnnamed);
   setup.config.zero.offload_optimizer = false;
-  const PlannedRun run{
-      .setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 1, .per_host = 1};
+  const PlannedRun run = planned_run(setup, "NVIDIA H200", int64_t{139} << 30, 1, 1, 0);
   CHECK(plan_of(run, setup.layout).step.seconds == Approx(0.2187).epsilon(0.1));
   setup.attention_share = 0.14;
   CHECK(plan_of(run, setup.layout).step.seconds == Approx(0.1490).epsilon(0.1));
@@ -54,19 +53,20 @@ TEST_CASE("a run is planned with its verified network, regardless of its flag, a
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 8,
                               DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 8};
-  PlannedRun run{.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 2, .per_host = 4};
   const StepSplit mean{.forward = 0.1, .backward = 0.2};
-  const auto step = [&] { return plan_of(run, setup.layout).step.seconds; };
+  const auto run_over = [&](const std::string& network) {
+    return planned_run(setup, "NVIDIA H200", int64_t{139} << 30, 2, 4, 0, network);
+  };
+  const auto step = [&](const std::string& network) { return plan_of(run_over(network), setup.layout).step.seconds; };
+  const auto line = [&](const std::string& network) { return plan_beside_run(run_over(network), mean); };
   setup.config.network = "efa";
-  const double over_efa = step();
-  CHECK_THAT(plan_beside_run(run, mean), Contains("expected error: ") && Contains("%, with EFA between hosts)"));
-  run.network = "socket";
-  CHECK(step() > over_efa);
-  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with TCP between hosts, as used by NCCL)"));
+  const double over_efa = step("");
+  CHECK_THAT(line(""), Contains("expected error: ") && Contains("%, with EFA between hosts)"));
+  CHECK(step("socket") > over_efa);
+  CHECK_THAT(line("socket"), Contains("%, with TCP between hosts, as used by NCCL)"));
   setup.config.network = "socket";
-  run.network = "efa";
-  CHECK(step() == Approx(over_efa));
-  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with EFA between hosts, as used by NCCL)"));
+  CHECK(step("efa") == Approx(over_efa));
+  CHECK_THAT(line("efa"), Contains("%, with EFA between hosts, as used by NCCL)"));
 }
 
 TEST_CASE("a run on a processor without a calibration is not compared with a plan") {
@@ -74,7 +74,7 @@ TEST_CASE("a run on a processor without a calibration is not compared with a pla
                                                   "--device=cpu", "--seq_length=128"}),
                               2, DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
-  const PlannedRun run{.setup = setup, .processor = "A CPU of 1971", .threads = 4, .hosts = 1, .per_host = 2};
+  const PlannedRun run{.setup = setup, .machine = machine_of_cpu_run("A CPU of 1971", 4, 1, 2, "auto")};
   const StepSplit mean{.forward = 0.1, .backward = 0.2};
   CHECK(plan_beside_run(run, mean).empty());
 }
