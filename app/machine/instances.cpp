@@ -22,6 +22,7 @@ bool has_amazon_device(const fs::path& root) {
 
 const std::vector<Instance>& all_instances() {
   static const std::vector<Instance> kInstances = {
+#include "app/machine/ec2_cpu_instances.inc"
 #include "app/machine/ec2_instances.inc"
 #include "app/machine/ec2_small_instances.inc"
   };
@@ -30,20 +31,6 @@ const std::vector<Instance>& all_instances() {
 
 std::optional<Instance> find_instance(const std::string& type) {
   for (const Instance& instance : all_instances()) {
-    if (type == instance.type) return instance;
-  }
-  return std::nullopt;
-}
-
-const std::vector<CpuInstance>& all_cpu_instances() {
-  static const std::vector<CpuInstance> kInstances = {
-#include "app/machine/ec2_cpu_instances.inc"
-  };
-  return kInstances;
-}
-
-std::optional<CpuInstance> find_cpu_instance(const std::string& type) {
-  for (const CpuInstance& instance : all_cpu_instances()) {
     if (type == instance.type) return instance;
   }
   return std::nullopt;
@@ -67,7 +54,8 @@ Finding check_instance(const System& system) {
                    "determines the plugin's options");
   }
   if (type.empty()) return ok(kCheck, "not an EC2 instance");
-  if (!find_instance(type)) return ok(kCheck, type + ", which is not in mpzero's table of instance types");
+  const std::optional<Instance> instance = find_instance(type);
+  if (!instance || instance->gpus == 0) return ok(kCheck, type + ", which is not in mpzero's table of instance types");
   return ok(kCheck, type);
 }
 

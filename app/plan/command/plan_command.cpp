@@ -70,8 +70,7 @@ PlanMachine machine_of(const PlanOptions& options, const CommandLine& line) {
   }
   const std::optional<int> per_host =
       line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
-  if (line.device == "cpu") return find_cpu_machine(options, line.network, per_host);
-  return find_machine(options, line.network, per_host.value_or(1));
+  return find_machine(options, line.network, per_host, line.device == "cpu" ? at::kCPU : at::kCUDA);
 }
 
 // Returns one machine, or the machines of --instances.

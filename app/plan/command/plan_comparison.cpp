@@ -49,38 +49,23 @@ bool recomputes_by_need(const PlanCandidate& candidate) {
          by_layer(candidate.plan.memory.levels).front() != model::Recompute::kNone;
 }
 
-void add_price(PlanMachine& machine, const PlanOptions& options) {
-  if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
-}
-
-// Returns `machine` and every other CPU type, with the same number of hosts and ranks per host.
-std::vector<PlanMachine> cpu_machines(const PlanMachine& machine, const PlanOptions& options,
-                                      const std::string& network) {
-  std::vector<PlanMachine> all = {machine};
-  for (const doctor::CpuInstance& instance : doctor::all_cpu_instances()) {
-    if (instance.type == machine.name) continue;
-    all.push_back(machine_of_cpu_instance(instance.type, machine.nodes, machine.gpus, network));
-    add_price(all.back(), options);
-  }
-  return all;
-}
-
-// Returns `machine` and, without --instances, hosts of every other type with the same total number of GPUs.
+// Returns `machine` and, without --instances, hosts of every other type: on GPUs, with the same total number of GPUs;
+// on CPUs, with the same number of hosts and ranks per host.
 std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions& options, const std::string& network,
                                   std::vector<std::string>& left_out) {
   std::vector<PlanMachine> all = {machine};
   if (options.instance.empty() || !options.instances.empty()) return all;
-  if (machine.is_cpu()) return cpu_machines(machine, options, network);
   for (const doctor::Instance& instance : doctor::all_instances()) {
-    if (instance.type == machine.name) continue;
-    if (machine.world_size() % instance.gpus != 0) {
+    if (instance.type == machine.name || (instance.gpus == 0) != machine.is_cpu()) continue;
+    const int per_host = machine.is_cpu() ? machine.gpus : instance.gpus;
+    if (machine.world_size() % per_host != 0) {
       left_out.push_back(fmt::format("{}: {} cannot be divided into hosts of {}", instance.type,
-                                     counted(machine.world_size(), "GPU"), counted(instance.gpus, "GPU")));
+                                     counted(machine.world_size(), "GPU"), counted(per_host, "GPU")));
       continue;
     }
-    PlanMachine other = machine_of_instance(instance.type, machine.world_size() / instance.gpus, network);
-    add_price(other, options);
-    all.push_back(other);
+    all.push_back(machine_of_instance(instance.type, machine.world_size() / per_host, network, machine.device().type(),
+                                      per_host));
+    if (!options.prices.empty()) all.back().price = price_in_file(options.prices, instance.type);
   }
   return all;
 }

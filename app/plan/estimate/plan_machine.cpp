@@ -164,9 +164,12 @@ PlanMachine cpu_machine(const std::string& name, const std::string& processor, i
 // Assumed for an unknown host: one socket with eight channels of DDR4-3200.
 constexpr double kUnknownHostRate = 205e9;
 
-[[noreturn]] void throw_no_instance(const std::string& type, std::vector<std::string> known) {
-  for (const doctor::CpuInstance& one : doctor::all_cpu_instances()) known.emplace_back(one.type);
-  std::vector<std::string> sizes;  // of the instance family "p5"
+// Suggests only types that train on `device`; for GPUs, all types.
+[[noreturn]] void throw_no_instance(const std::string& type, at::DeviceType device) {
+  std::vector<std::string> known, sizes;  // sizes: of the instance family "p5"
+  for (const doctor::Instance& one : doctor::all_instances()) {
+    if (device == at::kCUDA || one.gpus == 0) known.emplace_back(one.type);
+  }
   std::ranges::copy_if(known, std::back_inserter(sizes), [&](const auto& one) { return one.starts_with(type + "."); });
   if (sizes.size() > 1) throw_user_error("--instance {} is unknown; use one of {}.", type, fmt::join(sizes, ", "));
   if (const auto nearest = sizes.empty() ? nearest_name(type, known) : sizes.front()) {
@@ -181,65 +184,49 @@ std::string PlanMachine::device_name() const {
   return is_cpu() ? processor : fmt::format("{} {}GB", gpu, gpu_gigabytes);
 }
 
-PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network) {
+PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network, at::DeviceType device,
+                                std::optional<int> per_host) {
   const std::optional<doctor::Instance> instance = doctor::find_instance(type);
-  if (!instance) {
-    std::vector<std::string> known;
-    for (const doctor::Instance& one : doctor::all_instances()) known.emplace_back(one.type);
-    if (doctor::find_cpu_instance(type)) {
-      throw_user_error("--instance {} has no GPUs; use --device cpu to train on its CPUs.", type);
-    }
-    throw_no_instance(type, known);
+  if (!instance) throw_no_instance(type, device);
+  const bool cpu = instance->gpus == 0;
+  if (cpu && device == at::kCUDA) {
+    throw_user_error("--instance {} has no GPUs; use --device cpu to train on its CPUs.", type);
   }
-  if (network == "efa" && instance->efa_devices == 0) {
+  if (!cpu && device == at::kCPU) throw_user_error("--instance {} has GPUs; remove --device cpu.", type);
+  const bool has_efa = cpu || instance->efa_devices > 0;
+  if (network == "efa" && !has_efa) {
     throw_user_error("--network efa: {} has no EFA; remove the flag, or use a larger instance.", type);
   }
-  const bool efa = network != "socket" && instance->efa_devices > 0;
+  const bool efa = network != "socket" && has_efa;
   // Among the types for which NCCL's plugin does not require GPUDirect, only the P types support it (aws-ofi-nccl issue
   // 547).
-  PlanMachine machine = gpu_machine(type, instance->gpu, instance->gpu_gigabytes, nodes, instance->gpus,
-                                    instance->nvlink_gigabytes, instance->pcie_gigabytes,
-                                    {.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
-                                     .efa = efa,
-                                     .direct = instance->gpu_direct || type.starts_with("p")});
+  const Network cards{.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
+                      .efa = efa,
+                      .direct = instance->gpu_direct || type.starts_with("p")};
+  const double host_rate = instance->host_gigabytes * 1e9;
+  PlanMachine machine;
+  if (cpu) {
+    const int ranks = per_host.value_or(instance->sockets);
+    const int threads = std::max(1, instance->cores / ranks);
+    machine = cpu_machine(type, instance->processor, threads, nodes, ranks, host_rate, cards);
+  } else {
+    machine = gpu_machine(type, instance->gpu, instance->gpu_gigabytes, nodes, instance->gpus,
+                          instance->nvlink_gigabytes, instance->pcie_gigabytes, cards);
+  }
   machine.host_bytes = int64_t{instance->host_gibibytes} << 30;
-  machine.host_bytes_per_second = instance->host_gigabytes * 1e9;
+  machine.host_bytes_per_second = host_rate;
   machine.pcie_bytes_per_second = instance->pcie_gigabytes * 1e9;
   return machine;
 }
 
 PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,
                            const std::string& network) {
-  PlanMachine machine;
-  if (doctor::find_instance(type)) {
-    machine = machine_of_instance(type, hosts, network);
-  } else {
-    const GpuModel* const model = find_gpu_model(gpu);
-    const bool is_known = model != nullptr && model->gigabytes > 0;
-    machine = machine_of_gpu(is_known ? fmt::format("{}-{}GB", model->name, model->gigabytes) : gpu, per_host, hosts,
-                             network == "efa", kTcpGigabits);
-  }
+  const std::optional<doctor::Instance> instance = doctor::find_instance(type);
+  PlanMachine machine = instance && instance->gpus > 0
+                            ? machine_of_instance(type, hosts, network)
+                            : machine_of_gpu(gpu, per_host, hosts, network == "efa", kTcpGigabits);
   machine.gpus = per_host;
   machine.gpu_bytes = gpu_bytes;
-  return machine;
-}
-
-PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::optional<int> per_host,
-                                    const std::string& network) {
-  const std::optional<doctor::CpuInstance> instance = doctor::find_cpu_instance(type);
-  if (!instance) {
-    if (doctor::find_instance(type)) {
-      throw_user_error("--instance {} has GPUs; remove --device cpu.", type);
-    }
-    throw_no_instance(type, {});
-  }
-  const bool efa = network != "socket";
-  const Network cards{
-      .gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits), .efa = efa, .direct = false};
-  const int ranks = per_host.value_or(instance->sockets);
-  PlanMachine machine = cpu_machine(type, instance->processor, std::max(1, instance->cores / ranks), nodes, ranks,
-                                    instance->host_gigabytes * 1e9, cards);
-  machine.host_bytes = int64_t{instance->host_gibibytes} << 30;
   return machine;
 }
 
@@ -281,22 +268,7 @@ nlohmann::json read_prices(const std::string& file) {
   return prices;
 }
 
-// Sets the network rate and the price that flags give.
-PlanMachine with_rates(PlanMachine machine, const HostOptions& options) {
-  machine.price = options.prices.empty() ? options.price : price_in_file(options.prices, machine.name);
-  if (options.network_rate) set_network_rate(machine, *options.network_rate);
-  return machine;
-}
-
 }  // namespace
-
-PlanMachine find_cpu_machine(const HostOptions& options, const std::string& network, std::optional<int> per_host) {
-  const int nodes = static_cast<int>(options.nodes);
-  return with_rates(options.instance.empty()
-                        ? like_calibrated_or_here(options.calibration, nodes, per_host.value_or(1), network)
-                        : machine_of_cpu_instance(options.instance, nodes, per_host, network),
-                    options);
-}
 
 void set_network_rate(PlanMachine& machine, double gigabytes) {
   Links& links = machine.links;
@@ -310,7 +282,6 @@ std::string unknown_in_price_file(const std::string& file, const std::string& na
   constexpr size_t kShown = 3;
   std::vector<std::string> known = {name}, unknown;
   for (const doctor::Instance& instance : doctor::all_instances()) known.emplace_back(instance.type);
-  for (const doctor::CpuInstance& instance : doctor::all_cpu_instances()) known.emplace_back(instance.type);
   const nlohmann::json prices = read_prices(file);
   for (const auto& [type, price] : prices.items()) {
     if (std::ranges::find(known, type) != known.end()) continue;
@@ -334,13 +305,18 @@ std::optional<double> price_in_file(const std::string& file, const std::string& 
   return found->get<double>();
 }
 
-PlanMachine find_machine(const HostOptions& options, const std::string& network, int per_host) {
-  const int nodes = static_cast<int>(options.nodes);
-  PlanMachine machine = options.instance.empty() ? machine_of_gpu(options.gpu, per_host, nodes, network == "efa",
-                                                                  options.host_gigabits.value_or(kTcpGigabits))
-                                                 : machine_of_instance(options.instance, nodes, network);
+PlanMachine find_machine(const HostOptions& options, const std::string& network, std::optional<int> per_host,
+                         at::DeviceType device) {
+  const int nodes = static_cast<int>(options.nodes), ranks = per_host.value_or(1);
+  PlanMachine machine =
+      !options.instance.empty() ? machine_of_instance(options.instance, nodes, network, device, per_host)
+      : options.gpu.empty()
+          ? like_calibrated_or_here(options.calibration, nodes, ranks, network)
+          : machine_of_gpu(options.gpu, ranks, nodes, network == "efa", options.host_gigabits.value_or(kTcpGigabits));
   if (options.host_memory) machine.host_bytes = static_cast<int64_t>(*options.host_memory * (int64_t{1} << 30));
-  return with_rates(machine, options);
+  machine.price = options.prices.empty() ? options.price : price_in_file(options.prices, machine.name);
+  if (options.network_rate) set_network_rate(machine, *options.network_rate);
+  return machine;
 }
 
 }  // namespace mpzero::plan

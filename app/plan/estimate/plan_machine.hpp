@@ -68,15 +68,14 @@ struct HostOptions {
   std::string calibration;              // path of a calibration file
 };
 
-// Returns the hosts that the flags select. Throws UserError for an unknown instance type or GPU. `network`: value of
-// --network. `per_host`: GPUs per host, used with --gpu.
-PlanMachine find_machine(const HostOptions& options, const std::string& network, int per_host);
-// Returns hosts that train on CPUs: instances of the given type, or hosts like the calibrated host of --calibration or
-// like this machine. `per_host`: ranks per host; std::nullopt: one per socket of an instance, otherwise one.
-PlanMachine find_cpu_machine(const HostOptions& options, const std::string& network, std::optional<int> per_host);
-PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::optional<int> per_host,
-                                    const std::string& network);
-PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network);
+// Returns the hosts that the flags select. Without --instance and --gpu, returns hosts that train on CPUs, like the
+// calibrated host of --calibration or like this machine. Throws UserError for an unknown instance type or GPU.
+// `network`: value of --network. `per_host`: ranks per host, unused for instances with GPUs; std::nullopt: one per
+// socket of an instance, otherwise one.
+PlanMachine find_machine(const HostOptions& options, const std::string& network, std::optional<int> per_host,
+                         at::DeviceType device = at::kCUDA);
+PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network,
+                                at::DeviceType device = at::kCUDA, std::optional<int> per_host = std::nullopt);
 
 // Returns the hosts of a run: instances of `type` or, if the type is unknown, hosts with the given GPUs.
 PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,

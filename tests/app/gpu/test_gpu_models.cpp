@@ -65,6 +65,7 @@ TEST_CASE("a name that only resembles a known GPU is not matched") {
 
 TEST_CASE("the table contains each GPU of EC2's instances") {
   for (const doctor::Instance& instance : doctor::all_instances()) {
+    if (instance.gpus == 0) continue;
     INFO(instance.type);
     const GpuModel* const model = find_gpu_model(instance.gpu);
     REQUIRE(model != nullptr);
