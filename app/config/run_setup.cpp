@@ -449,12 +449,18 @@ RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles d
   return set_up_run(command_line, find_init_from(command_line), world_size, data_files);
 }
 
-RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int world_size, DataFiles data_files) {
+RunSetup set_up_run(const CommandLine& command_line, const io::InitialFolder& init, int world_size,
+                    DataFiles data_files) {
+  const std::string& file = command_line.deepspeed_config;
+  return set_up_run(command_line, init, file.empty() ? io::DsConfig{} : io::read_ds_config(file), world_size,
+                    data_files);
+}
+
+RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, const io::DsConfig& ds_config,
+                    int world_size, DataFiles data_files) {
   CommandLine command_line = given;
   command_line.init_from = init.folder.string();
   if (data_files == DataFiles::kMayBeUnnamed && command_line.train_data.empty()) command_line.train_data = kUnnamed;
-  const io::DsConfig ds_config =
-      command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
   RunSetup setup;
   setup.model = read_model(command_line, init);
   check_init_model(command_line, init, setup.model);

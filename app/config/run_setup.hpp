@@ -91,5 +91,8 @@ RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles d
 // Overload for several ranks. `init`: result of find_init_from() on rank 0.
 RunSetup set_up_run(const CommandLine& command_line, const io::InitialFolder& init, int world_size,
                     DataFiles data_files = DataFiles::kMustExist);
+// Overload with a parsed ds_config.json, which replaces --deepspeed_config.
+RunSetup set_up_run(const CommandLine& command_line, const io::InitialFolder& init, const io::DsConfig& ds_config,
+                    int world_size, DataFiles data_files);
 
 }  // namespace mpzero

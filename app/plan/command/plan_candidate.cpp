@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <optional>
 
 #include "app/config/zero_options.hpp"
 #include "app/flags/training_flags.hpp"
 #include "app/gpu/gpu_models.hpp"
 #include "app/plan/estimate/rates.hpp"
-#include "base/error.hpp"
-#include "io/files/scratch_file.hpp"
+#include "io/ds_config/ds_config.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -105,14 +103,6 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const PlanC
   return json;
 }
 
-// Replaces the path of the scratch file, which is unknown to the user.
-std::string without_path(std::string sentence, const std::string& path) {
-  for (size_t at = sentence.find(path); at != std::string::npos; at = sentence.find(path)) {
-    sentence.replace(at, path.size(), "its ds_config.json");
-  }
-  return sentence;
-}
-
 }  // namespace
 
 std::string hosts_of(const PlanMachine& machine) { return fmt::format("{} x {}", machine.nodes, machine.name); }
@@ -131,25 +121,18 @@ PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const Plan
                           .contradicting = contradicting(line, choice),
                           .recompute = flag_named("recompute").show(changed),
                           .choice = choice};
-  const io::ScratchFile file;
-  std::ofstream(file.path()) << candidate.ds_config.dump(2);
-  changed.deepspeed_config = file.path().string();
   changed.gradient_checkpointing.reset();
   for (const char* flag : {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
     changed.given.erase(flag);
   }
-  try {
-    RunSetup setup = set_up_run(changed, machine.world_size(), DataFiles::kMayBeUnnamed);
-    setup.layout = layout_of(setup, machine, &calibration, assumptions).layout;
-    candidate.layout = setup.layout;
-    candidate.plan = estimate_plan(setup, machine, &calibration, assumptions);
-    candidate.clipped_seconds = clipped_seconds(setup, machine, &calibration, assumptions, candidate.plan);
-    candidate.host_is_measured = !host_adamw_is_estimate(calibration, machine);
-  } catch (const MissingTimes&) {
-    throw;
-  } catch (const UserError& error) {
-    throw UserError(without_path(error.what(), file.path().string()));
-  }
+  const io::DsConfig ds_config = io::parse_ds_config(candidate.ds_config.dump(2), "its ds_config.json");
+  RunSetup setup =
+      set_up_run(changed, find_init_from(changed), ds_config, machine.world_size(), DataFiles::kMayBeUnnamed);
+  setup.layout = layout_of(setup, machine, &calibration, assumptions).layout;
+  candidate.layout = setup.layout;
+  candidate.plan = estimate_plan(setup, machine, &calibration, assumptions);
+  candidate.clipped_seconds = clipped_seconds(setup, machine, &calibration, assumptions, candidate.plan);
+  candidate.host_is_measured = !host_adamw_is_estimate(calibration, machine);
   return candidate;
 }
 
