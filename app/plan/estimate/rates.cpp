@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <utility>
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
+#include "app/gpu/gpu_models.hpp"
 #include "app/memory/memory_estimate.hpp"
 #include "app/plan/estimate/plan_error.hpp"
 #include "app/plan/shipped_calibrations.hpp"
@@ -84,22 +84,14 @@ bool estimates_fp32(const Calibration& calibration, const RunConfig& config) {
   return config.dtype != "bf16" && !calibration.has_fp32() && calibration.fp32_of_bf16();
 }
 
-// Returns true if `text` contains `name` as a word. "NVIDIA L40S" does not contain the word L4.
-bool has_word(const std::string& text, const std::string& name) {
-  const auto is_part = [&](size_t place) {
-    return place < text.size() && std::isalnum(static_cast<unsigned char>(text[place])) != 0;
-  };
-  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-    if ((at == 0 || !is_part(at - 1)) && !is_part(at + name.size())) return true;
-  }
-  return false;
-}
-
 // Also matches the names listed in the file.
 bool is_of(const CalibrationData& data, const PlanMachine& machine) {
   if (machine.is_cpu()) return data.device == machine.processor;
-  return has_word(data.device, machine.gpu) ||
-         std::ranges::any_of(data.names, [&](const std::string& name) { return has_word(name, machine.gpu); });
+  const auto matches = [&](const std::string& name) {
+    const GpuModel* const model = find_gpu_model(name);
+    return model != nullptr && model->name == machine.gpu;
+  };
+  return matches(data.device) || std::ranges::any_of(data.names, matches);
 }
 
 const char* name_of(Collective collective) {

@@ -104,10 +104,13 @@ TEST_CASE("warns about a calibration for a different device, and increases the p
   const PlanOutput same = plan("H200", kCalibration);
   for (const std::string& warning : same.warnings) CHECK_THAT(warning, !Contains("--calibration"));
   CHECK(error(same) < 0.11);
-  // L4 is no part of L40S.
-  const RenamedCalibration l40s("NVIDIA L40S");
-  REQUIRE_FALSE(plan("L4", l40s.flag()).warnings.empty());
-  CHECK_THAT(plan("L4", l40s.flag()).warnings.front(), Contains("NVIDIA L40S, but the plan is for L4"));
+  for (const auto& [gpu, device] :
+       {std::pair<const char*, const char*>{"L4", "NVIDIA L40S"}, {"H200", "NVIDIA H200 NVL"}}) {
+    const RenamedCalibration calibration(device);
+    const PlanOutput output = plan(gpu, calibration.flag());
+    REQUIRE_FALSE(output.warnings.empty());
+    CHECK_THAT(output.warnings.front(), Contains(fmt::format("{}, but the plan is for {}", device, gpu)));
+  }
 }
 
 TEST_CASE("a very uncertain step time omits hours") {
