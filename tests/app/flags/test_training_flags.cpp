@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "app/flags/help.hpp"
 #include "app/flags/training_flags.hpp"
@@ -29,6 +32,65 @@ std::string help_of(const Flag& flag) {
     if (!blank || words.empty() || words.back() != ' ') words += blank ? ' ' : c;
   }
   return words;
+}
+
+// Formats numbers as --help does: 5e-5 instead of 5e-05.
+std::string default_of(const Flag& flag) {
+  std::string text = flag.show(Settings{});
+  if (const size_t exponent = text.find("e-0"); exponent != std::string::npos) text.erase(exponent + 2, 1);
+  return text;
+}
+
+// Valid values, as shown. For a Choice, all of them; for other types, one that is not the default.
+std::vector<std::string> values_of(const Flag& flag) {
+  static const std::map<std::string, std::string> kCustom = {{"validation_data", "a=b.h5"},
+                                                             {"metrics_address", "0.0.0.0"},
+                                                             {"profile_steps", "3-5"},
+                                                             {"warmup_steps", "7"},
+                                                             {"warmup_ratio", "0.25"}};
+  if (const auto* value = std::get_if<Integer>(&flag.value)) return {std::to_string(value->minimum + 3)};
+  if (const auto* value = std::get_if<Choice>(&flag.value)) return value->choices;
+  if (std::holds_alternative<Unsigned>(flag.value)) return {"3"};
+  if (std::holds_alternative<Real>(flag.value)) return {"0.25"};
+  if (flag.is_boolean()) return {flag.show(Settings{}) == "true" ? "false" : "true"};
+  if (std::holds_alternative<Names>(flag.value)) return {"x,y"};
+  return {std::holds_alternative<Text>(flag.value) ? "x" : kCustom.at(flag.name)};
+}
+
+TEST_CASE("a flag sets its own value and no other flag's") {
+  const std::vector<Flag> flags = all_flags();
+  for (const Flag& flag : flags) {
+    const std::vector<std::string> values = values_of(flag);
+    CHECK((values.size() > 1 || values.front() != flag.show(Settings{})));
+    for (const std::string& value : values) {
+      INFO("--" << flag.name << "=" << value);
+      CommandLine line;
+      flag.read(line, flag.name, value);
+      for (const Flag& other : flags) {
+        INFO(other.name);
+        CHECK(other.show(line) == (other.name == flag.name ? value : other.show(Settings{})));
+      }
+    }
+  }
+}
+
+// Two swapped fields would pass the test above. The defaults of other flags of one type differ.
+TEST_CASE("the flags of the model's dimensions set the fields of the same name") {
+  const CommandLine line = parse_command_line(
+      {"--vocab_size=151936", "--hidden_size=1024", "--intermediate_size=3072", "--num_hidden_layers=28",
+       "--num_attention_heads=16", "--num_key_value_heads=8", "--head_dim=128", "--max_position_embeddings=40960",
+       "--rms_norm_eps=1e-6", "--rope_theta=1e6", "--dropout_rate=0.5"});
+  CHECK(line.model_overrides == ModelOverrides{.vocab_size = 151936,
+                                               .hidden_size = 1024,
+                                               .intermediate_size = 3072,
+                                               .num_hidden_layers = 28,
+                                               .num_attention_heads = 16,
+                                               .num_key_value_heads = 8,
+                                               .head_dim = 128,
+                                               .max_position_embeddings = 40960,
+                                               .rms_norm_eps = 1e-6,
+                                               .rope_theta = 1e6,
+                                               .dropout_rate = 0.5});
 }
 
 TEST_CASE("each name belongs to one flag") {
@@ -68,6 +130,23 @@ TEST_CASE("--help explains a flag's meaning, default, ds_config.json key and Tra
     if (flag.file) CHECK_THAT(help, Catch::Contains("ds_config: " + flag.file->name));
     if (flag.names().size() > 1) CHECK_THAT(help, Catch::Contains("Trainer: --" + flag.names().back()));
     if (flag.required) CHECK_THAT(help, Catch::Contains("(required)"));
+    // Of these, 0 means none.
+    if (default_of(flag).empty() || flag.name == "train_batch_size" || flag.name == "source_length") continue;
+    CHECK_THAT(help, Catch::Contains("(default: " + default_of(flag)));
+  }
+  const auto has_default = [](const char* flag, const std::string& text) {
+    CHECK_THAT(help_of(flag_named(flag)), Catch::Contains(fmt::format("(default: {})", text)));
+  };
+  has_default("learning_rate", "5e-5");
+  has_default("bf16", "true");
+  has_default("tokenizer", "Qwen/Qwen3-0.6B");
+}
+
+TEST_CASE("--help fits the terminal") {
+  std::istringstream lines(command_line_help());
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 110);
+  for (const char* title : {"Model:", "Data:", "Training loop:", "Checkpoints:"}) {
+    CHECK_THAT(command_line_help(), Catch::Contains(title));
   }
 }
 
