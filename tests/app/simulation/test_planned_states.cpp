@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "app/simulation/planned_states.hpp"
@@ -55,19 +56,45 @@ void check_against_engine(const ZeroOptions& options, const ParallelLayout& rank
   CHECK(device_bytes(actual) > 0);
 }
 
+// The layers' larger matrices.
+std::shared_ptr<const WeightCodec> codec_of_layers() {
+  std::vector<std::vector<CodedRange>> ranges(make_units().size());
+  for (size_t u = 1; u + 2 < ranges.size(); ++u) ranges[u] = {{.begin = 0, .count = 77 * 33}};
+  return std::make_shared<ToyCodec>(ranges);
+}
+
 TEST_CASE("planned sizes of states match the engine") {
-  const std::vector<ParallelLayout> layouts{{1, 1}, {1, 2}, {1, 5}, {2, 2}, {3, 1}, {2, 5}};
-  for (const int stage : {0, 1, 2, 3}) {
-    for (const ParallelLayout& ranks : layouts) {
-      if (stage == 0 && ranks.nodes > 1) continue;
-      for (const int64_t steps : {1, 4}) {
-        for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{500'000'000}}) {
-          ZeroOptions options;
-          options.stage = stage;
-          options.gradient_accumulation_steps = steps;
-          options.limits.reduce_bucket_size = bucket;
-          options.limits.gather.prefetch_bucket_size = bucket;
-          check_against_engine(options, ranks);
+  std::vector<ZeroOptions> variants(1);
+  for (const Compression& compression :
+       {Compression{.gradient_bits = 8}, Compression{.gradient_bits = 4}, Compression{.weights = true},
+        Compression{.gradient_bits = 8, .weights = true}}) {
+    variants.emplace_back().compression = compression;
+  }
+  variants.emplace_back().codec = codec_of_layers();
+  for (const char* pattern : {"e", "a", "^[hb]$"})
+    variants.emplace_back().frozen = {pattern};  // a unit, parts of others
+  for (const WeightCodes codes : {WeightCodes::kInt8, WeightCodes::kNf4}) {
+    variants.emplace_back().frozen = {"a"};
+    variants.back().codes = codes;
+  }
+  for (const at::ScalarType accumulation : {at::kFloat, at::kBFloat16}) {
+    variants.emplace_back().accumulation_dtype = accumulation;
+    variants.back().dtype = variants.back().communication_dtype = at::kFloat;
+  }
+  for (size_t i = 0; i < variants.size(); ++i) {
+    ZeroOptions options = variants[i];
+    const bool compressed = options.compression.gradient_bits > 0 || options.compression.weights;
+    for (options.stage = 0; options.stage <= 3; ++options.stage) {
+      if ((options.codec && options.stage < 3) || (compressed && options.stage == 0)) continue;
+      for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {1, 5}, {2, 2}, {3, 1}, {2, 5}}) {
+        if (options.stage == 0 && ranks.nodes > 1) continue;
+        for (const int64_t steps : {1, 4}) {
+          for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{500'000'000}}) {
+            CAPTURE(i);
+            options.gradient_accumulation_steps = steps;
+            options.limits.reduce_bucket_size = options.limits.gather.prefetch_bucket_size = bucket;
+            check_against_engine(options, ranks);
+          }
         }
       }
     }
@@ -92,122 +119,67 @@ TEST_CASE("only a shard group of peer GPUs needs a buffer for received shards") 
   CHECK(buffer({.nodes = 1, .ranks_per_node = 2}, 2) == 0);
 }
 
-TEST_CASE("planned sizes of compression state match the engine") {
-  for (const int stage : {1, 2, 3}) {
-    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
-      for (const int64_t steps : {1, 4}) {
-        for (const Compression& compression :
-             {Compression{.gradient_bits = 8}, Compression{.gradient_bits = 4}, Compression{.weights = true},
-              Compression{.gradient_bits = 8, .weights = true}}) {
-          ZeroOptions options;
-          options.stage = stage;
-          options.gradient_accumulation_steps = steps;
-          options.compression = compression;
-          CAPTURE(compression.gradient_bits, compression.weights);
-          check_against_engine(options, ranks);
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("planned sizes of quantized gathers match the engine") {
+TEST_CASE("only stage 3 quantizes gathers, of units on the device in shard groups of several ranks") {
   const std::vector<UnitSpec> units = make_units();
-  std::vector<std::vector<CodedRange>> ranges(units.size());
-  for (size_t u = 1; u + 2 < units.size(); ++u) ranges[u] = {{.begin = 0, .count = 77 * 33}};
+  const std::vector<size_t> uses = make_uses(units.size());
+  ZeroOptions options;
+  options.stage = 3;
+  options.limits.gather.prefetch_bucket_size = 1;
   for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
-    for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{500'000'000}}) {
-      ZeroOptions options;
-      options.stage = 3;
-      options.limits.gather.prefetch_bucket_size = bucket;
-      const MemoryUse in_bf16 = plan::planned_states(units, options, ranks, make_uses(units.size()));
-      options.codec = std::make_shared<ToyCodec>(ranges);
-      check_against_engine(options, ranks);
-      const std::vector<bool> in_codes = ZeroEngine::units_in_codes(units, options, ranks);
-      for (size_t u = 0; u < units.size(); ++u) {
-        CHECK(in_codes[u] == (ranks.ranks_per_node > 1 && !ranges[u].empty()));
-      }
-      // The same number of units at a time: nothing is gathered ahead.
-      const MemoryUse use = plan::planned_states(units, options, ranks, make_uses(units.size()));
-      if (bucket == 1 && ranks.ranks_per_node > 1) CHECK(use.units_in_flight < in_bf16.units_in_flight);
-      if (ranks.ranks_per_node == 1) CHECK(use.units_in_flight == in_bf16.units_in_flight);
+    options.codec = nullptr;
+    const int64_t in_bf16 = plan::planned_states(units, options, ranks, uses).units_in_flight;
+    options.codec = codec_of_layers();
+    const std::vector<bool> in_codes = ZeroEngine::units_in_codes(units, options, ranks);
+    for (size_t u = 0; u < units.size(); ++u) {
+      CHECK(in_codes[u] == (ranks.ranks_per_node > 1 && u > 0 && u + 2 < units.size()));
     }
+    // The same number of units at a time: nothing is gathered ahead.
+    const int64_t in_flight = plan::planned_states(units, options, ranks, uses).units_in_flight;
+    CHECK((ranks.ranks_per_node > 1 ? in_flight < in_bf16 : in_flight == in_bf16));
   }
-  ZeroOptions offloaded;
-  offloaded.stage = 3;
-  offloaded.device = at::Device(at::kCUDA, 0);
-  offloaded.codec = std::make_shared<ToyCodec>(ranges);
-  const auto any = [](const std::vector<bool>& units) {
-    return std::find(units.begin(), units.end(), true) != units.end();
-  };
-  CHECK(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
-  offloaded.parameter_placement = Placement::kHost;
-  CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
-  offloaded.parameter_placement = Placement::kDevice;
-  offloaded.stage = 2;
-  CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
+  options.device = at::Device(at::kCUDA, 0);
+  const auto any = [&] { return std::ranges::count(ZeroEngine::units_in_codes(units, options, kTwoRanks), true) > 0; };
+  CHECK(any());
+  options.parameter_placement = Placement::kHost;
+  CHECK_FALSE(any());
+  options.parameter_placement = Placement::kDevice;
+  options.stage = 2;
+  CHECK_FALSE(any());
 }
 
-TEST_CASE("planned sizes with frozen parameters match the engine, and only others have gradients and states") {
+TEST_CASE("frozen parameters have no gradients and states, and NF4 codes are smaller") {
+  const std::vector<UnitSpec> units = make_units();
+  const std::vector<size_t> uses = make_uses(units.size());
   for (const int stage : {0, 1, 2, 3}) {
     for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}, {2, 5}}) {
       if (stage == 0 && ranks.nodes > 1) continue;
       ZeroOptions options;
       options.stage = stage;
-      const std::vector<UnitSpec> units = make_units();
-      const std::vector<size_t> uses = make_uses(units.size());
-      const MemoryUse all = plan::planned_states(units, options, ranks, uses);
-      for (const char* pattern : {"e", "a", "^[hb]$"}) {  // a unit, a part of most, parts of others
+      const auto planned = [&](const char* pattern) {
         options.frozen = {pattern};
-        CAPTURE(pattern);
-        check_against_engine(options, ranks);
-        const MemoryUse use = plan::planned_states(units, options, ranks, uses);
+        return plan::planned_states(units, options, ranks, uses);
+      };
+      const MemoryUse all = plan::planned_states(units, options, ranks, uses);
+      for (const char* pattern : {"e", "a", "^[hb]$"}) {
+        const MemoryUse use = planned(pattern);
         CHECK(use.gradients < all.gradients);
         CHECK(use.optimizer_states < all.optimizer_states);
       }
       // All layers, by their larger matrix: 2541 of 2574 elements.
-      options.frozen = {"a"};
-      const MemoryUse use = plan::planned_states(units, options, ranks, uses);
-      const int64_t kept = all.optimizer_states - use.optimizer_states;
+      const auto kept = static_cast<double>(all.optimizer_states - planned("a").optimizer_states);
       const int64_t shards = stage == 0 ? 1 : ranks.ranks();
-      CHECK(static_cast<double>(kept) == Approx(9.0 * 77 * 33 * 12 / static_cast<double>(shards)).epsilon(0.15));
-    }
-  }
-}
-
-TEST_CASE("planned sizes of a quantized frozen base match the engine") {
-  const std::vector<UnitSpec> units = make_units();
-  const std::vector<size_t> uses = make_uses(units.size());
-  ZeroOptions options;
-  options.frozen = {"a"};
-  for (const int stage : {0, 2, 3}) {
-    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}}) {
-      if (stage == 0 && ranks.nodes > 1) continue;
-      options.stage = stage;
-      for (const WeightCodes codes : {WeightCodes::kInt8, WeightCodes::kNf4}) {
-        options.codes = codes;
-        check_against_engine(options, ranks);
-      }
+      CHECK(kept == Approx(9.0 * 77 * 33 * 12 / static_cast<double>(shards)).epsilon(0.15));
     }
   }
   // Nine layers of 2541 frozen values, of which each is padded to a group.
+  ZeroOptions options;
   options.stage = 0;
-  const int64_t nf4 = plan::planned_states(units, options, {1, 1}, uses).parameters;
-  options.codes = WeightCodes::kNone;
+  options.frozen = {"a"};
   const int64_t plain = plan::planned_states(units, options, {1, 1}, uses).parameters;
+  options.codes = WeightCodes::kNf4;
+  const int64_t nf4 = plan::planned_states(units, options, {1, 1}, uses).parameters;
   const auto of_layer = [](int64_t numel) { return FlatLayout(numel, 1).padded_numel() * 2; };
   CHECK(plain - nf4 == 9 * (of_layer(77 * 33) - of_layer(code_bytes(WeightCodes::kNf4, kCodedGroup) / 2)));
-}
-
-TEST_CASE("dtypes change the sizes of states") {
-  ZeroOptions options;
-  options.dtype = at::kFloat;
-  options.communication_dtype = at::kFloat;
-  check_against_engine(options, {1, 3});
-  options.stage = 3;
-  options.accumulation_dtype = at::kBFloat16;
-  options.gradient_accumulation_steps = 2;
-  check_against_engine(options, {1, 3});
 }
 
 TEST_CASE("states offloaded from a GPU move to the host") {
