@@ -166,9 +166,9 @@ constexpr parallel::GatherLimits kLittle{.prefetch_bucket_size = 40'000,
 TEST_CASE("extrapolating many micro-batches from a few matches simulating all of them") {
   // Links that hide behind computing, that take about as long, and that hold it up.
   for (const double rate : {1e9, 1e7, 2e6}) {
+    CAPTURE(rate);
     for (const bool overlap : {true, false}) {
       for (int stage = 0; stage <= 3; ++stage) {
-        CAPTURE(rate);
         SimulatedRun run = with_bytes(stage, rate);
         run.options.overlap = overlap;
         check_extension(run, 45);
@@ -177,22 +177,16 @@ TEST_CASE("extrapolating many micro-batches from a few matches simulating all of
         check_extension(run, 46);
       }
     }
-  }
-}
-
-TEST_CASE("many micro-batches are extrapolated from a few if units are gathered repeatedly") {
-  for (const double rate : {1e9, 1e7, 2e6}) {
+    // Units that are gathered repeatedly.
     for (const int64_t live : {90'000, 150'000, 200'000}) {
-      CAPTURE(rate, live);
+      CAPTURE(live);
       SimulatedRun run = with_bytes(3, rate);
       run.options.limits.gather = kLittle;
       run.options.limits.gather.max_live_parameters = live;
       check_extension(run, 41);
     }
   }
-}
-
-TEST_CASE("many micro-batches are extrapolated from a few with states and parameters on the host") {
+  // States and parameters on the host.
   for (const int64_t spare_bytes : {int64_t{0}, int64_t{1} << 40}) {
     for (const double ratio : {1.0, 0.5}) {
       CAPTURE(spare_bytes, ratio);
@@ -208,23 +202,15 @@ TEST_CASE("many micro-batches are extrapolated from a few with states and parame
       check_extension(run, 44);
     }
   }
-}
-
-TEST_CASE("many micro-batches are extrapolated from a few with layer inputs on the host") {
   for (const int stage : {0, 2, 3}) {
     SimulatedRun run = with_bytes(stage, 1e8);
     run.recompute.assign(6, model::Recompute::kHost);
     check_extension(run, 43);
-  }
-}
-
-TEST_CASE("many micro-batches on CPUs are extrapolated from a few") {
-  for (const bool beside : {false, true}) {
-    for (const int stage : {0, 2, 3}) {
+    for (const bool beside : {false, true}) {
       CAPTURE(beside);
-      SimulatedRun run = with_bytes(stage, 1e7);
-      run.costs.host = SharedCores::Options{.moves_beside = beside, .share = 0.7};
-      check_extension(run, 37);
+      SimulatedRun on_cpus = with_bytes(stage, 1e7);
+      on_cpus.costs.host = SharedCores::Options{.moves_beside = beside, .share = 0.7};
+      check_extension(on_cpus, 37);
     }
   }
 }
