@@ -570,15 +570,18 @@ TEST_CASE("the shipped configurations resolve to the expected runs") {
   CHECK(qwen.zero.offload_optimizer);
   CHECK(qwen.dtype == "bf16");
   CHECK(qwen.gradient_clipping == 1.0);
+  CHECK(qwen.schedule.warmup_num_steps() == 10);
   CHECK(qwen.schedule.lr(11) == Approx(5e-5));
   CHECK(qwen.schedule.lr(201) == Approx(0.0).margin(1e-18));
 
   const RunConfig llama = from_file("ds_config_llama3_8b_zero3_offload.json", 16, {"--max_steps=50"});
+  CHECK(warnings_with({.config = llama, .warnings = warnings}, "zero_optimization.contiguous_gradients").size() == 1);
   CHECK(llama.train_batch_size == 256);
   CHECK(llama.micro_batch_size == 4);
   CHECK(llama.gradient_accumulation_steps == 4);
   CHECK(llama.zero.stage == 3);
   CHECK(llama.zero.offload_param);
+  CHECK(llama.zero.offload_optimizer);
   CHECK(llama.gradient_clipping == 1.0);
   CHECK(llama.logging_freq == 10);
   CHECK(llama.schedule.lr(1) == 2e-5);

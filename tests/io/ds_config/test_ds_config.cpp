@@ -112,42 +112,6 @@ TEST_CASE("every key of DeepSpeed's typed sections is accepted with its default"
   }
 }
 
-TEST_CASE("the shipped configurations are read") {
-  const std::filesystem::path folder = std::filesystem::path(MPZERO_SOURCE_DIR) / "configs";
-  const DsConfig qwen = read_ds_config(folder / "ds_config.json");
-  CHECK(qwen.train_micro_batch_size_per_gpu.value == 1);
-  CHECK(qwen.gradient_accumulation_steps.value == 1);
-  CHECK(qwen.optimizer.lr.value == 5e-5);
-  CHECK(qwen.optimizer.betas.value == std::pair(0.9, 0.95));
-  CHECK(qwen.optimizer.weight_decay.value == 0.1);
-  CHECK(qwen.scheduler.type == SchedulerType::kWarmupCosineLR);
-  CHECK(qwen.scheduler.cos_min_ratio.value == 0.0);
-  CHECK(qwen.scheduler.cos_min_ratio.given());
-  CHECK(qwen.scheduler.warmup_num_steps.value == 10);
-  CHECK(qwen.scheduler.total_num_steps.missing());
-  CHECK(qwen.zero.stage.value == 2);
-  CHECK(qwen.zero.offload_optimizer.device.value == OffloadDevice::kCpu);
-  CHECK(qwen.bf16_enabled.value);
-  CHECK(qwen.warnings.empty());
-
-  const DsConfig llama = read_ds_config(folder / "ds_config_llama3_8b_zero3_offload.json");
-  CHECK(llama.train_batch_size.is_auto());
-  CHECK(llama.train_micro_batch_size_per_gpu.value == 4);
-  CHECK(llama.gradient_accumulation_steps.value == 4);
-  CHECK(llama.gradient_clipping.is_auto());
-  CHECK(llama.steps_per_print.value == 10);
-  CHECK(llama.zero.stage.value == 3);
-  CHECK(llama.zero.offload_param.device.value == OffloadDevice::kCpu);
-  CHECK(llama.zero.sub_group_size.value == 1'000'000'000);
-  CHECK(llama.zero.reduce_bucket_size.is_auto());
-  CHECK(llama.zero.prefetch_bucket_size.is_auto());
-  CHECK(llama.zero.param_persistence_threshold.is_auto());
-  REQUIRE(llama.warnings.size() == 1);
-  CHECK_THAT(llama.warnings[0], Contains("zero_optimization.contiguous_gradients"));
-
-  CHECK(read_ds_config(folder / "ds_config_tiny.json").warnings.empty());
-}
-
 TEST_CASE("integers are accepted in any notation") {
   const auto bucket = [](const std::string& value) {
     return parse(R"({"zero_optimization": {"reduce_bucket_size": )" + value + "}}").zero.reduce_bucket_size.value;
