@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "app/plan/calibration_file.hpp"
 #include "app/plan/command/plan_command.hpp"
 #include "tests/app/plan/hand_made.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 namespace mpzero::plan {
 
@@ -27,6 +29,18 @@ inline nlohmann::json json_of(std::vector<std::string> flags) {
   flags.emplace_back("--json");
   return nlohmann::json::parse(output_of(std::move(flags)).text);
 }
+
+// A ds_config.json or another file, which exists for the lifetime of the object.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& text = "") { write(text); }
+  void write(const std::string& text) const { std::ofstream(path()) << text; }
+  std::string path() const { return folder_ / "file.json"; }
+  std::string ds_config() const { return "--deepspeed_config=" + path(); }
+
+ private:
+  io::testing::TemporaryFolder folder_;
+};
 
 // The same calibration for a different GPU, in a file that exists for the lifetime of the object.
 class RenamedCalibration {

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -8,7 +6,6 @@
 #include "app/plan/command/comparison_report.hpp"
 #include "tests/app/plan/command/comparison_of.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero::plan;
 using Catch::Contains;
@@ -21,11 +18,9 @@ TEST_CASE("reports that no configuration fits") {
 }
 
 TEST_CASE("rows contain memory, hours and costs") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::filesystem::path file = folder / "prices_of_rows.json";
-  std::ofstream(file) << R"({"p5.48xlarge": 50})" << std::flush;
-  const nlohmann::json found = of_several({"--instances=p5.48xlarge:2,p4d.24xlarge:2", "--train_batch_size=64",
-                                           "--tokens=1e9", "--prices=" + file.string()});
+  const TextFile file(R"({"p5.48xlarge": 50})");
+  const nlohmann::json found = of_several(
+      {"--instances=p5.48xlarge:2,p4d.24xlarge:2", "--train_batch_size=64", "--tokens=1e9", "--prices=" + file.path()});
   const nlohmann::json row = row_of(found, "p5.48xlarge");
   const double hours = 1e9 / (64 * 512) * row["step_seconds"].get<double>() / 3600;
   CHECK(row["hours"].get<double>() == Approx(hours));

@@ -1,20 +1,13 @@
-#include <filesystem>
-#include <fstream>
-
 #include "app/plan/command/plan_candidate.hpp"
 #include "tests/app/plan/command/comparison_of.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero::plan;
 
 TEST_CASE("the best candidate's ds_config.json is valid and has the same plan") {
   const nlohmann::json found = comparison();
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::filesystem::path file = folder / "best_ds_config.json";
-  std::ofstream(file) << found["best_ds_config"].dump();
-  const nlohmann::json plan =
-      json_of({kFlags[0], kFlags[1], kFlags[2], kFlags[3], "--deepspeed_config=" + file.string()});
+  const TextFile file(found["best_ds_config"].dump());
+  const nlohmann::json plan = json_of({kFlags[0], kFlags[1], kFlags[2], kFlags[3], file.ds_config()});
   CHECK(plan["step"]["seconds"].get<double>() == Approx(found["ranked"][0]["step_seconds"].get<double>()));
   CHECK(plan["run"]["zero_stage"] == found["ranked"][0]["zero_stage"]);
 }
@@ -46,12 +39,10 @@ TEST_CASE("the best candidate's ds_config.json trains like the requested run") {
 }
 
 TEST_CASE("the best candidate's ds_config.json lets --recompute place the layer inputs") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::filesystem::path file = folder / "cpu_checkpointing.json";
-  std::ofstream(file) << R"({"train_batch_size": 32, "bf16": {"enabled": true},
-      "activation_checkpointing": {"cpu_checkpointing": true, "partition_activations": false}})";
+  const TextFile file(R"({"train_batch_size": 32, "bf16": {"enabled": true},
+      "activation_checkpointing": {"cpu_checkpointing": true, "partition_activations": false}})");
   std::vector<std::string> flags = kFlags;
-  flags.insert(flags.end(), {"--deepspeed_config=" + file.string(), "--compare"});
+  flags.insert(flags.end(), {file.ds_config(), "--compare"});
   const nlohmann::json found = json_of(flags);
   CHECK(found["best_ds_config"]["activation_checkpointing"] == nlohmann::json({{"partition_activations", false}}));
 }

@@ -1,5 +1,3 @@
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 
@@ -7,7 +5,6 @@
 #include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/comparison_of.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero::plan;
 using Catch::Contains;
@@ -34,7 +31,7 @@ TEST_CASE("micro-batches up to the largest that fits are compared") {
   CHECK(sizes == std::set<int>{1, 2, 3, 5, 10, 15, 30, 60});
 }
 
-TEST_CASE("a measured network rate applies only to the requested hosts, and other hosts are listed") {
+TEST_CASE("a measured network rate and a price apply only to the requested hosts, and other hosts are listed") {
   const std::vector<std::string> warnings =
       output_of({kFlags[0], "--instance=g6e.12xlarge", "--nodes=2", "--seq_length=512", "--train_batch_size=8",
                  "--network_rate=1.0", "--compare"})
@@ -42,6 +39,9 @@ TEST_CASE("a measured network rate applies only to the requested hosts, and othe
   REQUIRE(warnings.size() == 2);
   CHECK_THAT(warnings[0], Contains("--calibration") && Contains("NVIDIA H200, but the plan is for L40S"));
   CHECK_THAT(warnings[1], Contains("--network_rate 1") && Contains("g6e.24xlarge"));
+  const PlanOutput priced = output_of({kFlags[0], "--instance=p5.48xlarge", "--compare", "--price=50"});
+  REQUIRE_FALSE(priced.warnings.empty());
+  CHECK_THAT(priced.warnings.back(), Contains("--price 50") && Contains("p5e.48xlarge"));
 }
 
 TEST_CASE("offloading is tried if a configuration fits only with recomputation") {
@@ -54,9 +54,7 @@ TEST_CASE("offloading is tried if a configuration fits only with recomputation")
 }
 
 TEST_CASE("without --tokens, steps are compared, and missing prices are reported") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::filesystem::path file = folder / "prices_of_others.json";
-  std::ofstream(file) << R"({"p5.48xlarge": 55.04})";
+  const TextFile file(R"({"p5.48xlarge": 55.04})");
   std::vector<std::string> flags = kFlags;
   flags.insert(flags.end(), {"--compare", "--max_steps=100000"});
   std::vector<std::string> priced = flags;
@@ -68,11 +66,11 @@ TEST_CASE("without --tokens, steps are compared, and missing prices are reported
   std::erase(tokens, "--max_steps=100000");
   const auto cost = [](const std::string& text) { return text.substr(0, text.find("ds_config.json")); };
   CHECK(cost(costs.text) == cost(output_of(tokens).text));
-  flags.push_back("--prices=" + file.string());
+  flags.push_back("--prices=" + file.path());
   const PlanOutput missing = output_of(flags);
   REQUIRE_FALSE(missing.warnings.empty());
   CHECK_THAT(missing.warnings.back(), Contains("has no price for H200"));
-  const PlanOutput alone = output_of({kFlags[0], "--gpu=H200", "--prices=" + file.string()});
+  const PlanOutput alone = output_of({kFlags[0], "--gpu=H200", "--prices=" + file.path()});
   REQUIRE_FALSE(alone.warnings.empty());
   CHECK_THAT(alone.warnings.back(), Contains("has no price for H200"));
 }
@@ -85,12 +83,6 @@ TEST_CASE("GPUs without FP8 are excluded from FP8 comparisons") {
   std::string left_out;
   for (const nlohmann::json& line : found["left_out"]) left_out += line.get<std::string>() + "\n";
   CHECK_THAT(left_out, Contains("p4d.24xlarge") && Contains("A100 does not support FP8 recipe tensorwise"));
-}
-
-TEST_CASE("--price applies only to the requested hosts") {
-  const PlanOutput output = output_of({kFlags[0], "--instance=p5.48xlarge", "--compare", "--price=50"});
-  REQUIRE_FALSE(output.warnings.empty());
-  CHECK_THAT(output.warnings.back(), Contains("--price 50") && Contains("p5e.48xlarge"));
 }
 
 TEST_CASE("a ranking that mixes measured and estimated hosts is marked") {
@@ -146,15 +138,12 @@ TEST_CASE("--instances compares only these hosts, by tokens per second") {
   }
   CHECK(ranks == std::map<std::string, int>{{"g6e.12xlarge", 16}, {"p4d.24xlarge", 16}, {"p5.48xlarge", 8}});
   CHECK(found["best_hosts"] == found["asked_hosts"]);
-}
-
-TEST_CASE("--instances with one entry compares only these hosts") {
-  const std::vector<std::string> one = {"--instances=p5.48xlarge", "--train_batch_size=64"};
-  const nlohmann::json found = of_several(one);
-  CHECK(found["ranked"].size() > 1);
-  for (const nlohmann::json& row : found["ranked"]) CHECK(row["instance"] == "p5.48xlarge");
-  CHECK(found["left_out"].empty());
-  CHECK_THAT(plan_output({kFlags[0], "--seq_length=512", one[0], one[1]}).text, !Contains("alternative"));
+  const nlohmann::json one = of_several({"--instances=p5.48xlarge", "--train_batch_size=64"});
+  CHECK(one["ranked"].size() > 1);
+  for (const nlohmann::json& row : one["ranked"]) CHECK(row["instance"] == "p5.48xlarge");
+  CHECK(one["left_out"].empty());
+  CHECK_THAT(plan_output({kFlags[0], "--seq_length=512", "--instances=p5.48xlarge", "--train_batch_size=64"}).text,
+             !Contains("alternative"));
 }
 
 TEST_CASE("hosts whose ranks do not divide the batch use the next larger batch and are ranked by tokens") {
@@ -214,11 +203,9 @@ TEST_CASE("--recompute full is also tried for configurations that fit without it
 }
 
 TEST_CASE("--prices shows the costs of all listed instances") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::filesystem::path file = folder / "prices_of_several.json";
-  std::ofstream(file) << R"({"p5.48xlarge": 50, "p5e.48xlarge": 60})" << std::flush;
+  const TextFile file(R"({"p5.48xlarge": 50, "p5e.48xlarge": 60})");
   const nlohmann::json found = nlohmann::json::parse(
-      plan_output({kFlags[0], "--instance=p5.48xlarge", "--compare", "--json", "--prices=" + file.string()}).text);
+      plan_output({kFlags[0], "--instance=p5.48xlarge", "--compare", "--json", "--prices=" + file.path()}).text);
   std::map<std::string, nlohmann::json> prices;
   for (const nlohmann::json& one : found["ranked"]) prices[one["instance"]] = one["price"];
   CHECK(prices["p5.48xlarge"] == 50);

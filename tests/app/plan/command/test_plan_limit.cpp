@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -9,7 +8,6 @@
 #include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero;
 using namespace mpzero::plan;
@@ -70,16 +68,15 @@ TEST_CASE("automatic recomputation fits the longest sequences of all levels") {
 }
 
 TEST_CASE("the longest sequences are a multiple of any number of sequence-parallel ranks") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::string file = (folder / "ds_config.json").string();
   for (const int ranks : {5, 7, 8, 14}) {
-    std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": )" << ranks << "}";
+    const TextFile file(R"({"train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": )" + std::to_string(ranks) +
+                        "}");
     std::vector<std::string> flags = {
         "--model_config=" + kModels + (ranks % 7 == 0 ? "qwen2_5_0_5b" : "qwen3_0_6b") + ".json",
         "--gpu=H100",
         kHostMemory,
         "--nproc_per_node=" + std::to_string(ranks),
-        "--deepspeed_config=" + file,
+        file.ds_config(),
         "--max_seq_length"};
     if (ranks == 5) flags.insert(flags.end(), {"--num_attention_heads=20", "--num_key_value_heads=4"});
     CAPTURE(ranks);
@@ -170,13 +167,11 @@ TEST_CASE("the largest model has the most layers that fit") {
 }
 
 TEST_CASE("the memory of the host limits the largest model with offload") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::string file = (folder / "ds_config.json").string();
-  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
-                             "offload_optimizer": {"device": "cpu"}}})";
+  const TextFile file(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "cpu"}}})");
   const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100", "--largest_model",
-                               "--deepspeed_config=" + file});
+    more.insert(more.begin(),
+                {"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H100", "--largest_model", file.ds_config()});
     return more;
   };
   CHECK_THAT(error_from([&] { plan_output(with({})); }), Contains("--host_memory"));
@@ -192,16 +187,14 @@ TEST_CASE("the memory of the host limits the largest model with offload") {
     CHECK_THAT(plan["largest"].get<std::string>(), Contains("a host needs") && Contains("for 1 rank,"));
   }
   // More layers fit if the host has room for released gradients and offloaded activations.
-  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
-                             "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}})";
+  file.write(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+      "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}})");
   const std::string largest = json_of(with({"--seq_length=8192", "--host_memory=2000"}))["largest"];
   CHECK_THAT(largest, Contains("a host needs") && Contains("for 1 rank,"));
 }
 
 TEST_CASE("a search that may use unknown host memory is refused") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::string file = (folder / "ds_config.json").string();
-  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})";
+  const TextFile file(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})");
   const std::vector<std::string> model = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100"};
   for (const char* const search : {"--max_seq_length", "--largest_model"}) {
     const auto with = [&](std::vector<std::string> more) {
@@ -209,11 +202,11 @@ TEST_CASE("a search that may use unknown host memory is refused") {
       more.emplace_back(search);
       return more;
     };
-    const std::vector<std::vector<std::string>> refused = {{}, {"--recompute=full"}, {"--deepspeed_config=" + file}};
+    const std::vector<std::vector<std::string>> refused = {{}, {"--recompute=full"}, {file.ds_config()}};
     for (const std::vector<std::string>& flags : refused) {
       CHECK_THAT(error_from([&] { plan_output(with(flags)); }), Contains(search) && Contains("--host_memory"));
     }
-    const nlohmann::json on_gpu = json_of(with({"--deepspeed_config=" + file, "--recompute=full"}));
+    const nlohmann::json on_gpu = json_of(with({file.ds_config(), "--recompute=full"}));
     CHECK(on_gpu["memory"]["fits"] == true);
     CHECK(on_gpu["memory"]["host_bytes"]["total"] == 0);
   }

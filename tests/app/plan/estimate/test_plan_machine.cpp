@@ -1,11 +1,10 @@
 #include <filesystem>
-#include <fstream>
 
 #include "app/machine/instances.hpp"
 #include "app/plan/estimate/plan_machine.hpp"
 #include "tests/app/error_from.hpp"
+#include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/temporary_folder.hpp"
 
 using namespace mpzero;
 using namespace mpzero::plan;
@@ -112,20 +111,18 @@ TEST_CASE("a network limited by the host's processors is reported") {
 }
 
 TEST_CASE("prices are read from the user's file") {
-  const mpzero::io::testing::TemporaryFolder folder;
-  const std::filesystem::path file = folder / "prices.json";
-  std::ofstream(file) << R"({"p5.48xlarge": 55.04, "p4d.24xlarge": "much"})";
-  CHECK(price_in_file(file.string(), "p5.48xlarge") == 55.04);
-  CHECK_FALSE(price_in_file(file.string(), "g6e.12xlarge").has_value());
-  CHECK(unknown_in_price_file(file.string(), "").empty());
-  CHECK_THAT(error_from([&] { price_in_file(file.string(), "p4d.24xlarge"); }), Contains("p4d.24xlarge"));
-  std::ofstream(file) << R"({"p5.48xlage": 55.04, "t3.micro": 0.01, "H200": 3})";
-  CHECK_THAT(unknown_in_price_file(file.string(), "H200"),
+  const TextFile file(R"({"p5.48xlarge": 55.04, "p4d.24xlarge": "much"})");
+  CHECK(price_in_file(file.path(), "p5.48xlarge") == 55.04);
+  CHECK_FALSE(price_in_file(file.path(), "g6e.12xlarge").has_value());
+  CHECK(unknown_in_price_file(file.path(), "").empty());
+  CHECK_THAT(error_from([&] { price_in_file(file.path(), "p4d.24xlarge"); }), Contains("p4d.24xlarge"));
+  file.write(R"({"p5.48xlage": 55.04, "t3.micro": 0.01, "H200": 3})");
+  CHECK_THAT(unknown_in_price_file(file.path(), "H200"),
              Contains("p5.48xlage (did you mean p5.48xlarge?)") && Contains("t3.micro") && !Contains("H200"));
-  std::ofstream(file) << "[1]";
-  CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("must be a JSON object"));
-  std::filesystem::remove(file);
-  CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("cannot be read"));
+  file.write("[1]");
+  CHECK_THAT(error_from([&] { price_in_file(file.path(), "p5.48xlarge"); }), Contains("must be a JSON object"));
+  std::filesystem::remove(file.path());
+  CHECK_THAT(error_from([&] { price_in_file(file.path(), "p5.48xlarge"); }), Contains("cannot be read"));
 }
 
 TEST_CASE("the error of the rates between GPUs depends on their source") {
