@@ -83,7 +83,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
       comparison.train_batch_size, fitting,
       comparison.without_times > 0 ? fmt::format(", {} without kernel times", comparison.without_times) : "",
       several ? fmt::format("{} of each host type", kRowsOfEach)
-              : fmt::format("{} on {}{}", kRowsOfAsked, comparison.asked.front(),
+              : fmt::format("{} on {}{}", std::min<int64_t>(kRowsOfAsked, fitting), comparison.asked.front(),
                             alternatives ? ", and the fastest on each alternative host type" : ""))};
   const auto add_left_out = [&] {
     for (const std::string& left_out : comparison.left_out) lines.push_back("  excluded: " + left_out);

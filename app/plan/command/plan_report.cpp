@@ -96,10 +96,11 @@ std::string basis_of_host_adamw(const PlanFacts& facts) {
 void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const SimulatedStep& step = plan.step;
   const bool cpu = facts.machine.is_cpu();
-  const std::string shown = show_time(step.seconds), clipped = show_time(facts.clipped_seconds.value_or(step.seconds));
-  lines.push_back(
-      fmt::format("Step: {} +/- {:.0f}%{}", shown, 100 * plan.error,
-                  clipped != shown ? fmt::format("; {} if gradients are clipped in every step", clipped) : ""));
+  const double clipped = facts.clipped_seconds.value_or(step.seconds);
+  lines.push_back(fmt::format("Step: {} +/- {:.0f}%{}", show_time(step.seconds), 100 * plan.error,
+                              std::abs(clipped - step.seconds) > 0.005 * step.seconds
+                                  ? fmt::format("; {} if gradients are clipped in every step", show_time(clipped))
+                                  : ""));
   const auto part = [&](const std::string& name, double seconds, const std::string& note = "") {
     if (seconds > 0) {
       lines.push_back(row(name, show_time(seconds),
@@ -178,6 +179,9 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                         facts.calibration->data().source.starts_with("Not measured")
                             ? "not measured on this GPU"
                             : "measured on " + measured_on(*facts.calibration, machine))};
+  if (config.zero.offload_optimizer) {
+    lines.emplace_back(config.zero.offload_param ? "  on the host: optimizer, parameters" : "  on the host: optimizer");
+  }
   if (!facts.nodes.empty()) lines.push_back("  " + facts.nodes);
   if (!facts.largest.empty()) lines.push_back("  " + facts.largest);
   if (facts.setup.layout.sequence_ranks > 1 && facts.calibration != nullptr) {
