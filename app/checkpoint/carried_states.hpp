@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -28,32 +27,6 @@ std::shared_ptr<const io::CarriedState> carried_in(StateSnapshot& snapshot, cons
 // Collective.
 std::shared_ptr<const io::CarriedState> carried_now(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                                     parallel::ZeroEngine& engine);
-
-// The carried state of one rank in a checkpoint.
-struct CarriedFound {
-  int64_t holders = 0;  // number of ranks with carried state in the checkpoint
-  bool is_there = false;
-  std::string damage;  // error of this rank's file; empty: no error, or file not read
-  int64_t nodes = 0;   // number of shard groups of the run that saved the checkpoint
-  int64_t ranks_per_node = 0;
-  bool gradients = false;   // all units have gradient residuals with this run's shapes and dtype
-  bool parameters = false;  // all units have parameters with this run's shapes and dtype
-};
-
-// The carried state that all ranks restore.
-struct CarriedChoice {
-  bool gradients = false;
-  bool parameters = false;
-  bool damaged = false;            // a required file is damaged, so the run cannot use the checkpoint
-  std::string left_out;            // reason for discarding the state: "this run has ..."; empty: not discarded
-  std::string gradients_missing;   // ranks that lack required residuals, e.g. "rank 1"; empty: none
-  std::string parameters_missing;  // ranks that lack required parameters
-};
-
-// Returns the carried state to restore, which is identical on all ranks. `found`: carried state of each rank.
-// `needs_gradients`, `needs_parameters`: true if this run compresses gradients or parameters, respectively.
-CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel::ParallelLayout& layout,
-                             bool needs_gradients, bool needs_parameters);
 
 // Reads this rank's carried state, one element per unit. Returns an empty vector if the checkpoint was saved with a
 // different layout. Restores gradient residuals and parameters independently. Warns if some of the state is discarded
