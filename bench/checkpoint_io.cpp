@@ -157,10 +157,10 @@ void run(const fs::path& parent, int64_t gibibytes, int repeats) {
     drop_cache(folder / kTag);
     std::vector<float> out(static_cast<size_t>(kUnitElements));
     read_ours.push_back(seconds_of([&] {
-      const Hdf5Checkpoint reader(std::make_shared<OpenFolder>(folder / kTag));
+      const auto reader = open_hdf5_checkpoint(std::make_shared<OpenFolder>(folder / kTag));
       for (const UnitSpec& unit : units) {
         for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
-          reader.read_unit(unit, kind, 0, out);
+          reader->read_unit(unit, kind, 0, out);
         }
       }
     }));

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 namespace {
 
 // Opens the weights of --init_from and matches them to the model's names and shapes.
-std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std::vector<UnitSpec>& units,
-                                               io::TiedHead head = io::TiedHead::kCompare) {
+std::unique_ptr<WeightSource> open_weights(const fs::path& folder, const std::vector<UnitSpec>& units,
+                                           io::TiedHead head = io::TiedHead::kCompare) {
   return io::match_weights(io::open_initial_weights(folder), units, folder, head);
 }
 
@@ -71,7 +71,7 @@ std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunReco
   std::string hash;
   if (exists) {
     const std::vector<UnitSpec> units = only_adapters(model_units(setup.model));
-    std::unique_ptr<io::WeightSource> source;
+    std::unique_ptr<WeightSource> source;
     run_on_all_ranks(group, [&] { source = io::open_adapters(folder, units); });
     hash = io::hash_of(*source, units, group);
     source->verify_what_was_read(group);
@@ -116,7 +116,7 @@ void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup&
   }
   const std::vector<UnitSpec> units = model_units(setup.model.base());
   const std::vector<UnitSpec> adapter_units = only_adapters(model_units(setup.model));
-  std::unique_ptr<io::WeightSource> source, adapter_source;
+  std::unique_ptr<WeightSource> source, adapter_source;
   run_on_all_ranks(group, [&] {
     source = open_weights(config.init_from, units);
     if (!config.init_adapters.empty()) adapter_source = io::open_adapters(config.init_adapters, adapter_units);
@@ -175,7 +175,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
     return "";
   }
   const std::vector<UnitSpec> units = model_units(setup.model.base());
-  std::unique_ptr<io::WeightSource> source;
+  std::unique_ptr<WeightSource> source;
   run_on_all_ranks(group, [&] { source = open_weights(folder, units, io::TiedHead::kPassOver); });
   if (same_path && check == WeightsCheck::kContentOfOtherPath) return "";
   const std::string hash = io::hash_of(*source, units, group);

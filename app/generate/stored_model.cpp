@@ -157,7 +157,7 @@ void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& 
   if (request.untrained) return read_untrained(checkpoint, model, use);
   SingleProcess alone;
   const io::CheckpointWithBase whole(checkpoint, io::weights_folder(request.base_model), alone);
-  use(model, io::StoredWeights(whole));
+  use(model, whole);
   whole.verify_what_was_read(alone);
 }
 

@@ -57,29 +57,24 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
                   ErrorScope::kAllRanks);
 }
 
-const ParameterSpec& CheckpointWithBase::find(std::string_view parameter) const {
-  const auto all = checkpoint_.parameters();
-  const auto found = std::ranges::find(all, parameter, &ParameterSpec::name);
-  if (found == all.end()) {
-    throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
-  }
-  return *found;
-}
-
-void CheckpointWithBase::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
-  if (base_ && !is_adapter(parameter)) {
-    base_->read(find(parameter), begin, out);
+void CheckpointWithBase::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
+  if (base_ && !is_adapter(parameter.name)) {
+    base_->read(parameter, begin, out);
   } else {
-    checkpoint_.read(parameter, kind, begin, out);
+    checkpoint_.read(parameter, begin, out);
   }
 }
 
 void CheckpointWithBase::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
-  if (base_) {
-    StoredCheckpoint::read_unit(unit, kind, begin, out);
-  } else {
-    checkpoint_.read_unit(unit, kind, begin, out);
-  }
+  if (!base_) return checkpoint_.read_unit(unit, kind, begin, out);
+  visit_parameters(unit, begin, begin + static_cast<int64_t>(out.size()), [&](const ParameterRange& range) {
+    const auto part = out.subspan(static_cast<size_t>(range.offset), static_cast<size_t>(range.count));
+    if (is_adapter(range.parameter.name)) {
+      checkpoint_.read(range.parameter.name, kind, range.begin, part);
+    } else {
+      base_->read(range.parameter, range.begin, part);
+    }
+  });
 }
 
 void CheckpointWithBase::verify_what_was_read(ProcessGroup& group) const {
@@ -88,7 +83,8 @@ void CheckpointWithBase::verify_what_was_read(ProcessGroup& group) const {
 }
 
 MergedCheckpoint::MergedCheckpoint(const StoredCheckpoint& checkpoint, fs::path base, ProcessGroup& group)
-    : CheckpointWithBase(checkpoint, std::move(base), group),
+    : checkpoint_(checkpoint),
+      whole_(checkpoint, std::move(base), group),
       progress_(checkpoint.progress()),
       parameters_(base_unit(checkpoint.parameters()).front().parameters) {
   const std::optional<LoraConfig> settings = adapters_of(checkpoint);
@@ -99,20 +95,20 @@ MergedCheckpoint::MergedCheckpoint(const StoredCheckpoint& checkpoint, fs::path 
   progress_.model_config_json = config.dump(2) + "\n";
 }
 
-void MergedCheckpoint::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
+void MergedCheckpoint::read_values(const ParameterSpec& parameter, StateKind /*kind*/, int64_t begin,
+                                   std::span<float> out) const {
   constexpr std::string_view kWeight = ".weight";
-  CheckpointWithBase::read(parameter, kind, begin, out);
-  const std::string projection = projection_of(parameter, kWeight);
-  const auto all = CheckpointWithBase::parameters();
+  whole_.read(parameter, begin, out);
+  const std::string projection = projection_of(parameter.name, kWeight);
+  const auto all = checkpoint_.parameters();
   const auto found = std::ranges::find(all, projection + kLoraA, &ParameterSpec::name);
   if (found == all.end()) return;
   const ParameterSpec& a = *found;
-  const ParameterSpec& b = find(projection + kLoraB);
   const int64_t r = a.shape[0], in = a.shape[1], end = begin + static_cast<int64_t>(out.size());
   const int64_t first_row = begin / in, rows = (end + in - 1) / in - first_row;
   std::vector<float> a_values(static_cast<size_t>(a.numel())), b_values(static_cast<size_t>(rows * r));
-  CheckpointWithBase::read(a.name, kind, 0, a_values);
-  CheckpointWithBase::read(b.name, kind, first_row * r, b_values);
+  checkpoint_.read(a, 0, a_values);
+  checkpoint_.read(projection + kLoraB, StateKind::kMaster, first_row * r, b_values);
   std::vector<float> row(static_cast<size_t>(in));
   for (int64_t i = 0; i < rows; ++i) {
     std::ranges::fill(row, 0.0F);

@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -28,21 +26,18 @@ constexpr std::string_view kPeftPrefix = "base_model.model.";
 
 class PeftWeights final : public WeightSource {
  public:
-  explicit PeftWeights(const fs::path& folder) : file_(open_weight_file(folder / kAdapterWeightsName)) {}
-
-  std::vector<ParameterSpec> parameters() const override {
-    std::vector<ParameterSpec> all;
+  explicit PeftWeights(const fs::path& folder) : file_(open_weight_file(folder / kAdapterWeightsName)) {
     for (const auto& [name, tensor] : file_->tensors()) {
       if (!name.starts_with(kPeftPrefix)) {
         throw_user_error(
             "{} contains {}, which is not a PEFT parameter name ({}...); save the adapters with PEFT again",
             file_->path().string(), name, kPeftPrefix);
       }
-      all.push_back({name.substr(kPeftPrefix.size()), tensor.shape});
+      parameters_.push_back({name.substr(kPeftPrefix.size()), tensor.shape});
     }
-    return all;
   }
-  std::span<const std::string> warnings() const override { return {}; }
+
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
   void check(const ParameterSpec& parameter) const override {
     const auto found = file_->tensors().find(std::string(kPeftPrefix) + parameter.name);
     if (element_bytes(found->second.dtype) > 0) return;
@@ -56,29 +51,7 @@ class PeftWeights final : public WeightSource {
 
  private:
   std::unique_ptr<WeightFile> file_;
-};
-
-class CheckpointAdapters final : public WeightSource {
- public:
-  explicit CheckpointAdapters(std::unique_ptr<StoredCheckpoint> checkpoint) : checkpoint_(std::move(checkpoint)) {}
-
-  std::vector<ParameterSpec> parameters() const override {
-    const auto all = checkpoint_->parameters();
-    std::vector<ParameterSpec> adapters;
-    std::ranges::copy_if(all, std::back_inserter(adapters),
-                         [](const ParameterSpec& parameter) { return is_adapter(parameter.name); });
-    return adapters;
-  }
-  std::span<const std::string> warnings() const override { return checkpoint_->warnings(); }
-  void check(const ParameterSpec&) const override {}
-  const fs::path& file_of(const ParameterSpec&) const override { return checkpoint_->folder(); }
-  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
-    checkpoint_->read(parameter.name, StateKind::kMaster, begin, out);
-  }
-  void verify_what_was_read(ProcessGroup& group) const override { checkpoint_->verify_what_was_read(group); }
-
- private:
-  std::unique_ptr<StoredCheckpoint> checkpoint_;
+  std::vector<ParameterSpec> parameters_;
 };
 
 // Throws UserError if the adapters in `stored` do not match those of `units`.
@@ -133,13 +106,17 @@ class AsPeft final : public ParameterSource {
 }  // namespace
 
 std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, std::span<const UnitSpec> units) {
+  const bool is_peft = holds_peft_adapters(folder);
   std::unique_ptr<WeightSource> source;
-  if (holds_peft_adapters(folder)) {
+  if (is_peft) {
     source = std::make_unique<PeftWeights>(folder);
   } else {
-    source = std::make_unique<CheckpointAdapters>(open_checkpoint(folder));
+    source = open_checkpoint(folder);
   }
-  const std::vector<ParameterSpec> stored = source->parameters();
+  std::vector<ParameterSpec> stored;
+  for (const ParameterSpec& parameter : source->parameters()) {
+    if (is_peft || is_adapter(parameter.name)) stored.push_back(parameter);
+  }
   check_same_adapters(stored, units, folder);
   for (const ParameterSpec& parameter : stored) source->check(parameter);
   return source;

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
+#include "base/weight_source.hpp"
 #include "io/bytes/float_formats.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/weights/export_folder.hpp"
-#include "io/weights/weight_source.hpp"
 #include "io/weights/weights_export.hpp"
 
 namespace mpzero::io {

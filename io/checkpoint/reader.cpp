@@ -12,6 +12,7 @@
 #include "base/parameter_spec.hpp"
 #include "io/bytes/checksum.hpp"
 #include "io/bytes/parallel_blocks.hpp"
+#include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/shard_files.hpp"
 #include "io/files/damaged.hpp"
 #include "io/files/input_file.hpp"
@@ -117,9 +118,89 @@ class ShardFile {
   std::optional<InputFile> file_;
 };
 
-}  // namespace
+class Hdf5Checkpoint final : public StoredCheckpoint {
+ public:
+  explicit Hdf5Checkpoint(std::shared_ptr<const OpenFolder> opened)
+      : open_folder_(std::move(opened)), folder_(open_folder_->path()), manifest_(read_manifest(*open_folder_)) {
+    check_sizes(*open_folder_, manifest_);
+    for (const ManifestFile& entry : manifest_.files) {
+      ShardFile& file = files_.emplace_back(*open_folder_, entry);
+      for (Piece& piece : file.pieces()) {
+        locations_[{piece.dataset.unit, piece.dataset.kind}].push_back({&file, &piece});
+      }
+      if (entry.name == kModelStatesName) {
+        // HDF5 parses the same bytes that were verified.
+        states_ = read_model_states(file.path(), file.contents());
+      }
+    }
+    if (states_.units.empty()) {
+      throw_incomplete("{} contains no {}: {}", folder_.string(), kModelStatesName, kChooseAnother);
+    }
+    if (const std::string mistake = mistake_in_shards(manifest_, states_.units); !mistake.empty()) {
+      throw_damaged(folder_ / kManifestName, mistake);
+    }
+    for (auto& [key, list] : locations_) {
+      std::sort(list.begin(), list.end(),
+                [](const Location& a, const Location& b) { return a.piece->dataset.begin < b.piece->dataset.begin; });
+    }
+    for (size_t i = 0; i < states_.units.size(); ++i) {
+      const UnitSpec& unit = states_.units[i];
+      visit_parameters(unit, 0, unit.numel(), [&](const ParameterRange& range) {
+        parameter_locations_.emplace(range.parameter.name, ParameterLocation{i, range.offset});
+      });
+      parameters_.insert(parameters_.end(), unit.parameters.begin(), unit.parameters.end());
+    }
+  }
 
-struct Hdf5Checkpoint::Impl {
+  const fs::path& folder() const override { return folder_; }
+  const RunRecord& run() const override { return manifest_.run; }
+  const TrainingProgress& progress() const override { return states_.progress; }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+
+  void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const override {
+    if (std::ranges::find(states_.units, unit) == states_.units.end()) {
+      StoredCheckpoint::read_unit(unit, kind, begin, out);
+    } else {
+      read_range(unit, kind, begin, out);
+    }
+  }
+
+  int64_t carrying_ranks() const override {
+    return std::ranges::count_if(files_, [](const ShardFile& file) { return is_carried_file(file.path().filename()); });
+  }
+
+  std::optional<StoredCarried> carried(int rank, std::span<const CarriedValues> wanted) const override {
+    const std::string name = carried_file_name(progress().dtype, rank);
+    const auto file = std::ranges::find_if(files_, [&](const ShardFile& f) { return f.path().filename() == name; });
+    if (file == files_.end()) return std::nullopt;
+    if (const int64_t most = largest_carried_file(states_.units, carrying_ranks()); file->size() > most) {
+      throw_damaged(file->path(),
+                    fmt::format("the file has {} bytes, but this model needs at most {}", file->size(), most));
+    }
+    return read_carried_file(file->path(), file->contents(), wanted);
+  }
+
+  // Reads verify blocks.
+  void verify_what_was_read(ProcessGroup& group) const override {
+    check_same_files(folder_, {{kManifestName, manifest_.checksum}}, group);
+  }
+
+  void verify() const override {
+    std::vector<float> buffer;
+    for (ShardFile& file : files_) {
+      // The constructor has verified the model states.
+      if (file.path().filename() != kModelStatesName) file.verify_structure();
+      for (Piece& piece : file.pieces()) {
+        constexpr int64_t kStride = 16 * kFloatsPerBlock;
+        for (int64_t begin = 0; begin < piece.dataset.count; begin += kStride) {
+          buffer.resize(static_cast<size_t>(std::min(kStride, piece.dataset.count - begin)));
+          file.read(piece, begin, buffer);
+        }
+      }
+    }
+  }
+
+ private:
   struct Location {
     ShardFile* file;
     Piece* piece;
@@ -127,59 +208,31 @@ struct Hdf5Checkpoint::Impl {
   struct ParameterLocation {
     size_t unit;
     int64_t offset;  // offset in the unit
-    int64_t numel;
   };
 
-  explicit Impl(std::shared_ptr<const OpenFolder> opened)
-      : open_folder(std::move(opened)), folder(open_folder->path()), manifest(read_manifest(*open_folder)) {
-    check_sizes(*open_folder, manifest);
-    for (const ManifestFile& entry : manifest.files) {
-      ShardFile& file = files.emplace_back(*open_folder, entry);
-      for (Piece& piece : file.pieces()) {
-        locations[{piece.dataset.unit, piece.dataset.kind}].push_back({&file, &piece});
-      }
-      if (entry.name == kModelStatesName) {
-        // HDF5 parses the same bytes that were verified.
-        states = read_model_states(file.path(), file.contents());
-      }
-    }
-    if (states.units.empty()) {
-      throw_incomplete("{} contains no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
-    }
-    if (const std::string mistake = mistake_in_shards(manifest, states.units); !mistake.empty()) {
-      throw_damaged(folder / kManifestName, mistake);
-    }
-    for (auto& [key, list] : locations) {
-      std::sort(list.begin(), list.end(),
-                [](const Location& a, const Location& b) { return a.piece->dataset.begin < b.piece->dataset.begin; });
-    }
-    for (size_t i = 0; i < states.units.size(); ++i) {
-      const UnitSpec& unit = states.units[i];
-      visit_parameters(unit, 0, unit.numel(), [&](const ParameterRange& range) {
-        parameter_locations.emplace(range.parameter.name, ParameterLocation{i, range.offset, range.count});
-      });
-      parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
-    }
+  void read_values(const ParameterSpec& parameter, StateKind kind, int64_t begin, std::span<float> out) const override {
+    const auto& [unit, offset] = parameter_locations_.at(parameter.name);
+    read_range(states_.units[unit], kind, offset + begin, out);
   }
 
   // Reads elements [begin, begin + out.size()) of the unit, which must exist in the checkpoint.
-  void read(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) {
+  void read_range(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     if (begin < 0 || end > unit.numel()) {
       throw_user_error(
           "{} is a checkpoint of a different model: unit {} has {} elements, but this model needs elements {} to {}",
-          folder.string(), unit.name, unit.numel(), begin, end);
+          folder_.string(), unit.name, unit.numel(), begin, end);
     }
     if (kind != StateKind::kMaster && !unit.trainable()) {
       throw_user_error(
           "{}: unit {} was frozen and has no optimizer states; freeze the same parameters, or start a new run from the "
           "weights with --init_from {}",
-          folder.string(), unit.name, folder.string());
+          folder_.string(), unit.name, folder_.string());
     }
     int64_t position = begin;
-    const auto pieces = locations.find({unit.name, kind});
+    const auto pieces = locations_.find({unit.name, kind});
     static const std::vector<Location> kNone;
-    for (const Location& location : pieces == locations.end() ? kNone : pieces->second) {
+    for (const Location& location : pieces == locations_.end() ? kNone : pieces->second) {
       const ShardDataset& dataset = location.piece->dataset;
       const int64_t dataset_end = dataset.begin + dataset.count;
       if (position >= end || dataset.begin > position) break;
@@ -190,90 +243,25 @@ struct Hdf5Checkpoint::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_incomplete("{} is incomplete: no file contains element {} of {} in unit {}; {}", folder.string(), position,
+      throw_incomplete("{} is incomplete: no file contains element {} of {} in unit {}; {}", folder_.string(), position,
                        name_of(kind), unit.name, kChooseAnother);
     }
   }
 
-  std::shared_ptr<const OpenFolder> open_folder;
-  fs::path folder;
-  Manifest manifest;
-  ModelStates states;
-  std::deque<ShardFile> files;
-  std::map<std::pair<std::string, StateKind>, std::vector<Location>> locations;
-  std::vector<ParameterSpec> parameters;
-  std::map<std::string, ParameterLocation> parameter_locations;
+  std::shared_ptr<const OpenFolder> open_folder_;
+  fs::path folder_;
+  Manifest manifest_;
+  ModelStates states_;
+  mutable std::deque<ShardFile> files_;  // reads open files and mark verified blocks
+  std::map<std::pair<std::string, StateKind>, std::vector<Location>> locations_;
+  std::vector<ParameterSpec> parameters_;
+  std::map<std::string, ParameterLocation> parameter_locations_;
 };
 
-Hdf5Checkpoint::Hdf5Checkpoint(std::shared_ptr<const OpenFolder> folder)
-    : impl_(std::make_unique<Impl>(std::move(folder))) {}
-Hdf5Checkpoint::~Hdf5Checkpoint() = default;
-Hdf5Checkpoint::Hdf5Checkpoint(Hdf5Checkpoint&&) noexcept = default;
+}  // namespace
 
-const Manifest& Hdf5Checkpoint::manifest() const { return impl_->manifest; }
-const std::vector<UnitSpec>& Hdf5Checkpoint::units() const { return impl_->states.units; }
-const fs::path& Hdf5Checkpoint::folder() const { return impl_->folder; }
-const RunRecord& Hdf5Checkpoint::run() const { return impl_->manifest.run; }
-const TrainingProgress& Hdf5Checkpoint::progress() const { return impl_->states.progress; }
-std::span<const ParameterSpec> Hdf5Checkpoint::parameters() const { return impl_->parameters; }
-
-void Hdf5Checkpoint::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
-  const auto found = impl_->parameter_locations.find(parameter);
-  if (found == impl_->parameter_locations.end()) {
-    throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
-  }
-  const auto& [unit, offset, numel] = found->second;
-  const int64_t end = begin + static_cast<int64_t>(out.size());
-  if (begin < 0 || end > numel) {
-    throw_user_error(
-        "{} is a checkpoint of a different model: {} has {} elements, but this model needs elements {} to {}",
-        folder().string(), parameter, numel, begin, end);
-  }
-  impl_->read(units()[unit], kind, offset + begin, out);
-}
-
-void Hdf5Checkpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
-  if (std::ranges::find(units(), unit) == units().end()) {
-    StoredCheckpoint::read_unit(unit, kind, begin, out);
-  } else {
-    impl_->read(unit, kind, begin, out);
-  }
-}
-
-int64_t Hdf5Checkpoint::carrying_ranks() const {
-  return std::ranges::count_if(impl_->files,
-                               [](const ShardFile& file) { return is_carried_file(file.path().filename()); });
-}
-
-std::optional<StoredCarried> Hdf5Checkpoint::carried(int rank, std::span<const CarriedValues> wanted) const {
-  const std::string name = carried_file_name(progress().dtype, rank);
-  const auto file = std::ranges::find_if(impl_->files, [&](const ShardFile& f) { return f.path().filename() == name; });
-  if (file == impl_->files.end()) return std::nullopt;
-  if (const int64_t most = largest_carried_file(units(), carrying_ranks()); file->size() > most) {
-    throw_damaged(file->path(),
-                  fmt::format("the file has {} bytes, but this model needs at most {}", file->size(), most));
-  }
-  return read_carried_file(file->path(), file->contents(), wanted);
-}
-
-// Reads verify blocks.
-void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
-  check_same_files(folder(), {{kManifestName, manifest().checksum}}, group);
-}
-
-void Hdf5Checkpoint::verify() const {
-  std::vector<float> buffer;
-  for (ShardFile& file : impl_->files) {
-    // The constructor has verified the model states.
-    if (file.path().filename() != kModelStatesName) file.verify_structure();
-    for (Piece& piece : file.pieces()) {
-      constexpr int64_t kStride = 16 * kFloatsPerBlock;
-      for (int64_t begin = 0; begin < piece.dataset.count; begin += kStride) {
-        buffer.resize(static_cast<size_t>(std::min(kStride, piece.dataset.count - begin)));
-        file.read(piece, begin, buffer);
-      }
-    }
-  }
+std::unique_ptr<StoredCheckpoint> open_hdf5_checkpoint(std::shared_ptr<const OpenFolder> folder) {
+  return std::make_unique<Hdf5Checkpoint>(std::move(folder));
 }
 
 }  // namespace mpzero::io

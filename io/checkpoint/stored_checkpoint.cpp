@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -11,6 +12,36 @@
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
+
+void StoredCheckpoint::check(const ParameterSpec& parameter) const {
+  const auto all = parameters();
+  const auto found = std::ranges::find(all, parameter.name, &ParameterSpec::name);
+  if (found == all.end()) {
+    throw_user_error("tensor {} is missing from checkpoint {}; use weights of the configured model", parameter.name,
+                     folder().string());
+  }
+  if (found->shape != parameter.shape) {
+    throw_user_error(
+        "tensor {} of the checkpoint {} has shape [{}], but the model requires [{}]; use weights of the configured "
+        "model",
+        parameter.name, folder().string(), fmt::join(found->shape, ", "), fmt::join(parameter.shape, ", "));
+  }
+}
+
+void StoredCheckpoint::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
+  const auto all = parameters();
+  const auto found = std::ranges::find(all, parameter, &ParameterSpec::name);
+  if (found == all.end()) {
+    throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
+  }
+  const int64_t end = begin + static_cast<int64_t>(out.size());
+  if (begin < 0 || end > found->numel()) {
+    throw_user_error(
+        "{} is a checkpoint of a different model: {} has {} elements, but this model needs elements {} to {}",
+        folder().string(), parameter, found->numel(), begin, end);
+  }
+  read_values(*found, kind, begin, out);
+}
 
 void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());

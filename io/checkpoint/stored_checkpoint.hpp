@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/parameter_source.hpp"
 #include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
+#include "base/weight_source.hpp"
 #include "io/checkpoint/carried_file.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/run_record.hpp"
@@ -39,17 +39,15 @@ class ReplacedWhileRead final : public Error {
 // A checkpoint in HDF5 or DeepSpeed format, written on any number of ranks with any ZeRO stage. Every rank reads only
 // the slices that it needs. Throws UserError with the file name if a file is missing, truncated or modified.
 // Thread-safe.
-class StoredCheckpoint {
+class StoredCheckpoint : public WeightSource {
  public:
-  virtual ~StoredCheckpoint() = default;
-
   virtual const std::filesystem::path& folder() const = 0;
   // Returns the run that saved the checkpoint, or an empty record for DeepSpeed's own checkpoints.
   virtual const RunRecord& run() const = 0;
   // Returns the recorded progress. Fields that the checkpoint lacks have their default values; see made_by_mpzero().
   virtual const TrainingProgress& progress() const = 0;
   // Returns every parameter once. A tied lm_head is not listed.
-  virtual std::span<const ParameterSpec> parameters() const = 0;
+  std::span<const ParameterSpec> parameters() const override = 0;
   // A second name of a stored parameter, for example of a tied lm_head.
   struct Alias {
     std::string name;
@@ -60,11 +58,17 @@ class StoredCheckpoint {
   virtual bool made_by_mpzero() const { return true; }
   // Returns the learning rate of the next update if the checkpoint records it.
   virtual std::optional<double> next_lr() const { return std::nullopt; }
-  // Returns warnings for a run that resumes from the checkpoint, one sentence each.
-  virtual std::span<const std::string> warnings() const { return {}; }
 
-  // Reads elements [begin, begin + out.size()) of the row-major parameter.
-  virtual void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const = 0;
+  void check(const ParameterSpec& parameter) const override;
+  const std::filesystem::path& file_of(const ParameterSpec& /*parameter*/) const override { return folder(); }
+
+  // Reads elements [begin, begin + out.size()) of the row-major parameter. Throws UserError if the checkpoint does not
+  // have these elements.
+  void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const;
+  // Reads fp32 master weights.
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const final {
+    read(parameter.name, StateKind::kMaster, begin, out);
+  }
   // Reads elements [begin, begin + out.size()) of a unit's concatenated parameters, even if the checkpoint has
   // different units.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
@@ -77,10 +81,14 @@ class StoredCheckpoint {
     return std::nullopt;
   }
 
-  // Throws on every rank unless all data read so far on any rank is intact and from one save. Collective.
-  virtual void verify_what_was_read(ProcessGroup& group) const = 0;
+  void verify_what_was_read(ProcessGroup& group) const override = 0;
   // Reads and verifies the whole checkpoint.
   virtual void verify() const = 0;
+
+ protected:
+  // Implements read() for an element of parameters() and a valid range.
+  virtual void read_values(const ParameterSpec& parameter, StateKind kind, int64_t begin,
+                           std::span<float> out) const = 0;
 };
 
 // Pairs of file name and checksum.
@@ -95,17 +103,5 @@ std::map<std::string, std::string> check_same_files(const std::filesystem::path&
 // from a checkpoint with the parameters `of_checkpoint`. The checkpoint may have different units.
 void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::span<const UnitSpec> of_run,
                            const std::filesystem::path& checkpoint);
-
-// The fp32 master weights of a checkpoint. `checkpoint` must outlive this object.
-class StoredWeights final : public ParameterSource {
- public:
-  explicit StoredWeights(const StoredCheckpoint& checkpoint) : checkpoint_(&checkpoint) {}
-  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
-    checkpoint_->read(parameter.name, StateKind::kMaster, begin, out);
-  }
-
- private:
-  const StoredCheckpoint* checkpoint_;
-};
 
 }  // namespace mpzero::io

@@ -36,7 +36,7 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder) {
   if (!folder->holds(kManifestName)) refuse_foreign(*folder);
   if (is_deepspeed_checkpoint(*folder)) return open_deepspeed_checkpoint(std::move(folder));
-  return std::make_unique<Hdf5Checkpoint>(std::move(folder));
+  return open_hdf5_checkpoint(std::move(folder));
 }
 
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,

@@ -148,11 +148,11 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   bool made_by_mpzero() const override { return made_by_mpzero_; }
   std::optional<double> next_lr() const override { return next_lr_; }
   std::span<const std::string> warnings() const override { return warnings_; }
-  void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const override;
   void verify_what_was_read(ProcessGroup& group) const override;
   void verify() const override;
 
  private:
+  void read_values(const ParameterSpec& parameter, StateKind kind, int64_t begin, std::span<float> out) const override;
   void read_zero(const Value& root) {
     first_optimizer_file_ = only_one(files_, deepspeed_optimizer_file(true, 0), deepspeed_optimizer_file(false, 0));
     bf16_ = first_optimizer_file_ == deepspeed_optimizer_file(true, 0);
@@ -408,20 +408,10 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   mutable std::vector<std::unique_ptr<DeepSpeedRankFile>> rank_files_;
 };
 
-void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int64_t begin,
-                               std::span<float> out) const {
+void DeepSpeedCheckpoint::read_values(const ParameterSpec& parameter, StateKind kind, int64_t begin,
+                                      std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());
-  const auto spec = std::find_if(parameters_.begin(), parameters_.end(),
-                                 [&](const ParameterSpec& candidate) { return candidate.name == parameter; });
-  if (spec == parameters_.end()) {
-    throw_user_error("{} is a checkpoint of a different model: it has no parameter {}", folder().string(), parameter);
-  }
-  if (begin < 0 || end > spec->numel()) {
-    throw_user_error(
-        "{} is a checkpoint of a different model: {} has {} elements, but this model needs elements {} to {}",
-        folder().string(), parameter, spec->numel(), begin, end);
-  }
-  layout_->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {
+  layout_->visit(parameter.name, begin, end, [&](const DeepSpeedLayout::Slice& slice) {
     rank_file(slice.rank)
         .read(slice.group, kind, slice.offset,
               out.subspan(static_cast<size_t>(slice.begin - begin), static_cast<size_t>(slice.count)));

@@ -264,6 +264,7 @@ struct FolderWeights::Impl {
   EntryNames names;
   std::vector<std::unique_ptr<WeightFile>> files;
   std::map<std::string, Location> tensors;
+  std::vector<ParameterSpec> parameters;
   std::vector<std::string> warnings;
 };
 
@@ -286,17 +287,15 @@ const FolderWeights::Impl::Location& FolderWeights::Impl::find(const ParameterSp
   return found->second;
 }
 
-FolderWeights::FolderWeights(fs::path folder) : impl_(std::make_unique<Impl>(std::move(folder))) {}
+FolderWeights::FolderWeights(fs::path folder) : impl_(std::make_unique<Impl>(std::move(folder))) {
+  for (const auto& [name, location] : impl_->tensors) impl_->parameters.push_back({name, location.tensor->shape});
+}
 FolderWeights::~FolderWeights() = default;
 FolderWeights::FolderWeights(FolderWeights&&) noexcept = default;
 
 bool FolderWeights::contains(const std::string& name) const { return impl_->tensors.contains(name); }
 
-std::vector<ParameterSpec> FolderWeights::parameters() const {
-  std::vector<ParameterSpec> all;
-  for (const auto& [name, location] : impl_->tensors) all.push_back({name, location.tensor->shape});
-  return all;
-}
+std::span<const ParameterSpec> FolderWeights::parameters() const { return impl_->parameters; }
 
 std::span<const std::string> FolderWeights::warnings() const { return impl_->warnings; }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/weight_source.hpp"
 #include "io/weights/safetensors.hpp"
-#include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {
 
@@ -47,7 +47,7 @@ class FolderWeights final : public WeightSource {
 
   bool contains(const std::string& name) const;
   // Returns all tensors, sorted by name.
-  std::vector<ParameterSpec> parameters() const override;
+  std::span<const ParameterSpec> parameters() const override;
   std::span<const std::string> warnings() const override;
   void check(const ParameterSpec& parameter) const override;
   const std::filesystem::path& file_of(const ParameterSpec& parameter) const override;

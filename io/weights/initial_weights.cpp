@@ -152,51 +152,6 @@ std::string hash_of(const WeightSource& weights, std::span<const UnitSpec> units
   return hashed.hash(units, /*counts=*/true, group);
 }
 
-namespace {
-
-class CheckpointWeights final : public WeightSource {
- public:
-  explicit CheckpointWeights(std::unique_ptr<StoredCheckpoint> checkpoint)
-      : checkpoint_(std::move(checkpoint)), weights_(*checkpoint_) {}
-
-  std::vector<ParameterSpec> parameters() const override {
-    const auto all = checkpoint_->parameters();
-    return {all.begin(), all.end()};
-  }
-  std::span<const std::string> warnings() const override { return checkpoint_->warnings(); }
-  void check(const ParameterSpec& parameter) const override {
-    const auto all = checkpoint_->parameters();
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const ParameterSpec& stored) { return stored.name == parameter.name; });
-    if (found == all.end()) {
-      throw_user_error("tensor {} is missing from checkpoint {}; use weights of the configured model", parameter.name,
-                       folder().string());
-    }
-    if (found->shape != parameter.shape) {
-      throw_user_error(
-          "tensor {} of the checkpoint {} has shape [{}], but the model requires [{}]; use weights of the configured "
-          "model",
-          parameter.name, folder().string(), fmt::join(found->shape, ", "), fmt::join(parameter.shape, ", "));
-    }
-  }
-  const fs::path& file_of(const ParameterSpec& parameter) const override {
-    check(parameter);
-    return folder();
-  }
-  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
-    weights_.read(parameter, begin, out);
-  }
-  void verify_what_was_read(ProcessGroup& group) const override { checkpoint_->verify_what_was_read(group); }
-
- private:
-  const fs::path& folder() const { return checkpoint_->folder(); }
-
-  std::unique_ptr<StoredCheckpoint> checkpoint_;
-  StoredWeights weights_;
-};
-
-}  // namespace
-
 fs::path weights_folder(const fs::path& given) {
   const fs::path folder = hub_snapshot_or(given);
   const bool is_complete = has_safetensors(folder) || has_other_weights(folder) || holds_peft_adapters(folder);
@@ -321,9 +276,7 @@ bool is_hugging_face_folder(const fs::path& folder) {
 }
 
 std::unique_ptr<WeightSource> open_initial_weights(const fs::path& folder) {
-  if (!has_safetensors(folder) && looks_like_checkpoint(folder)) {
-    return std::make_unique<CheckpointWeights>(open_checkpoint(folder));
-  }
+  if (!has_safetensors(folder) && looks_like_checkpoint(folder)) return open_checkpoint(folder);
   return std::make_unique<FolderWeights>(folder);
 }
 

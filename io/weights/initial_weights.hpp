@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/parameter_source.hpp"
 #include "base/process_group.hpp"
+#include "base/weight_source.hpp"
 #include "io/bytes/float_formats.hpp"
 #include "io/peft/peft_config.hpp"
-#include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {
 

@@ -43,7 +43,7 @@ class MatchedWeights final : public WeightSource {
         folder_(folder.string()),
         warnings_(source_->warnings().begin(), source_->warnings().end()) {
     for (const UnitSpec& unit : units) wanted_.insert(wanted_.end(), unit.parameters.begin(), unit.parameters.end());
-    const std::vector<ParameterSpec> stored = source_->parameters();
+    const std::span<const ParameterSpec> stored = source_->parameters();
     name_tensors(stored);
     check_head(stored, head);
     check_all_used(stored);
@@ -56,7 +56,7 @@ class MatchedWeights final : public WeightSource {
     read(*embedding, 0, first);
   }
 
-  std::vector<ParameterSpec> parameters() const override { return wanted_; }
+  std::span<const ParameterSpec> parameters() const override { return wanted_; }
   std::span<const std::string> warnings() const override { return warnings_; }
   void check(const ParameterSpec& parameter) const override { source_->check(as_stored(parameter)); }
   const fs::path& file_of(const ParameterSpec& parameter) const override {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "io/weights/weight_source.hpp"
+#include "base/weight_source.hpp"
 
 namespace mpzero::io {
 

@@ -54,17 +54,16 @@ std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoi
 
 std::vector<std::string> write_weights(const fs::path& folder, const StoredCheckpoint& checkpoint,
                                        const ExportOptions& options, FileSystem& files) {
-  const StoredWeights source(checkpoint);
   const auto parameters = checkpoint.parameters();
   switch (options.format) {
     case WeightsFormat::kSafetensors:
-      return write_safetensors(folder, parameters, source, options.max_shard_bytes, options.on_written, options.type,
-                               files);
+      return write_safetensors(folder, parameters, checkpoint, options.max_shard_bytes, options.on_written,
+                               options.type, files);
     case WeightsFormat::kTorch:
-      return write_torch_weights(folder, parameters, aliases_of(checkpoint), source, options.max_shard_bytes,
+      return write_torch_weights(folder, parameters, aliases_of(checkpoint), checkpoint, options.max_shard_bytes,
                                  options.type, options.on_written, files);
     case WeightsFormat::kHdf5:
-      return write_hdf5(folder, parameters, source, options.on_written, files);
+      return write_hdf5(folder, parameters, checkpoint, options.on_written, files);
   }
   return {};
 }

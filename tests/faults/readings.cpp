@@ -137,7 +137,7 @@ std::string logged_hash(const fs::path& folder) {
 
 std::string read_export(const fs::path& output) {
   const io::FolderWeights source(output);
-  const std::vector<ParameterSpec> parameters = source.parameters();
+  const auto parameters = source.parameters();
   return names_of(source) + hashes_of(source, parameters) +
          (fs::exists(output / "config.json") ? read_bytes(output / "config.json") : "no config.json");
 }

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -154,15 +155,17 @@ inline bool same_bits(std::span<const float> out, size_t unit, StateKind kind, i
 
 inline constexpr StateKind kAllKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
-inline Hdf5Checkpoint open_hdf5(const fs::path& folder) { return Hdf5Checkpoint(std::make_shared<OpenFolder>(folder)); }
+inline std::unique_ptr<StoredCheckpoint> open_hdf5(const fs::path& folder) {
+  return open_hdf5_checkpoint(std::make_shared<OpenFolder>(folder));
+}
 
 // Reads the whole checkpoint in the slices of one rank and of several ranks.
 inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>& model, uint32_t generation) {
-  const Hdf5Checkpoint reader = open_hdf5(folder);
+  const auto reader = open_hdf5(folder);
   for (size_t i = 0; i < model.size(); ++i) {
     for (const StateKind kind : kAllKinds) {
       std::vector<float> out(static_cast<size_t>(model[i].numel()));
-      reader.read_unit(model[i], kind, 0, out);
+      reader->read_unit(model[i], kind, 0, out);
       if (!same_bits(out, i, kind, 0, generation)) return false;
     }
   }

@@ -16,7 +16,6 @@ class StubCheckpoint : public StoredCheckpoint {
   const TrainingProgress& progress() const override { return made; }
   std::span<const ParameterSpec> parameters() const override { return specs; }
   bool made_by_mpzero() const override { return by_mpzero; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
   void verify_what_was_read(ProcessGroup&) const override {}
   void verify() const override {}
 
@@ -25,6 +24,9 @@ class StubCheckpoint : public StoredCheckpoint {
   TrainingProgress made;
   std::vector<ParameterSpec> specs;
   bool by_mpzero = true;
+
+ private:
+  void read_values(const ParameterSpec&, StateKind, int64_t, std::span<float>) const override {}
 };
 
 }  // namespace mpzero::io::testing

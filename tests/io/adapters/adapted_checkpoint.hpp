@@ -61,11 +61,11 @@ class AdaptedCheckpoint final : public StubCheckpoint {
   fs::path base() const { return temporary_.path() / "base"; }
   fs::path path(const std::string& name) const { return temporary_.path() / name; }
 
-  void read(const std::string& parameter, StateKind, int64_t begin, std::span<float> out) const override {
-    adapters_.read({parameter, {}}, begin, out);
+ private:
+  void read_values(const ParameterSpec& parameter, StateKind, int64_t begin, std::span<float> out) const override {
+    adapters_.read(parameter, begin, out);
   }
 
- private:
   TemporaryFolder temporary_;
   Values adapters_{{{kProjection + ".lora_A.weight", {1, 10, 100}}, {kProjection + ".lora_B.weight", {1, -1}}}};
 };

@@ -16,8 +16,8 @@ constexpr const char* kTag = "tiny-3steps";
 // The error of opening and then reading everything. Empty if there is none.
 std::string read_all(const fs::path& folder) {
   return message_of([&] {
-    const Hdf5Checkpoint reader = open_hdf5(folder);
-    reader.verify();
+    const auto reader = open_hdf5(folder);
+    reader->verify();
   });
 }
 
@@ -73,11 +73,11 @@ TEST_CASE("a slice is read although another shard is damaged, and damage in its 
   std::string bytes = read_file(second);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_file(second, bytes);
-  const Hdf5Checkpoint reader = open_hdf5(folder / kTag);
+  const auto reader = open_hdf5(folder / kTag);
   std::vector<float> first_half(45);
-  reader.read_unit(model[1], StateKind::kMaster, 0, first_half);
+  reader->read_unit(model[1], StateKind::kMaster, 0, first_half);
   CHECK(same_bits(first_half, 1, StateKind::kMaster, 0));
-  CHECK_THAT(message_of([&] { reader.verify(); }), Contains(second.string()));
+  CHECK_THAT(message_of([&] { reader->verify(); }), Contains(second.string()));
 }
 
 TEST_CASE("after any flipped bit or truncation a run resumes from the previous checkpoint, or from the same values") {
@@ -133,7 +133,7 @@ TEST_CASE("invalid lengths in a manifest are rejected before memory is allocated
   const auto with_manifest = [&](const std::string& text) {
     write_file(folder / kTag / "manifest.json", text);
     try {
-      const Hdf5Checkpoint reader = open_hdf5(folder / kTag);
+      const auto reader = open_hdf5(folder / kTag);
     } catch (const UserError& error) {
       return std::string(error.what());
     }

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint/shard_files.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
@@ -18,15 +19,16 @@ TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other 
     REQUIRE(error == "");
   }
   REQUIRE(latest_checkpoint(folder.path()) == folder / "tiny-7steps");
-  const Hdf5Checkpoint reader = open_hdf5(folder / "tiny-7steps");
-  CHECK(reader.units() == model);
+  const auto reader = open_hdf5(folder / "tiny-7steps");
+  const std::string states = read_file(folder / "tiny-7steps" / kModelStatesName);
+  CHECK(read_model_states(kModelStatesName, std::as_bytes(std::span(states))).units == model);
   for (const int readers : {1, 2, 3, 4, 7}) {
     for (int rank = 0; rank < readers; ++rank) {
       for (size_t i = 0; i < model.size(); ++i) {
         const UnitShard wanted = shard_of(model[i], rank, readers, Split::kEven);
         for (const StateKind kind : kAllKinds) {
           std::vector<float> out(static_cast<size_t>(wanted.count));
-          reader.read_unit(model[i], kind, wanted.begin, out);
+          reader->read_unit(model[i], kind, wanted.begin, out);
           CAPTURE(writers, readers, rank, i);
           REQUIRE(same_bits(out, i, kind, wanted.begin));
         }
@@ -41,17 +43,17 @@ TEST_CASE("shards with many checksum blocks are read in full, in part and from s
   const std::vector<UnitSpec> model = {{"big", {{"w", {11 * block + 12345}}}}};
   const TemporaryFolder folder;
   REQUIRE(save(folder.path(), "big-1steps", progress_at(1), model, 2) == std::vector<std::string>{"", ""});
-  const Hdf5Checkpoint reader = open_hdf5(folder / "big-1steps");
+  const auto reader = open_hdf5(folder / "big-1steps");
   std::vector<float> all(static_cast<size_t>(model[0].numel()));
-  reader.read_unit(model[0], StateKind::kExpAvg, 0, all);
+  reader->read_unit(model[0], StateKind::kExpAvg, 0, all);
   CHECK(same_bits(all, 0, StateKind::kExpAvg, 0));
-  const Hdf5Checkpoint fresh = open_hdf5(folder / "big-1steps");
+  const auto fresh = open_hdf5(folder / "big-1steps");
   ThreadGroup threads(4);
   const auto errors = threads.run([&](ProcessGroup& rank) {
     const int64_t begin = rank.rank() * 2 * block + block / 2;
     std::vector<float> out(static_cast<size_t>(4 * block));
     for (int repeat = 0; repeat < 2; ++repeat) {
-      fresh.read_unit(model[0], StateKind::kMaster, begin, out);
+      fresh->read_unit(model[0], StateKind::kMaster, begin, out);
       if (!same_bits(out, 0, StateKind::kMaster, begin)) throw Failure("other bits");
     }
   });
@@ -65,7 +67,7 @@ TEST_CASE("progress and configurations are restored unchanged") {
   saved.run_config_json = std::string(100000, 'x');  // more than an HDF5 object header holds
   saved.settings_json = R"({"beta2": 0.95, "no_decay": ["é"]})";
   REQUIRE(save(folder.path(), "tiny-12steps", saved, small_model(), 2) == std::vector<std::string>{"", ""});
-  const TrainingProgress read = open_hdf5(folder / "tiny-12steps").progress();
+  const TrainingProgress read = open_hdf5(folder / "tiny-12steps")->progress();
   CHECK(read.step == saved.step);
   CHECK(read.tokens_seen == saved.tokens_seen);
   CHECK(read.sequences_seen == saved.sequences_seen);
@@ -84,7 +86,7 @@ TEST_CASE("progress and configurations are restored unchanged") {
 TEST_CASE("a checkpoint from an older version without settings reports none") {
   const TemporaryFolder folder;
   REQUIRE(save(folder.path(), "tiny-12steps", progress_at(12), small_model(), 1) == std::vector<std::string>{""});
-  CHECK(open_hdf5(folder / "tiny-12steps").progress().settings_json.empty());
+  CHECK(open_hdf5(folder / "tiny-12steps")->progress().settings_json.empty());
 }
 
 TEST_CASE("bf16 runs have DeepSpeed's prefix") {
@@ -96,36 +98,36 @@ TEST_CASE("parameters are found in their units") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), "tiny-1steps", progress_at(1), model, 3);
-  const Hdf5Checkpoint reader = open_hdf5(folder / "tiny-1steps");
+  const auto reader = open_hdf5(folder / "tiny-1steps");
   std::vector<float> norm(13);
-  reader.read("model.layers.0.norm.weight", StateKind::kExpAvgSq, 0, norm);
+  reader->read("model.layers.0.norm.weight", StateKind::kExpAvgSq, 0, norm);
   CHECK(same_bits(norm, 1, StateKind::kExpAvgSq, 77));
   std::vector<float> part(4);
-  StoredWeights(reader).read(model[1].parameters[1], 9, part);
+  reader->read(model[1].parameters[1], 9, part);
   CHECK(same_bits(part, 1, StateKind::kMaster, 86));
-  CHECK_THAT(message_of([&] { reader.read("model.layers.0.norm.weight", StateKind::kMaster, 10, part); }),
+  CHECK_THAT(message_of([&] { reader->read("model.layers.0.norm.weight", StateKind::kMaster, 10, part); }),
              Contains("different model") && Contains("13 elements"));
-  CHECK_THAT(message_of([&] { reader.read("lm_head.weight", StateKind::kMaster, 0, part); }),
+  CHECK_THAT(message_of([&] { reader->read("lm_head.weight", StateKind::kMaster, 0, part); }),
              Contains("lm_head.weight"));
-  CHECK_THROWS_AS(reader.read_unit(model[2], StateKind::kMaster, 0, part), UserError);
+  CHECK_THROWS_AS(reader->read_unit(model[2], StateKind::kMaster, 0, part), UserError);
 }
 
 TEST_CASE("reads parameters that the run groups into different units") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), "tiny-1steps", progress_at(1), model, 3);
-  const Hdf5Checkpoint reader = open_hdf5(folder / "tiny-1steps");
+  const auto reader = open_hdf5(folder / "tiny-1steps");
   const ParameterSpec& q = model[1].parameters[0];
   const ParameterSpec& norm = model[1].parameters[1];
   const UnitSpec turned{"other", {norm, model[2].parameters[0], q}};
   std::vector<float> out(13 + 1 + 4 - 9);
-  reader.read_unit(turned, StateKind::kExpAvg, 9, out);
+  reader->read_unit(turned, StateKind::kExpAvg, 9, out);
   CHECK(same_bits(std::span(out).first(4), 1, StateKind::kExpAvg, q.numel() + 9));
   CHECK(same_bits(std::span(out).subspan(4, 1), 2, StateKind::kExpAvg, 0));
   CHECK(same_bits(std::span(out).subspan(5), 1, StateKind::kExpAvg, 0));
-  CHECK_THROWS_AS(reader.read_unit(turned, StateKind::kExpAvg, turned.numel() - 8, out), Failure);
+  CHECK_THROWS_AS(reader->read_unit(turned, StateKind::kExpAvg, turned.numel() - 8, out), Failure);
   const UnitSpec unknown{"layers.1", {{"model.layers.1.q.weight", {9}}}};
-  CHECK_THAT(message_of([&] { reader.read_unit(unknown, StateKind::kMaster, 0, out); }),
+  CHECK_THAT(message_of([&] { reader->read_unit(unknown, StateKind::kMaster, 0, out); }),
              Contains("different model") && Contains("model.layers.1.q.weight"));
 }
 
@@ -228,23 +230,23 @@ TEST_CASE("only runs that need carried state read its file, and reading takes no
   const fs::path checkpoint = folder / "tiny-7steps";
   const fs::path file = checkpoint / carried_file_name("bf16", 0);
   {
-    const Hdf5Checkpoint reader = open_hdf5(checkpoint);
-    CHECK(reader.carrying_ranks() == 1);
-    const auto stored = reader.carried(0, wanted);
+    const auto reader = open_hdf5(checkpoint);
+    CHECK(reader->carrying_ranks() == 1);
+    const auto stored = reader->carried(0, wanted);
     REQUIRE(stored);
     REQUIRE(stored->values.front());
     CHECK((*stored->values.front() == std::vector<std::byte>(256, std::byte{3})));
-    CHECK_FALSE(reader.carried(1, wanted));
-    reader.verify();
+    CHECK_FALSE(reader->carried(1, wanted));
+    reader->verify();
   }
   const auto check = [&](const char* damage) {
     INFO(damage);
     CHECK(latest_checkpoint(folder.path()) == checkpoint);
     CHECK(holds_generation(checkpoint, model, 0));
-    const Hdf5Checkpoint reader = open_hdf5(checkpoint);
-    CHECK(reader.carrying_ranks() == 1);
-    CHECK_THROWS_AS(reader.carried(0, wanted), Damaged);
-    CHECK_THROWS_WITH(reader.carried(0, wanted), Contains(file.string() + " is damaged: " + damage));
+    const auto reader = open_hdf5(checkpoint);
+    CHECK(reader->carrying_ranks() == 1);
+    CHECK_THROWS_AS(reader->carried(0, wanted), Damaged);
+    CHECK_THROWS_WITH(reader->carried(0, wanted), Contains(file.string() + " is damaged: " + damage));
   };
   // As large as nothing that a run of this model carries, in a manifest that agrees.
   const int64_t written = static_cast<int64_t>(fs::file_size(file)), large = int64_t{1} << 40;
@@ -261,7 +263,7 @@ TEST_CASE("only runs that need carried state read its file, and reading takes no
   fs::resize_file(file, static_cast<uintmax_t>(written - 1));
   write_manifest(checkpoint, manifest);
   check("the file has");
-  CHECK_THROWS_WITH(open_hdf5(checkpoint).verify(), Contains("truncated"));
+  CHECK_THROWS_WITH(open_hdf5(checkpoint)->verify(), Contains("truncated"));
   fs::remove(file);
   check("the file is missing");
 }

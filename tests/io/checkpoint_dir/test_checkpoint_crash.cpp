@@ -157,7 +157,7 @@ TEST_CASE("if a save is killed at any system call, `latest` names a complete che
     CAPTURE(count, replaces, can_exchange);
     const auto latest = latest_checkpoint(folder.path());
     REQUIRE(latest.has_value());
-    const bool is_new = latest->filename() == target && open_hdf5(*latest).progress().step == 2;
+    const bool is_new = latest->filename() == target && open_hdf5(*latest)->progress().step == 2;
     REQUIRE(holds_generation(*latest, model, is_new ? 2 : 1));
     if (!replaces) REQUIRE(holds_generation(folder / kOld, model, 1));
     if (outcome == Outcome::kFinished) {

@@ -198,7 +198,7 @@ TEST_CASE("the model of the disk detects a missing sync") {
     const std::string problem = message_of([&] {
       const ResumeCandidates candidates = resume_candidates(folder / "checkpoints", "tiny");
       if (candidates.folders.empty()) throw Failure("gone");
-      open_hdf5(candidates.folders.front()).verify();
+      open_hdf5(candidates.folders.front())->verify();
     });
     if (!problem.empty()) ++lost;
   }

@@ -192,11 +192,11 @@ TEST_CASE("an HDF5 checkpoint whose manifest lacks a shard is damaged") {
   for (const std::string& name : names_in(folder / kTag)) {
     if (!name.ends_with("optim_states.h5")) continue;
     remove_from_manifest(folder / kTag, name);
-    CHECK_THAT(message_of([&] { open_hdf5(folder / kTag).verify(); }),
+    CHECK_THAT(message_of([&] { open_hdf5(folder / kTag)->verify(); }),
                Contains("manifest.json is damaged: the master shards of unit embedding do not add up"));
     write_file(folder / kTag / kManifestName, manifest);
   }
-  CHECK(message_of([&] { open_hdf5(folder / kTag).verify(); }).empty());
+  CHECK(message_of([&] { open_hdf5(folder / kTag)->verify(); }).empty());
 }
 
 // Their manifests have only the names and sizes of the archives.

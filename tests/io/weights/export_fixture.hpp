@@ -29,11 +29,6 @@ class MadeUpCheckpoint final : public StubCheckpoint {
     made.model_config_json = fmt::format("{{\"rope_theta\": {}}}", generation);
     specs = {{"model.embed_tokens.weight", {16, 8}}, {"layers.0.weight", {32}}, {"layers.1.weight", {40}}};
   }
-  void read(const std::string& parameter, StateKind, int64_t begin, std::span<float> out) const override {
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i] = static_cast<float>(generation_ * 1000 + begin) + static_cast<float>(i + parameter.size());
-    }
-  }
   void verify_what_was_read(ProcessGroup&) const override {
     if (damaged) throw_user_error("the checkpoint is damaged");
     if (on_verify) on_verify();
@@ -43,6 +38,12 @@ class MadeUpCheckpoint final : public StubCheckpoint {
   std::function<void()> on_verify;
 
  private:
+  void read_values(const ParameterSpec& parameter, StateKind, int64_t begin, std::span<float> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<float>(generation_ * 1000 + begin) + static_cast<float>(i + parameter.name.size());
+    }
+  }
+
   int generation_;
 };
 

@@ -18,17 +18,14 @@ const std::string kPrefixes[] = {"", "model.", "module.", "_orig_mod.", "_forwar
 // Tensors in memory. Element i of each is i, but for those of `changed`.
 class Tensors final : public WeightSource {
  public:
-  explicit Tensors(std::map<std::string, std::vector<int64_t>> tensors) : tensors_(std::move(tensors)) {}
+  explicit Tensors(std::map<std::string, std::vector<int64_t>> tensors) : tensors_(std::move(tensors)) {
+    for (const auto& [name, shape] : tensors_) parameters_.push_back({name, shape});
+  }
 
   std::string changed;
   int64_t changed_at = 0;
 
-  std::vector<ParameterSpec> parameters() const override {
-    std::vector<ParameterSpec> all;
-    for (const auto& [name, shape] : tensors_) all.push_back({name, shape});
-    return all;
-  }
-  std::span<const std::string> warnings() const override { return {}; }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
   void check(const ParameterSpec& parameter) const override {
     const auto found = tensors_.find(parameter.name);
     if (found == tensors_.end()) throw_user_error("{} is missing", parameter.name);
@@ -48,6 +45,7 @@ class Tensors final : public WeightSource {
 
  private:
   std::map<std::string, std::vector<int64_t>> tensors_;
+  std::vector<ParameterSpec> parameters_;
 };
 
 constexpr int64_t kRows = 40'000, kColumns = 20;  // more than is compared at once

@@ -3,21 +3,20 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/parameter_source.hpp"
 #include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
 
-namespace mpzero::io {
+namespace mpzero {
 
 // Initial weights of a run under Hugging Face parameter names. Thread-safe.
 class WeightSource : public ParameterSource {
  public:
   // Returns all tensors.
-  virtual std::vector<ParameterSpec> parameters() const = 0;
+  virtual std::span<const ParameterSpec> parameters() const = 0;
   // Returns warnings about the source, one sentence each.
-  virtual std::span<const std::string> warnings() const = 0;
+  virtual std::span<const std::string> warnings() const { return {}; }
   // Throws UserError if the tensor is missing or has the wrong shape or dtype. Does not read data.
   virtual void check(const ParameterSpec& parameter) const = 0;
   // Returns the file with the parameter, or the folder if the parameter is in several files. See check() for errors.
@@ -26,4 +25,4 @@ class WeightSource : public ParameterSource {
   virtual void verify_what_was_read(ProcessGroup& /*group*/) const {}
 };
 
-}  // namespace mpzero::io
+}  // namespace mpzero
