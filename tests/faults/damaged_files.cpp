@@ -232,6 +232,14 @@ Files DamagedFiles::damaged(const std::string& kind, const std::string& fault) c
   return files;
 }
 
+bool DamagedFiles::must_be_refused(const std::string& kind, const std::string& fault) const {
+  const std::string name = fault.substr(0, fault.find_first_of("@+"));
+  const bool is_text = name.ends_with(".json") || fs::path(name).extension().empty();
+  if (kind == "cut") return !is_text;
+  if (!readers_.verify) return false;
+  return kind == "flip" ? !name.ends_with(".pt") : kind == "grow" && !is_text;
+}
+
 Verdict DamagedFiles::read(const fs::path& folder, const fs::path& scratch, bool of_others) const {
   Verdict worst{Outcome::kRight, ""};
   bool verified = false;
@@ -270,7 +278,11 @@ Verdict DamagedFiles::try_fault(const std::string& kind, const std::string& faul
   if (files == files_) return {Outcome::kRight, "nothing changes"};
   const fs::path folder = scratch / "files";
   write_files(folder, files);
-  return read(folder, scratch, kind == "swap");
+  Verdict verdict = read(folder, scratch, kind == "swap");
+  if (verdict.outcome == Outcome::kRight && must_be_refused(kind, fault)) {
+    verdict = {Outcome::kWrong, "no reader reports the damage"};
+  }
+  return verdict;
 }
 
 }  // namespace mpzero::faults

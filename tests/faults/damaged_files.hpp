@@ -34,7 +34,7 @@ struct Readers {
 //   swap   SAVE:FILE,...      these files are from the other save
 //
 // A reader must either return the result of the intact files (for a swap, alternatively the result of the other save's
-// files) or refuse the files.
+// files) or refuse the files. Damage that must_be_refused() must be refused.
 class DamagedFiles final : public Target {
  public:
   struct OtherSave {
@@ -57,6 +57,8 @@ class DamagedFiles final : public Target {
   Texts read_all(const Files& files, const std::filesystem::path& scratch) const;
   Files damaged(const std::string& kind, const std::string& fault) const;
   Files swapped(const std::string& fault) const;
+  // Returns true unless the damage may have no effect: padding in an archive or a token file, or a trailing newline.
+  bool must_be_refused(const std::string& kind, const std::string& fault) const;
   Verdict read(const std::filesystem::path& folder, const std::filesystem::path& scratch, bool of_others) const;
 
   std::string name_;

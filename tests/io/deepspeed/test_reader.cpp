@@ -1,7 +1,6 @@
 #include <barrier>
 #include <deque>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -198,49 +197,6 @@ TEST_CASE("incomplete and mixed DeepSpeed folders are reported") {
   fs::copy_file(folder / "other-7steps" / "zero_pp_rank_0_mp_rank_00_model_states.pt",
                 tag / "zero_pp_rank_0_mp_rank_00_model_states.pt");
   CHECK(message_of([&] { open_checkpoint(tag); }).find("files from two runs") != std::string::npos);
-}
-
-TEST_CASE("flipped bits and truncated files cause an error or give the right values, never wrong ones") {
-  const TemporaryFolder folder;
-  std::mt19937 random(11);
-  int damaged = 0;
-  int harmless = 0;
-  const auto look = [&](const fs::path& tag) {
-    try {
-      const bool same = holds_what_was_saved(tag, 1);
-      REQUIRE(same);
-      ++harmless;
-    } catch (const Error& error) {
-      CHECK(std::string(error.what()).find(".pt") != std::string::npos);
-      ++damaged;
-    }
-  };
-  for (const int stage : {2, 3}) {
-    const std::string name = "tiny-" + std::to_string(stage) + "steps";
-    require_saved(folder.path(), name, {.stage = stage, .ranks = 2});
-    const fs::path tag = folder / name;
-    for (const auto& entry : std::vector<fs::directory_entry>(fs::directory_iterator(tag), {})) {
-      if (entry.path().extension() != ".pt") continue;
-      const std::string good = read_file(entry.path());
-      for (int round = 0; round < 400; ++round) {
-        // A third each: anywhere, in the directory at the end, in the first headers.
-        const size_t reach = round % 3 == 0 ? good.size() : std::min<size_t>(good.size(), 700);
-        const size_t place = round % 3 == 1 ? good.size() - 1 - random() % reach : random() % reach;
-        std::string bad = good;
-        bad[place] = static_cast<char>(bad[place] ^ (1 << random() % 8));
-        write_file(entry.path(), bad);
-        look(tag);
-      }
-      for (int round = 0; round < 60; ++round) {
-        write_file(entry.path(), good.substr(0, round == 0 ? good.size() - 1 : random() % good.size()));
-        CHECK_THROWS_AS([&] { open_checkpoint(tag)->verify(); }(), Error);
-      }
-      write_file(entry.path(), good);
-    }
-    CHECK(holds_what_was_saved(tag, 2));
-  }
-  CHECK(damaged > 500);
-  CHECK(damaged + harmless >= 1000);
 }
 
 // By hand from stage_1_and_2.py: 9 elements on 2 ranks are padded to a multiple of 4, so each rank has 6.
