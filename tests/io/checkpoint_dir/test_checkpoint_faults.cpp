@@ -169,6 +169,7 @@ TEST_CASE("a failing call ends the save on all ranks and keeps the old checkpoin
     } else {
       REQUIRE_THAT(errors[0], Contains(std::strerror(error)) && Contains(folder.path().string()));
       REQUIRE(errors[0].find('\n') == std::string::npos);
+      if (error == ENOSPC) REQUIRE_THAT(errors[0], Contains("free some space"));
       REQUIRE(found >= 1);
       ++given_up;
     }
