@@ -1,13 +1,9 @@
 // The output folder of zero_to_fp32: one export, the former or the new one, whatever happens on the way.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cerrno>
 
 #include "base/error.hpp"
 #include "io/weights/weights_export.hpp"
-#include "tests/io/deadly_disk.hpp"
 #include "tests/io/faulty_disk.hpp"
 #include "tests/io/weights/export_fixture.hpp"
 
@@ -51,46 +47,6 @@ void convert_again(const fs::path& folder, const MadeUpCheckpoint& checkpoint, c
 }
 
 }  // namespace
-
-TEST_CASE("a conversion killed at any call leaves the previous export, the new one or none, and can be repeated") {
-  const auto [before, after] = GENERATE(from_range(kPairs));
-  const auto moment = GENERATE(DeadlyDisk::Moment::kBefore, DeadlyDisk::Moment::kAfter);
-  const MadeUpCheckpoint first(1), second(2);
-  const Contents old_export = expected_of(first, kForms[before]);
-  const Contents new_export = expected_of(second, kForms[after]);
-  const Contents others = {{"tokenizer.json", "{}"}};
-  int kills = 0;
-  for (int call = 1;; ++call) {
-    CAPTURE(before, after, static_cast<int>(moment), call);
-    const TemporaryFolder folder;
-    for (const auto& [name, bytes] : old_export) write_file(folder / name, bytes);
-    for (const auto& [name, bytes] : others) write_file(folder / name, bytes);
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      DeadlyDisk deadly(call, moment, false);
-      try {
-        export_weights(second, folder.path(), kForms[after].options(), deadly);
-        ::_exit(0);
-      } catch (const std::exception&) {
-        ::_exit(1);
-      }
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(what_loads(contents_of(folder.path()), old_export, new_export) != Loads::kMixed);
-    REQUIRE(read_file(folder / "tokenizer.json") == "{}");
-    if (!WIFSIGNALED(status)) {
-      REQUIRE(WEXITSTATUS(status) == 0);
-      REQUIRE(holds_exactly(folder.path(), new_export, others));
-      break;
-    }
-    ++kills;
-    convert_again(folder.path(), second, kForms[after]);
-    REQUIRE(holds_exactly(folder.path(), new_export, others));
-  }
-  CHECK(kills >= 10);
-}
 
 TEST_CASE("after a power failure at any call, a folder contains the previous export, the new one or none") {
   const auto [before, after] = GENERATE(from_range(kPairs));
@@ -141,19 +97,6 @@ TEST_CASE("a failing call leaves the previous export, the new one, or none with 
     convert_again(folder.path(), second, kForms[after]);
     REQUIRE(holds_exactly(folder.path(), new_export));
   }
-}
-
-TEST_CASE("of two concurrent conversions into one folder, the second is refused and the first completes") {
-  const TemporaryFolder folder;
-  const MadeUpCheckpoint first(1), second(2);
-  std::string refused;
-  ExportOptions options = Form{}.options();
-  options.on_written = [&](int64_t, int64_t) {
-    if (refused.empty()) refused = message_of([&] { export_weights(second, folder.path(), Form{}.options()); });
-  };
-  CHECK_NOTHROW(export_weights(first, folder.path(), options));
-  CHECK_THAT(refused, Contains((folder / kStaging).string()) && Contains("OUTPUT_DIR"));
-  CHECK(holds_exactly(folder.path(), expected_of(first, Form{})));
 }
 
 TEST_CASE("a conversion whose staging folder is deleted, even for another conversion, changes nothing") {
