@@ -496,6 +496,11 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_pa
   resolve_recompute(file, line, merge, config);
   resolve_types(file, config);
   resolve_zero(file, model.hidden_size, config.zero, warnings);
+  if (file.given()) {
+    const std::string key = "zero_optimization.stage";
+    config.origins.zero_stage = file.zero.stage.given() ? Origin{Origin::Kind::kFile, key}
+                                                        : Origin{Origin::Kind::kDeepSpeedDefault, key + " is missing"};
+  }
   resolve_compression(file, line, config.zero, warnings);
   resolve_fp8(file, line, merge, config, warnings);
   resolve_schedule(line, file, merge, config, warnings);

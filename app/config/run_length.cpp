@@ -27,10 +27,13 @@ int64_t steps_of(double num_train_epochs, int64_t num_windows, int64_t batch) {
 // Throws UserError if the dataset is smaller than one step.
 void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_t steps, const RunConfig& config) {
   if (steps >= 1) return;
+  // Only --epochs counts sequences across epochs.
+  const bool is_too_small = config.num_train_epochs && num_windows < epoch_batch(config);
   throw_user_error(
-      "--{} {} is less than one optimizer step: --train_data has {}, and train_batch_size is {}; raise --{} "
-      "or reduce the batch size.",
-      flag, epochs, counted(num_windows, "sequence"), config.train_batch_size, flag);
+      "--{} {} is less than one optimizer step: --train_data has {}, and train_batch_size is {}; {} or reduce the "
+      "batch size.",
+      flag, epochs, counted(num_windows, "sequence"), config.train_batch_size,
+      is_too_small ? "use --epochs instead" : fmt::format("raise --{}", flag));
 }
 
 // Returns the Trainer's number of steps. --max_steps and --epochs, if set, must be consistent with this number.

@@ -266,7 +266,7 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
     rows.push_back({"sequences", fmt::format("split over {} ranks", config.sequence_parallel_size),
                     of_file("sequence_parallel_size")});
   }
-  rows.push_back({"ZeRO stage", fmt::to_string(config.zero.stage), of_file("zero_optimization.stage")});
+  rows.push_back({"ZeRO stage", fmt::to_string(config.zero.stage), describe(config.origins.zero_stage)});
   std::vector<std::string> offloads;
   if (config.zero.offload_optimizer) offloads.emplace_back("offload_optimizer");
   if (config.zero.offload_param) offloads.emplace_back("offload_param");

@@ -25,7 +25,7 @@ struct Origin {
 // Origins of the values of RunConfig.
 struct Origins {
   // Origins of values that have no flag or several flags.
-  Origin optimizer;
+  Origin optimizer, zero_stage;
   Origin schedule, warmup, schedule_end;
   Origin communication_dtype, accumulation_dtype, moment_dtype;
   // Origins of all other values, by flag name.

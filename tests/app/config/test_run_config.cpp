@@ -493,6 +493,8 @@ TEST_CASE("epochs are converted to whole steps; the smaller of epochs and steps 
 
   result = run("", {"--epochs=1"}, 8);
   CHECK_THROWS_WITH(apply_epochs(result.config, 7, result.warnings), Contains("less than one optimizer step"));
+  result = run("", {"--num_train_epochs=20"}, 8);  // no number of epochs suffices
+  CHECK_THROWS_WITH(apply_epochs(result.config, 7, result.warnings), Contains("use --epochs"));
   result = run("", {"--max_steps=5", "--warmup_steps=2"});
   apply_epochs(result.config, 7, result.warnings);
   CHECK(result.config.max_steps == 5);

@@ -223,6 +223,9 @@ TEST_CASE("the layout has separate lines and a separate record") {
   CHECK(layout_record(plain)["recompute"] == "full");
   CHECK(layout_record(plain)["offload_optimizer_ratio"] == 1);
   CHECK(line_of(settings_table(plain), "ZeRO stage") == "ZeRO stage 2 default");
+  plain.config = run(R"({"train_micro_batch_size_per_gpu": 1})", {"--recompute=full"}).config;
+  CHECK(line_of(settings_table(plain), "ZeRO stage") ==
+        "ZeRO stage 0 DeepSpeed's default (zero_optimization.stage is missing)");
   CHECK(line_of(settings_table(plain), "recomputation") == "recomputation full flag: --recompute");
 
   RunSetup on_cpu;
