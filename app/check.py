@@ -44,9 +44,9 @@ LIMITS = {
     "less_than": ("less than", operator.lt),
 }
 BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
-# Minimum of each numeric variable.
-NUMBERS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "MAX_DOCUMENTS": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0, "NPROC": 1}
-NUMBERS |= {"MAX_RESTARTS": 0, "STUCK_AFTER": 1, "GRACE_PERIOD": 0}
+# Minimum of each numeric variable. The first ones have the value of the flag of this name, if it is given.
+OF_FLAGS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0}
+NUMBERS = OF_FLAGS | {"MAX_DOCUMENTS": 1, "NPROC": 1, "MAX_RESTARTS": 0, "STUCK_AFTER": 1, "GRACE_PERIOD": 0}
 SBATCH = ("nodes", "partition", "time", "account", "qos", "exclusive", "gpus_per_node", "ntasks_per_node", "requeue")
 SINKS = ("tensorboard", "wandb", "mlflow", "trainjob")
 # Variables that contain flags of a program, and the source files that define these flags.
@@ -132,10 +132,12 @@ def wanted_of(flag: dict, text: str) -> str | None:
         return None if text in flag["choices"] else f"one of {', '.join(flag['choices'])}"
     if flag["type"] not in ("integer", "number"):
         return None if text else "a non-empty string"
+    if flag["type"] == "integer" and not re.fullmatch("-?[0-9]+", text):
+        return "an integer"
     try:
         value = int(text) if flag["type"] == "integer" else float(text)
     except ValueError:
-        return "an integer" if flag["type"] == "integer" else "a number"
+        return "a number"
     return beyond(flag, value)
 
 
@@ -151,8 +153,9 @@ def beyond(accepted: dict, value: float) -> str | None:
 
 def problems_of_variables() -> Iterator[str]:
     for name, least in NUMBERS.items():
-        # A flag replaces its variable, and is checked as a flag.
-        value = "" if any(re.match(f"--{name.lower()}(=|$)", word) for word in sys.argv) else variable(name)
+        value = variable(name)
+        if name in OF_FLAGS and any(re.match(f"--{name.lower()}(=|$)", word) for word in sys.argv):
+            continue
         if value and not (re.fullmatch("[0-9]{1,15}", value) and int(value) >= least):
             yield f"{name}={value} must be an integer of at least {least}, with at most 15 digits; fix or unset it."
     if variable("LOCAL_DATASET") not in ("", "true", "false"):

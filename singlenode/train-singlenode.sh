@@ -138,6 +138,7 @@ discard_folders() {
 # catch_signals: must be called before mpirun or srun starts. Forwards the first signal as SIGUSR1, on which mpzero saves and exits (SIGTERM
 # or SIGINT would make mpirun kill its ranks). A second signal ends the run immediately. `signals` counts the signals.
 catch_signals() {
+  read -r own_name <"/proc/$$/comm"
   signals=0
   ranks_pid=""
   trap 'stop_ranks ""' INT TERM USR1 USR2
@@ -163,7 +164,12 @@ signal_ranks() {
 
 # wait_for_ranks PID: waits for mpirun or srun and sets `status` to its exit status. catch_signals must be called before its start.
 wait_for_ranks() {
+  local name=$own_name
   status=0
+  # Until the new process runs its program, bash discards signals to it.
+  while [[ ${name:-$own_name} == "$own_name" ]] && kill -0 "$1" 2>/dev/null; do
+    { read -r name <"/proc/$1/comm" || name=""; } 2>/dev/null
+  done
   ranks_pid=$1
   # A signal may have arrived before ranks_pid was set.
   ((signals == 0)) || signal_ranks
@@ -226,7 +232,7 @@ keep_log() {
 
 # start_ranks RANKS GPUS CORES: runs mpzero under mpirun and sets `status` to mpirun's exit status. mpirun's stdout and stderr are also
 # written to the log. On a terminal, they are one stream, so that lines and the progress bar stay in order. mpirun runs in its own session,
-# so that only this script receives Ctrl-C. No command substitution may run after the first line is printed: Ctrl-C would end it.
+# so that only this script receives Ctrl-C. After the first line, this shell must not run command substitutions: Ctrl-C would end them.
 start_ranks() {
   local first_line
   local -a command=(mpirun --bind-to none -n "$1")

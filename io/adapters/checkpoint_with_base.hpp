@@ -38,6 +38,7 @@ class MergedCheckpoint final : public StoredCheckpoint {
   const RunRecord& run() const override { return checkpoint_.run(); }
   const TrainingProgress& progress() const override { return progress_; }
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
+  std::span<const std::string> warnings() const override { return checkpoint_.warnings(); }
   void verify_what_was_read(ProcessGroup& group) const override { whole_.verify_what_was_read(group); }
   void verify() const override { checkpoint_.verify(); }
 

@@ -110,6 +110,14 @@ def test_an_unknown_flag_gets_the_advice_of_the_program(flag):
     )
 
 
+def test_numbers_are_checked_as_the_program_checks_them():
+    assert all(
+        "--max_steps" in line for text in ("1_000", "+5", " 5", "\u0665") for line in problems("--max_steps", text)
+    )
+    assert len(problems("--max_steps=1_000")) == len(problems("--grace_period=30", GRACE_PERIOD="abc")) == 1
+    assert problems("--max_steps=5", MAX_STEPS="5") == []
+
+
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 def test_nothing_is_built_before_a_mistake_is_named(checkout):
     result = checkout.run("--hlp", MAX_STEPS="many")

@@ -80,7 +80,7 @@ def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group)
     assert "Interrupted; no checkpoint exists yet" in output
 
 
-def test_no_command_substitution_runs_after_the_first_line(checkout):
+def test_the_start_file_is_named_before_the_first_line(checkout):
     """Ctrl-C also reaches command substitutions, and would end the script through `set -e`."""
     gate, asked = checkout.record / "gate", checkout.record / "asked"
     wait = f"if [[ ${{!#}} == */mpi_start.* ]]; then : >{asked}; until [[ -e {gate} ]]; do sleep 0.05; done; fi"
@@ -92,12 +92,16 @@ def test_no_command_substitution_runs_after_the_first_line(checkout):
     assert b"Training" not in before and "Training" in finish(checkout, process)
 
 
-def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout):
+@pytest.mark.parametrize("handler", ["", "trap 'exit 130' USR1", "at once"])
+def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout, handler):
     asked = checkout.record / "asked"
-    checkout.program(checkout.bin / "setsid", f"#!/bin/bash\n: >{asked}\nwhile sleep 0.05; do :; done\n")
+    at_once = handler == "at once"
+    commands = f"{'' if at_once else handler}\n: >{asked}\nwhile sleep 0.05; do :; done"
+    checkout.program(checkout.bin / "setsid", f"#!/bin/bash\n{commands}\n")
     process = start(checkout, FAKE_SLEEP="300")
     assert "log:" in next(line for line in process.stdout if "Training" in line)
-    wait_until(asked.exists)
+    if not at_once:
+        wait_until(asked.exists)
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
     assert process.returncode == 75

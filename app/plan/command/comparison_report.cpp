@@ -76,6 +76,8 @@ std::string recomputed(const LayerLevels& levels) {
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
   const int64_t fitting = std::ssize(comparison.ranked) + comparison.without_times;
   const bool several = comparison.asked.size() > 1;
+  const int64_t of_asked = std::ranges::count_if(
+      comparison.ranked, [&](const auto& one) { return hosts_of(one.machine) == comparison.asked.front(); });
   const bool alternatives = std::ranges::any_of(
       comparison.ranked, [&](const auto& one) { return hosts_of(one.machine) != comparison.asked.front(); });
   std::vector<std::string> lines = {fmt::format(
@@ -83,7 +85,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
       comparison.train_batch_size, fitting,
       comparison.without_times > 0 ? fmt::format(", {} without kernel times", comparison.without_times) : "",
       several ? fmt::format("{} of each host type", kRowsOfEach)
-              : fmt::format("{} on {}{}", std::min<int64_t>(kRowsOfAsked, fitting), comparison.asked.front(),
+              : fmt::format("{} on {}{}", std::clamp<int64_t>(of_asked, 1, kRowsOfAsked), comparison.asked.front(),
                             alternatives ? ", and the fastest on each alternative host type" : ""))};
   const auto add_left_out = [&] {
     for (const std::string& left_out : comparison.left_out) lines.push_back("  excluded: " + left_out);

@@ -1,6 +1,7 @@
 // Engines of a tiny model that compress between the ranks as nodes; what they carry goes through a checkpoint.
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <tuple>
@@ -245,11 +246,13 @@ TEST_CASE("a damaged file stops all ranks of a run that needs it, and no other r
     CHECK((!taken.gradients && !taken.parameters));
     REQUIRE(taken.warnings.size() == 1);
     CHECK_THAT(taken.warnings.front(), Contains("discarded"));
+    return taken.warnings.front();
   };
   goes_on(exact, exact.setup, damaged);
   RunSetup other = run.setup;
   other.layout = {.nodes = 1, .ranks_per_node = ranks};
-  goes_on(run, other, damaged);
+  CHECK_THAT(goes_on(run, other, damaged),
+             Contains(fmt::format("has {} shard groups", ranks)) && Contains("run has 1"));
   goes_on(run, run.setup, {ranks + 1, nullptr, damage});
 }
 
