@@ -14,6 +14,7 @@ import json
 import operator
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,12 +133,11 @@ def wanted_of(flag: dict, text: str) -> str | None:
         return None if text in flag["choices"] else f"one of {', '.join(flag['choices'])}"
     if flag["type"] not in ("integer", "number"):
         return None if text else "a non-empty string"
-    if flag["type"] == "integer" and not re.fullmatch("-?[0-9]+", text):
+    if flag["type"] == "integer" and not re.fullmatch("-?[0-9]{1,20}", text):
         return "an integer"
-    try:
-        value = int(text) if flag["type"] == "integer" else float(text)
-    except ValueError:
+    if not re.fullmatch(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", text):
         return "a number"
+    value = int(text) if flag["type"] == "integer" else float(text)
     return beyond(flag, value)
 
 
@@ -189,14 +189,14 @@ def problems_of_json(
     name: str, path: str, of_keys: Callable[[str, dict], Iterator[str]] = lambda _, __: iter(())
 ) -> Iterator[str]:
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=without_doubles)
+        values = json.loads(Path(path).read_text(encoding="utf-8-sig"), object_pairs_hook=without_doubles)
         if not isinstance(values, dict):
             yield f"{name}={path} is not a JSON object; use another file."
         else:
             yield from of_keys(f"{name}={path}", values)
     except OSError as error:
         yield f"{name}={path} cannot be read ({error.strerror}; working directory: {os.getcwd()}); use another file."
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield f"{name}={path} is not JSON: {error}; fix it."
 
 
@@ -345,8 +345,10 @@ def token_files(value: str) -> list[str]:
 
 def problems_of_token_file(name: str, path: str) -> Iterator[str]:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return
         with open(path, "rb") as file:
-            if os.path.isfile(path) and file.read(len(HDF5)) != HDF5:
+            if file.read(len(HDF5)) != HDF5:
                 yield f"{name}={path} is not a token file; set DATASET to prepare one from text."
     except FileNotFoundError:
         if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # a dry run does not need the data
@@ -356,14 +358,17 @@ def problems_of_token_file(name: str, path: str) -> Iterator[str]:
 
 
 def first_table(data: Path) -> Path | None:
-    files = sorted(data.iterdir()) if data.is_dir() else [data]
+    try:
+        files = sorted(data.iterdir()) if data.is_dir() else [data]
+    except PermissionError:  # which prepare_data.py reports
+        files = []
     return next((file for file in files if file.suffix in (".jsonl", ".ndjson", ".csv", ".tsv")), None)
 
 
 def columns(path: Path) -> list[str]:
     """Returns the columns of the first row, or [] if the file is unreadable, which prepare_data.py reports."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             if path.suffix in (".csv", ".tsv"):
                 return next(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","), [])
             row = json.loads(file.readline(1 << 24))

@@ -6,6 +6,8 @@
 # --dry_run. Must be called after training_flags.
 check_run() {
   local ranks=$1 nodes=$2 code=0 said
+  # --dry_run=false
+  if gives_any dry_run && ! has_switch dry_run; then drop_flag dry_run && training_flags; fi
   local -a command=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
   has_switch dry_run || command+=(--dry_run)
   gives_any world_size || command+=(--world_size "$((ranks * nodes))")

@@ -118,6 +118,7 @@ choose_settings() {
   # Weights determine the model, unless the user selects one, which mpzero then compares with the config.json of the weights.
   MODEL_IS_FROM_WEIGHTS=false
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
+    [[ ! -d $MODEL_CONFIG ]] || MODEL_CONFIG=${MODEL_CONFIG%/}/config.json
     setting MODEL_TYPE model_type "$(basename "$(dirname "$(readlink -m "$MODEL_CONFIG")")")"
   elif [[ -n $INIT_FROM && -z ${MODEL_TYPE:-} ]] && ! gives_any model_type; then
     MODEL_IS_FROM_WEIGHTS=true
@@ -309,7 +310,11 @@ training_flags() {
     "checkpoint_dir $CHECKPOINT_DIR" "metrics_file $METRICS_FILE"
     "device $MPZERO_DEVICE" "network ${NETWORK:-}" "grace_period ${GRACE_PERIOD:-}" "stuck_after ${STUCK_AFTER:-}"
   )
-  if [[ -z $MODEL_CONFIG && $MODEL_IS_FROM_WEIGHTS == false ]]; then pairs+=("model_type $MODEL_TYPE"); fi
+  if [[ -n $MODEL_CONFIG ]]; then
+    pairs+=("model_config $MODEL_CONFIG")
+  elif [[ $MODEL_IS_FROM_WEIGHTS == false ]]; then
+    pairs+=("model_type $MODEL_TYPE")
+  fi
   if ! gives_any epochs num_train_epochs; then pairs+=("max_steps $MAX_STEPS"); fi
   if ! saves_by_flags; then pairs+=("checkpoint_freq $CHECKPOINT_FREQ"); fi
   for pair in "${pairs[@]}"; do

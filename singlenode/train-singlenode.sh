@@ -86,9 +86,13 @@ run_on_host() {
 # read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. mpzero's flags start at the first unknown flag.
 read_arguments() {
   host="" build_only=false
+  if [[ " $* " =~ \ (-h|--help)\  ]]; then
+    explain_script "${BASH_SOURCE[0]}"
+    exit 0
+  fi
   while (($# > 0)); do
     case $1 in
-      -h | --help | help)
+      help)
         explain_script "${BASH_SOURCE[0]}"
         exit 0
         ;;

@@ -12,7 +12,7 @@ from .pairs import OF_PAIRS, PAIRS
 from .plan import Input
 from .row_kinds import TEXT
 from .spans import OF_SPANS, SPANS
-from .token_file import arguments_of, is_hdf5
+from .token_file import arguments_of, is_foreign
 from .tokenizer_files import CONFIG
 
 CONTENT = "content"
@@ -79,7 +79,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
     outputs = [path for path in (arguments.output, arguments.validation_output) if path is not None]
     existing = [path for path in outputs if path.exists()]
     for path in existing:
-        if not is_hdf5(path):
+        if is_foreign(path):
             raise PrepareError(f"{shown(path)} exists but is not a token file: choose a different output.")
     if not existing or arguments.overwrite:
         return False

@@ -216,7 +216,14 @@ def arguments_of(path: Path) -> dict | None:
         return None
 
 
-def is_hdf5(path: Path) -> bool:
+def is_foreign(path: Path) -> bool:
+    """Returns True if the file is not a token file. A damaged HDF5 file may be a token file."""
     import h5py
 
-    return path.is_file() and bool(h5py.is_hdf5(path))
+    if not path.is_file() or not h5py.is_hdf5(path):
+        return True
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return "tokens" not in file
+    except OSError:
+        return False

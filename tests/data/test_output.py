@@ -218,3 +218,17 @@ def test_output_that_cannot_be_written(prepare, tmp_path):
     assert "a.txt/out.h5 cannot be written" in prepare("a.txt", "a.txt/out.h5", fails=True).stderr
     sentence = prepare("a.txt", "/proc/out.h5", fails=True).stderr
     assert "/proc/out.h5" in sentence and "No such file or directory" in sentence
+
+
+def test_overwrite_replaces_token_files_only(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("short")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["weights"] = [1.0]
+    before = (tmp_path / "other.h5").read_bytes()
+    assert "other.h5" in prepare("a.txt", "other.h5", "--overwrite", fails=True).stderr
+    assert (tmp_path / "other.h5").read_bytes() == before
+    prepare("a.txt", "train.h5")
+    damaged = (tmp_path / "train.h5").read_bytes()[:600]
+    (tmp_path / "train.h5").write_bytes(damaged)
+    prepare("a.txt", "train.h5", "--overwrite")
+    assert read_tokens(tmp_path / "train.h5").texts() == ["short"]

@@ -118,6 +118,32 @@ def test_numbers_are_checked_as_the_program_checks_them():
     assert problems("--max_steps=5", MAX_STEPS="5") == []
 
 
+def test_files_of_other_programs_are_read(tmp_path):
+    """Excel writes a byte order mark."""
+    (tmp_path / "a.csv").write_text("text,b\n1,2\n", encoding="utf-8-sig")
+    (tmp_path / "ds.json").write_text("{}", encoding="utf-8-sig")
+    assert problems(DATASET=str(tmp_path / "a.csv"), DS_CONFIG=str(tmp_path / "ds.json"), TOKENIZER="bytes") == []
+    (tmp_path / "ds.json").write_text('{"a":' * 5000 + "1" + "}" * 5000)
+    os.mkfifo(tmp_path / "pipe")
+    [line] = problems(DS_CONFIG=str(tmp_path / "ds.json"), TRAIN_DATA=str(tmp_path / "pipe"))
+    assert "ds.json" in line
+
+
+def test_each_mistake_has_its_advice(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tb\n1\t2\n")
+    (tmp_path / "a.txt").write_text("text")
+    missing = str(tmp_path / "no/weights/here")
+    for words, variables, advice in [
+        (["--seed=1", "--seed=2"], {}, "twice"), (["--nodes", "4"], {}, "sbatch --nodes"),
+        ([str(tmp_path / "a.txt")], {}, "--train_data"), (["--init_from", missing], {"INIT_FROM": missing}, missing),
+        ([], {"VALIDATION_FREQ": "-1"}, "VALIDATION_FREQ"), ([], {"TRAIN_DATA": missing}, "DATASET"),
+    ]:  # fmt: skip
+        [line] = problems(*words, **variables)
+        assert advice in line
+    assert problems(VALIDATION_FREQ="0") == problems("--dry_run", TRAIN_DATA=missing) == []
+    assert problems(DATASET=str(tmp_path / "a.tsv")) == []
+
+
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 def test_nothing_is_built_before_a_mistake_is_named(checkout):
     result = checkout.run("--hlp", MAX_STEPS="many")

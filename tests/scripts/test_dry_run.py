@@ -33,8 +33,9 @@ def test_a_run_that_would_be_refused_ends_before_any_work(checkout, begin, statu
 
 
 @pytest.mark.parametrize("begin", [start, submit])
-def test_it_is_asked_of_the_run_that_follows(checkout, begin):
-    result = begin(checkout, "--seed", "7", NPROC="2", CHECK_NODES="false")
+@pytest.mark.parametrize("flags", [[], ["--dry_run=false"]])
+def test_it_is_asked_of_the_run_that_follows(checkout, begin, flags):
+    result = begin(checkout, "--seed", "7", *flags, NPROC="2", CHECK_NODES="false")
     assert result.returncode == 0, result.stdout + result.stderr
     words = asked(checkout)
     trained = (checkout.record / "mpzero.flags").read_text().splitlines()

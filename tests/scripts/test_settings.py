@@ -56,6 +56,28 @@ def test_variables_of_the_environment_win(checkout):
     assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == "5"
 
 
+OF_FLAGS = {
+    "MODEL_CONFIG": "my model/config.json", "DS_CONFIG": "my.json", "SEQ_LENGTH": "64", "MAX_STEPS": "7",
+    "CHECKPOINT_FREQ": "3", "CHECKPOINT_DIR": "elsewhere", "METRICS_FILE": "elsewhere/m.jsonl", "TRAIN_DATA": "a.h5",
+    "VALIDATION_DATA": "b.h5", "VALIDATION_FREQ": "5", "STUCK_AFTER": "77", "NETWORK": "socket", "GRACE_PERIOD": "60",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_each_variable_reaches_mpzero(checkout, folder):
+    for name in ("my model/config.json", "my.json", "a.h5", "b.h5"):
+        (checkout.root / name).parent.mkdir(exist_ok=True)
+        (checkout.root / name).write_bytes(b"\x89HDF\r\n\x1a\n" if name.endswith(".h5") else b"{}")
+    model = {"MODEL_CONFIG": "my model"} if folder else {}
+    result = checkout.run(**OF_FLAGS | model, TOKENIZER="bytes")
+    assert result.returncode == 0, result.stderr
+    flags = checkout.flags()
+    assert "model_type" not in flags
+    names = {"DS_CONFIG": "deepspeed_config"}
+    for variable, value in OF_FLAGS.items():
+        assert flags[names.get(variable, variable.lower())].removeprefix(f"{checkout.root}/") == value, variable
+
+
 @pytest.mark.parametrize("extra", [["--"], []])
 def test_extra_flags_pass_through_and_replace_the_variables(checkout, extra):
     result = checkout.run(*extra, "--max_steps", "9", "--checkpoint_dir=other", "--seed", "7", MAX_STEPS="3")

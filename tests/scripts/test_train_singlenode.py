@@ -227,7 +227,11 @@ def test_what_the_script_would_drop_is_refused(checkout, arguments, sentence):
 
 
 def test_help_is_given_wherever_it_is_asked_for(checkout):
-    assert srun(checkout, "node1", "--help").stdout == srun(checkout, "--help").stdout != ""
+    said = srun(checkout, "--help").stdout
+    assert said != "" and srun(checkout, "node1", "--help").stdout == said
+    for arguments in (["--", "-h"], ["--max_steps", "5", "--help", "lr"]):
+        result = checkout.run(*arguments)
+        assert (result.returncode, result.stdout) == (0, said) and checkout.calls() == ""
 
 
 @pytest.mark.parametrize(
