@@ -175,9 +175,9 @@ parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlac
 std::string describe_compression(const RunConfig& config) {
   std::vector<std::string> parts;
   if (config.zero.quantized_gradient_bits > 0) {
-    parts.push_back(fmt::format("gradients in {} bits", config.zero.quantized_gradient_bits));
+    parts.push_back(fmt::format("{}-bit gradients", config.zero.quantized_gradient_bits));
   }
-  if (config.zero.quantized_weights) parts.emplace_back("parameters in 8 bits");
+  if (config.zero.quantized_weights) parts.emplace_back("8-bit parameters");
   return fmt::to_string(fmt::join(parts, " and "));
 }
 

@@ -13,8 +13,8 @@ namespace mpzero {
 
 parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
 
-// Returns the keys of a ds_config.json for a run without one, except "zero_optimization", such that the file changes no
-// settings; empty if the run has a file.
+// Returns the keys, other than "zero_optimization", that reproduce the current settings in a new ds_config.json; empty
+// if the run already has a ds_config.json.
 std::string new_file_keys(const RunConfig& config);
 // Returns a ds_config.json. `keys`: see new_file_keys(). `zero`: keys of "zero_optimization".
 std::string minimal_ds_config(const std::string& keys, const std::vector<std::string>& zero);
@@ -46,7 +46,7 @@ bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPl
 // Returns the configured layout of shard groups; the default is one group per host. Throws UserError if the group size
 // does not divide the number of ranks.
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
-// Describes quantization between shard groups: "gradients in 8 bits and parameters in 8 bits"; empty if communication
+// Describes quantization between shard groups: "8-bit gradients and 8-bit parameters"; empty if communication
 // is not quantized.
 std::string describe_compression(const RunConfig& config);
 // Describes shard groups and sequence parallelism, if any, as text to append to "ZeRO-3".

@@ -78,7 +78,7 @@ void RunMetrics::collect(Families& to) const {
   to.counter("mpzero_checkpoint_failures_total", "Failed saves since the run last started.",
              static_cast<double>(now.failed_checkpoints));
   to.counter("mpzero_checkpoint_paused_seconds_total",
-             "Seconds for which saves paused training since the run last started.", now.paused_seconds);
+             "Seconds that saves have paused training since the run last started.", now.paused_seconds);
   to.counter("mpzero_restarts_total", "Restarts of the run.", static_cast<double>(beginning_.restarts));
   if (beginning_.planned_bytes) {
     to.gauge("mpzero_memory_planned_bytes", "Estimated peak memory of a rank.",

@@ -43,7 +43,7 @@ struct LoaderOptions {
   int64_t vocab_limit = 0;  // the model's vocabulary size; larger token ids are rejected
   int64_t read_ahead = 4;   // maximum number of prefetched micro-batches
   // Number of windows consumed by all ranks so far (TrainingProgress::sequences_seen); required if the batch size has
-  // changed. If not set, `first_step` determines the position.
+  // changed. If unset, the position follows from `first_step`.
   std::optional<int64_t> first_window;
   // Sources of a mixture, one per dataset, with their state at first_window; empty for a single dataset.
   std::vector<MixtureSource> sources{};

@@ -193,7 +193,7 @@ LargestRun largest_run(PlanLimit limit, const CommandLine& line, const PlanMachi
   // --recompute auto and host offload activations.
   const bool offloads_activations = !machine.is_cpu() && base.config.recompute > Recomputation::kTiled;
   if (machine.host_bytes == 0 && (base.config.zero.offload_optimizer || offloads_activations)) {
-    throw_user_error("--{} with offload requires the host's memory; pass --host_memory or --instance.", search);
+    throw_user_error("--{} with offload requires the size of host memory; pass --host_memory or --instance.", search);
   }
   const int64_t of_model = base.model.max_position_embeddings;
   const auto set_up = [&](int64_t value) {

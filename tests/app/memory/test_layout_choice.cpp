@@ -312,7 +312,7 @@ TEST_CASE("compression reduces the bytes between nodes, and the log line reports
   CHECK(internode_bytes(options, two, 2, kParameters, kParameters) == (4'250'000 + 8'125'000) / 2);
   const std::string both = R"("stage": 3, "zero_quantized_gradients": true, "zero_quantized_weights": true)";
   const LayoutChoice choice = choose(both + R"(, "mics_shard_size": 4)", kTwoHostsOfFour);
-  CHECK_THAT(choice.line, Contains("MB (gradients in 8 bits and parameters in 8 bits) per group per step"));
+  CHECK_THAT(choice.line, Contains("MB (8-bit gradients and 8-bit parameters) per group per step"));
   CHECK(choice.warning.empty());
 }
 
