@@ -27,7 +27,7 @@ TEST_CASE("two step times are printed only if they differ by more than 0.5%") {
                                     "--deepspeed_config=" MPZERO_SOURCE_DIR
                                     "/configs/ds_config_llama3_8b_zero3_offload.json",
                                     "--deepspeed_config_yields=true",
-                                    "--train_batch_size=8"};
+                                    "--train_batch_size=2"};
   CHECK_THAT(output_of(flags).text, Catch::Contains("if gradients are clipped"));
   flags.back() = "--train_batch_size=512";
   const nlohmann::json step = json_of(flags)["step"];
