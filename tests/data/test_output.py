@@ -121,15 +121,6 @@ def test_existing_file_of_another_kind_is_kept(prepare, tmp_path, flags):
     assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
 
 
-def test_existing_hdf5_file_of_another_program_is_replaced_only_on_request(prepare, tmp_path):
-    (tmp_path / "a.txt").write_text("text")
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"] = 1
-    assert "a.h5" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
-    prepare("a.txt", "a.h5", "--overwrite")
-    assert read_tokens(tmp_path / "a.h5").texts() == ["text"]
-
-
 def test_missing_validation_file_is_made_again(prepare, tmp_path, novel):
     (tmp_path / "a.txt").write_text(novel)
     arguments = ("a.txt", "train.h5", "--validation_output", "validation.h5", "--if_missing")
@@ -225,7 +216,8 @@ def test_overwrite_replaces_token_files_only(prepare, tmp_path):
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["weights"] = [1.0]
     before = (tmp_path / "other.h5").read_bytes()
-    assert "other.h5" in prepare("a.txt", "other.h5", "--overwrite", fails=True).stderr
+    for flag in ("--if_missing", "--overwrite"):
+        assert "other.h5" in prepare("a.txt", "other.h5", flag, fails=True).stderr
     assert (tmp_path / "other.h5").read_bytes() == before
     prepare("a.txt", "train.h5")
     damaged = (tmp_path / "train.h5").read_bytes()[:600]
