@@ -66,7 +66,8 @@ follow_run() {
   # Ignore SIGUSR2 until Python handles it.
   (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
   child=$!
-  wait_for_child "$child" || code=$?
+  # Without the line that bash prints for a child that a signal has ended.
+  wait_for_child "$child" 2>/dev/null || code=$?
   ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. To forward the remaining steps later, run $(follow_command)."
 }
 
