@@ -86,7 +86,7 @@ def test_losses_are_near_and_bytes_are_few(
         assert losses(steps) == pytest.approx(losses(exact), rel=tolerance), name
         assert losses(steps)[1:].tolist() != losses(exact)[1:].tolist(), name
         check_bytes(tmp_path / name, steps, nodes, ranks, bits)
-        assert re.search(r"between shard groups: [\d.]+ [kMG]B \((gradients|parameters) in [48] bits", result.stdout), (
+        assert re.search(r"between shard groups: [\d.]+ [kMG]B \([48]-bit (gradients|parameters)", result.stdout), (
             result.stdout
         )
 
