@@ -28,17 +28,22 @@ BASH = """\
 # docs/flag_table.py writes this file. `source scripts/completion.bash` completes the commands and flags of mpzero.
 _mpzero() {{
   local word=${{COMP_WORDS[COMP_CWORD]}}
-  if ((COMP_CWORD == 1)) && [[ $1 != *.sh ]]; then
-    COMPREPLY=($(compgen -W 'train doctor checkpoint plan generate top failure help version' -- "$word"))
-    return
-  fi
+  local commands='train doctor checkpoint plan generate top failure help version'
+  [[ $1 == *.sh ]] || case $COMP_CWORD,${{COMP_WORDS[1]}} in
+    2,checkpoint) commands='{checkpoint}' ;&
+    1,* | 2,help)
+      COMPREPLY=($(compgen -W "$commands" -- "$word"))
+      return
+      ;;
+  esac
   local names='{names}'
-  [[ $1 == *.sh ]] || case ${{COMP_WORDS[1]}} in
+  if [[ $1 == *.sh ]]; then names+=' --build-only'; else case ${{COMP_WORDS[1]}} in
 {commands}
     top | failure | help | version) names='' ;;
-  esac
+  esac; fi
   case ${{COMP_WORDS[COMP_CWORD - 1]}} in
 {cases}
+    --model_type) COMPREPLY=($(compgen -W '{models}' -- "$word")) ;;
     *) [[ $word != -* ]] || COMPREPLY=($(compgen -W "$names" -- "$word")) ;;
   esac
 }}
@@ -118,7 +123,9 @@ def completion(text: str) -> str:
         f"    {' | '.join(names)}) COMPREPLY=($(compgen -W '{words}' -- \"$word\")) ;;"
         for words, names in choices.items()
     )
-    return BASH.format(names=" ".join(names), commands=commands, cases=cases)
+    checkpoint = " ".join(re.findall(r"^  (\w+) \w+", program_help("checkpoint", "--help"), re.MULTILINE))
+    models = " ".join(sorted(path.stem for path in (ROOT / "configs/models").glob("*.json")))
+    return BASH.format(names=" ".join(names), commands=commands, cases=cases, checkpoint=checkpoint, models=models)
 
 
 def main() -> None:

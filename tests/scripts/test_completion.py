@@ -20,6 +20,10 @@ COMPLETION = Path(__file__).resolve().parents[2] / "scripts/completion.bash"
         (["mpzero", "top", "--"], None, "--learning_rate"),
         (["mpzero", "train", "--bf16", ""], "true", "--fp8"),
         (["./train-singlenode.sh", "doctor", "--le"], "--learning_rate", "--quick"),
+        (["./train-singlenode.sh", "--bu"], "--build-only", "--bucket_size_mb"),
+        (["mpzero", "checkpoint", ""], "verify", "train"),
+        (["mpzero", "help", ""], "doctor", "verify"),
+        (["mpzero", "train", "--model_type", "qwen3_t"], "qwen3_tiny", "qwen3_0_6b"),
     ],
 )
 def test_each_command_has_its_own_flags(words, offered, other):
