@@ -44,6 +44,7 @@ LIMITS = {
     "more_than": ("more than", operator.gt),
     "less_than": ("less than", operator.lt),
 }
+NUMERALS = {"integer": "-?[0-9]{1,20}", "number": r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"}
 BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
 # Minimum of each numeric variable. The first ones have the value of the flag of this name, if it is given.
 OF_FLAGS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0}
@@ -58,6 +59,10 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 
 def variable(name: str) -> str:
     return os.environ.get(name, "")
+
+
+def gives(flag: str) -> bool:
+    return any(re.match(f"--{flag}(=|$)", word) for word in sys.argv)
 
 
 def edits(a: str, b: str) -> int:
@@ -131,12 +136,10 @@ def wanted_of(flag: dict, text: str) -> str | None:
         return None if text.lower() in BOOLEANS else "true or false"
     if flag["type"] == "choice":
         return None if text in flag["choices"] else f"one of {', '.join(flag['choices'])}"
-    if flag["type"] not in ("integer", "number"):
+    if flag["type"] not in NUMERALS:
         return None if text else "a non-empty string"
-    if flag["type"] == "integer" and not re.fullmatch("-?[0-9]{1,20}", text):
-        return "an integer"
-    if not re.fullmatch(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", text):
-        return "a number"
+    if not re.fullmatch(NUMERALS[flag["type"]], text):
+        return TYPES[flag["type"]]
     value = int(text) if flag["type"] == "integer" else float(text)
     return beyond(flag, value)
 
@@ -154,7 +157,7 @@ def beyond(accepted: dict, value: float) -> str | None:
 def problems_of_variables() -> Iterator[str]:
     for name, least in NUMBERS.items():
         value = variable(name)
-        if name in OF_FLAGS and any(re.match(f"--{name.lower()}(=|$)", word) for word in sys.argv):
+        if name in OF_FLAGS and gives(name.lower()):
             continue
         if value and not (re.fullmatch("[0-9]{1,15}", value) and int(value) >= least):
             yield f"{name}={value} must be an integer of at least {least}, with at most 15 digits; fix or unset it."
@@ -351,7 +354,7 @@ def problems_of_token_file(name: str, path: str) -> Iterator[str]:
             if file.read(len(HDF5)) != HDF5:
                 yield f"{name}={path} is not a token file; set DATASET to prepare one from text."
     except FileNotFoundError:
-        if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # a dry run does not need the data
+        if not gives("dry_run"):  # a dry run does not need the data
             yield f"{name}={path} does not exist; use a token file, or set DATASET to prepare one."
     except OSError as error:
         yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or use another file."

@@ -92,15 +92,13 @@ def test_the_start_file_is_named_before_the_first_line(checkout):
     assert b"Training" not in before and "Training" in finish(checkout, process)
 
 
-@pytest.mark.parametrize("handler", ["", "trap 'exit 130' USR1", "at once"])
-def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout, handler):
+@pytest.mark.parametrize(("handler", "waits"), [("", True), ("trap 'exit 130' USR1", True), ("", False)])
+def test_an_interruption_between_the_first_line_and_the_ranks_starts_no_rank(checkout, handler, waits):
     asked = checkout.record / "asked"
-    at_once = handler == "at once"
-    commands = f"{'' if at_once else handler}\n: >{asked}\nwhile sleep 0.05; do :; done"
-    checkout.program(checkout.bin / "setsid", f"#!/bin/bash\n{commands}\n")
+    checkout.program(checkout.bin / "setsid", f"#!/bin/bash\n{handler}\n: >{asked}\nwhile sleep 0.05; do :; done\n")
     process = start(checkout, FAKE_SLEEP="300")
     assert "log:" in next(line for line in process.stdout if "Training" in line)
-    if not at_once:
+    if waits:
         wait_until(asked.exists)
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)

@@ -97,7 +97,7 @@ def test_the_table(state, what, verb, status, changes, words):
     kept = None if changes is None else replace(before, **changes)
     assert (action.verb, action.status, action.state) == (verb, status, kept)
     assert words in action.why and "{" not in action.why
-    # A job resumes by itself only if it is requeued.
+    # Only a requeued job resumes automatically.
     assert verb is Verb.REQUEUE or "the same job" not in action.why
     assert action.nodes == (what.nodes if verb is Verb.REQUEUE else ())
 
